@@ -23,7 +23,6 @@ from pelton.storage import OWNER_ONLY, SyncMode
 _MEMORY: Final = "memory:"
 _ADDRESSES: Final = "a path, 'memory:', 'nats://host:4222', 'tls://host' or 'context:path'"
 _SYNC_MODES: Final = ("commit", "interval", "off")
-_OF_A_FILE: Final = ("sync", "sync_interval", "busy_timeout", "limits", "key", "mode", "read_only")
 _OF_WRITERS: Final = ("sync", "sync_interval", "busy_timeout", "limits", "mode")
 _CLUSTER_SCHEMES: Final = ("nats", "tls", "context")
 _memory_stores = count(1)
@@ -60,6 +59,18 @@ class ClusterOptions(TypedDict, total=False):
     inbox_prefix: str
     patience: float | timedelta
     message_ids: bool
+
+
+class _FileOptions(TypedDict):
+    """What :func:`open` was given for a file; None: not given."""
+
+    sync: SyncMode | None
+    sync_interval: float | timedelta | None
+    busy_timeout: float | timedelta | None
+    limits: AccountLimits | None
+    key: Key | None
+    mode: int | None
+    read_only: bool | None
 
 
 class Opening:
@@ -126,7 +137,8 @@ def open(
     text = _text_of(address)
     runtime = system_runtime() if runtime is None else runtime
     check_instance("open", "runtime", runtime, Runtime, "leave it out, or give a pelton.runtime.Runtime")
-    embedded = {
+    check_instance("open", "read_only", read_only, bool, "give True to open a file for reading alone")
+    given: _FileOptions = {
         "sync": sync,
         "sync_interval": sync_interval,
         "busy_timeout": busy_timeout,
@@ -135,29 +147,33 @@ def open(
         "mode": mode,
         "read_only": read_only or None,
     }
-    check_instance("open", "read_only", read_only, bool, "give True to open a file for reading alone")
     _refuse_unknown(cluster)
     scheme = _cluster_scheme(text)
-    if scheme is not None:
-        _refuse([option for option, value in embedded.items() if value is not None], text, "a cluster", "a file")
-        return Opening(_cluster(scheme, text, dict(cluster), runtime), runtime)
-    _refuse(list(cluster), text, "a file", "a cluster")
+    if scheme is None:
+        _refuse(list(cluster), text, "a file", "a cluster")
+        return Opening(_file(text, given, runtime), runtime)
+    _refuse([option for option, value in given.items() if value is not None], text, "a cluster", "a file")
+    return Opening(_cluster(scheme, text, dict(cluster), runtime), runtime)
+
+
+def _file(text: str, given: _FileOptions, runtime: Runtime) -> Callable[[], Awaitable[Backend]]:
     _refuse_other_programs_names(text)
     settings = _engine_settings(
         text,
-        "commit" if sync is None else sync,
-        sync_interval,
-        30.0 if busy_timeout is None else busy_timeout,
-        AccountLimits() if limits is None else limits,
-        OWNER_ONLY if mode is None else mode,
+        "commit" if given["sync"] is None else given["sync"],
+        given["sync_interval"],
+        30.0 if given["busy_timeout"] is None else given["busy_timeout"],
+        AccountLimits() if given["limits"] is None else given["limits"],
+        OWNER_ONLY if given["mode"] is None else given["mode"],
     )
-    if read_only:
-        _refuse_writers([option for option in _OF_WRITERS if embedded[option] is not None], settings)
-    if mode is not None and settings.memory:
+    if given["read_only"]:
+        options: Mapping[str, object] = given
+        _refuse_writers([option for option in _OF_WRITERS if options[option] is not None], settings)
+    if given["mode"] is not None and settings.memory:
         raise ConfigError("'memory:' has no file, and so no permissions: leave mode= out")
-    if key is not None and settings.memory:
+    if given["key"] is not None and settings.memory:
         raise ConfigError("'memory:' has no file to encrypt: leave key= out")
-    return Opening(_engine(settings, key, runtime, read_only=read_only), runtime)
+    return _engine(settings, given["key"], runtime, read_only=bool(given["read_only"]))
 
 
 def _refuse_writers(options: list[str], settings: EngineSettings) -> None:
@@ -204,7 +220,7 @@ def _refuse(options: list[str], address: str, kind: str, other: str) -> None:
 
 def _refuse_unknown(options: Mapping[str, object]) -> None:
     known = list(ClusterOptions.__annotations__)
-    check_known("open", options, [*known, *_OF_A_FILE])
+    check_known("open", options, [*known, *_FileOptions.__annotations__])
 
 
 def _engine_settings(
