@@ -84,6 +84,7 @@ _ROOMS = (
     "locks",
     "metrics",
     "observe",
+    "otel",
     "queue",
     "runtime",
     "sourcing",

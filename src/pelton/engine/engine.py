@@ -32,6 +32,7 @@ from pelton.api.backend import Backups, EmbeddedStore, Progress, StrPath
 from pelton.api.codec import names_of
 from pelton.api.events import ClientInfo
 from pelton.api.keys import Key
+from pelton.api.tracing import Tracing
 from pelton.consumers import ConsumerLog
 from pelton.engine.connections import Connections
 from pelton.engine.delivery.pulls import Pulls
@@ -70,6 +71,7 @@ class Engine:
     domain_prefix = ""
     refuses_late_acks = True
     has_exclusive_subjects = True
+    tracing: Tracing | None = None
 
     def __init__(self, settings: EngineSettings, runtime: Runtime) -> None:
         self._connections = Connections(settings, runtime, self._has_ended)

@@ -59,6 +59,15 @@ class Enqueuer:
 
     async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
         """Put many jobs into the queue, durable together and in order; unique ones one by one."""
+        tracing = self._queue.backend.tracing
+        if tracing is None or not calls:
+            return await self._enqueue(calls)
+        with tracing.enqueuing(self._queue.name, [call.job for call in calls]) as span:
+            handles = await self._enqueue([call.with_trace(span.meta) for call in calls])
+            span.stored([handle.id for handle in handles])
+            return handles
+
+    async def _enqueue(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
         handles: list[JobHandle[Any]] = []
         for is_unique, group in groupby(calls, lambda call: call.options.is_unique):
             if is_unique:

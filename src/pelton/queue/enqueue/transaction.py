@@ -61,6 +61,16 @@ class Transaction(StreamsTransaction):
         return await self._enqueue([(self._queue_of(call), call) for call in calls])
 
     async def _enqueue(self, calls: Sequence[tuple[JobQueue, JobCall]]) -> list[JobHandle[Any]]:
+        tracing = self._backend.tracing
+        if tracing is None or not calls:
+            return await self._put(calls)
+        # Of several queues, which is rare, the span names the first.
+        with tracing.enqueuing(calls[0][0].name, [call.job for _, call in calls]) as span:
+            handles = await self._put([(queue, call.with_trace(span.meta)) for queue, call in calls])
+            span.stored([handle.id for handle in handles])
+            return handles
+
+    async def _put(self, calls: Sequence[tuple[JobQueue, JobCall]]) -> list[JobHandle[Any]]:
         if any(call.options.is_unique for _, call in calls):
             return [await self._enqueue_one(queue, call) for queue, call in calls]
         messages = [queue.message_of(call) for queue, call in calls]

@@ -12,6 +12,7 @@ from pelton.queue.define.arguments import RunContext
 from pelton.queue.model.states import Envelope
 
 if TYPE_CHECKING:
+    from pelton.api.tracing import Tracing
     from pelton.queue.enqueue.transaction import JobTransaction, Transaction
     from pelton.queue.run.steps import JobSteps
 
@@ -54,7 +55,7 @@ class JobContext(RunContext):
 
     __slots__ = (
         "_cancelled", "_emitted", "_lost", "_make_notes", "_make_steps", "_notes", "_open_transaction", "_steps",
-        "_stopping", "attempt", "enqueued_at", "id", "job", "key", "last_error", "meta", "queue", "token",
+        "_stopping", "_tracing", "attempt", "enqueued_at", "id", "job", "key", "last_error", "meta", "queue", "token",
         "worker",
     )  # fmt: skip
 
@@ -69,6 +70,7 @@ class JobContext(RunContext):
         open_transaction: Callable[[JobContext, Seconds], JobTransaction] | None,
         make_steps: Callable[[], JobSteps] | None,
         make_notes: Callable[[], TellsProgress],
+        tracing: Tracing | None = None,
     ) -> None:
         self.queue = queue
         self.worker = worker
@@ -81,6 +83,7 @@ class JobContext(RunContext):
         self.enqueued_at = delivered.time_ns
         self.token = delivered.token
         self._emitted: list[Outgoing] = []
+        self._tracing = tracing
         self._lost = ""
         self._stopping = False
         self._cancelled: JobCancelledError | None = None
@@ -128,7 +131,8 @@ class JobContext(RunContext):
             )
         check_subject(subject)
         block = headers.encode(message_headers) if message_headers else None
-        self._emitted.append(Outgoing(subject, bytes(data), block))
+        message = Outgoing(subject, bytes(data), block)
+        self._emitted.append(message if self._tracing is None else self._tracing.carried(message))
 
     def transaction(self, *, timeout: Seconds = 1.0) -> JobTransaction:
         """Return a transaction that completes this job: ``async with ctx.transaction() as tx``.
