@@ -51,6 +51,8 @@ _HOMES = {
         "JobCounts",
         "JobDecorator",
         "JobDefinition",
+        "QueueEvent",
+        "QueueEvents",
         "JobHandle",
         "JobInfo",
         "JobOptions",

@@ -166,6 +166,10 @@ class Backend(Protocol):
         """Send a message to subscribers, and to a stream that takes it, without waiting for an answer."""
         ...
 
+    def might_reach(self, subject: str) -> bool:
+        """Whether anybody may be subscribed to a subject: False only if nobody was, as of the last operation here."""
+        ...
+
     def check_loop(self) -> None:
         """Raise `WrongLoopError` on another event loop than the one this belongs to.
 

@@ -275,6 +275,10 @@ class Cluster:
         with suppress(Interrupted):
             await self._connection.tell(subject, data, block=headers)
 
+    def might_reach(self, subject: str) -> bool:
+        """Return True: only the servers know."""
+        return True
+
     async def subscribe(self, subject: str, queue: str = "") -> ClusterSubscription:
         """Subscribe to messages published from now on, stored or not; with ``queue`` one member of the group gets each.
 

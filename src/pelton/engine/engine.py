@@ -272,6 +272,10 @@ class Engine:
         message = Outgoing(subject, data, headers)
         await self.stage(lambda: self.session.send(message), durable=False)
 
+    def might_reach(self, subject: str) -> bool:
+        """Whether anybody is subscribed to a subject, as of the last transaction of this opener."""
+        return self.session.bus.has_subscriptions and self.session.bus.has_subscriber(subject)
+
     async def presence(self) -> str:
         """Return the name of this opener on the wake-up channel; empty if others cannot reach it."""
         self._check()

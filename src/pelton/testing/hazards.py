@@ -319,6 +319,10 @@ class HazardBackend:
         if self._client.is_alive and not self._client.world.happens(self._client.hazards.lost_event):
             await self._inner.send(subject, data, headers)
 
+    def might_reach(self, subject: str) -> bool:
+        """Whether anybody may be subscribed."""
+        return self._inner.might_reach(subject)
+
     def check_loop(self) -> None:
         """Raise WrongLoopError if the world is on another event loop."""
         self._inner.check_loop()

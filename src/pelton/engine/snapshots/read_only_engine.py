@@ -247,6 +247,10 @@ class ReadOnlyEngine:
         """Raise WrongLoopError on another event loop."""
         self._view.door.check_loop()
 
+    def might_reach(self, subject: str) -> bool:
+        """Return False: nothing can be sent."""
+        return False
+
     async def presence(self) -> str:
         """Return an empty name: others need not know of it."""
         return ""

@@ -59,6 +59,10 @@ class JobQueue(Protocol):
         """Return the handle of a job that was stored."""
         ...
 
+    async def announce(self, calls: Sequence[JobCall], handles: Sequence[JobHandle[Any]]) -> None:
+        """Tell those who listen that jobs were stored."""
+        ...
+
 
 class Resolved(NamedTuple):
     """What follows when a unique job was refused: the ``handle`` of the job that is there, or the ``message`` to store.

@@ -32,6 +32,7 @@ from pelton.api.times import Seconds
 from pelton.queue.backing.outage import is_busy
 from pelton.queue.define.batch import BatchJob
 from pelton.queue.define.job import Job
+from pelton.queue.enqueue.announcing import announce_start, has_listeners
 from pelton.queue.enqueue.transaction import JobEnding, JobTransaction
 from pelton.queue.model.decide import AfterAttempt, PutOff
 from pelton.queue.model.failure import describe
@@ -177,6 +178,8 @@ class JobAttempt(HeldJob):
             return self._concluded(skipped, None)
         self._job = job = self._env.queue.jobs.get(self.records.envelope.job)
         assert job is not None, "a job that is unknown here does not run"
+        if has_listeners(self._env.queue):
+            await announce_start(self._env.queue, self.records, self._env.held.worker)
         try:
             result = await self._call(job, task)
         except BaseException as error:  # whatever a job raises is its outcome
@@ -306,7 +309,7 @@ class JobAttempt(HeldJob):
             assert limit is not None, "or there is none"
             raise JobTimeoutError(records.id, job.name, limit) from None
         if self.context is not None:
-            self.context.emitted().extend(reply.emitted)
+            self.context.add_emitted(reply.emitted)
         return reply.result
 
     def _pass_on(self, told: JobProgress) -> None:

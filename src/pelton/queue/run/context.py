@@ -131,8 +131,7 @@ class JobContext(RunContext):
             )
         check_subject(subject)
         block = headers.encode(message_headers) if message_headers else None
-        message = Outgoing(subject, bytes(data), block)
-        self._emitted.append(message if self._tracing is None else self._tracing.carried(message))
+        self.add_emitted((Outgoing(subject, bytes(data), block),))
 
     def transaction(self, *, timeout: Seconds = 1.0) -> JobTransaction:
         """Return a transaction that completes this job: ``async with ctx.transaction() as tx``.
@@ -228,6 +227,10 @@ class JobContext(RunContext):
     def emitted(self) -> list[Outgoing]:
         """Return what is to be published with the completion."""
         return self._emitted
+
+    def add_emitted(self, messages: Sequence[Outgoing]) -> None:
+        """Publish these with the completion; for the worker."""
+        self._emitted += messages if self._tracing is None else map(self._tracing.carried, messages)
 
     def lose(self, reason: str) -> None:
         """Note that the lease was lost; for the worker."""
