@@ -11,6 +11,7 @@ from pelton import jet as jet
 from pelton import locks as locks
 from pelton import metrics as metrics
 from pelton import observe as observe
+from pelton import otel as otel
 from pelton import queue as queue
 from pelton import runtime as runtime
 from pelton import sourcing as sourcing
@@ -83,6 +84,8 @@ from pelton.queue import JobTransaction as JobTransaction
 from pelton.queue import JobWithOptions as JobWithOptions
 from pelton.queue import Outcome as Outcome
 from pelton.queue import Queue as Queue
+from pelton.queue import QueueEvent as QueueEvent
+from pelton.queue import QueueEvents as QueueEvents
 from pelton.queue import QueueInTransaction as QueueInTransaction
 from pelton.queue import QueueWithOptions as QueueWithOptions
 from pelton.queue import SyncContextJob as SyncContextJob

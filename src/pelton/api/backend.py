@@ -17,6 +17,7 @@ from pelton.api.info import PubAck
 from pelton.api.keys import Key
 from pelton.api.message import AckOp, Delivered, Incoming, PullRequest
 from pelton.api.requests import Request
+from pelton.api.tracing import Tracing
 from pelton.api.transacting import Outgoing, Reading, Settled, Transacting
 
 R = TypeVar("R")
@@ -65,12 +66,14 @@ class Backend(Protocol):
     ``refuses_late_acks`` says whether an ack of a delivery that was replaced is refused (`AckRejectedError`),
     ``has_exclusive_subjects`` whether consumers know ``max_ack_pending_per_subject``. ``domain_prefix`` stands in front
     of the subjects of buckets that lie in another JetStream domain than the connected servers; else it is empty.
+    ``tracing`` is who is told of the messages and jobs of this opening, or None.
     """
 
     refuses_late_acks: bool
     planning: Planning
     has_exclusive_subjects: bool
     domain_prefix: str
+    tracing: Tracing | None
 
     async def call(self, request: Request[R]) -> R:
         """Execute one administrative request. Raises `ApiError`."""
@@ -161,6 +164,10 @@ class Backend(Protocol):
 
     async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None) -> None:
         """Send a message to subscribers, and to a stream that takes it, without waiting for an answer."""
+        ...
+
+    def might_reach(self, subject: str) -> bool:
+        """Whether anybody may be subscribed to a subject: False only if nobody was, as of the last operation here."""
         ...
 
     def check_loop(self) -> None:

@@ -24,7 +24,7 @@ def define(parser: argparse.ArgumentParser) -> None:
 async def _metrics(jet: Jet, options: argparse.Namespace) -> None:
     try:
         from pelton.metrics import MetricsServer, metrics_text
-        from pelton.metrics.collect import samples
+        from pelton.observe.samples import samples
     except ImportError as error:
         raise ConfigError(f"metrics need {error.name}: pip install 'pelton[metrics]'") from None
     path = options.store if is_file(options.store) else ""

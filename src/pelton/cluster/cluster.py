@@ -45,6 +45,7 @@ from pelton.api.admission import check_listening, check_request, check_subject
 from pelton.api.backend import Backups, EmbeddedStore, Planning, Progress, StrPath
 from pelton.api.codec import PREFIX
 from pelton.api.keys import Key
+from pelton.api.tracing import Tracing
 from pelton.cluster.acks import NoResponder, ack_all
 from pelton.cluster.api_calls import ApiCall
 from pelton.cluster.batches import publish_atomic
@@ -74,6 +75,7 @@ class Cluster:
     )
     refuses_late_acks = False
     has_exclusive_subjects = False
+    tracing: Tracing | None = None
 
     def __init__(self, settings: ClusterSettings, runtime: Runtime) -> None:
         self._settings = settings
@@ -272,6 +274,10 @@ class Cluster:
         check_subject(subject)
         with suppress(Interrupted):
             await self._connection.tell(subject, data, block=headers)
+
+    def might_reach(self, subject: str) -> bool:
+        """Return True: only the servers know."""
+        return True
 
     async def subscribe(self, subject: str, queue: str = "") -> ClusterSubscription:
         """Subscribe to messages published from now on, stored or not; with ``queue`` one member of the group gets each.

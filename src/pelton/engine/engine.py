@@ -32,6 +32,7 @@ from pelton.api.backend import Backups, EmbeddedStore, Progress, StrPath
 from pelton.api.codec import names_of
 from pelton.api.events import ClientInfo
 from pelton.api.keys import Key
+from pelton.api.tracing import Tracing
 from pelton.consumers import ConsumerLog
 from pelton.engine.connections import Connections
 from pelton.engine.delivery.pulls import Pulls
@@ -70,6 +71,7 @@ class Engine:
     domain_prefix = ""
     refuses_late_acks = True
     has_exclusive_subjects = True
+    tracing: Tracing | None = None
 
     def __init__(self, settings: EngineSettings, runtime: Runtime) -> None:
         self._connections = Connections(settings, runtime, self._has_ended)
@@ -269,6 +271,10 @@ class Engine:
         check_subject(subject)
         message = Outgoing(subject, data, headers)
         await self.stage(lambda: self.session.send(message), durable=False)
+
+    def might_reach(self, subject: str) -> bool:
+        """Whether anybody is subscribed to a subject, as of the last transaction of this opener."""
+        return self.session.bus.has_subscriptions and self.session.bus.has_subscriber(subject)
 
     async def presence(self) -> str:
         """Return the name of this opener on the wake-up channel; empty if others cannot reach it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from datetime import datetime
 from inspect import isawaitable
 from typing import Any, Final
@@ -36,8 +37,10 @@ from pelton.api.times import Seconds
 from pelton.jet.keeper import PrefetchKeeper, Shelf
 from pelton.jet.message import Message, ack_of
 from pelton.jet.message_source import CallbackBatch, MessageSource, PushSource
+from pelton.jet.processing import processed
 from pelton.jet.pull_source import PrefetchLimit, PullSource
 from pelton.jet.push import Pushed
+from pelton.jet.traced import settle
 from pelton.runtime import Runtime, at_home
 
 _PREFETCH: Final = 64
@@ -56,6 +59,8 @@ class Consumer:
         self.name = info.name
         self.config = info.config
         self._pins: dict[str, str] = {}
+        # Messages that are prefetched are told of when the program gets them.
+        self._traces_fetches = True
 
     @property
     def _about(self) -> str:
@@ -113,9 +118,13 @@ class Consumer:
             failover_ns=seconds_to_ns("failover", failover, about) if failover else 0,
             renew_ns=self.config.priority_timeout.ns // 2 if is_pinned else 0,
         )
+        tracing = self._backend.tracing if self._traces_fetches else None
+        began = 0 if tracing is None else self._runtime.clock.now()
         while True:
             found = await self._pull(request, on_pinned, on_unpinned)
             if found or no_wait or timeout is not None or request.expires_ns is None:
+                if found and tracing is not None:
+                    tracing.received(found, began)
                 return [Message(self._backend, delivered) for delivered in found]
 
     async def _pull(
@@ -187,6 +196,8 @@ class Consumer:
                 if message is None:
                     await source.wait()
                 else:
+                    if self._backend.tracing is not None:
+                        self._backend.tracing.handed_out(message.delivered)
                     yield message
         finally:
             keeper.stop()
@@ -203,6 +214,8 @@ class Consumer:
         messages are acknowledged, and the rest are given back.
         """
         check_callback(self._about, "callback", callback)
+        if self._backend.tracing is not None:
+            callback = processed(self._backend.tracing, callback)
         source = await self._source(PrefetchLimit(prefetch), pull)
         taken = CallbackBatch(source)
         keeper = self._keeper(taken)
@@ -282,8 +295,11 @@ class Consumer:
         prefetch = 1 if self.config.max_deliver == 1 and self._is_acked else room.prefetch
         room = room._replace(prefetch=min(prefetch, self.config.max_batch or prefetch))
 
+        prefetching = copy(self)
+        prefetching._traces_fetches = False
+
         async def fetch(batch: int, max_bytes: int) -> list[Message]:
-            return await self.fetch(batch, timeout=None, max_bytes=max_bytes, **pull)
+            return await prefetching.fetch(batch, timeout=None, max_bytes=max_bytes, **pull)
 
         overlaps = self._backend.planning.overlapping_pulls and room.prefetch > 1
         return PullSource(fetch, room, (self.stream_name, self.name), overlaps=overlaps)
@@ -308,7 +324,11 @@ class Consumer:
 
     async def _acked(self, kind: AckKind, messages: Sequence[Message]) -> None:
         acks = [ack_of(message.delivered, kind) for message in messages]
-        for refused in await self._backend.ack(self.stream_name, self.name, acks):
+        if self._backend.tracing is None or not acks:
+            answers = await self._backend.ack(self.stream_name, self.name, acks)
+        else:
+            answers = await settle(self._backend, [one.delivered for one in messages], acks, self._backend.ack)
+        for refused in answers:
             if refused is not None:
                 raise refused
 

@@ -8,12 +8,12 @@ from pelton.api import (
     Backend,
     Delivered,
     Headers,
-    PeltonError,
     headers,
 )
 from pelton.api.arguments import check_instance
 from pelton.api.build import seconds_to_ns
 from pelton.api.times import Seconds
+from pelton.jet.traced import settle
 
 
 class Message:
@@ -64,6 +64,9 @@ class Message:
 
         Returns when that is durable. Raises AckRejectedError if the message was redelivered.
         """
+        if self._backend.tracing is not None:
+            await self._say("ack")
+            return
         d = self.delivered
         ack = AckOp(seq=d.seq, consumer_seq=d.consumer_seq, num_delivered=d.num_delivered, token=d.token)
         answers = await self._backend.ack(d.stream, d.consumer, (ack,))
@@ -89,9 +92,8 @@ class Message:
 
     async def _say(self, kind: AckKind, *, delay_ns: int = 0, reason: str = "") -> None:
         d = self.delivered
-        answers: list[PeltonError | None] = await self._backend.ack(
-            d.stream, d.consumer, (ack_of(d, kind, delay_ns=delay_ns, reason=reason),)
-        )
+        ack = ack_of(d, kind, delay_ns=delay_ns, reason=reason)
+        answers = await settle(self._backend, (d,), (ack,), self._backend.ack)
         self.is_settled = self.is_settled or kind != "progress"
         if answers[0] is not None:
             raise answers[0]

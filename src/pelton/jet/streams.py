@@ -7,7 +7,7 @@ backend.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Literal, Self
@@ -17,6 +17,7 @@ from pelton.api import (
     AccountInfoRequest,
     ApiError,
     Backend,
+    Outgoing,
     PubAck,
     StreamConfig,
     StreamCreate,
@@ -34,6 +35,7 @@ from pelton.api.timing import schedule_headers, schedule_text
 from pelton.jet.outgoing import AnyMessage, HeaderValues, all_outgoing, batch_of, header_block, publish_block
 from pelton.jet.stream import Stream, total_of
 from pelton.jet.subscription import Subscription
+from pelton.jet.traced import send, send_one
 from pelton.runtime import Runtime
 
 _NO_OPTIONS: Final = (None,) * 8
@@ -145,20 +147,22 @@ class Streams:
             expected_last_subject_seq_subject,
             ttl,
         )
-        if options == _NO_OPTIONS:
-            return await self.backend.publish(subject, data)
-        block = publish_block(
-            {
-                "msg_id": msg_id,
-                "headers": headers,
-                "expected_stream": expected_stream,
-                "expected_last_msg_id": expected_last_msg_id,
-                "expected_last_seq": expected_last_seq,
-                "expected_last_subject_seq": expected_last_subject_seq,
-                "expected_last_subject_seq_subject": expected_last_subject_seq_subject,
-                "ttl": ttl,
-            }
-        )
+        block: bytes | None = None
+        if options != _NO_OPTIONS:
+            block = publish_block(
+                {
+                    "msg_id": msg_id,
+                    "headers": headers,
+                    "expected_stream": expected_stream,
+                    "expected_last_msg_id": expected_last_msg_id,
+                    "expected_last_seq": expected_last_seq,
+                    "expected_last_subject_seq": expected_last_subject_seq,
+                    "expected_last_subject_seq_subject": expected_last_subject_seq_subject,
+                    "ttl": ttl,
+                }
+            )
+        if self.backend.tracing is not None:
+            return await send_one(self.backend, Outgoing(subject, data, block))
         return await self.backend.publish(subject, data, block)
 
     async def add(self, subject: str, delta: int = 1, *, msg_id: str | None = None) -> int:
@@ -205,7 +209,11 @@ class Streams:
         subject, data = message_of(subject, data)
         text = schedule_text(self.runtime.clock.now(), at=at, delay=delay, every=every, cron=cron)
         asked = schedule_headers(text, target, time_zone, ttl, source, replace)
-        return await self.backend.publish(subject, data, header_block(headers, asked))
+        message = Outgoing(subject, data, header_block(headers, asked))
+        if at is not None or delay is not None:
+            return await send_one(self.backend, message)
+        # One that repeats would put all that it ever causes into one trace.
+        return await self.backend.publish(message.subject, message.data, message.headers)
 
     async def publish_atomic(self, messages: Iterable[AnyMessage]) -> PubAck:
         """Store up to 1,000 messages of one stream together, or none of them (ADR-50).
@@ -215,7 +223,11 @@ class Streams:
         10174 if the stream lacks ``allow_atomic``, 10201 for a duplicate message id, 10176 for messages of different
         streams, and what :meth:`publish` raises: nothing is stored then.
         """
-        return await self.backend.publish_atomic(batch_of(messages))
+
+        async def store(given: Sequence[Outgoing]) -> list[PubAck]:
+            return [await self.backend.publish_atomic(given)]
+
+        return (await send(self.backend, batch_of(messages), store))[0]
 
     async def subscribe(self, subject: str, *, queue: str = "") -> Subscription:
         """Subscribe to messages published from now on under a subject or filter, by any process, stored or not.
@@ -235,4 +247,4 @@ class Streams:
         Raises the error of the first message that is refused; those before it are stored, those after it are
         not.
         """
-        return await self.backend.publish_batch(all_outgoing(messages))
+        return await send(self.backend, all_outgoing(messages), self.backend.publish_batch)

@@ -12,6 +12,7 @@ from pelton.api.build import seconds_to_ns
 from pelton.api.times import Seconds
 from pelton.jet.message import Message, ack_of, reason_text
 from pelton.jet.outgoing import AnyMessage, PublishOptions, all_outgoing, publish_block
+from pelton.jet.traced import send, settle
 
 _LONGEST_S: Final = 60.0
 _NOT_BEGUN: Final = "it has not begun: use 'async with jet.transaction() as tx'"
@@ -60,11 +61,12 @@ class StreamsTransaction:
         Raises what ``jet.publish`` raises: nothing is stored then, and the transaction may continue.
         """
         subject, data = message_of(subject, data)
-        return (await self._port().publish([Outgoing(subject, data, publish_block(options))]))[0]
+        message = Outgoing(subject, data, publish_block(options))
+        return (await send(self._backend, [message], self._port().publish))[0]
 
     async def publish_batch(self, messages: Iterable[AnyMessage]) -> list[PubAck]:
         """Store messages in order. Raises the error of the first that is refused; none of them is stored then."""
-        return await self._port().publish(all_outgoing(messages))
+        return await send(self._backend, all_outgoing(messages), self._port().publish)
 
     async def ack(self, *messages: Message) -> None:
         """Settle messages. Raises AckRejectedError if one was redelivered."""
@@ -99,9 +101,9 @@ class StreamsTransaction:
             else:
                 groups[key] = [message]
         refused: list[PeltonError] = []
-        for (stream, consumer), group in groups.items():
+        for group in groups.values():
             acks = [ack_of(message.delivered, kind, delay_ns=delay_ns, reason=reason) for message in group]
-            answers = await self._port().ack(stream, consumer, acks)
+            answers = await settle(self._backend, [message.delivered for message in group], acks, self._port().ack)
             for message in group:
                 message.is_settled = True
             refused += filter(None, answers)

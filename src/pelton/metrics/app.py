@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from pelton.connect import Jet
-from pelton.metrics.collect import LIMIT, samples
 from pelton.metrics.exposition import encoded
+from pelton.observe.samples import LIMIT, samples
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

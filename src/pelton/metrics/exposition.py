@@ -9,8 +9,8 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from pelton.metrics.catalogue import CATALOGUE
-from pelton.metrics.collect import Sample
+from pelton.observe.catalogue import CATALOGUE
+from pelton.observe.samples import Sample
 
 _KINDS = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
 

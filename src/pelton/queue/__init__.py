@@ -18,7 +18,9 @@ from pelton.queue.define.job_codec import JobCodec
 from pelton.queue.define.registry import Jobs
 from pelton.queue.enqueue.enqueuer import QueueWithOptions
 from pelton.queue.enqueue.transaction import JobTransaction, QueueInTransaction, Transaction
+from pelton.queue.inspect.events import QueueEvents
 from pelton.queue.model.options import JobOptions
+from pelton.queue.model.queue_events import QueueEvent, QueueEventKind
 from pelton.queue.model.rules import JobRules
 from pelton.queue.model.states import (
     Attempt,
@@ -68,6 +70,9 @@ __all__ = [
     "Jobs",
     "Outcome",
     "Queue",
+    "QueueEvent",
+    "QueueEventKind",
+    "QueueEvents",
     "QueueInTransaction",
     "QueueWithOptions",
     "SyncContextJob",

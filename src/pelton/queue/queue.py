@@ -23,6 +23,7 @@ from pelton.queue.define.job import Job, JobCall, JobDefinition, JobQueue, Resol
 from pelton.queue.define.registry import DeclaresJobs, JobRegistry, Jobs, given_jobs
 from pelton.queue.enqueue.enqueuer import Enqueuer, QueueWithOptions
 from pelton.queue.inspect.dead_letters import DeadLetters
+from pelton.queue.inspect.events import QueueEvents
 from pelton.queue.inspect.history import History
 from pelton.queue.inspect.views import JobViews
 from pelton.queue.inspect.workers import workers_of
@@ -30,6 +31,7 @@ from pelton.queue.model.checks import checked_id, checked_text, seconds, whole
 from pelton.queue.model.job_filter import job_filter
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
+from pelton.queue.model.queue_events import QueueEventKind
 from pelton.queue.model.rules import JobRules
 from pelton.queue.model.states import (
     DeadLetter,
@@ -150,6 +152,10 @@ class Queue(DeclaresJobs):
     def handle_of(self, call: JobCall, message: Outgoing, ack: PubAck) -> JobHandle[Any]:
         """Return the handle of a job that was stored."""
         return self._enqueuer.handle_of(call, message, ack)
+
+    async def announce(self, calls: Sequence[JobCall], handles: Sequence[JobHandle[Any]]) -> None:
+        """Tell those who listen to :meth:`events` that jobs were stored; for transactions."""
+        await self._enqueuer.announce(calls, handles)
 
     def message_of(self, call: JobCall) -> Outgoing:
         """Return the message that puts a job into the queue. Raises ConfigError."""
@@ -350,6 +356,13 @@ class Queue(DeclaresJobs):
         async with aclosing(self._views.jobs(job_filter(self.name, key, job, state))) as jobs:
             async for found in jobs:
                 yield found.info
+
+    def events(self, *kinds: QueueEventKind) -> QueueEvents:
+        """Return what happens to jobs from now on, in any process: ``async with queue.events() as events``.
+
+        ``kinds`` are those to be told, by default all: see `QueueEvent`. Raises ConfigError.
+        """
+        return QueueEvents(self._context, kinds)
 
     @at_home
     async def history(self, state: Ending | None = None) -> AsyncIterator[Outcome]:

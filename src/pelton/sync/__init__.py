@@ -54,6 +54,7 @@ from pelton.queue import (
     Jobs,
     JobSchedule,
     Outcome,
+    QueueEvent,
     WorkerInfo,
 )
 from pelton.sync.derive import derive, wrap
@@ -88,6 +89,8 @@ __all__ = [
     "Job",
     "JobDecorator",
     "JobDefinition",
+    "QueueEvent",
+    "QueueEvents",
     "JobOptions",
     "JobProgress",
     "JobWithOptions",
@@ -152,6 +155,7 @@ QueueWithOptions = derive(queue.QueueWithOptions)
 QueueInTransaction = derive(queue.QueueInTransaction)
 Claims = derive(queue.Claims)
 JobHandle = derive(queue.JobHandle)
+QueueEvents = derive(queue.QueueEvents)
 Transaction = derive(queue.Transaction)
 JobTransaction = derive(queue.JobTransaction)
 Savepoint = derive(jet.Savepoint)

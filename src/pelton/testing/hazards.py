@@ -41,6 +41,7 @@ from pelton.api import (
     StoreClosedError,
 )
 from pelton.api.backend import Backups, EmbeddedStore
+from pelton.api.tracing import Tracing
 from pelton.api.transacting import Settled, Transacting
 from pelton.connect import Jet
 from pelton.connect import open as open_store
@@ -258,6 +259,7 @@ class HazardBackend:
         self.planning = inner.planning
         self.domain_prefix = inner.domain_prefix
         self.has_exclusive_subjects = inner.has_exclusive_subjects
+        self.tracing: Tracing | None = None
 
     async def call(self, request: Request[R]) -> R:
         """Execute one administrative request."""
@@ -316,6 +318,10 @@ class HazardBackend:
         await self._client.clock.gate()
         if self._client.is_alive and not self._client.world.happens(self._client.hazards.lost_event):
             await self._inner.send(subject, data, headers)
+
+    def might_reach(self, subject: str) -> bool:
+        """Whether anybody may be subscribed."""
+        return self._inner.might_reach(subject)
 
     def check_loop(self) -> None:
         """Raise WrongLoopError if the world is on another event loop."""

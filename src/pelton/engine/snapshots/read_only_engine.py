@@ -39,6 +39,7 @@ from pelton.api.admission import check_request
 from pelton.api.backend import Backups, EmbeddedStore, Progress, StrPath
 from pelton.api.codec import names_of
 from pelton.api.keys import Key
+from pelton.api.tracing import Tracing
 from pelton.engine.door import Door
 from pelton.engine.faults import public_error
 from pelton.engine.pubsub.bus import Bus
@@ -90,6 +91,7 @@ class ReadOnlyEngine:
     domain_prefix = ""
     refuses_late_acks = True
     has_exclusive_subjects = True
+    tracing: Tracing | None = None
 
     def __init__(self, settings: EngineSettings, runtime: Runtime) -> None:
         self._settings = replace(settings, path=os.path.realpath(settings.path))
@@ -244,6 +246,10 @@ class ReadOnlyEngine:
     def check_loop(self) -> None:
         """Raise WrongLoopError on another event loop."""
         self._view.door.check_loop()
+
+    def might_reach(self, subject: str) -> bool:
+        """Return False: nothing can be sent."""
+        return False
 
     async def presence(self) -> str:
         """Return an empty name: others need not know of it."""

@@ -8,7 +8,7 @@ function still reads old jobs.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 import msgspec
@@ -59,6 +59,10 @@ class JobQueue(Protocol):
         """Return the handle of a job that was stored."""
         ...
 
+    async def announce(self, calls: Sequence[JobCall], handles: Sequence[JobHandle[Any]]) -> None:
+        """Tell those who listen that jobs were stored."""
+        ...
+
 
 class Resolved(NamedTuple):
     """What follows when a unique job was refused: the ``handle`` of the job that is there, or the ``message`` to store.
@@ -95,6 +99,12 @@ class JobCall(msgspec.Struct, frozen=True):
             if not isinstance(value, str):
                 raise ConfigError(f"job {self.job!r}: meta {name!r} is {value!r}; give a text (str)")
         return msgspec.structs.replace(self, meta=self.meta | meta)
+
+    def with_trace(self, context: Mapping[str, str]) -> JobCall:
+        """Return the call with the context of a trace, unless the program has given it one."""
+        if self.meta.keys() & context.keys():
+            return self
+        return msgspec.structs.replace(self, meta={**context, **self.meta})
 
 
 class JobDefinition(Generic[P, R]):

@@ -11,6 +11,7 @@ import msgspec
 from pelton.api import ConfigError, JobArgumentsError, MessageNotFoundError, WrongLastSequenceError
 from pelton.queue.define.handle import JobHandle
 from pelton.queue.define.job import JobCall, JobDefinition, Resolved
+from pelton.queue.enqueue.announcing import announce_enqueued, has_listeners
 from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.model.checks import checked_text
 from pelton.queue.model.records import job_id_in
@@ -59,6 +60,15 @@ class Enqueuer:
 
     async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
         """Put many jobs into the queue, durable together and in order; unique ones one by one."""
+        tracing = self._queue.backend.tracing
+        if tracing is None or not calls:
+            return await self._enqueue(calls)
+        with tracing.enqueuing(self._queue.name, [call.job for call in calls]) as span:
+            handles = await self._enqueue([call.with_trace(span.meta) for call in calls])
+            span.stored([handle.id for handle in handles])
+            return handles
+
+    async def _enqueue(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
         handles: list[JobHandle[Any]] = []
         for is_unique, group in groupby(calls, lambda call: call.options.is_unique):
             if is_unique:
@@ -70,7 +80,13 @@ class Enqueuer:
             handles += map(self.handle_of, together, messages, acks)
         if self.on_stored is not None:
             await self.on_stored()
+        await self.announce(calls, handles)
         return handles
+
+    async def announce(self, calls: Sequence[JobCall], handles: Sequence[JobHandle[Any]]) -> None:
+        """Tell those who listen that jobs were stored otherwise."""
+        if has_listeners(self._queue):
+            await announce_enqueued(self._queue, calls, handles)
 
     async def _enqueue_unique(self, call: JobCall) -> JobHandle[Any]:
         message = self.message_of(call)

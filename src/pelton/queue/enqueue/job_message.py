@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from pelton.api import Outgoing, headers
-from pelton.api.times import datetime_ns, rfc3339
+from pelton.api.times import rfc3339
 from pelton.api.timing import schedule_headers
 from pelton.queue.model.naming import encode_key
-from pelton.queue.model.options import PLAIN, JobOptions
+from pelton.queue.model.options import PLAIN, JobOptions, due_time
 from pelton.queue.model.places import Place, moved_place, place_of, redriven_place
 from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import Envelope
@@ -46,7 +46,7 @@ class JobMessage:
         ``now`` is in wall nanoseconds, ``new_id`` gives an id that nobody has. Raises ConfigError.
         """
         options.check(f"job {self._job!r}")
-        due = _due(options, now)
+        due = due_time(options, now)
         expires = 0 if options.ttl is None else max(due, now) + int(options.ttl * 1e9)
         envelope = Envelope(self._job, msgspec.Raw(args), options.key, due=due, expires=expires, meta=meta or {})
         key = encode_key(options.key) if self._exclusive and options.key else ""
@@ -98,13 +98,3 @@ class JobMessage:
             fields[headers.MSG_ID] = f"{self._job}/{options.idempotency_key}"
         block = headers.encode({name: value for name, value in fields.items() if value is not None})
         return Outgoing(subject, _encode(msgspec.structs.replace(envelope, id=place.id)), block or None)
-
-
-def _due(options: JobOptions, now: int) -> int:
-    """Return when a job is to start, in wall nanoseconds; 0: as soon as possible."""
-    due = 0
-    if options.at is not None:
-        due = datetime_ns(options.at)
-    elif options.delay is not None:
-        due = now + int(options.delay * 1e9)
-    return due if due > now else 0

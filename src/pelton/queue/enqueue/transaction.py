@@ -30,6 +30,18 @@ class Transaction(StreamsTransaction):
     slow work before; everything is committed, and on disk, when you leave the block, and undone if the block raises.
     """
 
+    def __init__(self, backend: Backend, timeout: Seconds) -> None:
+        super().__init__(backend, timeout)
+        self._enqueued: list[tuple[JobQueue, JobCall, JobHandle[Any]]] = []
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await super().__aexit__(kind, error, trace)
+        if kind is None:
+            for queue, call, handle in self._enqueued:
+                await queue.announce((call,), (handle,))
+
     def bucket(self, bucket: Bucket[T]) -> Bucket[T]:
         """Return a bucket whose writes are part of this transaction; ``bucket`` must come from the same ``jet``.
 
@@ -61,6 +73,21 @@ class Transaction(StreamsTransaction):
         return await self._enqueue([(self._queue_of(call), call) for call in calls])
 
     async def _enqueue(self, calls: Sequence[tuple[JobQueue, JobCall]]) -> list[JobHandle[Any]]:
+        tracing = self._backend.tracing
+        if tracing is None or not calls:
+            return self._noted(calls, await self._put(calls))
+        # Of several queues, which is rare, the span names the first.
+        with tracing.enqueuing(calls[0][0].name, [call.job for _, call in calls]) as span:
+            handles = await self._put([(queue, call.with_trace(span.meta)) for queue, call in calls])
+            span.stored([handle.id for handle in handles])
+            return self._noted(calls, handles)
+
+    def _noted(self, calls: Sequence[tuple[JobQueue, JobCall]], handles: list[JobHandle[Any]]) -> list[JobHandle[Any]]:
+        """Return the handles, and tell of them when the transaction is committed."""
+        self._enqueued += ((queue, call, handle) for (queue, call), handle in zip(calls, handles, strict=True))
+        return handles
+
+    async def _put(self, calls: Sequence[tuple[JobQueue, JobCall]]) -> list[JobHandle[Any]]:
         if any(call.options.is_unique for _, call in calls):
             return [await self._enqueue_one(queue, call) for queue, call in calls]
         messages = [queue.message_of(call) for queue, call in calls]

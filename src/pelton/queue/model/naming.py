@@ -69,6 +69,8 @@ class QueueNames:
         self.keys = f"JOBS_{queue}_keys"
         self.root = f"$JOBS.{queue}"
         self.free_subject = f"{self.root}.free"
+        # What is announced to listeners, and not stored.
+        self.events = f"{self.root}.events"
         self.keyed_subjects = f"{self.root}.key.>"
         self.free_places = f"{self.free_subject}.>"
         self.scheduled = f"{self.root}.later.>"

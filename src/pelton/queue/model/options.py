@@ -13,7 +13,7 @@ from pelton.queue.model.checks import seconds
 from pelton.queue.model.naming import encode_key
 
 if TYPE_CHECKING:
-    from pelton.api.times import Seconds
+    from pelton.api.times import Seconds, datetime_ns
 
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,3 +103,13 @@ def job_options(what: str, given: Any) -> JobOptions:
     options = JobOptions(**fields)
     options.check(what)
     return options
+
+
+def due_time(options: JobOptions, now: int) -> int:
+    """Return when a job is to start, in wall nanoseconds; 0: as soon as possible."""
+    due = 0
+    if options.at is not None:
+        due = datetime_ns(options.at)
+    elif options.delay is not None:
+        due = now + int(options.delay * 1e9)
+    return due if due > now else 0

@@ -159,6 +159,8 @@ class AttemptRecords:
             retry_at=now + int(again.delay * 1e9),
             began=True,
             errors=self._errors(again.error, now),
+            job=self.envelope.job,
+            key=self.envelope.key,
         )
         return self._given_back(record, again.delay)
 

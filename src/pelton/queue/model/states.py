@@ -154,7 +154,8 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
     """What is known of a job that was tried and has not ended.
 
     ``returned`` deliveries do not count as attempts; ``waits`` says why the last of them was given back. ``began``:
-    its function has run, even if no attempt has ended. ``errors`` are those of all attempts, oldest first.
+    its function has run, even if no attempt has ended. ``errors`` are those of all attempts, oldest first. ``job`` and
+    ``key`` are those of the call, in the record of a failed attempt.
     """
 
     id: str
@@ -165,6 +166,8 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
     waits: str = ""
     began: bool = False
     errors: tuple[AttemptError, ...] = ()
+    job: str = ""
+    key: str = ""
 
 
 class JobProgress(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
@@ -31,6 +32,7 @@ from pelton.api.times import Seconds
 from pelton.queue.backing.outage import is_busy
 from pelton.queue.define.batch import BatchJob
 from pelton.queue.define.job import Job
+from pelton.queue.enqueue.announcing import announce_start, has_listeners
 from pelton.queue.enqueue.transaction import JobEnding, JobTransaction
 from pelton.queue.model.decide import AfterAttempt, PutOff
 from pelton.queue.model.failure import describe
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _log: Final = logging.getLogger("pelton.queue")
+_UNTRACED: Final = nullcontext()
 
 
 class AttemptEnv(NamedTuple):
@@ -175,6 +178,8 @@ class JobAttempt(HeldJob):
             return self._concluded(skipped, None)
         self._job = job = self._env.queue.jobs.get(self.records.envelope.job)
         assert job is not None, "a job that is unknown here does not run"
+        if has_listeners(self._env.queue):
+            await announce_start(self._env.queue, self.records, self._env.held.worker)
         try:
             result = await self._call(job, task)
         except BaseException as error:  # whatever a job raises is its outcome
@@ -243,7 +248,8 @@ class JobAttempt(HeldJob):
         function: Callable[..., Any] = job.function
         if isinstance(job, BatchJob):
             function = partial(self._env.batches.run, job)
-        if job.context_parameter or job.hooks.has_run:
+        tracing = self._env.queue.backend.tracing
+        if job.context_parameter or job.hooks.has_run or tracing is not None:
             self.context = context = JobContext(
                 self._env.queue.name,
                 self._env.held.worker,
@@ -254,6 +260,7 @@ class JobAttempt(HeldJob):
                 partial(self._transaction, job) if job.is_async else None,
                 partial(JobSteps, self._env.queue, self._env.held.source, records, self) if job.is_async else None,
                 partial(ProgressNotes, self._env.queue, records.id, asyncio.get_running_loop()),
+                tracing,
             )
             if job.context_parameter:
                 arguments[job.context_parameter] = context
@@ -262,13 +269,17 @@ class JobAttempt(HeldJob):
         if job.hooks.has_run:
             function = job.hooks.around(function, self.context, is_async=job.is_async or job.in_process)
         self._check()
+        span: AbstractContextManager[None] = (
+            _UNTRACED if tracing is None or self.context is None else tracing.running(self.context)
+        )
         if not (job.is_async or job.in_process):
             self.on_thread = True
-            self._env.threads.run(self, partial(self._call_on_thread, function, arguments))
+            self._env.threads.run(self, partial(self._call_on_thread, function, arguments, span))
             return None
         self._cancel = task.cancel
         try:
-            return await self._call_in_time(job, function, arguments)
+            with span:
+                return await self._call_in_time(job, function, arguments)
         finally:
             self._cancel = None
 
@@ -298,7 +309,7 @@ class JobAttempt(HeldJob):
             assert limit is not None, "or there is none"
             raise JobTimeoutError(records.id, job.name, limit) from None
         if self.context is not None:
-            self.context.emitted().extend(reply.emitted)
+            self.context.add_emitted(reply.emitted)
         return reply.result
 
     def _pass_on(self, told: JobProgress) -> None:
@@ -306,9 +317,12 @@ class JobAttempt(HeldJob):
         if self.context is not None:
             self.context.progress(told.fraction, told.note)
 
-    def _call_on_thread(self, function: Callable[..., object], arguments: dict[str, Any]) -> object:
+    def _call_on_thread(
+        self, function: Callable[..., object], arguments: dict[str, Any], span: AbstractContextManager[None]
+    ) -> object:
         self._check()
-        return function(**arguments)
+        with span:
+            return function(**arguments)
 
     def _check(self) -> None:
         """Raise CancelledError for a job that must not start any more."""

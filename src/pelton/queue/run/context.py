@@ -12,6 +12,7 @@ from pelton.queue.define.arguments import RunContext
 from pelton.queue.model.states import Envelope
 
 if TYPE_CHECKING:
+    from pelton.api.tracing import Tracing
     from pelton.queue.enqueue.transaction import JobTransaction, Transaction
     from pelton.queue.run.steps import JobSteps
 
@@ -54,7 +55,7 @@ class JobContext(RunContext):
 
     __slots__ = (
         "_cancelled", "_emitted", "_lost", "_make_notes", "_make_steps", "_notes", "_open_transaction", "_steps",
-        "_stopping", "attempt", "enqueued_at", "id", "job", "key", "last_error", "meta", "queue", "token",
+        "_stopping", "_tracing", "attempt", "enqueued_at", "id", "job", "key", "last_error", "meta", "queue", "token",
         "worker",
     )  # fmt: skip
 
@@ -69,6 +70,7 @@ class JobContext(RunContext):
         open_transaction: Callable[[JobContext, Seconds], JobTransaction] | None,
         make_steps: Callable[[], JobSteps] | None,
         make_notes: Callable[[], TellsProgress],
+        tracing: Tracing | None = None,
     ) -> None:
         self.queue = queue
         self.worker = worker
@@ -81,6 +83,7 @@ class JobContext(RunContext):
         self.enqueued_at = delivered.time_ns
         self.token = delivered.token
         self._emitted: list[Outgoing] = []
+        self._tracing = tracing
         self._lost = ""
         self._stopping = False
         self._cancelled: JobCancelledError | None = None
@@ -128,7 +131,7 @@ class JobContext(RunContext):
             )
         check_subject(subject)
         block = headers.encode(message_headers) if message_headers else None
-        self._emitted.append(Outgoing(subject, bytes(data), block))
+        self.add_emitted((Outgoing(subject, bytes(data), block),))
 
     def transaction(self, *, timeout: Seconds = 1.0) -> JobTransaction:
         """Return a transaction that completes this job: ``async with ctx.transaction() as tx``.
@@ -224,6 +227,10 @@ class JobContext(RunContext):
     def emitted(self) -> list[Outgoing]:
         """Return what is to be published with the completion."""
         return self._emitted
+
+    def add_emitted(self, messages: Sequence[Outgoing]) -> None:
+        """Publish these with the completion; for the worker."""
+        self._emitted += messages if self._tracing is None else map(self._tracing.carried, messages)
 
     def lose(self, reason: str) -> None:
         """Note that the lease was lost; for the worker."""

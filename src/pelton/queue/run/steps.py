@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, get_type_hints
 
@@ -88,7 +88,8 @@ class JobSteps:
         if done is not None:
             return codec.decode(done.result)
         self._check()
-        result = codec.encode(await _called(function, args, kwargs))
+        with self._span(name):
+            result = codec.encode(await _called(function, args, kwargs))
         # It is told now if it cannot be read again, and not by the next attempt.
         value = codec.decode(result)
         await self._keep(self._message(subject, StepRecord(result=result, by=self._by)))
@@ -108,7 +109,8 @@ class JobSteps:
             return codec.decode(done.result)
         self._check()
         async with StepTransaction(self._queue.backend, _WRITER_S) as tx:
-            result = codec.encode(await function(tx, *args, **kwargs))
+            with self._span(name):
+                result = codec.encode(await function(tx, *args, **kwargs))
             value = codec.decode(result)
             message = self._message(subject, StepRecord(result=result, by=self._by))
             if (refused := await tx.keep(self._records.delivered, message)) is not None:
@@ -205,6 +207,10 @@ class JobSteps:
                 "its own, such as 'charge 2'"
             )
         self._used.add(subject)
+
+    def _span(self, name: str) -> AbstractContextManager[None]:
+        tracing = self._queue.backend.tracing
+        return nullcontext() if tracing is None else tracing.stepping(name)
 
     def _message(self, subject: str, record: StepRecord) -> Outgoing:
         return Outgoing(subject, _encode(record))

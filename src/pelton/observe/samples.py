@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
-from pelton import observe
 from pelton.api.times import SECOND, parse_rfc3339
 from pelton.connect import Jet
+from pelton.observe.locks import election_summaries
+from pelton.observe.queues import queue_names, queue_summary
+from pelton.observe.streams import consumer_summaries, stream_summaries
+from pelton.observe.summaries import ConsumerSummary, ElectionSummary, QueueSummary, StreamSummary
 
 LIMIT: Final = 1000
 """How many streams, consumers, queues and elections are told of, each by itself, unless the caller says."""
@@ -26,13 +29,13 @@ class Sample(NamedTuple):
 
 async def samples(jet: Jet, path: str = "", limit: int = LIMIT) -> list[Sample]:
     """Return all samples of now; ``path`` is the file of the store, if its size and disk are to be told."""
-    streams = await observe.stream_summaries(jet)
-    consumers = await observe.consumer_summaries(jet)
-    names = await observe.queue_names(jet)
-    queues = [await observe.queue_summary(jet, name) for name in names[:limit]]
+    streams = await stream_summaries(jet)
+    consumers = await consumer_summaries(jet)
+    names = await queue_names(jet)
+    queues = [await queue_summary(jet, name) for name in names[:limit]]
     # Each leader is a read of its own.
     elections = [one.name for one in streams if one.kind == "election"]
-    leaders = [(await observe.election_summaries(jet, name.removeprefix("KV_")))[0] for name in elections[:limit]]
+    leaders = [(await election_summaries(jet, name.removeprefix("KV_")))[0] for name in elections[:limit]]
     counts = {"stream": len(streams), "consumer": len(consumers), "queue": len(names), "election": len(elections)}
     return [
         *_totals(streams, len(consumers)),
@@ -50,14 +53,14 @@ def _each(of: Callable[[_T], Iterator[Sample]], found: Iterable[_T], limit: int)
         yield from of(one)
 
 
-def _totals(streams: Sequence[observe.StreamSummary], consumers: int) -> Iterator[Sample]:
+def _totals(streams: Sequence[StreamSummary], consumers: int) -> Iterator[Sample]:
     yield Sample("jetstream_server_total_streams", (), len(streams))
     yield Sample("jetstream_server_total_consumers", (), consumers)
     yield Sample("jetstream_server_total_messages", (), sum(one.messages for one in streams))
     yield Sample("jetstream_server_total_message_bytes", (), sum(one.bytes for one in streams))
 
 
-def _stream(stream: observe.StreamSummary) -> Iterator[Sample]:
+def _stream(stream: StreamSummary) -> Iterator[Sample]:
     values = {
         "total_messages": stream.messages,
         "total_bytes": stream.bytes,
@@ -72,7 +75,7 @@ def _stream(stream: observe.StreamSummary) -> Iterator[Sample]:
         yield Sample(f"jetstream_stream_{name}", (stream.name,), value)
 
 
-def _consumer(consumer: observe.ConsumerSummary) -> Iterator[Sample]:
+def _consumer(consumer: ConsumerSummary) -> Iterator[Sample]:
     values = {
         "jetstream_consumer_delivered_stream_seq": consumer.delivered_seq,
         "jetstream_consumer_ack_floor_stream_seq": consumer.ack_floor,
@@ -87,9 +90,7 @@ def _consumer(consumer: observe.ConsumerSummary) -> Iterator[Sample]:
         yield Sample(name, (consumer.stream, consumer.name), value)
 
 
-def _queues(
-    queues: Sequence[observe.QueueSummary], streams: Sequence[observe.StreamSummary], now: int
-) -> Iterator[Sample]:
+def _queues(queues: Sequence[QueueSummary], streams: Sequence[StreamSummary], now: int) -> Iterator[Sample]:
     # What was ever stored, also if it was removed since: a history is cleaned, a counter never falls.
     stored = {one.name: one.last_seq for one in streams}
     for queue in queues:
@@ -98,7 +99,7 @@ def _queues(
         yield Sample("pelton_queue_jobs_dead", (queue.name,), stored.get(f"JOBS_{queue.name}_dead", 0))
 
 
-def _queue(queue: observe.QueueSummary, now: int) -> Iterator[Sample]:
+def _queue(queue: QueueSummary, now: int) -> Iterator[Sample]:
     name = queue.name
     for state in ("pending", "scheduled", "running", "retrying"):
         yield Sample("pelton_queue_jobs", (name, state), getattr(queue, state))
@@ -115,7 +116,7 @@ def _queue(queue: observe.QueueSummary, now: int) -> Iterator[Sample]:
                 yield Sample(f"pelton_queue_job_{metric}_seconds", (name, quantile), value)
 
 
-def _election(election: observe.ElectionSummary) -> Iterator[Sample]:
+def _election(election: ElectionSummary) -> Iterator[Sample]:
     yield Sample("pelton_election_has_leader", (election.election,), bool(election.leader))
     yield Sample("pelton_election_token", (election.election,), election.token)
 

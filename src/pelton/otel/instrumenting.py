@@ -1,0 +1,64 @@
+"""Switching the tracing of an opening on and off."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Final
+
+from opentelemetry import metrics, trace
+from opentelemetry.metrics import MeterProvider
+from opentelemetry.trace import TracerProvider
+
+from pelton._version import VERSION
+from pelton.api import ConfigError
+from pelton.connect import Jet
+from pelton.jet import Message
+from pelton.jet.processing import processing
+from pelton.otel.tracing import MessageTracing
+from pelton.sync import Jet as SyncJet
+from pelton.sync.derive import unwrap
+
+NAME: Final = "pelton"
+AnyJet = Jet | SyncJet
+
+
+def instrument(
+    jet: AnyJet, *, tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
+) -> None:
+    """Trace and count what this opening of a store or cluster does from now on, with all handles that came of it.
+
+    Publishes, fetches, callbacks, acks, and the jobs of its queues, with their steps; the context of a trace travels in
+    the headers of messages, and with jobs. The default providers are OpenTelemetry's global ones. A second call
+    replaces the first. ``jet`` may be one of ``pelton.sync``. Raises ConfigError.
+    """
+    opened = checked(jet)
+    tracer = trace.get_tracer(NAME, VERSION, tracer_provider)
+    meter = metrics.get_meter(NAME, VERSION, meter_provider)
+    # Only a cluster's pulls take round trips.
+    system = "nats" if opened.backend.planning.overlapping_pulls else "pelton"
+    opened.backend.tracing = MessageTracing(tracer, meter, opened.runtime.clock, system)
+
+
+def uninstrument(jet: AnyJet) -> None:
+    """Trace and count no more. Raises ConfigError."""
+    checked(jet).backend.tracing = None
+
+
+def process(message: Message) -> AbstractContextManager[None]:
+    """Cover the processing of a fetched message: ``with pelton.otel.process(message):``.
+
+    Spans that are made in the block belong to the trace of who has sent the message. Without effect if the message's
+    opening is not instrumented. ``consume`` does it by itself.
+    """
+    given: Message = unwrap(message)
+    if not isinstance(given, Message):
+        raise ConfigError(f"process: {message!r} is no message: give one that was fetched")
+    return processing(given)
+
+
+def checked(jet: AnyJet) -> Jet:
+    """Return the opening itself. Raises ConfigError for anything else."""
+    opened: Jet = unwrap(jet)
+    if not isinstance(opened, Jet):
+        raise ConfigError(f"{jet!r} is no open store: give what pelton.open(...) returns")
+    return opened

@@ -1,0 +1,297 @@
+"""What an opening does, as spans and metrics.
+
+Design: by the conventions for messaging, the span of a publish or an enqueue is what messages carry as their context;
+the span of a process is its child, and links to it, so that all attempts of a job are one trace with what has enqueued
+it. A fetch belongs to the program that fetches, and links to the senders. The subjects and streams of Pelton's own,
+which begin with ``$``, are not traced: those of buckets, locks and elections, and what queues store beside jobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Final
+
+from opentelemetry.context import Context
+from opentelemetry.metrics import Meter
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
+
+from pelton.api import (
+    Cancel,
+    Delivered,
+    Discard,
+    JobCancelledError,
+    Outgoing,
+    PeltonError,
+    PubAck,
+    RetryJob,
+    Snooze,
+)
+from pelton.api.tracing import EnqueueSpan, SendSpan, SettleSpan, TracedJob
+from pelton.otel import words
+from pelton.otel.instruments import MessagingInstruments
+from pelton.otel.propagation import context_of, context_of_block, current, injected, link_to, links_of
+from pelton.runtime import Clock
+
+# What a job raises to say what is to become of it has not gone wrong.
+_DECISIONS: Final = (Cancel, Discard, RetryJob, Snooze, JobCancelledError)
+_Values = dict[str, str | bool | int | float]
+
+
+class OpenSend:
+    """A publish that is under way; ``messages`` carry its context."""
+
+    def __init__(self, span: Span, values: _Values, messages: Sequence[Outgoing]) -> None:
+        self._span = span
+        self._values = values
+        self.messages: Sequence[Outgoing] = [injected(message) for message in messages]
+
+    def stored(self, acks: Sequence[PubAck]) -> None:
+        """Note where they were stored."""
+        streams = {ack.stream for ack in acks}
+        if len(streams) == 1:
+            [stream] = streams
+            self._values[words.DESTINATION] = stream
+            self._span.update_name(f"publish {stream}")
+        if len(acks) == 1:
+            self._values[words.MESSAGE_ID] = str(acks[0].seq)
+
+
+class OpenEnqueue:
+    """Jobs on their way into a queue; they carry ``meta``."""
+
+    def __init__(self, values: _Values) -> None:
+        self._values = values
+        self.meta: Mapping[str, str] = current()
+
+    def stored(self, ids: Sequence[str]) -> None:
+        """Note the id of a single job."""
+        if len(ids) == 1:
+            self._values[words.MESSAGE_ID] = ids[0]
+
+
+class OpenSettle:
+    """A settlement that is under way."""
+
+    def __init__(self, span: Span, values: _Values) -> None:
+        self._span = span
+        self._values = values
+
+    def answered(self, answers: Sequence[PeltonError | None]) -> None:
+        """Note that some were refused: they are errors that are returned, and not raised."""
+        refused = next(filter(None, answers), None)
+        if refused is not None:
+            self._values[words.ERROR_TYPE] = type(refused).__name__
+            self._span.set_status(Status(StatusCode.ERROR, str(refused)))
+
+
+class _Unsent:
+    """Messages that are not traced."""
+
+    def __init__(self, messages: Sequence[Outgoing]) -> None:
+        self.messages: Sequence[Outgoing] = messages
+
+    def stored(self, acks: Sequence[PubAck]) -> None:
+        """Do nothing."""
+
+
+class _Unsettled:
+    """Deliveries that are not traced."""
+
+    def answered(self, answers: Sequence[PeltonError | None]) -> None:
+        """Do nothing."""
+
+
+class MessageTracing:
+    """Makes spans with ``tracer`` and metrics with ``meter``, for an opening of ``system``."""
+
+    def __init__(self, tracer: Tracer, meter: Meter, clock: Clock, system: str) -> None:
+        self._tracer = tracer
+        self._metrics = MessagingInstruments(meter)
+        self._clock = clock
+        self._system = system
+
+    # --- messages
+
+    def sending(self, messages: Sequence[Outgoing]) -> AbstractContextManager[SendSpan]:
+        """Cover a publish."""
+        if not messages or messages[0].subject.startswith("$"):
+            return nullcontext(_Unsent(messages))
+        return self._sending(messages)
+
+    @contextmanager
+    def _sending(self, messages: Sequence[Outgoing]) -> Iterator[SendSpan]:
+        values = self._values("publish", "send")
+        if len(messages) == 1:
+            values[words.SUBJECT] = messages[0].subject
+        else:
+            values[words.BATCH_COUNT] = len(messages)
+        # A context that the program has given stays, and is linked to.
+        given = [link for one in messages for link in link_to(context_of_block(one.headers))]
+        try:
+            with self._operation("publish", SpanKind.PRODUCER, values, links=given) as span:
+                yield OpenSend(span, values, messages)
+        finally:
+            self._metrics.sent(len(messages), values)
+
+    def carried(self, message: Outgoing) -> Outgoing:
+        """Return a message with the context of what runs here."""
+        return injected(message)
+
+    def received(self, delivered: Sequence[Delivered], began: int) -> None:
+        """Note what a fetch has got."""
+        if _is_own(delivered[0]):
+            return
+        values = self._of_deliveries("receive", "receive", delivered)
+        name = f"receive {delivered[0].stream}"
+        links = links_of(delivered)
+        now = self._clock.now()
+        self._tracer.start_span(name, kind=SpanKind.CLIENT, attributes=values, links=links, start_time=began).end(now)
+        self._metrics.consumed(len(delivered), values)
+        self._metrics.operation(max(now - began, 0) / 1e9, values)
+
+    def handed_out(self, delivered: Delivered) -> None:
+        """Count a message of an iteration."""
+        if not _is_own(delivered):
+            self._metrics.consumed(1, self._of_deliveries("receive", "receive", (delivered,)))
+
+    def processing(self, delivered: Delivered, *, is_new: bool) -> AbstractContextManager[None]:
+        """Cover the processing of a message."""
+        return nullcontext() if _is_own(delivered) else self._processing(delivered, is_new=is_new)
+
+    @contextmanager
+    def _processing(self, delivered: Delivered, *, is_new: bool) -> Iterator[None]:
+        values = self._of_deliveries("process", "process", (delivered,))
+        if is_new:
+            self._metrics.consumed(1, values)
+        context = context_of_block(delivered.headers)
+        with self._process(f"process {delivered.stream}", values, context):
+            yield
+
+    def settling(self, kind: str, delivered: Sequence[Delivered]) -> AbstractContextManager[SettleSpan]:
+        """Cover an ack, nak or term."""
+        return nullcontext(_Unsettled()) if _is_own(delivered[0]) else self._settling(kind, delivered)
+
+    @contextmanager
+    def _settling(self, kind: str, delivered: Sequence[Delivered]) -> Iterator[SettleSpan]:
+        values = self._of_deliveries(kind, "settle", delivered)
+        name, links = f"{kind} {delivered[0].stream}", links_of(delivered)
+        with self._operation(name, SpanKind.CLIENT, values, links=links) as span:
+            yield OpenSettle(span, values)
+
+    # --- jobs
+
+    @contextmanager
+    def enqueuing(self, queue: str, jobs: Sequence[str]) -> Iterator[EnqueueSpan]:
+        """Cover the enqueuing of jobs."""
+        values = self._values("enqueue", "send", queue)
+        kinds = set(jobs)
+        name = f"enqueue {queue}"
+        if len(kinds) == 1:
+            values[words.JOB_NAME] = jobs[0]
+            name = f"{name}/{jobs[0]}"
+        if len(jobs) > 1:
+            values[words.BATCH_COUNT] = len(jobs)
+        try:
+            with self._operation(name, SpanKind.PRODUCER, values):
+                yield OpenEnqueue(values)
+        finally:
+            self._metrics.sent(len(jobs), values)
+
+    @contextmanager
+    def running(self, job: TracedJob) -> Iterator[None]:
+        """Cover an attempt of a job."""
+        values = self._values("run", "process", job.queue)
+        values |= {
+            words.JOB_NAME: job.job,
+            words.MESSAGE_ID: job.id,
+            words.JOB_ATTEMPT: job.attempt,
+            words.CLIENT_ID: job.worker,
+        }
+        if job.key:
+            values[words.JOB_KEY] = job.key
+        self._metrics.consumed(1, values)
+        with self._process(f"run {job.queue}/{job.job}", values, context_of(job.meta)):
+            yield
+
+    @contextmanager
+    def stepping(self, name: str) -> Iterator[None]:
+        """Cover a step of a job."""
+        with self._span(f"step {name}", SpanKind.INTERNAL, {words.STEP: name}, None, ()):
+            yield
+
+    # --- spans
+
+    @contextmanager
+    def _operation(self, name: str, kind: SpanKind, values: _Values, *, links: Sequence[Link] = ()) -> Iterator[Span]:
+        began = self._clock.monotonic()
+        try:
+            with self._span(name, kind, values, None, links) as span:
+                yield span
+        finally:
+            self._metrics.operation(self._clock.monotonic() - began, values)
+
+    @contextmanager
+    def _process(self, name: str, values: _Values, context: Context | None) -> Iterator[None]:
+        began = self._clock.monotonic()
+        try:
+            with self._span(name, SpanKind.CONSUMER, values, context, link_to(context)):
+                yield
+        finally:
+            self._metrics.processed(self._clock.monotonic() - began, values)
+
+    @contextmanager
+    def _span(
+        self, name: str, kind: SpanKind, values: _Values, context: Context | None, links: Sequence[Link]
+    ) -> Iterator[Span]:
+        """Make a span current; its attributes are ``values`` as they are at its end."""
+        with self._tracer.start_as_current_span(
+            name, context, kind, values, links, record_exception=False, set_status_on_exception=False
+        ) as span:
+            try:
+                yield span
+            except BaseException as error:
+                _note(span, values, error)
+                raise
+            finally:
+                span.set_attributes(values)
+
+    # --- attributes
+
+    def _values(self, operation: str, kind: str, destination: str = "") -> _Values:
+        values: _Values = {words.SYSTEM: self._system, words.OPERATION_NAME: operation, words.OPERATION_TYPE: kind}
+        if destination:
+            values[words.DESTINATION] = destination
+        return values
+
+    def _of_deliveries(self, operation: str, kind: str, delivered: Sequence[Delivered]) -> _Values:
+        first = delivered[0]
+        values = self._values(operation, kind, first.stream)
+        values[words.CONSUMER_GROUP] = first.consumer
+        if len(delivered) > 1:
+            values[words.BATCH_COUNT] = len(delivered)
+        else:
+            values |= {
+                words.MESSAGE_ID: str(first.seq),
+                words.SUBJECT: first.subject,
+                words.DELIVERY: first.num_delivered,
+            }
+        return values
+
+
+def _is_own(delivered: Delivered) -> bool:
+    """Whether a message is one of Pelton's own."""
+    return delivered.subject.startswith("$")
+
+
+def _note(span: Span, values: _Values, error: BaseException) -> None:
+    if isinstance(error, _DECISIONS):
+        return
+    if isinstance(error, asyncio.CancelledError):
+        # Stopped, put to sleep, or cancelled from elsewhere: who has done it knows why.
+        values[words.JOB_INTERRUPTED] = True
+        return
+    values[words.ERROR_TYPE] = type(error).__qualname__
+    span.record_exception(error)
+    span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {error}"))

@@ -1,0 +1,68 @@
+"""Telling whoever listens, in any process, what is not stored: that jobs were enqueued, and that one has started."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pelton.api import PeltonError
+from pelton.queue.model.options import due_time
+from pelton.queue.model.queue_events import QueueEvent, encode_events
+
+if TYPE_CHECKING:
+    from pelton.queue.define.handle import JobHandle
+    from pelton.queue.define.job import JobCall
+    from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.model.records import AttemptRecords
+
+_log: Final = logging.getLogger("pelton.queue")
+_TOGETHER: Final = 500
+
+
+def has_listeners(queue: QueueContext) -> bool:
+    """Whether somebody may be listening to the events of a queue: on a cluster that cannot be known."""
+    return queue.backend.might_reach(queue.names.events)
+
+
+async def announce_enqueued(queue: QueueContext, calls: Sequence[JobCall], handles: Sequence[JobHandle[Any]]) -> None:
+    """Tell that jobs were stored, those that were there before left out."""
+    now = queue.clock.now()
+    events: list[QueueEvent] = []
+    for call, handle in zip(calls, handles, strict=True):
+        if not handle.duplicate:
+            due = due_time(call.options, now)
+            event = QueueEvent(
+                kind="scheduled" if due else "enqueued",
+                id=handle.id,
+                at=now,
+                job=call.job,
+                key=call.options.key,
+                due=due,
+            )
+            events.append(event)
+    await _announce(queue, events)
+
+
+async def announce_start(queue: QueueContext, records: AttemptRecords, worker: str) -> None:
+    """Tell that an attempt starts."""
+    envelope = records.envelope
+    event = QueueEvent(
+        kind="started",
+        id=records.id,
+        at=records.started,
+        job=envelope.job,
+        key=envelope.key,
+        attempt=records.attempt,
+        worker=worker,
+    )
+    await _announce(queue, (event,))
+
+
+async def _announce(queue: QueueContext, events: Sequence[QueueEvent]) -> None:
+    try:
+        for first in range(0, len(events), _TOGETHER):
+            await queue.backend.send(queue.names.events, encode_events(events[first : first + _TOGETHER]))
+    except PeltonError as error:
+        # What has happened has happened: nothing must fail because nobody could be told.
+        _log.debug("events of queue %r were not told: %s", queue.name, error, extra={"queue": queue.name})
