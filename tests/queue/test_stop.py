@@ -184,22 +184,27 @@ async def test_cancelling_work_stops_it_gracefully(queue: Queue) -> None:
     assert (await handle.outcome()).value() == "finished"
 
 
-async def test_cancelling_twice_ends_it_now(queue: Queue) -> None:
-    started = asyncio.Event()
+@pytest.mark.parametrize("pause", [0, 0.05])
+async def test_cancelling_twice_ends_it_now(queue: Queue, pause: float) -> None:
+    started, ended = asyncio.Event(), asyncio.Event()
 
     @queue.job
     async def job() -> None:
         started.set()
-        await asyncio.Event().wait()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
 
     await job.enqueue()
     work = asyncio.create_task(queue.work(handle_signals=False))
     await started.wait()
     work.cancel()
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(pause)
     work.cancel()
     done, _ = await asyncio.wait([work], timeout=5)
     assert done
+    await asyncio.wait_for(ended.wait(), 5)
     assert not [thread for thread in threading.enumerate() if thread.name == "pelton-leases"]
 
 

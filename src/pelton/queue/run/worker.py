@@ -145,8 +145,8 @@ class Worker:
     async def _wind_down(self, fetchers: list[asyncio.Task[None]], slots: list[asyncio.Task[None]]) -> None:
         for fetcher in fetchers:
             fetcher.cancel()
-        await asyncio.gather(*fetchers, return_exceptions=True)
         try:
+            await asyncio.gather(*fetchers, return_exceptions=True)
             await self._hand_back_waiting()
             await self._until_told(slots)
             await asyncio.wait(slots, timeout=self._settings.grace)

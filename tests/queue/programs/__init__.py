@@ -1,0 +1,1 @@
+"""Random programs on queues, and the workers that run their jobs; what happened is checked."""

@@ -1,0 +1,215 @@
+"""Random programs on two queues: what they do, and what they record of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from random import Random
+from typing import Any
+
+import pelton
+from pelton import Jet
+from pelton.queue import JobHandle, Queue
+from pelton.queue.model.states import ENDINGS
+from pelton.testing.queue_history import QueueEvent, QueueEventKind
+from tests.queue.programs.cast import LEASE_S, QUEUES, Note, register
+
+KEYS = ("", "a", "b.c", "d")
+UNIQUES = ("x", "y")
+
+
+async def opened(jet: Jet, exclusive: bool, note: Note, **options: Any) -> list[Queue]:
+    queues = [await jet.queue(name, exclusive=exclusive, lease=LEASE_S, **options) for name in QUEUES]
+    for queue in queues:
+        register(queue, note)
+    return queues
+
+
+class Program:
+    """Acts at random on queues; several openings of each may be given, one is drawn for each action."""
+
+    def __init__(self, openings: list[list[Queue]], chance: Random, note: Note) -> None:
+        self._openings = openings
+        self._chance = chance
+        self._note = note
+        self._known: list[tuple[str, str]] = []
+        self._number = 0
+        self._paused: dict[tuple[int, str, str], None] = {}
+        self._acts: list[tuple[int, Callable[[], Awaitable[None]]]] = [
+            (30, self._enqueue),
+            (10, self._enqueue_unique),
+            (6, self._enqueue_together),
+            (6, self._cancel),
+            (4, self._pause),
+            (6, self._resume),
+            (6, self._redrive),
+            (2, self._purge),
+            (4, self._move),
+        ]
+
+    async def act(self) -> None:
+        """Do one thing."""
+        weights = [weight for weight, _ in self._acts]
+        [(_, act)] = self._chance.choices(self._acts, weights)
+        await act()
+
+    async def finish(self) -> None:
+        """Resume all that is paused."""
+        while self._paused:
+            await self._resume()
+
+    async def tell_the_end(self) -> None:
+        """Record what the queues say when nothing runs any more."""
+        for queue in self._openings[0]:
+            async for outcome in queue.history():
+                self._tell("outcome", queue, outcome.id, state=outcome.state)
+            async for letter in queue.dead_letters():
+                self._tell("letter", queue, letter.outcome.id)
+            async for info in queue.jobs():
+                self._tell("unfinished", queue, info.id, state=info.state)
+
+    # --- what it does
+
+    def _draw(self) -> Queue:
+        # Mostly the first queue.
+        return self._chance.choice(self._openings)[self._chance.random() < 0.2]
+
+    def _options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {"key": self._chance.choice(KEYS)}
+        if self._chance.random() < 0.25:
+            options["delay"] = self._chance.uniform(0.1, 3.0)
+        if self._chance.random() < 0.1:
+            options["ttl"] = self._chance.uniform(0.1, 3.0)
+        return options
+
+    def _job(self) -> tuple[str, int]:
+        self._number += 1
+        return self._chance.choice(("wash", "paint")), self._chance.randrange(1, 1000)
+
+    async def _enqueue(self) -> None:
+        queue, options = self._draw(), self._options()
+        if self._chance.random() < 0.15:
+            options["idempotency_key"] = f"{self._number // 2}"
+        async with self._asking(queue):
+            self._accepted(queue, options, await queue.options(**options).enqueue(*self._job()))
+
+    async def _enqueue_unique(self) -> None:
+        queue, options = self._draw(), self._options()
+        name = self._chance.choice(UNIQUES)
+        options["unique" if self._chance.random() < 0.7 else "id"] = name
+        if "unique" in options and "delay" in options and self._chance.random() < 0.5:
+            options["replace"] = True
+        async with self._asking(queue):
+            self._accepted(queue, options, await queue.options(**options).enqueue(*self._job()))
+
+    async def _enqueue_together(self) -> None:
+        queue = self._draw()
+        if not hasattr(queue.jet, "transaction") or not queue.jet.backend.planning.atomic_batches:
+            return await self._enqueue()
+        accepted: list[tuple[dict[str, Any], JobHandle[Any]]] = []
+        async with queue.jet.transaction() as tx:
+            for _ in range(self._chance.randrange(1, 4)):
+                options = self._options()
+                handle = await tx.queue(queue).options(**options).enqueue(*self._job())
+                accepted.append((options, handle))
+        for options, handle in accepted:
+            self._accepted(queue, options, handle)
+        return None
+
+    async def _cancel(self) -> None:
+        if (known := self._some()) is None:
+            return
+        queue, job_id = known
+        async with self._asking(queue, pelton.JobNotFoundError):
+            await queue.cancel(job_id, reason="at random")
+            state = (await queue.get(job_id)).state
+            if state in ENDINGS:
+                self._tell("ended", queue, job_id, state=state)
+
+    async def _pause(self) -> None:
+        place, key, name = self._chance.randrange(2), "", ""
+        if (what := self._chance.random()) < 0.4:
+            key = self._chance.choice(KEYS[1:])
+        elif what < 0.7:
+            name = self._chance.choice(("wash", "paint"))
+        queue = self._openings[0][place]
+        async with self._asking(queue):
+            await queue.pause(key=key or None, job=name or None)
+            self._paused[place, key, name] = None
+            self._tell("paused", queue, key=key, name=name)
+
+    async def _resume(self) -> None:
+        if not self._paused:
+            return
+        place, key, name = self._chance.choice(list(self._paused))
+        queue = self._chance.choice(self._openings)[place]
+        self._tell("resumed", queue, key=key, name=name)
+        async with self._asking(queue):
+            await queue.resume(key=key or None, job=name or None)
+            del self._paused[place, key, name]
+
+    async def _redrive(self) -> None:
+        queue = self._draw()
+        letters = [letter async for letter in queue.dead_letters()]
+        if not letters:
+            return
+        letter = self._chance.choice(letters)
+        async with self._asking(queue, pelton.JobNotFoundError):
+            handle = await queue.redrive(letter.outcome.id)
+            self._tell("redriven", queue, letter.outcome.id)
+            self._accepted(queue, {"key": letter.envelope.key}, handle)
+
+    async def _purge(self) -> None:
+        queue = self._draw()
+        async with self._asking(queue):
+            await queue.purge(key=self._chance.choice(KEYS[1:]))
+
+    async def _move(self) -> None:
+        if (known := self._some()) is None:
+            return
+        queue, job_id = known
+        [other] = [one for queues in self._openings for one in queues if one.jet is queue.jet and one is not queue]
+        async with self._asking(queue, pelton.JobNotMovedError, pelton.JobNotFoundError):
+            info = await queue.get(job_id)
+            moved = await queue.move(job_id, other)
+            self._accepted(other, {"key": info.key, "delay": info.due or None}, moved)
+
+    # --- what it records
+
+    @contextlib.asynccontextmanager
+    async def _asking(self, queue: Queue, *expected: type[BaseException]) -> AsyncIterator[None]:
+        """Record what may or may not have been done, because servers did not answer."""
+        try:
+            yield
+        except expected:
+            pass
+        except (pelton.ServerTimeoutError, pelton.ServerUnreachableError):
+            self._tell("unsure", queue)
+
+    def _some(self) -> tuple[Queue, str] | None:
+        # Of those that are likely to be unfinished.
+        if not self._known:
+            return None
+        queue, job_id = self._chance.choice(self._known[-30:])
+        return self._chance.choice(self._openings)[QUEUES.index(queue)], job_id
+
+    def _accepted(self, queue: Queue, options: dict[str, Any], handle: JobHandle[Any]) -> None:
+        if handle.duplicate or (queue.name, handle.id) in self._known:
+            return
+        self._known.append((queue.name, handle.id))
+        key, where = options.get("key", ""), options.get("key", "") if queue.exclusive else ""
+        unique = next((f"{how} {options[how]} {where}" for how in ("unique", "id") if how in options), "")
+        state = "scheduled" if options.get("delay") else ""
+        self._tell("enqueued", queue, handle.id, key=key, unique=unique, state=state)
+
+    def _tell(self, kind: QueueEventKind, queue: Queue, job: str = "", **facts: str) -> None:
+        self._note(QueueEvent(kind=kind, queue=queue.name, at=time.monotonic_ns(), job=job, **facts))
+
+
+async def until(reached: Callable[[], Awaitable[bool]], seconds: float) -> None:
+    """Wait until something is so. Raises TimeoutError."""
+    async with asyncio.timeout(seconds):
+        while not await reached():
+            await asyncio.sleep(0.1)

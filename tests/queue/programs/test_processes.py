@@ -1,0 +1,111 @@
+"""Random programs on queues whose workers are processes that are killed, on a file and on servers."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import pelton
+from pelton.queue import Queue
+from pelton.testing.nats_server import nats_cluster, nats_server
+from pelton.testing.queue_history import check_queue
+from tests.queue.programs.cast import MAX_ATTEMPTS, EventLog
+from tests.queue.programs.program import Program, opened, until
+
+ROOT = Path(__file__).parents[3]
+HEARS_WITHIN_S = 3.0
+"""Workers on a loaded machine may hear late."""
+
+
+class Crew:
+    """Worker processes; a killed one is replaced."""
+
+    def __init__(self, store: str, log: str, number: int) -> None:
+        self._command = [sys.executable, "-m", "tests.queue.programs.cast", store, log]
+        self._number = number
+        self._workers: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> None:
+        self._workers = [self._hired() for _ in range(self._number)]
+
+    def _hired(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(self._command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+    async def ready(self) -> None:
+        for worker in self._workers:
+            assert worker.stdout is not None
+            assert await asyncio.to_thread(worker.stdout.readline) == b"ready\n"
+
+    def kill_one(self, chance: Random) -> None:
+        worker = chance.choice(self._workers)
+        worker.kill()
+        worker.communicate()
+        self._workers[self._workers.index(worker)] = self._hired()
+
+    def dismiss(self) -> None:
+        for worker in self._workers:
+            worker.kill()
+            worker.communicate()
+
+
+async def unfinished(queues: list[Queue]) -> int:
+    return sum([(await queue.counts()).unfinished for queue in queues])
+
+
+async def play(store: str, log: EventLog, crew: Crew, exclusive: bool, acts: int, seed: int, **options: Any) -> None:
+    """Act at random while workers are killed; then check what happened. ``midway`` is called in the middle."""
+    chance, midway = Random(seed), options.pop("midway", None)
+    patience = {"patience": 90} if "://" in store else {}
+    async with pelton.open(store, **patience) as one, pelton.open(store, **patience) as two:
+        openings = [await opened(jet, exclusive, log.write, **options) for jet in (one, two)]
+        program = Program(openings, chance, log.write)
+        crew.start()
+        try:
+            await crew.ready()
+            for number in range(acts):
+                await program.act()
+                if chance.random() < 0.08:
+                    await asyncio.sleep(chance.uniform(0.0, 0.2))
+                    crew.kill_one(chance)
+                if number == acts // 2 and midway is not None:
+                    await asyncio.to_thread(midway)
+                await asyncio.sleep(chance.choice((0, 0, 0.01, 0.05)))
+            await program.finish()
+
+            async def nothing_left() -> bool:
+                return not await unfinished(openings[0])
+
+            await until(nothing_left, 120)
+        finally:
+            crew.dismiss()
+        await program.tell_the_end()
+    broken = check_queue(log.read(), exclusive=exclusive, max_attempts=MAX_ATTEMPTS, hears_within=HEARS_WITHIN_S)
+    assert not broken
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+async def test_killed_workers_on_a_file(tmp_path: Path, exclusive: bool) -> None:
+    store, log = str(tmp_path / "store.pelton"), str(tmp_path / "log")
+    await play(store, EventLog(log), Crew(store, log, 3), exclusive, 600, seed=3)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+async def test_killed_workers_on_a_server(tmp_path: Path, exclusive: bool) -> None:
+    log = str(tmp_path / "log")
+    with nats_server(tmp_path / "nats") as server:
+        await play(server.url, EventLog(log), Crew(server.url, log, 2), exclusive, 150, seed=1)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+async def test_one_of_three_servers_is_killed(tmp_path: Path, exclusive: bool) -> None:
+    log = str(tmp_path / "log")
+    with nats_cluster(tmp_path / "nats") as cluster:
+        crew = Crew(cluster.url, log, 2)
+        kill = cluster.servers[1].kill
+        await play(cluster.url, EventLog(log), crew, exclusive, 80, seed=2, midway=kill, num_replicas=3)

@@ -1,0 +1,85 @@
+"""Random programs on queues, with crashes, pauses and clock steps: no history breaks a promise."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import pelton
+from pelton.queue import Queue
+from pelton.testing import ManualClock, manual_runtime
+from pelton.testing.queue_history import QueueEvent, check_queue
+from tests.queue.programs.cast import LEASE_S, MAX_ATTEMPTS
+from tests.queue.programs.program import Program, opened
+
+HEARS_WITHIN_S = 0.1
+
+
+class Stage:
+    """Two openings of one store file, whose workers run, and crash, when the play wants it; time is turned by hand."""
+
+    def __init__(self, openings: list[list[Queue]], chance: Random, clock: ManualClock) -> None:
+        self._openings = openings
+        self._chance = chance
+        self._clock = clock
+
+    async def play(self, program: Program, acts: int) -> None:
+        for _ in range(acts):
+            if (drawn := self._chance.random()) < 0.6:
+                await program.act()
+            elif drawn < 0.85:
+                await self._work(program, crash=drawn > 0.78)
+            elif drawn < 0.97:
+                self._clock.advance(self._chance.choice((0.1, 0.5, LEASE_S * 1.1, 5.0)))
+            else:
+                self._clock.set_wall(self._clock.now() + round(self._chance.uniform(-20e9, 20e9)))
+
+    async def drain(self) -> None:
+        """Work until nothing is left; waits for retries and schedules by turning the clock."""
+        for _ in range(200):
+            await self._work(None)
+            if not sum([(await queue.counts()).unfinished for queue in self._openings[0]]):
+                return
+            self._clock.advance(LEASE_S)
+        raise AssertionError("jobs are left that never end")
+
+    async def _work(self, program: Program | None, *, crash: bool = False) -> None:
+        queues = [queue for queues in self._openings for queue in queues]
+        workers = [asyncio.create_task(q.work(concurrency=3, until_idle=True, handle_signals=False)) for q in queues]
+        if crash:
+            await asyncio.sleep(self._chance.choice((0, 0.001, 0.004)))
+            for worker in self._chance.sample(workers, 2):
+                await _kill(worker)
+        elif program is not None and self._chance.random() < 0.5:
+            await program.act()
+        await asyncio.wait_for(asyncio.gather(*workers, return_exceptions=crash), 60)
+
+
+async def _kill(worker: asyncio.Task[None]) -> None:
+    """Crash a worker: what runs is neither settled nor handed back."""
+    for _ in range(2):
+        worker.cancel()
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(100, 140), id="long")])
+@pytest.mark.parametrize("exclusive", [False, True])
+async def test_no_history_breaks_a_promise(tmp_path: Path, seeds: range, exclusive: bool) -> None:
+    for seed in seeds:
+        runtime, chance, events = manual_runtime(seed), Random(seed), list[QueueEvent]()
+        path = str(tmp_path / f"{seed}.pelton")
+        async with (
+            pelton.open(path, sync="off", runtime=runtime) as one,
+            pelton.open(path, sync="off", runtime=runtime) as two,
+        ):
+            openings = [await opened(jet, exclusive, events.append) for jet in (one, two)]
+            program, stage = Program(openings, chance, events.append), Stage(openings, chance, runtime.clock)
+            await stage.play(program, 60)
+            await program.finish()
+            await stage.drain()
+            await program.tell_the_end()
+        broken = check_queue(events, exclusive=exclusive, max_attempts=MAX_ATTEMPTS, hears_within=HEARS_WITHIN_S)
+        assert not broken, f"seed {seed}"
