@@ -1,8 +1,11 @@
 """``max_ack_pending_per_subject``: the next message of a subject waits for the previous one, and for nothing else."""
 
+import random
+
 import pytest
 
 import pelton
+from pelton.api import AckOp, Delivered, PullRequest
 from pelton.testing import ManualRuntime
 
 
@@ -203,3 +206,39 @@ async def test_the_order_of_a_subject_holds_across_openers(tmp_path: object) -> 
                 await message.ack()
         assert {subject: sorted(numbers) for subject, numbers in seen.items()} == seen
         assert sum(map(len, seen.values())) == 30
+
+
+@pytest.mark.parametrize(("limit", "room"), [(1, 1000), (2, 1000), (2, 12)])
+async def test_many_at_once_are_treated_as_each_by_itself(jet: pelton.Jet, limit: int, room: int) -> None:
+    """A pull with a limit of bytes looks at message after message; acks of one message are applied one by one."""
+    draw, backend = random.Random(limit), jet.backend
+    stream = await jet.create_stream("s", subjects=["s.>"])
+    for name in ("many", "each"):
+        await stream.create_consumer(durable_name=name, max_ack_pending_per_subject=limit, max_ack_pending=room)
+    database = backend._db  # type: ignore[attr-defined]  # the engine's, whose rows are compared
+    ids = dict(database.execute("SELECT config ->> 'name', id FROM consumers").fetchall())
+    held: dict[str, list[Delivered]] = {"many": [], "each": []}
+    for _ in range(12):
+        await jet.publish_batch([(f"s.{draw.randrange(20)}", b"x") for _ in range(draw.randrange(40))])
+        many = await backend.pull("s", "many", PullRequest(batch=30, no_wait=True))
+        each = await backend.pull("s", "each", PullRequest(batch=30, max_bytes=1 << 20, no_wait=True))
+        held["many"] += many
+        held["each"] += each
+        assert [(d.seq, d.consumer_seq, d.num_pending) for d in many] == [
+            (d.seq, d.consumer_seq, d.num_pending) for d in each
+        ]
+        settled = draw.sample(range(len(held["many"])), len(held["many"]) * 2 // 3)
+        acks = {name: [AckOp(seq=held[name][n].seq, consumer_seq=held[name][n].consumer_seq) for n in settled]
+                for name in held}  # fmt: skip
+        assert not any(await backend.ack("s", "many", acks["many"]))
+        for ack in acks["each"]:
+            assert await backend.ack("s", "each", [ack]) == [None]
+        for name, of in held.items():
+            held[name] = [one for n, one in enumerate(of) if n not in settled]
+        for table in ("claims", "ready", "pending"):
+            columns = "subject, seq" if table == "ready" else "subject, seq, held" if table == "claims" else "seq, dseq"
+            rows = [
+                sorted(database.execute(f"SELECT {columns} FROM {table} WHERE consumer=?", (ids[name],)).fetchall())
+                for name in held
+            ]
+            assert rows[0] == rows[1]

@@ -40,6 +40,44 @@ async def test_quick_jobs_are_settled_by_as_many_as_there_are_slots(queue: Queue
     assert sum(together) > 48
 
 
+async def test_what_ends_during_a_settlement_is_settled_after_it_and_together(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle_many, counts = ConsumerJobSource.settle_many, list[int]()
+    settling, may_settle, started = asyncio.Event(), asyncio.Event(), asyncio.Semaphore(0)
+
+    async def held_up(source: ConsumerJobSource, endings: Sequence[Ended]) -> list[PeltonError | None]:
+        counts.append(len(endings))
+        settling.set()
+        await may_settle.wait()
+        return await settle_many(source, endings)
+
+    monkeypatch.setattr(ConsumerJobSource, "settle_many", held_up)
+
+    @queue.job
+    async def first() -> None: ...
+
+    @queue.job
+    async def later() -> None:
+        started.release()
+        await settling.wait()
+
+    await later.enqueue_many([()] * 4)
+    await first.enqueue()
+    async with working(queue, concurrency=5):
+        async with asyncio.timeout(20):
+            for _ in range(4):
+                await started.acquire()
+            await settling.wait()
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert counts == [1]
+            may_settle.set()
+            while (await queue.counts()).completed < 5:
+                await asyncio.sleep(0.01)
+    assert counts == [1, 4]
+
+
 async def test_a_job_that_goes_on_holds_up_the_settlement_of_no_other(queue: Queue) -> None:
     started, goes_on = asyncio.Event(), asyncio.Event()
 

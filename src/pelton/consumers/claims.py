@@ -5,7 +5,7 @@ All statements here are for many subjects: a delivery or a settlement costs a fe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -89,6 +89,26 @@ class ClaimTable:
             self.learn((subject,))
             found = self._known[subject]
         return found
+
+    def claim_all(self, subjects: Sequence[str], most: int) -> list[bool]:
+        """Claim subjects in order, until ``most`` of the claims are held; return for each claim whether it is held.
+
+        Those that are not held wait behind others of their subject.
+        """
+        self.learn(subjects)
+        known, limit, held = self._known, self.limit, list[bool]()
+        for subject in subjects:
+            if not most:
+                break
+            claims = known[subject]
+            is_held = claims.held < limit and not claims.has_parked
+            if is_held:
+                claims.held += 1
+                most -= 1
+            else:
+                claims.has_parked = True
+            held.append(is_held)
+        return held
 
     def release(self, settled: Collection[tuple[str, int]]) -> None:
         """Give up the claims of settled messages, and make the next of their subjects ready."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from itertools import repeat
+from itertools import compress, repeat
 from typing import Final, NamedTuple
 
 from pelton.api import Delivered, PullRequest, headers
@@ -182,8 +182,7 @@ class Delivery:
                 return
             found = self._log.table.scan_values(c.cursor + 1, upto, limit, c.condition)
             if self._is_simple and found and all_intact(found):
-                self._take_all(found)
-                is_through = True
+                is_through = self._claim_and_take(found, wanted) if c.per_subject else self._take_all(found)
             else:
                 is_through = self._offer(list(map(MessageRow._make, found)))
             if len(found) < limit and is_through:
@@ -250,10 +249,38 @@ class Delivery:
     def _is_simple(self) -> bool:
         """Whether new messages are delivered unchanged, without a decision for each."""
         c = self._c
-        return not (c.per_subject or c.replay_upto or c.config.headers_only) and self._bytes_left == NEVER
+        return not (c.replay_upto or c.config.headers_only) and self._bytes_left == NEVER
 
-    def _take_all(self, rows: Sequence[RowValues]) -> None:
+    def _take_all(self, rows: Sequence[RowValues]) -> bool:
         """Deliver new rows that are intact: what ``_offer`` does, for all of them at once."""
+        self._pass(rows)
+        self._hand_out(rows, None)
+        return True
+
+    def _claim_and_take(self, rows: Sequence[RowValues], most: int) -> bool:
+        """The same with a limit per subject; return whether all rows were passed."""
+        c = self._c
+        claimed = [c.claim_of(subject) for _, _, subject, _, _, _ in rows]
+        held = c.claims.claim_all(claimed, most)
+        passed = rows[: len(held)]
+        self._pass(passed)
+        self._claims += [
+            (c.id, subject, row[0], int(is_held)) for row, subject, is_held in zip(passed, claimed, held, strict=False)
+        ]
+        taken = list(compress(passed, held))
+        c.waiting += len(passed) - len(taken)
+        if taken:
+            self._hand_out(taken, list(compress(claimed, held)))
+        return len(passed) == len(rows)
+
+    def _pass(self, rows: Sequence[RowValues]) -> None:
+        """Move the cursor behind rows."""
+        c = self._c
+        c.cursor = rows[-1][0]
+        c.ahead -= len(rows)
+        c.dirty = True
+
+    def _hand_out(self, rows: Sequence[RowValues], claimed: Sequence[str] | None) -> None:
         c = self._c
         seqs, times, subjects, blocks, payloads, _ = zip(*rows, strict=True)
         first, count = c.dseq + 1, len(rows)
@@ -263,23 +290,20 @@ class Delivery:
         once, none = repeat(1), repeat(0)
         self._out += map(Delivered, subjects, seqs, times, blocks, payloads, numbers, once, none, *names, tokens)
         c.dseq += count
-        c.cursor = seqs[-1]
-        c.delivered = max(c.delivered, c.cursor)
-        c.ahead -= count
-        c.dirty = True
+        c.delivered = max(c.delivered, seqs[-1])
         if c.config.ack_policy != "none":
-            self._keep_all_pending(seqs, first)
+            self._keep_all_pending(seqs, first, claimed)
 
-    def _keep_all_pending(self, seqs: Sequence[int], number: int) -> None:
+    def _keep_all_pending(self, seqs: Sequence[int], number: int, claimed: Sequence[str] | None) -> None:
         c = self._c
         due = due_after(c.config, 1, self._now)
         c.unsettled += len(seqs)
         c.due = min(c.due, due)
-        if seqs[-1] - seqs[0] + 1 == len(seqs):
+        if claimed is None and seqs[-1] - seqs[0] + 1 == len(seqs):
             self._runs.append((seqs[0], seqs[-1], number - seqs[0]))
             return
         numbers = range(number, number + len(seqs))
-        self._pending += zip(repeat(c.id), seqs, numbers, repeat(1), repeat(due), repeat(None))
+        self._pending += zip(repeat(c.id), seqs, numbers, repeat(1), repeat(due), claimed or repeat(None))
 
     def _claim(self, subject: str, seq: int) -> bool:
         """Claim a subject for a message; return False if it has to wait behind others."""

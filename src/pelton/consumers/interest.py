@@ -160,7 +160,8 @@ def remove_settled(consumer: ConsumerLog, sequences: Iterable[int], interest: In
     if interest is not None:
         interest.settled(consumer, sequences)
     elif consumer.log.config.retention == "workqueue":
-        consumer.log.remover.remove_settled(sequences)
+        # Those with a limit per subject hardly ever have the same subject.
+        consumer.log.remover.remove_settled(sequences, may_be_alike=not consumer.per_subject)
 
 
 def first_wanted(consumer: ConsumerLog) -> int:

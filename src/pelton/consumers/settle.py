@@ -83,7 +83,7 @@ class Settlement:
     def _take_all(self, acks: Sequence[AckOp]) -> bool:
         """Settle a large group at once if all are plain acks of held deliveries, which is the usual case."""
         c = self._c
-        if len(acks) < _MANY or c.config.ack_policy != "explicit" or c.sampled or c.per_subject or self._done:
+        if len(acks) < _MANY or c.config.ack_policy != "explicit" or c.sampled or self._done:
             return False
         done = {ack.seq: ack.consumer_seq for ack in acks if ack.kind == "ack"}
         first, last = min(done, default=0), max(done, default=0)
@@ -96,6 +96,10 @@ class Settlement:
         if not done.items() <= held.items() or any(TOKEN_EPOCH <= ack.token <= floor for ack in acks):
             return False
         self._done = dict.fromkeys(done)
+        if c.per_subject:
+            sql = "SELECT seq, subject FROM pending WHERE consumer=? AND seq BETWEEN ? AND ?"
+            claimed: dict[int, str | None] = dict(c.db.execute(sql, (c.id, first, last)))
+            self._done = {seq: claimed[seq] for seq in done}
         return True
 
     def _is_of_another(self, ack: AckOp) -> bool:

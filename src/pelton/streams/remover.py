@@ -124,12 +124,15 @@ class Remover:
 
     # --- removal
 
-    def remove_settled(self, sequences: Iterable[int]) -> None:
-        """Remove messages that no consumer wants any more (work-queue and interest retention)."""
+    def remove_settled(self, sequences: Iterable[int], *, may_be_alike: bool = True) -> None:
+        """Remove messages that no consumer wants any more (work-queue and interest retention).
+
+        ``may_be_alike``: whether it is worth to look whether all of them have the same subject.
+        """
         self._state.write_rows()
         for run in runs(sequences):
             for first, last in self._state.subjects.ranges(*run):
-                if last - first < _FEW or not self._remove_alike(first, last):
+                if not may_be_alike or last - first < _FEW or not self._remove_alike(first, last):
                     self._forget(self._state.table.remove_range(first, last))
 
     def _remove_alike(self, first: int, last: int) -> bool:

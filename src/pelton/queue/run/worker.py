@@ -74,6 +74,9 @@ class Worker:
         # Those that have a slot: until they are settled.
         self._running: dict[JobAttempt, None] = {}
         self._ended: list[EndedAttempt[JobAttempt]] = []
+        # A store file settles one group after the other, so what ends meanwhile is better settled together.
+        self._settles_in_turn = queue.backend.planning.atomic_batches
+        self._is_settling = False
         self._idle = IdleSlots()
         self._taken = Signal()
         self._stop = Signal()
@@ -297,7 +300,7 @@ class Worker:
                 # Should the job suspend, others go on: with what waits, and with what is to be settled.
                 self._idle.wake(self._startable() or len(self._ended))
                 await self._run(attempt, task)
-            elif self._ended:
+            elif self._ended and not (self._is_settling and self._settles_in_turn):
                 await self._settle()
             elif self._stopping and not self._on_threads:
                 return
@@ -356,11 +359,14 @@ class Worker:
     async def _settle(self) -> None:
         """Settle all attempts that have ended so far."""
         taken, self._ended = self._ended, []
+        self._is_settling = True
         try:
             await self._held.settle(taken, self._finish)
         except BaseException:
             self._finish([one.job for one in taken if one.job in self._running])
             raise
+        finally:
+            self._is_settling = False
 
     def _finish(self, attempts: Sequence[JobAttempt]) -> None:
         """Let go of attempts that are over."""
