@@ -28,7 +28,7 @@ async def samples(jet: Jet, path: str = "", limit: int = LIMIT) -> list[Sample]:
     """Return all samples of now; ``path`` is the file of the store, if its size and disk are to be told."""
     streams = await observe.stream_summaries(jet)
     consumers = await observe.consumer_summaries(jet)
-    names = await observe.queue_names(jet)
+    names = await jet.queue_names()
     queues = [await observe.queue_summary(jet, name) for name in names[:limit]]
     # Each leader is a read of its own.
     elections = [one.name for one in streams if one.kind == "election"]
