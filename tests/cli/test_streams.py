@@ -48,10 +48,10 @@ def test_a_stream_from_beginning_to_end(run: Run, tmp_path: Path) -> None:
     assert (config["max_msgs"], config["allow_direct"], config["max_bytes"]) == (100, False, 10 << 20)
     (tmp_path / "config.json").write_text(json.dumps({"config": {**config, "max_msgs": 50}}))
     assert run("stream", "edit", "orders", "--config", "config.json", "--json").json["config"]["max_msgs"] == 50
-    assert "add --force" in run("stream", "purge", "orders", status=1).err
+    assert "If so, add --force" in run("stream", "purge", "orders", status=1).err
     assert run("stream", "purge", "orders", "--subject", "orders.1", "-f").lines == ["1 messages removed"]
     assert run("stream", "purge", "orders", "--keep", 1, "-f", "--json").json == {"purged": 3}
-    assert "add --force" in run("stream", "rm", "orders", status=1).err
+    assert "If so, add --force" in run("stream", "rm", "orders", status=1).err
     run("stream", "rm", "orders", "--force")
     assert run("stream", "info", "orders", status=1).out == ""
 
@@ -131,7 +131,7 @@ def test_a_consumer_from_beginning_to_end(run: Run) -> None:
     assert run("consumer", "pause", "orders", "worker", "1h", "--json").json["paused"] is True
     assert "paused for:" in run("consumer", "info", "orders", "worker").out
     assert "paused" not in run("consumer", "resume", "orders", "worker", "--json").json
-    assert "add --force" in run("consumer", "rm", "orders", "worker", status=1).err
+    assert "If so, add --force" in run("consumer", "rm", "orders", "worker", status=1).err
     run("consumer", "rm", "orders", "worker", "-f")
     assert run("consumer", "info", "orders", "worker", status=1).out == ""
 

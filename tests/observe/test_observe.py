@@ -112,7 +112,7 @@ async def test_a_holder_that_died_holds_nothing_once_its_time_is_over(tmp_path: 
 
 @pytest.mark.parametrize("exclusive", [False, True])
 async def test_queues_jobs_and_dead_letters(jet: pelton.Jet, look: pelton.Jet, exclusive: bool) -> None:
-    assert await observe.queue_names(look) == []
+    assert await look.queue_names() == []
     garage = await jet.queue("garage", exclusive=exclusive)
 
     @garage.job(max_attempts=1)
@@ -123,7 +123,7 @@ async def test_queues_jobs_and_dead_letters(jet: pelton.Jet, look: pelton.Jet, e
 
     for car in ("a", "b", "wreck"):
         await repair.enqueue(car, key=car)
-    assert await observe.queue_names(look) == ["garage"]
+    assert await look.queue_names() == ["garage"]
     summary = await observe.queue_summary(look, "garage")
     assert (summary.pending, summary.running, summary.completed, summary.exclusive) == (3, 0, 0, exclusive)
     assert summary.oldest_at.endswith("Z")

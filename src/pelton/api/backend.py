@@ -162,8 +162,11 @@ class Backend(Protocol):
         """
         ...
 
-    async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None) -> None:
-        """Send a message to subscribers, and to a stream that takes it, without waiting for an answer."""
+    async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None, reply: str = "") -> None:
+        """Send a message to subscribers, and to a stream that takes it, without waiting for an answer.
+
+        Answers go to the subject ``reply``, if given: those of subscribers, or of the stream.
+        """
         ...
 
     def might_reach(self, subject: str) -> bool:

@@ -6,8 +6,9 @@ import argparse
 from typing import Any, Final
 
 from pelton import observe
-from pelton.api import ConfigError, ConsumerInfo, rfc3339
+from pelton.api import ConsumerInfo, rfc3339
 from pelton.api.times import SECOND
+from pelton.cli.asking import add_force, is_agreed
 from pelton.cli.messages import show_message, write_raw
 from pelton.cli.output import write_line
 from pelton.cli.stores import add_verb
@@ -28,7 +29,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     _named(add_verb(verbs, "info", _info, "show a consumer"))
     _define_add(_named(add_verb(verbs, "add", _add, "create a consumer", writes=True)))
     removing = _named(add_verb(verbs, "rm", _remove, "delete a consumer", writes=True))
-    removing.add_argument("-f", "--force", action="store_true", help="do it, without asking you to add this")
+    add_force(removing)
     taking = _named(add_verb(verbs, "next", _next, "take messages, and acknowledge them", writes=True))
     taking.add_argument("--count", type=count, default=1, metavar="N", help="how many at most (default 1)")
     taking.add_argument("--wait", type=duration, default=5.0, metavar="TIME", help="for the first one (default 5s)")
@@ -160,18 +161,17 @@ def _fields(options: argparse.Namespace) -> dict[str, Any]:
     return {"durable_name": options.consumer, **{name: value for name, value in given.items() if value is not None}}
 
 
-async def _remove(jet: Jet, options: argparse.Namespace) -> None:
+async def _remove(jet: Jet, options: argparse.Namespace) -> int:
     info = await (await _consumer(jet, options)).info()
-    if not options.force:
-        raise ConfigError(
-            f"consumer {options.consumer} has {info.num_pending:,} messages to deliver, and its position would be "
-            "lost: add --force to delete it"
-        )
+    left = f"its position, and {info.num_pending:,} messages to deliver"
+    if not is_agreed(options, f"Really delete consumer {options.stream} > {options.consumer}, {left}?"):
+        return 1
     await (await jet.stream(options.stream)).delete_consumer(options.consumer)
     if options.json:
         write_json({"deleted": options.consumer})
     else:
         write_line(f"consumer {options.stream} > {options.consumer} deleted")
+    return 0
 
 
 async def _next(jet: Jet, options: argparse.Namespace) -> int:

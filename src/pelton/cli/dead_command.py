@@ -3,47 +3,55 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import aclosing
 
 from pelton import observe
-from pelton.api import ConfigError, JobNotFoundError, rfc3339
+from pelton.api import JobNotFoundError, rfc3339
+from pelton.cli.asking import add_force, is_agreed
 from pelton.cli.output import write_line
+from pelton.cli.queues import add_filters, add_queue, check_choice, filter_text, queue_of
 from pelton.cli.stores import add_verb
 from pelton.cli.tables import ago_text, moment_text, write_facts, write_json, write_table
 from pelton.cli.values import count
 from pelton.connect import Jet
-from pelton.queue import DeadLetter
+from pelton.queue import DeadLetter, Queue
 
 
 def define(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     listing = add_verb(verbs, "ls", _list, "list the dead letters of a queue")
-    listing.add_argument("queue", metavar="QUEUE")
-    listing.add_argument("--job", metavar="NAME", help="only jobs of this name")
+    add_queue(listing)
+    add_filters(listing)
     listing.add_argument("--limit", type=count, default=50, metavar="N", help="how many at most (default 50)")
-    showing = add_verb(verbs, "show", _show, "show a dead letter: arguments, error, traceback")
-    showing.add_argument("queue", metavar="QUEUE")
-    showing.add_argument("id", metavar="ID")
-    redriving = add_verb(verbs, "redrive", _redrive, "put failed jobs into their queue again", writes=True)
-    redriving.add_argument("queue", metavar="QUEUE")
-    redriving.add_argument("id", nargs="*", metavar="ID")
-    redriving.add_argument("--all", action="store_true", help="all of them")
-    redriving.add_argument("--job", metavar="NAME", help="all jobs of this name")
+    text = "show a dead letter: arguments, error, traceback"
+    add_queue(add_verb(verbs, "show", _show, text)).add_argument("id", metavar="ID")
+    text = "put failed jobs into their queue again"
+    _choose(add_queue(add_verb(verbs, "redrive", _redrive, text, writes=True)))
+    text = "remove dead letters; the history keeps how the jobs ended"
+    removing = add_queue(add_verb(verbs, "rm", _remove, text, writes=True))
+    _choose(removing)
+    add_force(removing)
 
 
-async def _letters(jet: Jet, options: argparse.Namespace, limit: int = 0) -> list[DeadLetter]:
-    found: list[DeadLetter] = []
-    async for letter in observe.dead_letters(jet, options.queue):
-        if options.job in (None, letter.outcome.job):
-            found.append(letter)
-            if len(found) == limit:
-                break
-    return found
+def _choose(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", nargs="*", metavar="ID")
+    parser.add_argument("--all", action="store_true", help="all of them")
+    parser.add_argument("--key", metavar="KEY", help="all jobs of this key")
+    parser.add_argument("--job", metavar="NAME", help="all jobs of this name")
+
+
+async def _ids(queue: Queue, options: argparse.Namespace) -> list[str]:
+    return [letter.outcome.id async for letter in queue.dead_letters(key=options.key, job=options.job)]
 
 
 async def _list(jet: Jet, options: argparse.Namespace) -> None:
-    await observe.queue_summary(jet, options.queue)
-    found = await _letters(jet, options, options.limit)
+    found: list[DeadLetter] = []
+    async with aclosing(observe.dead_letters(jet, options.queue, key=options.key, job=options.job)) as letters:
+        async for letter in letters:
+            found.append(letter)
+            if len(found) == options.limit:
+                break
     if options.json:
         write_json(found)
         return
@@ -57,10 +65,8 @@ async def _list(jet: Jet, options: argparse.Namespace) -> None:
 
 
 async def _show(jet: Jet, options: argparse.Namespace) -> None:
-    async for letter in observe.dead_letters(jet, options.queue):
-        if letter.outcome.id == options.id:
-            break
-    else:
+    letter = await observe.dead_letter(jet, options.queue, options.id)
+    if letter is None:
         raise JobNotFoundError(options.queue, options.id, "it left no dead letter, or was already redriven")
     if options.json:
         write_json(letter)
@@ -83,22 +89,37 @@ async def _show(jet: Jet, options: argparse.Namespace) -> None:
 
 
 async def _redrive(jet: Jet, options: argparse.Namespace) -> int:
-    if bool(options.id) + options.all + (options.job is not None) != 1:
-        raise ConfigError("say which: their IDs, --job NAME, or --all")
-    await observe.queue_summary(jet, options.queue)
-    queue = await jet.queue(options.queue)
-    ids = options.id or [letter.outcome.id for letter in await _letters(jet, options)]
+    check_choice(options, "key", "job")
+    queue = await queue_of(jet, options)
     done: dict[str, str] = {}
-    failures = 0
+    ids = options.id or await _ids(queue, options)
     for job_id in ids:
         try:
             done[job_id] = (await queue.redrive(job_id)).id
         except JobNotFoundError as error:
-            failures += 1
             write_line(f"pelton: {error}", error=True)
     if options.json:
         write_json({"redriven": done})
     else:
         for old, new in done.items():
             write_line(f"job {old} is in the queue again, as job {new}")
-    return 1 if failures else 0
+    return 0 if len(done) == len(ids) else 1
+
+
+async def _remove(jet: Jet, options: argparse.Namespace) -> int:
+    check_choice(options, "key", "job")
+    queue = await queue_of(jet, options)
+    ids = options.id or await _ids(queue, options)
+    question = f"Really remove {len(ids):,} dead letters of queue {options.queue}{filter_text(options)}?"
+    if not is_agreed(options, question):
+        return 1
+    done = []
+    for job_id in ids:
+        try:
+            await queue.discard(job_id)
+        except JobNotFoundError as error:
+            write_line(f"pelton: {error}", error=True)
+            continue
+        done.append(job_id)
+    write_json({"deleted": done}) if options.json else write_line(f"{len(done):,} dead letters removed")
+    return 0 if len(done) == len(ids) else 1

@@ -1,19 +1,22 @@
-"""``pelton jobs``: the jobs of a queue."""
+"""``pelton jobs``: the jobs of a queue; cancel them, try them again, wait for them."""
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from pelton import observe
-from pelton.api import rfc3339
+from pelton.api import ConfigError, JobNotFoundError, rfc3339
+from pelton.cli.asking import add_force, is_agreed
 from pelton.cli.output import write_line
+from pelton.cli.queues import add_filters, add_queue, check_choice, filter_text, queue_of
 from pelton.cli.stores import add_verb
 from pelton.cli.tables import ago_text, moment_text, write_facts, write_json, write_table
-from pelton.cli.values import count
+from pelton.cli.values import count, duration
 from pelton.connect import Jet
-from pelton.queue import JobInfo
+from pelton.queue import JobInfo, Outcome, Queue
 
 _UNFINISHED = ("pending", "scheduled", "running", "retrying")
 _ENDED = ("completed", "failed", "cancelled", "expired")
@@ -25,22 +28,35 @@ def define(parser: argparse.ArgumentParser) -> None:
     listing = add_verb(
         verbs, "ls", _list, "list the jobs of a queue that have not ended, or with --state those that have"
     )
-    listing.add_argument("queue", metavar="QUEUE")
+    add_queue(listing)
     listing.add_argument("--state", choices=(*_UNFINISHED, *_ENDED), help="only jobs in this state")
-    listing.add_argument("--key", metavar="KEY", help="only jobs of this key")
-    listing.add_argument("--job", metavar="NAME", help="only jobs of this name")
+    add_filters(listing)
     listing.add_argument("--limit", type=count, default=50, metavar="N", help="how many at most (default 50)")
-    showing = add_verb(verbs, "show", _show, "show one job")
-    showing.add_argument("queue", metavar="QUEUE")
-    showing.add_argument("id", metavar="ID")
+    add_queue(add_verb(verbs, "show", _show, "show one job")).add_argument("id", metavar="ID")
+    _define_cancel(add_queue(add_verb(verbs, "cancel", _cancel, "cancel jobs, waiting or running", writes=True)))
+    text = "put failed jobs into the queue again, as 'dead redrive' does"
+    retrying = add_queue(add_verb(verbs, "retry", _retry, text, writes=True))
+    retrying.add_argument("id", nargs="+", metavar="ID")
+    retrying.add_argument("--args", metavar="JSON", help="arguments to replace, by name, as a JSON object")
+    waiting = add_queue(add_verb(verbs, "wait", _wait, "wait until jobs have ended, and show how", writes=True))
+    waiting.add_argument("id", nargs="+", metavar="ID")
+    waiting.add_argument("--timeout", type=duration, metavar="TIME", help="in all; default: for ever")
+
+
+def _define_cancel(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", nargs="*", metavar="ID")
+    parser.add_argument("--state", choices=_UNFINISHED, help="all jobs in this state")
+    parser.add_argument("--key", metavar="KEY", help="all jobs of this key")
+    parser.add_argument("--job", metavar="NAME", help="all jobs of this name")
+    parser.add_argument("--all", action="store_true", help="all jobs that have not ended")
+    parser.add_argument("--reason", default="", metavar="TEXT", help="for the history, and for the job if it runs")
+    add_force(parser)
 
 
 async def _list(jet: Jet, options: argparse.Namespace) -> None:
     found: list[JobInfo] = []
-    async with aclosing(_jobs(jet, options)) as jobs:
+    async with aclosing(_ended(jet, options) if options.state in _ENDED else _unfinished(jet, options)) as jobs:
         async for job in jobs:
-            if options.key not in (None, job.key) or options.job not in (None, job.job):
-                continue
             found.append(job)
             if len(found) >= options.limit:
                 break
@@ -55,16 +71,16 @@ async def _list(jet: Jet, options: argparse.Namespace) -> None:
     write_table(("id", "job", "key", "state", "attempt", "enqueued", "last error"), rows, empty="no jobs")
 
 
-async def _jobs(jet: Jet, options: argparse.Namespace) -> AsyncGenerator[JobInfo, None]:
-    if options.state in _ENDED:
-        for outcome in reversed(await observe.ended_jobs(jet, options.queue, max(options.limit * 20, 1000))):
-            if outcome.state == options.state:
-                yield await observe.job_details(jet, options.queue, outcome.id)
-        return
-    async with aclosing(observe.unfinished_jobs(jet, options.queue)) as jobs:
-        async for job in jobs:
-            if options.state in (None, job.state):
-                yield job
+def _unfinished(jet: Jet, options: argparse.Namespace) -> AsyncGenerator[JobInfo, None]:
+    return observe.unfinished_jobs(jet, options.queue, state=options.state, key=options.key, job=options.job)
+
+
+async def _ended(jet: Jet, options: argparse.Namespace) -> AsyncGenerator[JobInfo, None]:
+    await queue_of(jet, options)
+    for outcome in reversed(await observe.ended_jobs(jet, options.queue, max(options.limit * 20, 1000))):
+        is_asked = options.key in (None, outcome.key) and options.job in (None, outcome.job)
+        if outcome.state == options.state and is_asked:
+            yield await observe.job_details(jet, options.queue, outcome.id)
 
 
 async def _show(jet: Jet, options: argparse.Namespace) -> None:
@@ -91,3 +107,79 @@ async def _show(jet: Jet, options: argparse.Namespace) -> None:
     if outcome is not None and outcome.traceback:
         for line in outcome.traceback.rstrip("\n").split("\n"):
             write_line(f"    {line}")
+
+
+async def _cancel(jet: Jet, options: argparse.Namespace) -> int:
+    check_choice(options, "state", "key", "job")
+    queue = await queue_of(jet, options)
+    ids = options.id or await _chosen(queue, options)
+    question = f"Really cancel {len(ids):,} jobs of queue {options.queue}{filter_text(options)}?"
+    # Ids were chosen one by one.
+    if not options.id and not is_agreed(options, question):
+        return 1
+    ended: dict[str, bool] = {}
+    for job_id in ids:
+        try:
+            ended[job_id] = await queue.cancel(job_id, reason=options.reason)
+        except JobNotFoundError as error:
+            write_line(f"pelton: {error}", error=True)
+    if options.json:
+        write_json({"cancelled": ended})
+    else:
+        for job_id, is_cancelled in ended.items():
+            write_line(f"job {job_id}: " + ("cancelled" if is_cancelled else "had ended before"))
+    return 0 if len(ended) == len(ids) and all(ended.values()) else 1
+
+
+async def _chosen(queue: Queue, options: argparse.Namespace) -> list[str]:
+    return [job.id async for job in queue.jobs(state=options.state, key=options.key, job=options.job)]
+
+
+async def _retry(jet: Jet, options: argparse.Namespace) -> int:
+    queue, given = await queue_of(jet, options), _arguments(options.args)
+    again: dict[str, str] = {}
+    for job_id in options.id:
+        try:
+            again[job_id] = (await queue.redrive(job_id, given)).id
+        except JobNotFoundError as error:
+            write_line(f"pelton: {error}", error=True)
+    if options.json:
+        write_json({"redriven": again})
+    else:
+        for old, new in again.items():
+            write_line(f"job {old} is in the queue again, as job {new}")
+    return 0 if len(again) == len(options.id) else 1
+
+
+def _arguments(text: str | None) -> dict[str, object] | None:
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"--args is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ConfigError('--args names arguments: give a JSON object, such as \'{"car": "car1"}\'')
+    return found
+
+
+async def _wait(jet: Jet, options: argparse.Namespace) -> int:
+    queue, clock = await queue_of(jet, options), jet.runtime.clock
+    end = None if options.timeout is None else clock.monotonic() + options.timeout
+    outcomes: list[Outcome] = []
+    for job_id in options.id:
+        # Raises for an id that was never enqueued, for which it would wait in vain.
+        await queue.get(job_id)
+        left = None if end is None else max(end - clock.monotonic(), 0.0)
+        try:
+            outcomes.append(await queue.handle(job_id).outcome(timeout=left))
+        except TimeoutError as error:
+            write_line(f"pelton: {error}", error=True)
+            continue
+        if not options.json:
+            last = outcomes[-1]
+            write_line(f"job {job_id}: {last.state}" + (f": {last.error}" if last.error else ""), flush=True)
+    if options.json:
+        write_json(outcomes)
+    is_well = len(outcomes) == len(options.id) and all(one.state == "completed" for one in outcomes)
+    return 0 if is_well else 1

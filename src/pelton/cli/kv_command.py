@@ -8,8 +8,8 @@ from contextlib import aclosing
 from typing import Any
 
 from pelton import observe
-from pelton.api import ConfigError
 from pelton.buckets import Entry
+from pelton.cli.asking import add_force, is_agreed
 from pelton.cli.messages import payload_json, payload_text, write_raw
 from pelton.cli.output import write_line
 from pelton.cli.stores import add_create, add_verb
@@ -39,10 +39,10 @@ def define(parser: argparse.ArgumentParser) -> None:
     putting.add_argument("value", nargs="?", metavar="VALUE", help="default, or -: standard input")
     putting.add_argument("--ttl", type=duration, metavar="TIME", help="how long this value lives")
     putting.add_argument("--revision", type=int, metavar="N", help="only if this is the last one; 0: if there is none")
-    deleting = _in_bucket(add_verb(verbs, "del", _delete, "delete a key, or with --force a bucket", writes=True))
+    deleting = _in_bucket(add_verb(verbs, "del", _delete, "delete a key, or a whole bucket", writes=True))
     deleting.add_argument("key", nargs="?", metavar="KEY")
     deleting.add_argument("--purge", action="store_true", help="older revisions as well")
-    deleting.add_argument("-f", "--force", action="store_true", help="delete the whole bucket")
+    add_force(deleting)
     watching = _in_bucket(add_verb(verbs, "watch", _watch, "show keys, and then every change", writes=True))
     watching.add_argument("filter", nargs="*", metavar="FILTER", help="only these keys")
     watching.add_argument("--count", type=count, metavar="N", help="end after this number")
@@ -136,16 +136,17 @@ async def _put(jet: Jet, options: argparse.Namespace) -> None:
         write_line(f"{options.key}: revision {revision}")
 
 
-async def _delete(jet: Jet, options: argparse.Namespace) -> None:
+async def _delete(jet: Jet, options: argparse.Namespace) -> int:
+    bucket = await jet.bucket(options.bucket)
     if options.key is None:
-        if not options.force:
-            raise ConfigError(f"bucket {options.bucket}: give a KEY, or --force to delete the bucket with all its keys")
+        if not is_agreed(options, f"Really delete bucket {options.bucket} with all its keys?"):
+            return 1
         await jet.delete_bucket(options.bucket)
     else:
-        bucket = await jet.bucket(options.bucket)
         await (bucket.purge(options.key) if options.purge else bucket.delete(options.key))
     deleted = options.bucket if options.key is None else options.key
     write_json({"deleted": deleted}) if options.json else write_line(f"{deleted}: deleted")
+    return 0
 
 
 async def _watch(jet: Jet, options: argparse.Namespace) -> None:

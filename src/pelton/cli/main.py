@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "consumer": "list, show, create, pause and remove consumers, and take messages",
     "pub": "publish messages",
     "sub": "show messages as they are published",
+    "request": "send a message, and show the answers to it",
     "kv": "key-value buckets and their keys",
     "demo": "run 336,776 real flights through a queue, killing a worker on the way",
     "elect": "let processes elect a leader, and kill it",
@@ -32,9 +33,10 @@ COMMANDS: Final = {
     "rekey": "encrypt a store that is not open, change its key, or decrypt it",
     "work": "run the jobs of a program, in one process or several",
     "object": "put files into an object store, get them, list them",
-    "queue": "how the queues go: states, rates, times",
-    "jobs": "the jobs of a queue",
+    "queue": "how the queues go: states, rates, times; pause, resume, empty and remove them",
+    "jobs": "the jobs of a queue: show, cancel, retry, wait for them",
     "dead": "jobs that failed for good, and another try",
+    "cron": "the schedules of a queue: pause, resume and run them",
     "workers": "who ran the jobs that ended last",
     "locks": "who holds which lock",
     "elections": "who leads",
@@ -46,8 +48,10 @@ COMMANDS: Final = {
     "pipeline": "archive and replay streams, dead letters and reports, with Spark",
 }
 # Where the store comes in their words: after the verb, or after the command.
-_IN_GROUPS: Final = frozenset({"stream", "consumer", "kv", "object", "queue", "jobs", "dead"})
-_ALONE: Final = frozenset({"info", "pub", "sub", "workers", "locks", "elections", "top", "sql", "metrics", "dashboard"})
+_IN_GROUPS: Final = frozenset({"stream", "consumer", "kv", "object", "queue", "jobs", "dead", "cron"})
+_ALONE: Final = frozenset(
+    {"info", "pub", "sub", "request", "workers", "locks", "elections", "top", "sql", "metrics", "dashboard"}
+)
 _INTERRUPTED: Final = 130
 
 

@@ -1,10 +1,13 @@
-"""``pelton queue``: how the queues go."""
+"""``pelton queue``: how the queues go; pause, resume, empty and remove them."""
 
 from __future__ import annotations
 
 import argparse
 
 from pelton import observe
+from pelton.cli.asking import add_force, is_agreed
+from pelton.cli.output import write_line
+from pelton.cli.queues import add_filters, add_queue, filter_text, queue_of
 from pelton.cli.stores import add_verb
 from pelton.cli.tables import ago_text, moment_text, seconds_text, write_facts, write_json, write_table
 from pelton.connect import Jet
@@ -13,11 +16,24 @@ from pelton.connect import Jet
 def define(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    add_verb(verbs, "ls", _list, "list the queues")
-    add_verb(verbs, "info", _info, "show a queue").add_argument("queue", metavar="QUEUE")
+    listing = add_verb(verbs, "ls", _list, "list the queues")
+    listing.add_argument("-n", "--names", action="store_true", help="only their names")
+    add_queue(add_verb(verbs, "info", _info, "show a queue"))
+    add_filters(add_queue(add_verb(verbs, "pause", _pause, "start no more jobs, in any process", writes=True)))
+    resuming = add_queue(add_verb(verbs, "resume", _resume, "start jobs again", writes=True))
+    add_filters(resuming)
+    purging = add_queue(add_verb(verbs, "purge", _purge, "cancel all jobs that no worker holds", writes=True))
+    add_filters(purging)
+    add_force(purging)
+    removing = add_verb(verbs, "rm", _remove, "remove a queue: jobs, history and dead letters", writes=True)
+    add_force(add_queue(removing))
 
 
 async def _list(jet: Jet, options: argparse.Namespace) -> None:
+    if options.names:
+        for name in await jet.queue_names():
+            write_line(name)
+        return
     found = await observe.queue_summaries(jet)
     if options.json:
         write_json(found)
@@ -25,10 +41,23 @@ async def _list(jet: Jet, options: argparse.Namespace) -> None:
     now = jet.runtime.clock.now()
     rows = [
         (each.name, each.pending, each.running, each.retrying, each.completed, each.failed, each.dead_letters,
-         each.per_minute, seconds_text(each.run.median), ago_text(each.oldest_at, now))
+         each.per_minute, seconds_text(each.run.median), ago_text(each.oldest_at, now),
+         "paused" if each.paused else "")
         for each in found
     ]  # fmt: skip
-    heads = ("queue", "pending", "running", "retrying", "completed", "failed", "dead", "per minute", "run", "oldest")
+    heads = (
+        "queue",
+        "pending",
+        "running",
+        "retrying",
+        "completed",
+        "failed",
+        "dead",
+        "per minute",
+        "run",
+        "oldest",
+        "state",
+    )
     write_table(heads, rows, empty="no queues")
 
 
@@ -50,6 +79,9 @@ async def _info(jet: Jet, options: argparse.Namespace) -> None:
         {
             "exclusive": queue.exclusive,
             "lease": f"{queue.lease:g} s",
+            "paused": queue.paused,
+            "paused keys": ", ".join(queue.paused_keys),
+            "paused jobs": ", ".join(queue.paused_jobs),
             "pending": queue.pending,
             "scheduled": queue.scheduled,
             "running": queue.running,
@@ -65,3 +97,44 @@ async def _info(jet: Jet, options: argparse.Namespace) -> None:
             **times,
         },
     )
+
+
+async def _pause(jet: Jet, options: argparse.Namespace) -> None:
+    await (await queue_of(jet, options)).pause(key=options.key, job=options.job)
+    await _report(jet, options, "paused")
+
+
+async def _resume(jet: Jet, options: argparse.Namespace) -> None:
+    await (await queue_of(jet, options)).resume(key=options.key, job=options.job)
+    await _report(jet, options, "resumed")
+
+
+async def _report(jet: Jet, options: argparse.Namespace, done: str) -> None:
+    if options.json:
+        write_json(await observe.queue_summary(jet, options.queue))
+        return
+    what = f"jobs of queue {options.queue}{filter_text(options)}" if filter_text(options) else f"queue {options.queue}"
+    write_line(f"{what}: {done}")
+
+
+async def _purge(jet: Jet, options: argparse.Namespace) -> int:
+    queue = await queue_of(jet, options)
+    counts = await queue.counts()
+    waiting = counts.pending + counts.scheduled + counts.retrying
+    which = f"those{filter_text(options)} among " if filter_text(options) else ""
+    if not is_agreed(options, f"Really cancel {which}the {waiting:,} waiting jobs of queue {options.queue}?"):
+        return 1
+    purged = await queue.purge(key=options.key, job=options.job)
+    write_json({"purged": purged}) if options.json else write_line(f"{purged:,} jobs cancelled")
+    return 0
+
+
+async def _remove(jet: Jet, options: argparse.Namespace) -> int:
+    queue = await queue_of(jet, options)
+    counts = await queue.counts()
+    jobs = f"{counts.unfinished:,} jobs, {counts.running:,} of them running"
+    if not is_agreed(options, f"Really remove queue {options.queue}, with {jobs}, its history and dead letters?"):
+        return 1
+    await queue.delete(force=True)
+    write_json({"deleted": options.queue}) if options.json else write_line(f"queue {options.queue} deleted")
+    return 0

@@ -12,6 +12,7 @@ import msgspec
 from pelton import observe
 from pelton.api import ConfigError, MessageNotFoundError, StoredMessage, StreamConfig, StreamState
 from pelton.api.durations import dec_hook
+from pelton.cli.asking import add_force, is_agreed
 from pelton.cli.messages import show_stored, write_raw
 from pelton.cli.output import write_line
 from pelton.cli.stores import add_create, add_verb
@@ -57,12 +58,15 @@ def define(parser: argparse.ArgumentParser) -> None:
     _add_fields(adding)
     _add_fields(_named(add_verb(verbs, "edit", _edit, "change the configuration of a stream", writes=True)))
     removing = _named(add_verb(verbs, "rm", _remove, "delete a stream with its messages and consumers", writes=True))
-    removing.add_argument("-f", "--force", action="store_true", help="do it, without asking you to add this")
+    add_force(removing)
     purging = _named(add_verb(verbs, "purge", _purge, "remove messages of a stream", writes=True))
     purging.add_argument("--subject", default="", metavar="FILTER", help="only messages of these subjects")
     purging.add_argument("--seq", type=int, default=0, metavar="N", help="only messages before this sequence")
     purging.add_argument("--keep", type=int, default=0, metavar="N", help="keep the newest messages")
-    purging.add_argument("-f", "--force", action="store_true", help="do it, without asking you to add this")
+    add_force(purging)
+    erasing = _named(add_verb(verbs, "rmm", _remove_message, "remove one message", writes=True))
+    erasing.add_argument("seq", type=int, metavar="SEQ")
+    add_force(erasing)
     getting = _named(add_verb(verbs, "get", _get, "show one message"))
     getting.add_argument("seq", type=int, nargs="?", metavar="SEQ")
     getting.add_argument("-S", "--last-for", metavar="SUBJECT", help="the last message of a subject")
@@ -209,23 +213,35 @@ async def _report(jet: Jet, options: argparse.Namespace, text: str) -> None:
         write_line(text)
 
 
-async def _remove(jet: Jet, options: argparse.Namespace) -> None:
+async def _remove(jet: Jet, options: argparse.Namespace) -> int:
     info = await (await jet.stream(options.stream)).info()
-    _check_forced(options, f"stream {options.stream} has {info.state.messages:,} messages")
+    if not is_agreed(options, f"Really delete stream {options.stream} with {info.state.messages:,} messages?"):
+        return 1
     await jet.delete_stream(options.stream)
     write_json({"deleted": options.stream}) if options.json else write_line(f"stream {options.stream} deleted")
+    return 0
 
 
-async def _purge(jet: Jet, options: argparse.Namespace) -> None:
+async def _purge(jet: Jet, options: argparse.Namespace) -> int:
     stream = await jet.stream(options.stream)
-    _check_forced(options, f"stream {options.stream} has {(await stream.info()).state.messages:,} messages")
+    messages = (await stream.info()).state.messages
+    is_part = options.subject or options.seq or options.keep
+    what = f"messages of the {messages:,} in" if is_part else f"all {messages:,} messages of"
+    if not is_agreed(options, f"Really purge {what} stream {options.stream}?"):
+        return 1
     purged = await stream.purge(filter=options.subject, seq=options.seq, keep=options.keep)
     write_json({"purged": purged}) if options.json else write_line(f"{purged:,} messages removed")
+    return 0
 
 
-def _check_forced(options: argparse.Namespace, what: str) -> None:
-    if not options.force:
-        raise ConfigError(f"{what}, which cannot be brought back: add --force to remove them")
+async def _remove_message(jet: Jet, options: argparse.Namespace) -> int:
+    stream = await jet.stream(options.stream)
+    await stream.get_message(options.seq)
+    if not is_agreed(options, f"Really remove message {options.seq} of stream {options.stream}?"):
+        return 1
+    await stream.delete_message(options.seq)
+    write_json({"deleted": options.seq}) if options.json else write_line(f"message {options.seq} removed")
+    return 0
 
 
 async def _get(jet: Jet, options: argparse.Namespace) -> None:

@@ -19,7 +19,7 @@ def define(parser: argparse.ArgumentParser) -> None:
 async def _workers(jet: Jet, options: argparse.Namespace) -> None:
     if options.queue:
         await observe.queue_summary(jet, options.queue)
-    queues = [options.queue] if options.queue else await observe.queue_names(jet)
+    queues = [options.queue] if options.queue else await jet.queue_names()
     found = [worker for queue in queues for worker in await observe.worker_summaries(jet, queue)]
     if options.json:
         write_json(found)

@@ -268,12 +268,12 @@ class Cluster:
             refusals[index] = refused
         return refusals
 
-    async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None) -> None:
+    async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None, reply: str = "") -> None:
         """Send a message to all subscribers, without waiting for a reply; lost while there is no connection."""
         self._check()
         check_subject(subject)
         with suppress(Interrupted):
-            await self._connection.tell(subject, data, block=headers)
+            await self._connection.tell(subject, data, reply, headers)
 
     def might_reach(self, subject: str) -> bool:
         """Return True: only the servers know."""

@@ -86,7 +86,7 @@ class Pages:
     async def jobs(self, request: Request) -> Response:
         """A search for jobs by id, key or name."""
         wanted, name = request.query_params.get("q", "").strip(), request.query_params.get("queue", "")
-        names = (await observe.queue_names(self._jet))[:ROWS]
+        names = (await self._jet.queue_names())[:ROWS]
         found: list[tuple[str, JobInfo]] = []
         for queue in [name] if name in names else names:
             found += [(queue, job) for job in await self._found(queue, wanted)]

@@ -131,7 +131,7 @@ class Snapshots:
         # What users made comes before the streams of queues, and those who are most behind before others.
         streams = sorted(await observe.stream_summaries(jet), key=lambda one: (one.kind == "queue", one.name))
         consumers = sorted(await observe.consumer_summaries(jet), key=lambda one: (-one.lag, one.stream, one.name))
-        queues = [await observe.queue_summary(jet, name) for name in (await observe.queue_names(jet))[:ROWS]]
+        queues = [await observe.queue_summary(jet, name) for name in (await jet.queue_names())[:ROWS]]
         number = self._last.number + 1 if self._last else 1
         return Picture(number, clock.monotonic(), clock.now(), streams, consumers, queues, self._last)
 

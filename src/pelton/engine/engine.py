@@ -33,6 +33,7 @@ from pelton.api.codec import names_of
 from pelton.api.events import ClientInfo
 from pelton.api.keys import Key
 from pelton.api.tracing import Tracing
+from pelton.api.pub_acks import encode_pub_ack, encode_pub_error
 from pelton.consumers import ConsumerLog
 from pelton.engine.connections import Connections
 from pelton.engine.delivery.pulls import Pulls
@@ -265,12 +266,24 @@ class Engine:
         self._check()
         return await self._subscriptions.subscribe(subject, queue)
 
-    async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None) -> None:
-        """Publish a message to subscribers, and store it if a stream takes it, without an answer."""
+    async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None, reply: str = "") -> None:
+        """Publish a message to subscribers, and store it if a stream takes it, without waiting for an answer."""
         self._check()
         check_subject(subject)
         message = Outgoing(subject, data, headers)
-        await self.stage(lambda: self.session.send(message), durable=False)
+        if not reply:
+            await self.stage(lambda: self.session.send(message), durable=False)
+            return
+        check_subject(reply)
+        if await self.stage(lambda: self.session.ask(message, reply), durable=False):
+            # A stream answers for itself, when the message is stored.
+            await self.send(reply, await self._answer_of(message))
+
+    async def _answer_of(self, message: Outgoing) -> bytes:
+        try:
+            return encode_pub_ack(await self.publish(message.subject, message.data, message.headers))
+        except ApiError as error:
+            return encode_pub_error(error, "")
 
     def might_reach(self, subject: str) -> bool:
         """Whether anybody is subscribed to a subject, as of the last transaction of this opener."""

@@ -7,7 +7,8 @@ queue keeps that elsewhere, so there the queue itself is asked.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import Final
+from contextlib import aclosing, suppress
+from typing import Final, cast
 
 import msgspec
 
@@ -29,15 +30,15 @@ from pelton.observe.queue_history import ended_jobs, rate, spread
 from pelton.observe.streams import QUEUE_MARK, consumer_infos, is_embedded
 from pelton.observe.summaries import QueueSummary
 from pelton.queue import Attempt, DeadLetter, Envelope, JobCounts, JobInfo, JobState, Outcome
-from pelton.queue.backing.unfinished_jobs import scheduled_jobs, unfinished_job
+from pelton.queue.backing.unfinished_jobs import scheduled_jobs
 from pelton.queue.model.checks import checked_id
 from pelton.queue.model.naming import QueueNames
-from pelton.queue.model.states import ENDINGS, Ending
+from pelton.queue.model.orders import Order, Orders
+from pelton.queue.model.states import Ending
 
 _LEASE: Final = "pelton.queue.lease"
 _NOT_COMPLETED: Final[tuple[Ending, ...]] = ("failed", "cancelled", "expired")
 _UNDERWAY: Final[tuple[JobState, ...]] = ("running", "retrying")
-_JOBS: Final = "JOBS_"
 _HISTORY: Final = "SELECT id, subjects_upto FROM streams JOIN stream_state USING(id) WHERE name=?"
 # The subjects of the newest messages are not counted yet (docs/file-format.md).
 _ENDED: Final = (
@@ -49,29 +50,13 @@ _ENDED: Final = (
 _envelope: Final = msgspec.json.Decoder(Envelope).decode
 _outcome: Final = msgspec.json.Decoder(Outcome).decode
 _attempt: Final = msgspec.json.Decoder(Attempt).decode
+_order: Final = msgspec.json.Decoder(Order).decode
 _dead: Final = msgspec.json.Decoder(DeadLetter).decode
-
-
-async def queue_names(jet: Jet) -> list[str]:
-    """Return the names of all queues."""
-    names = set(await jet.stream_names())
-    sides = {side for name in names if name.startswith(_JOBS) for side, _ in _names_of(name).sides}
-    asked = [name for name in sorted(names - sides) if name.startswith(_JOBS)]
-    streams = [await jet.stream(name) for name in asked]
-    return [each.name.removeprefix(_JOBS) for each in streams if QUEUE_MARK in each.config.metadata]
-
-
-def _names_of(stream: str) -> QueueNames:
-    try:
-        return QueueNames(stream.removeprefix(_JOBS))
-    except ConfigError:
-        # It is no queue's: then nothing is named after it.
-        return QueueNames("-")
 
 
 async def queue_summaries(jet: Jet) -> list[QueueSummary]:
     """Return all queues, by name."""
-    return [await queue_summary(jet, name) for name in await queue_names(jet)]
+    return [await queue_summary(jet, name) for name in await jet.queue_names()]
 
 
 async def queue_summary(jet: Jet, queue: str) -> QueueSummary:
@@ -80,7 +65,7 @@ async def queue_summary(jet: Jet, queue: str) -> QueueSummary:
     stream = await jet.stream(names.jobs)
     counts = await _counts(jet, stream, names)
     outcomes, now = await ended_jobs(jet, queue), jet.runtime.clock.now()
-    oldest = await _first(stream)
+    oldest, pauses = await _first(stream), await _pauses(jet, names)
     return QueueSummary(
         name=queue,
         exclusive=stream.config.metadata.get(QUEUE_MARK) == "true",
@@ -99,12 +84,28 @@ async def queue_summary(jet: Jet, queue: str) -> QueueSummary:
         per_minute=rate(outcomes, now),
         wait=spread([one.started_at - one.enqueued_at for one in outcomes]),
         run=spread([one.finished_at - one.started_at for one in outcomes]),
+        paused=pauses.is_all_paused,
+        paused_keys=pauses.paused_keys,
+        paused_jobs=pauses.paused_jobs,
     )
+
+
+async def _pauses(jet: Jet, names: QueueNames) -> Orders:
+    orders, seq = Orders(), 1
+    with suppress(StreamNotFoundError, MessageNotFoundError):
+        stream = await jet.stream(names.control)
+        while True:
+            stored = await stream.get_next_message(names.order_subject("pause.>"), seq)
+            seq = stored.seq + 1
+            # One that cannot be read is of a newer version.
+            with suppress(msgspec.DecodeError, msgspec.ValidationError):
+                orders.heed(_order(stored.data))
+    return orders
 
 
 async def _counts(jet: Jet, stream: Stream, names: QueueNames) -> JobCounts:
     if not is_embedded(jet):
-        return await (await jet.queue(names.queue)).counts()
+        return await (await jet.queue(names.queue, create=False)).counts()
     infos = await consumer_infos(jet, names.jobs)
     underway = await _underway(jet, names)
     states = [_state_of(jet, one) for one in underway.values()]
@@ -180,119 +181,38 @@ def _state_of(jet: Jet, delivery: Unsettled | None) -> JobState:
 # --- jobs
 
 
-async def unfinished_jobs(jet: Jet, queue: str) -> AsyncGenerator[JobInfo, None]:
-    """Iterate over the jobs that have not ended, oldest first. Raises StreamNotFoundError."""
-    names = QueueNames(queue)
-    stream = await jet.stream(names.jobs)
-    if not is_embedded(jet):
-        async for job in (await jet.queue(queue)).jobs():
-            yield job
-        return
-    underway, seq = await _underway(jet, names), 1
-    while True:
-        try:
-            stored = await stream.get_next_message(">", seq)
-        except MessageNotFoundError:
-            return
-        yield await _unfinished(jet, names, stored, underway.get(stored.seq))
-        seq = stored.seq + 1
+async def unfinished_jobs(
+    jet: Jet, queue: str, *, state: JobState | None = None, key: str | None = None, job: str | None = None
+) -> AsyncGenerator[JobInfo, None]:
+    """Iterate over the jobs that have not ended, oldest first; only those of a state, a key or a name, if given.
+
+    Raises QueueNotFoundError, ConfigError.
+    """
+    jobs = (await jet.queue(queue, create=False)).jobs(state=state, key=key, job=job)
+    async with aclosing(cast(AsyncGenerator[JobInfo, None], jobs)) as found:
+        async for info in found:
+            yield info
 
 
 async def jobs_underway(jet: Jet, queue: str, limit: int = 50) -> list[JobInfo]:
-    """Return jobs that run or will be tried again, the oldest first, at most ``limit``. Raises StreamNotFoundError.
-
-    On a cluster only the first jobs of the queue are looked at, twenty times as many as the limit.
-    """
-    names = QueueNames(queue)
-    stream = await jet.stream(names.jobs)
+    """Return jobs that run, and then those that will be tried again, at most ``limit``. Raises QueueNotFoundError."""
     found: list[JobInfo] = []
-    if not is_embedded(jet):
-        seen = 0
-        async for job in (await jet.queue(queue)).jobs():
-            seen += 1
-            if job.state in _UNDERWAY:
+    for state in _UNDERWAY:
+        async with aclosing(unfinished_jobs(jet, queue, state=state)) as jobs:
+            async for job in jobs:
+                if len(found) == limit:
+                    return found
                 found.append(job)
-            if len(found) == limit or seen == limit * 20:
-                break
-        return found
-    for seq, delivery in sorted((await _underway(jet, names)).items()):
-        if len(found) == limit:
-            break
-        try:
-            job = await _unfinished(jet, names, await stream.get_message(seq), delivery)
-        except MessageNotFoundError:
-            # It has ended meanwhile.
-            continue
-        if job.state in _UNDERWAY:
-            found.append(job)
     return found
 
 
 async def job_details(jet: Jet, queue: str, job_id: str) -> JobInfo:
-    """Return one job, in whatever state it is. Raises JobNotFoundError, StreamNotFoundError."""
-    names = QueueNames(queue)
-    stream = await jet.stream(names.jobs)
+    """Return one job, in whatever state it is. Raises JobNotFoundError, QueueNotFoundError."""
+    opened = await jet.queue(queue, create=False)
     try:
-        checked_id(queue, job_id)
+        return await opened.get(job_id)
     except ConfigError as error:
         raise JobNotFoundError(queue, job_id, str(error)) from None
-    if not is_embedded(jet):
-        return await (await jet.queue(queue)).get(job_id)
-    # In this order, or a job that ends between the two would seem to be pending again.
-    underway = await _underway(jet, names)
-    stored = await unfinished_job(stream, names, job_id)
-    if stored is None:
-        return await _ended(jet, names, job_id)
-    return await _unfinished(jet, names, stored, underway.get(stored.seq))
-
-
-async def _unfinished(jet: Jet, names: QueueNames, stored: StoredMessage, delivery: Unsettled | None) -> JobInfo:
-    try:
-        envelope = _envelope(stored.data)
-    except (msgspec.DecodeError, msgspec.ValidationError):
-        envelope = Envelope(job="", args=msgspec.Raw(b"null"))
-    job_id = envelope.id or str(stored.seq)
-    known = None if delivery is None else await _last_attempt(jet, names, job_id)
-    is_scheduled = names.is_later(stored.subject)
-    deliveries = 0 if delivery is None else delivery.num_delivered
-    return JobInfo(
-        id=job_id,
-        job=envelope.job,
-        state="scheduled" if is_scheduled else _state_of(jet, delivery),
-        due=envelope.due if is_scheduled else 0,
-        key=envelope.key,
-        attempt=max(deliveries - (known.returned if known else 0), 0),
-        enqueued_at=stored.time_ns,
-        last_error=known.error if known else "",
-    )
-
-
-async def _last_attempt(jet: Jet, names: QueueNames, job_id: str) -> Attempt | None:
-    try:
-        stream = await jet.stream(names.attempts)
-        return _attempt((await stream.get_last_message(names.attempt_subject(job_id))).data)
-    except (StreamNotFoundError, MessageNotFoundError):
-        return None
-
-
-async def _ended(jet: Jet, names: QueueNames, job_id: str) -> JobInfo:
-    history = await jet.stream(names.history)
-    for ending in ENDINGS:
-        try:
-            outcome = _outcome((await history.get_last_message(names.ending_subject(ending, job_id))).data)
-        except MessageNotFoundError:
-            continue
-        return JobInfo(
-            id=job_id,
-            job=outcome.job,
-            state=outcome.state,
-            key=outcome.key,
-            attempt=outcome.attempt,
-            enqueued_at=outcome.enqueued_at,
-            last_error=outcome.error,
-            outcome=outcome,
-        )
-    raise JobNotFoundError(names.queue, job_id, "it was never enqueued here, or its history was cleaned")
 
 
 async def dead_letter(jet: Jet, queue: str, job_id: str) -> DeadLetter | None:
@@ -306,17 +226,14 @@ async def dead_letter(jet: Jet, queue: str, job_id: str) -> DeadLetter | None:
         return None
 
 
-async def dead_letters(jet: Jet, queue: str) -> AsyncGenerator[DeadLetter, None]:
-    """Iterate over the failed jobs that can be redriven, oldest first."""
-    try:
-        stream = await jet.stream(QueueNames(queue).dead)
-    except StreamNotFoundError:
-        return
-    seq = 1
-    while True:
-        try:
-            stored = await stream.get_next_message(">", seq)
-        except MessageNotFoundError:
-            return
-        yield _dead(stored.data)
-        seq = stored.seq + 1
+async def dead_letters(
+    jet: Jet, queue: str, *, key: str | None = None, job: str | None = None
+) -> AsyncGenerator[DeadLetter, None]:
+    """Iterate over the failed jobs that can be redriven, oldest first; only those of a key or a name, if given.
+
+    Raises QueueNotFoundError, ConfigError.
+    """
+    letters = (await jet.queue(queue, create=False)).dead_letters(key=key, job=job)
+    async with aclosing(cast(AsyncGenerator[DeadLetter, None], letters)) as found:
+        async for letter in found:
+            yield letter

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeVar
 from pelton.api.times import SECOND, parse_rfc3339
 from pelton.connect import Jet
 from pelton.observe.locks import election_summaries
-from pelton.observe.queues import queue_names, queue_summary
+from pelton.observe.queues import queue_summary
 from pelton.observe.streams import consumer_summaries, stream_summaries
 from pelton.observe.summaries import ConsumerSummary, ElectionSummary, QueueSummary, StreamSummary
 
@@ -31,7 +31,7 @@ async def samples(jet: Jet, path: str = "", limit: int = LIMIT) -> list[Sample]:
     """Return all samples of now; ``path`` is the file of the store, if its size and disk are to be told."""
     streams = await stream_summaries(jet)
     consumers = await consumer_summaries(jet)
-    names = await queue_names(jet)
+    names = await jet.queue_names()
     queues = [await queue_summary(jet, name) for name in names[:limit]]
     # Each leader is a read of its own.
     elections = [one.name for one in streams if one.kind == "election"]

@@ -114,7 +114,8 @@ class QueueSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A queue. The counts of ended jobs are those in its history.
 
     ``per_minute``, ``wait`` (from enqueue to the start of the last attempt) and ``run`` come from the jobs that ended
-    last; ``oldest_at`` is when the oldest job that has not ended was enqueued.
+    last; ``oldest_at`` is when the oldest job that has not ended was enqueued. ``paused``: no job starts;
+    ``paused_keys`` and ``paused_jobs``: none of these keys, or of these names.
     """
 
     name: str
@@ -134,6 +135,9 @@ class QueueSummary(msgspec.Struct, frozen=True, kw_only=True):
     per_minute: float
     wait: TimeSpread
     run: TimeSpread
+    paused: bool = False
+    paused_keys: tuple[str, ...] = ()
+    paused_jobs: tuple[str, ...] = ()
 
 
 class WorkerSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from pelton.queue.backing.setup import (
     LEASE,
     RECORDS,
     QueueSettings,
+    existing_consumers,
     free_consumer,
     jobs_stream,
     keys_stream,
@@ -62,7 +63,10 @@ async def _source(
             return KeyedJobSource(jet, names, stream, free, known, worker, lease)
 
         return KeyedStats(jet, names, free), keyed
-    consumers = await worker_consumers(stream, names, exclusive, lease)
+    if jet.backend.planning.read_only:
+        consumers = await existing_consumers(stream)
+    else:
+        consumers = await worker_consumers(stream, names, exclusive, lease)
 
     def delivered(_worker: str) -> JobSource:
         return ConsumerJobSource(jet.backend, names, consumers, known)

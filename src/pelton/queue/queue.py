@@ -161,6 +161,10 @@ class Queue(DeclaresJobs):
         """Return the message that puts a job into the queue. Raises ConfigError."""
         return self._enqueuer.message_of(call)
 
+    def handle(self, job_id: str, job: str = "") -> JobHandle[Any]:
+        """Return the handle of a job by its id; ``job``, its name, gives the result its type. Raises ConfigError."""
+        return self._enqueuer.handle(checked_id(self.name, job_id), job)
+
     # --- work
 
     async def work(

@@ -313,11 +313,11 @@ class HazardBackend:
         """Subscribe; messages may be late or lost."""
         return _HazardSubscription(await self._ask(lambda: self._inner.subscribe(subject, queue)), self)
 
-    async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None) -> None:
+    async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None, reply: str = "") -> None:
         """Send a message, which may not arrive."""
         await self._client.clock.gate()
         if self._client.is_alive and not self._client.world.happens(self._client.hazards.lost_event):
-            await self._inner.send(subject, data, headers)
+            await self._inner.send(subject, data, headers, reply)
 
     def might_reach(self, subject: str) -> bool:
         """Whether anybody may be subscribed."""

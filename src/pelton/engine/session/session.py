@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from pelton.api import AccountLimits, Outgoing
+from pelton.api import AccountLimits, Incoming, Outgoing
 from pelton.api.events import CheckpointBlocked, Event
 from pelton.consumers import ConsumerLog, follow_roll_ups
 from pelton.engine.pubsub.bus import Bus
@@ -175,6 +175,13 @@ class Session:
     def send(self, message: Outgoing) -> None:
         """Dispatch a message to subscribers and to the stream that takes it, when the transaction ends."""
         self._unsent.append(message)
+
+    def ask(self, message: Outgoing, reply: str) -> bool:
+        """Dispatch a message to subscribers that may answer it, unless a stream takes it; return whether one does."""
+        if self.registry.route(message.subject) is not None:
+            return True
+        self.bus.deliver(message.subject, [Incoming(message.subject, message.data, message.headers, reply)])
+        return False
 
     def advise(self, event: Event) -> None:
         """Dispatch an advisory when the transaction ends, if it would have a recipient."""

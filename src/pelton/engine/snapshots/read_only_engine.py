@@ -210,7 +210,7 @@ class ReadOnlyEngine:
         """Raise StoreReadOnlyError: publishers have to know their subscribers."""
         self._refuse()
 
-    async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None) -> None:
+    async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None, reply: str = "") -> None:
         """Raise StoreReadOnlyError."""
         self._refuse()
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
-from pelton.api import Delivered
+from pelton.api import Delivered, MessageNotFoundError, StoreReadOnlyError
 
 if TYPE_CHECKING:
     from pelton.jet import Stream
@@ -16,9 +16,15 @@ _PAGE: Final = 256
 
 async def scan(stream: Stream, filter_subject: str) -> AsyncGenerator[tuple[int, bytes], None]:
     """Read sequences and data of a stream from its beginning to its present end."""
-    async with aclosing(deliveries(stream, filter_subject)) as found:
-        async for delivered in found:
-            yield delivered.seq, delivered.data
+    try:
+        async with aclosing(deliveries(stream, filter_subject)) as found:
+            async for delivered in found:
+                yield delivered.seq, delivered.data
+    except StoreReadOnlyError:
+        # No consumer could be made, so nothing was read yet.
+        async with aclosing(_looked_up(stream, filter_subject or ">")) as found_one_by_one:
+            async for seq, data in found_one_by_one:
+                yield seq, data
 
 
 async def deliveries(stream: Stream, filter_subject: str) -> AsyncGenerator[Delivered, None]:
@@ -30,3 +36,14 @@ async def deliveries(stream: Stream, filter_subject: str) -> AsyncGenerator[Deli
                 yield message.delivered
     finally:
         await consumer.delete()
+
+
+async def _looked_up(stream: Stream, filter_subject: str) -> AsyncGenerator[tuple[int, bytes], None]:
+    seq = 1
+    while True:
+        try:
+            stored = await stream.get_next_message(filter_subject, seq)
+        except MessageNotFoundError:
+            return
+        yield stored.seq, stored.data
+        seq = stored.seq + 1

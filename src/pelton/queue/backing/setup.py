@@ -93,7 +93,7 @@ async def jobs_stream(jet: Streams, names: QueueNames, settings: QueueSettings) 
 
 async def _with_places(jet: Streams, names: QueueNames, stream: Stream) -> Stream:
     """Return the stream of a queue with room for scheduled jobs; one that an older version made gets it here."""
-    if {*names.job_subjects} <= {*stream.config.subjects}:
+    if {*names.job_subjects} <= {*stream.config.subjects} or jet.backend.planning.read_only:
         return stream
     return await jet.update_stream(names.jobs, subjects=list(names.job_subjects), allow_msg_schedules=True)
 
@@ -186,6 +186,9 @@ def _agree(queue: str, option: str, asked: float | None, found: float) -> None:
 
 async def side_streams(jet: Streams, names: QueueNames, settings: QueueSettings) -> None:
     """Make the side streams: history, dead letters, attempts."""
+    if jet.backend.planning.read_only:
+        # The views of a queue that lacks one, because an older version made it, find nothing there.
+        return
     age, last = settings.history_max_age, {"max_msgs_per_subject": 1}
     history = await _side(jet, names, names.history, settings, max_age=_DEFAULT_HISTORY_S if age is None else age)
     if age is not None and history.config.max_age != (kept := given("history_max_age", age)):
@@ -229,6 +232,11 @@ async def free_consumer(stream: Stream, names: QueueNames, lease: float) -> Cons
     """Return the consumer of the jobs without a key in an exclusive queue."""
     common: dict[str, Any] = {"ack_wait": lease, "max_ack_pending": -1, "max_deliver": -1}
     return await stream.create_consumer(durable_name="free", filter_subjects=list(names.free_jobs), **common)
+
+
+async def existing_consumers(stream: Stream) -> list[Consumer]:
+    """Return the consumers that workers pull from, of a queue that can only be looked at."""
+    return [await stream.consumer(name) for name in await stream.consumer_names()]
 
 
 async def worker_consumers(stream: Stream, names: QueueNames, exclusive: bool, lease: float) -> list[Consumer]:

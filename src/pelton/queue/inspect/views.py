@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.ports import Underway
 
+_TAKEN: Final[tuple[JobState, ...]] = ("running", "retrying")
 _envelope: Final = msgspec.json.Decoder(Envelope).decode
 _told: Final = msgspec.json.Decoder(JobProgress).decode
 _outcome: Final = msgspec.json.Decoder(Outcome).decode
@@ -76,20 +78,32 @@ class JobViews:
 
     async def jobs(self, wanted: JobFilter = ALL_JOBS) -> AsyncGenerator[FoundJob]:
         """Iterate over the jobs that have not ended, oldest first, with their messages."""
-        stream = await self._queue.jet.stream(self._queue.names.jobs)
         unsettled = await self._queue.stats.underway()
-        seq = 1
+        # Those that run, or are tried again, are few among many that wait.
+        messages = self._these(unsettled) if wanted.state in _TAKEN else self._messages()
+        async with aclosing(messages) as found:
+            async for stored in found:
+                info = await self._unfinished(stored, unsettled)
+                if wanted.has(info):
+                    yield FoundJob(stored, info)
+
+    async def _messages(self) -> AsyncGenerator[StoredMessage]:
+        stream, seq = await self._queue.jet.stream(self._queue.names.jobs), 1
         while True:
             try:
                 stored = await stream.get_next_message(">", seq)
             except MessageNotFoundError:
                 return
             seq = stored.seq + 1
-            if self._queue.names.is_cron(stored.subject):
-                continue
-            info = await self._unfinished(stored, unsettled)
-            if wanted.has(info):
-                yield FoundJob(stored, info)
+            if not self._queue.names.is_cron(stored.subject):
+                yield stored
+
+    async def _these(self, underway: Underway) -> AsyncGenerator[StoredMessage]:
+        stream = await self._queue.jet.stream(self._queue.names.jobs)
+        for seq in sorted(underway):
+            # One that has ended meanwhile is left out.
+            with suppress(MessageNotFoundError):
+                yield await stream.get_message(seq)
 
     async def outcome(self, job_id: str, limit: float | None) -> Outcome | None:
         """Wait until a job has ended, for ``limit`` seconds at most; None if it has not ended by then."""

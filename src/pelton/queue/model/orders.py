@@ -46,6 +46,16 @@ class Orders:
             elif named:
                 paused.add(named)
 
+    @property
+    def paused_keys(self) -> tuple[str, ...]:
+        """The keys whose jobs are not to start."""
+        return tuple(sorted(self._paused_keys))
+
+    @property
+    def paused_jobs(self) -> tuple[str, ...]:
+        """The names of the jobs that are not to start."""
+        return tuple(sorted(self._paused_jobs))
+
     def cancellation(self, job_id: str, key: str) -> JobCancelledError | None:
         """Return the error that ends a job if it is to be cancelled."""
         reason = self._cancelled.get(job_id)
