@@ -18,6 +18,9 @@ from pelton.queue.define.job_codec import JobCodec
 from pelton.queue.define.registry import Jobs
 from pelton.queue.enqueue.enqueuer import QueueWithOptions
 from pelton.queue.enqueue.transaction import JobTransaction, QueueInTransaction, Transaction
+from pelton.queue.flow.flow import Flow, FlowWithOptions
+from pelton.queue.flow.handle import FlowHandle, FlowInfo, FlowNodeInfo
+from pelton.queue.flow.nodes import FlowNode
 from pelton.queue.model.options import JobOptions
 from pelton.queue.model.rules import JobRules
 from pelton.queue.model.states import (
@@ -49,6 +52,12 @@ __all__ = [
     "Claims",
     "DeadLetter",
     "Envelope",
+    "Flow",
+    "FlowHandle",
+    "FlowInfo",
+    "FlowNode",
+    "FlowNodeInfo",
+    "FlowWithOptions",
     "Job",
     "JobCall",
     "JobCodec",

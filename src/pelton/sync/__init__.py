@@ -41,6 +41,9 @@ from pelton.queue import (
     BatchDecorator,
     ClaimedJob,
     DeadLetter,
+    FlowInfo,
+    FlowNode,
+    FlowNodeInfo,
     JobCall,
     JobCodec,
     JobContext,
@@ -96,6 +99,12 @@ __all__ = [
     "JobSchedule",
     "JobContext",
     "JobCounts",
+    "Flow",
+    "FlowHandle",
+    "FlowInfo",
+    "FlowNode",
+    "FlowNodeInfo",
+    "FlowWithOptions",
     "JobHandle",
     "JobInfo",
     "WorkerInfo",
@@ -152,6 +161,9 @@ QueueWithOptions = derive(queue.QueueWithOptions)
 QueueInTransaction = derive(queue.QueueInTransaction)
 Claims = derive(queue.Claims)
 JobHandle = derive(queue.JobHandle)
+Flow = derive(queue.Flow)
+FlowWithOptions = derive(queue.FlowWithOptions)
+FlowHandle = derive(queue.FlowHandle)
 Transaction = derive(queue.Transaction)
 JobTransaction = derive(queue.JobTransaction)
 Savepoint = derive(jet.Savepoint)

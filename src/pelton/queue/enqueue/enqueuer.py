@@ -68,9 +68,13 @@ class Enqueuer:
             messages = [self.message_of(call) for call in together]
             acks = await self._queue.backend.publish_batch(messages)
             handles += map(self.handle_of, together, messages, acks)
+        await self.stored()
+        return handles
+
+    async def stored(self) -> None:
+        """Await what a test wants to do when jobs are stored."""
         if self.on_stored is not None:
             await self.on_stored()
-        return handles
 
     async def _enqueue_unique(self, call: JobCall) -> JobHandle[Any]:
         message = self.message_of(call)
