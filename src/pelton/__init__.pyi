@@ -66,6 +66,12 @@ from pelton.queue import BatchJob as BatchJob
 from pelton.queue import ClaimedJob as ClaimedJob
 from pelton.queue import Claims as Claims
 from pelton.queue import DeadLetter as DeadLetter
+from pelton.queue import Flow as Flow
+from pelton.queue import FlowHandle as FlowHandle
+from pelton.queue import FlowInfo as FlowInfo
+from pelton.queue import FlowNode as FlowNode
+from pelton.queue import FlowNodeInfo as FlowNodeInfo
+from pelton.queue import FlowWithOptions as FlowWithOptions
 from pelton.queue import Job as Job
 from pelton.queue import JobCall as JobCall
 from pelton.queue import JobCodec as JobCodec

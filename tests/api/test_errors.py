@@ -73,6 +73,7 @@ EXAMPLES: list[tuple[api.PeltonError, str]] = [
         "ended as cancelled and has no result: no error",
     ),
     (api.JobNotFoundError("mail", "7", "gone"), "queue 'mail' has no job '7': gone; see jobs()"),
+    (api.FlowNotFoundError("mail", "f1"), "queue 'mail' has no flow 'f1': it was never enqueued here"),
     (api.JobNotMovedError("mail", "7", "running"), "job '7' of queue 'mail' was not moved, because it is running"),
     (api.QueueNotFoundError("mail"), "there is no queue 'mail': check its name, see jet.queue_names()"),
     (api.QueueInUseError("mail", 3), "queue 'mail' was not deleted, because workers hold 3 of its jobs: stop them"),

@@ -100,6 +100,7 @@ from pelton.api.info import (
 from pelton.api.job_errors import (
     Cancel,
     Discard,
+    FlowNotFoundError,
     JobArgumentsError,
     JobCancelledError,
     JobCrashedError,
@@ -261,6 +262,7 @@ __all__ = [
     "Event",
     "ExpectationError",
     "External",
+    "FlowNotFoundError",
     "GroupPinned",
     "GroupUnpinned",
     "Headers",

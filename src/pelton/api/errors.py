@@ -46,7 +46,7 @@
     └── JobError                         a job, or the code that runs it
         ├── PermanentJobError, RetryJob, Snooze, Cancel, Discard  raised by a job to say how it ended
         ├── LeaseLostError, JobCancelledError
-        ├── UnknownJobError, JobNotFoundError, JobFailedError
+        ├── UnknownJobError, JobNotFoundError, FlowNotFoundError, JobFailedError
         ├── QueueNotFoundError, QueueInUseError, JobNotMovedError
         └── JobArgumentsError, JobResultError, JobCrashedError, JobTimeoutError (TimeoutError)
 

@@ -106,6 +106,17 @@ class JobNotFoundError(JobError):
         )
 
 
+class FlowNotFoundError(JobError):
+    """The queue has no such flow (any more); `queue` and `flow_id` name it."""
+
+    def __init__(self, queue: str, flow_id: str) -> None:
+        self.queue, self.flow_id = queue, flow_id
+        super().__init__(
+            f"queue {queue!r} has no flow {flow_id!r}: it was never enqueued here, or has ended so long ago that its "
+            "records were removed; see flows()"
+        )
+
+
 class JobNotMovedError(JobError):
     """A job was not moved to another queue: its `state` in its `queue` does not allow it."""
 

@@ -19,6 +19,9 @@ from pelton.queue.define.registry import Jobs
 from pelton.queue.enqueue.enqueuer import QueueWithOptions
 from pelton.queue.enqueue.transaction import JobTransaction, QueueInTransaction, Transaction
 from pelton.queue.inspect.events import QueueEvents
+from pelton.queue.flow.flow import Flow, FlowWithOptions
+from pelton.queue.flow.handle import FlowHandle, FlowInfo, FlowNodeInfo
+from pelton.queue.flow.nodes import FlowNode
 from pelton.queue.model.options import JobOptions
 from pelton.queue.model.queue_events import QueueEvent, QueueEventKind
 from pelton.queue.model.rules import JobRules
@@ -51,6 +54,12 @@ __all__ = [
     "Claims",
     "DeadLetter",
     "Envelope",
+    "Flow",
+    "FlowHandle",
+    "FlowInfo",
+    "FlowNode",
+    "FlowNodeInfo",
+    "FlowWithOptions",
     "Job",
     "JobCall",
     "JobCodec",

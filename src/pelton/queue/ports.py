@@ -119,6 +119,22 @@ class JobSource(Protocol):
         ...
 
 
+class FlowFollower(Protocol):
+    """What carries out the flows of a queue, beside a worker."""
+
+    def notice(self) -> None:
+        """Begin: the queue has flows."""
+        ...
+
+    async def follow(self) -> None:
+        """Carry out flows for ever, once there are any."""
+        ...
+
+    async def quiet(self) -> int | None:
+        """Return None while something is to be done for flows, else a number that grows with all that happens."""
+        ...
+
+
 class JobLookup(Protocol):
     """How the handle of a job finds out what became of it."""
 

@@ -20,8 +20,10 @@ from pelton.queue.control.schedules import Schedules
 from pelton.queue.control.steering import Steering
 from pelton.queue.define.handle import JobHandle
 from pelton.queue.define.job import Job, JobCall, JobDefinition, JobQueue, Resolved, job_name
-from pelton.queue.define.registry import DeclaresJobs, JobRegistry, Jobs, given_jobs
+from pelton.queue.define.registry import JobRegistry, Jobs, given_jobs
 from pelton.queue.enqueue.enqueuer import Enqueuer, QueueWithOptions
+from pelton.queue.flow.flows import Flows
+from pelton.queue.flow.queue_flows import QueueWithFlows
 from pelton.queue.inspect.dead_letters import DeadLetters
 from pelton.queue.inspect.events import QueueEvents
 from pelton.queue.inspect.history import History
@@ -59,7 +61,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Queue(DeclaresJobs):
+class Queue(QueueWithFlows):
     """A work queue. Made by ``await jet.queue(name)``."""
 
     def __init__(self, jet: Streams, context: QueueContext) -> None:
@@ -77,6 +79,7 @@ class Queue(DeclaresJobs):
         self._removal = Removal(context, self._views)
         self._schedules = Schedules(context)
         self._enqueuer = Enqueuer(context, self._steering)
+        self._flows = Flows(context, self._steering, self._enqueuer.stored)
         self._history = History(context)
         self._dead_letters = DeadLetters(context, self._enqueuer)
         self._workers: set[Worker] = set()
@@ -110,6 +113,9 @@ class Queue(DeclaresJobs):
     def _declare(self, function: Callable[..., Any], name: str) -> tuple[JobQueue | None, str]:
         what = f"queue {self.name!r}: a job's name"
         return self, checked_text(what, name) if name != "" else job_name(function)
+
+    def _as_job_queue(self) -> JobQueue:
+        return self
 
     def _add(self, job: Job[Any, Any]) -> None:
         self._context.jobs.add(job)
@@ -201,7 +207,7 @@ class Queue(DeclaresJobs):
             max_jobs=None if max_jobs is None else whole(f"queue {self.name!r}: max_jobs", max_jobs),
         )
         self._check_loop()
-        worker = Worker(self._context, settings)
+        worker = Worker(self._context, settings, self._flows.reactor)
         self._workers.add(worker)
         try:
             await worker.run()

@@ -41,6 +41,9 @@ from pelton.queue import (
     BatchDecorator,
     ClaimedJob,
     DeadLetter,
+    FlowInfo,
+    FlowNode,
+    FlowNodeInfo,
     JobCall,
     JobCodec,
     JobContext,
@@ -99,6 +102,12 @@ __all__ = [
     "JobSchedule",
     "JobContext",
     "JobCounts",
+    "Flow",
+    "FlowHandle",
+    "FlowInfo",
+    "FlowNode",
+    "FlowNodeInfo",
+    "FlowWithOptions",
     "JobHandle",
     "JobInfo",
     "WorkerInfo",
@@ -156,6 +165,9 @@ QueueInTransaction = derive(queue.QueueInTransaction)
 Claims = derive(queue.Claims)
 JobHandle = derive(queue.JobHandle)
 QueueEvents = derive(queue.QueueEvents)
+Flow = derive(queue.Flow)
+FlowWithOptions = derive(queue.FlowWithOptions)
+FlowHandle = derive(queue.FlowHandle)
 Transaction = derive(queue.Transaction)
 JobTransaction = derive(queue.JobTransaction)
 Savepoint = derive(jet.Savepoint)

@@ -35,6 +35,7 @@ _DEFAULT_HISTORY_S: Final = 7 * 86_400.0
 _SHORTEST_AGE_S: Final = 0.1
 _ATTEMPTS_AGE: Final = timedelta(days=30)
 _TRACES_AGE: Final = timedelta(days=366)
+_SHORTEST_FLOW_WAIT_S: Final = 3.0
 _WRITES_AGE: Final = timedelta(seconds=60)
 
 
@@ -198,6 +199,21 @@ async def side_streams(jet: Streams, names: QueueNames, settings: QueueSettings)
     await _side(jet, names, names.attempts, settings, max_age=_ATTEMPTS_AGE, **last)
     await _side(jet, names, names.control, settings, allow_msg_ttl=True, **last)
     await _side(jet, names, names.running, settings, allow_msg_ttl=True, max_age=_TRACES_AGE, **last)
+
+
+async def flows_stream(jet: Streams, names: QueueNames) -> Stream:
+    """Make the stream of the flows: only for queues that have some."""
+    replicas = (await jet.stream(names.jobs)).config.num_replicas
+    return await _side(jet, names, names.flows, QueueSettings(num_replicas=replicas))
+
+
+async def flows_consumer(stream: Stream, names: QueueNames, lease: float) -> Consumer:
+    """Return the consumer of what happens in flows."""
+    filters = [names.flow_begin("*"), names.flow_log("*"), names.flow_told("*", "*")]
+    wait = max(lease, _SHORTEST_FLOW_WAIT_S)
+    return await stream.create_consumer(
+        durable_name="flows", filter_subjects=filters, ack_wait=wait, max_ack_pending=-1, max_deliver=-1
+    )
 
 
 async def keys_stream(jet: Streams, names: QueueNames, settings: QueueSettings) -> None:

@@ -94,6 +94,8 @@ class Mover:
             envelope = _envelope(stored.data)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             raise ConfigError(f"queue {self._queue.name!r}: {info.id!r} is no valid job: {error}") from None
+        if envelope.flow is not None:
+            raise ConfigError(f"queue {self._queue.name!r}: {info.id!r} is a job of a flow, which stays in its queue")
         form = JobMessage(self._other.names, envelope.job, exclusive=self._other.exclusive)
         plain = msgspec.structs.replace(envelope, due=info.due, timetable=None)
         return form.moved(plain, self._queue.name, info.id, self._queue.names.leaf_of(stored.subject))

@@ -10,14 +10,16 @@ import msgspec
 
 from pelton.api import MessageNotFoundError, MsgWithdraw, Outgoing, StoredMessage, WrongLastSequenceError
 from pelton.queue.backing.first_outcome import as_first
+from pelton.queue.model.flow_records import told_to_flow
 from pelton.queue.model.orders import Order
-from pelton.queue.model.states import Outcome
+from pelton.queue.model.states import Envelope, Outcome
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.model.states import JobInfo
 
 _encode: Final = msgspec.json.Encoder().encode
+_envelope: Final = msgspec.json.Decoder(Envelope).decode
 
 
 class Withdrawal:
@@ -35,11 +37,16 @@ class Withdrawal:
 
         That is only possible in a store file: on servers they are not stored.
         """
-        record = self._outcome(info, stored, error)
+        outcome = self._outcome(info, stored, error)
+        record = Outgoing(self._queue.names.ending_subject("cancelled", info.id), _encode(outcome))
+        told = self._told(stored, outcome)
         if MsgWithdraw in self._queue.backend.planning.own_verbs:
-            request = MsgWithdraw(stream=self._queue.names.jobs, seq=stored.seq, publish=(*others, record))
+            request = MsgWithdraw(stream=self._queue.names.jobs, seq=stored.seq, publish=(*others, *told, record))
             return (await self._queue.backend.call(request)).state == "withdrawn"
         try:
+            if told:
+                # First, so that the flow learns of it even if this is interrupted: it looks for the outcome itself.
+                await self._queue.backend.publish_batch(told)
             first = as_first(self._queue.names, record)
             await self._queue.backend.publish(first.subject, first.data, first.headers)
         except WrongLastSequenceError:
@@ -56,8 +63,15 @@ class Withdrawal:
         order = Order(cancel=job_id, reason=reason)
         await self._queue.backend.publish(self._queue.names.order_subject(f"cancel.{job_id}"), _encode(order))
 
-    def _outcome(self, info: JobInfo, stored: StoredMessage, error: str) -> Outgoing:
-        outcome = Outcome(
+    def _told(self, stored: StoredMessage, outcome: Outcome) -> tuple[Outgoing, ...]:
+        """Return what tells the flow of a job that it has ended."""
+        with suppress(msgspec.DecodeError, msgspec.ValidationError):
+            if (place := _envelope(stored.data).flow) is not None:
+                return (told_to_flow(self._queue.names, place, outcome),)
+        return ()
+
+    def _outcome(self, info: JobInfo, stored: StoredMessage, error: str) -> Outcome:
+        return Outcome(
             id=info.id,
             job=info.job,
             state="cancelled",
@@ -69,4 +83,3 @@ class Withdrawal:
             finished_at=self._queue.clock.now(),
             error=error,
         )
-        return Outgoing(self._queue.names.ending_subject("cancelled", info.id), _encode(outcome))

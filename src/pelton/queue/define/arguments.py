@@ -36,7 +36,7 @@ class JobArguments:
 
     def __init__(self, job: str, function: Callable[..., Any], codec: JobCodec | None = None) -> None:
         self._job = job
-        self._codec = codec
+        self.codec = codec
         hints = _hints(function, job)
         self.context = _context_parameter(hints, job)
         signature = inspect.signature(function)
@@ -48,6 +48,8 @@ class JobArguments:
             p.name: partial(_same, p.default) for p in parameters if p.default is not p.empty
         }
         self._struct = _struct(job, self._kinds if codec is None else {}, self._defaults)
+        # Of some of the arguments alone, by their names.
+        self._partial: dict[tuple[str, ...], type[msgspec.Struct]] = {}
         self._decode = msgspec.json.Decoder(self._struct).decode
         self._signature = signature.replace(parameters=parameters)
         self._positional = all(p.kind is not p.KEYWORD_ONLY for p in parameters)
@@ -55,17 +57,39 @@ class JobArguments:
 
     def encode(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bytes:
         """Return arguments as JSON, checked against the function's annotations. Raises JobArgumentsError."""
+        return self._encoded(self._named(args, kwargs), self._struct, self._decode)
+
+    def encode_known(
+        self, args: Sequence[Any], kwargs: dict[str, Any], find: Callable[[Any], T | None]
+    ) -> tuple[bytes, dict[str, T]]:
+        """Return the arguments that are known now as JSON, and by name what ``find`` returns for those that are not.
+
+        Raises JobArgumentsError.
+        """
         named = self._named(args, kwargs)
-        if self._codec is not None:
+        later = {name: found for name, value in named.items() if (found := find(value)) is not None}
+        if not later:
+            return self._encoded(named, self._struct, self._decode), later
+        known = {name: value for name, value in named.items() if name not in later}
+        names = tuple(known)
+        if (struct := self._partial.get(names)) is None:
+            kinds = {name: self._kinds[name] for name in names} if self.codec is None else {}
+            struct = self._partial[names] = _struct(self._job, kinds, {})
+        return self._encoded(known, struct, msgspec.json.Decoder(struct).decode), later
+
+    def _encoded(
+        self, named: dict[str, Any], struct: type[msgspec.Struct], decode: Callable[[bytes], msgspec.Struct]
+    ) -> bytes:
+        if self.codec is not None:
             try:
-                return encode_each(self._codec, named, self._kinds)
+                return encode_each(self.codec, named, self._kinds)
             except Exception as error:  # a codec is the program's own
                 raise JobArgumentsError(self._job, f"{type(error).__name__}: {error}") from error
         try:
             encoded = _encode(named)
-            decoded = self._decode(encoded)
+            decoded = decode(encoded)
             for name, value in named.items():
-                if getattr(decoded, name) != value and (why := bent(named, self._struct)):
+                if getattr(decoded, name) != value and (why := bent(named, struct)):
                     raise JobArgumentsError(self._job, why)
         except (msgspec.ValidationError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise JobArgumentsError(self._job, str(error)) from None
@@ -81,9 +105,9 @@ class JobArguments:
 
     def decode(self, raw: msgspec.Raw) -> dict[str, Any]:
         """Return the arguments of a stored job by name. Raises JobArgumentsError."""
-        if self._codec is not None:
+        if self.codec is not None:
             try:
-                return decode_each(self._codec, raw, self._kinds, self._defaults)
+                return decode_each(self.codec, raw, self._kinds, self._defaults)
             except Exception as error:  # a codec is the program's own
                 raise JobArgumentsError(self._job, f"{type(error).__name__}: {error}") from error
         try:

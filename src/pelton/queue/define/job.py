@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 C = TypeVar("C", bound=RunContext)
 
 
@@ -157,6 +158,20 @@ class JobDefinition(Generic[P, R]):
     def encode_arguments(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bytes:
         """Return arguments as JSON, checked against the function's annotations. Raises JobArgumentsError."""
         return self._arguments.encode(args, kwargs)
+
+    def encode_known(
+        self, args: Sequence[Any], kwargs: dict[str, Any], find: Callable[[Any], T | None]
+    ) -> tuple[bytes, dict[str, T]]:
+        """Return the arguments that are known as JSON, and by name what ``find`` returns for the others.
+
+        Raises JobArgumentsError.
+        """
+        return self._arguments.encode_known(args, kwargs, find)
+
+    @property
+    def codec(self) -> JobCodec | None:
+        """What encodes the arguments and results; None: JSON."""
+        return self._arguments.codec
 
     def decode_arguments(self, raw: msgspec.Raw) -> dict[str, Any]:
         """Return the arguments of a stored job by name. Raises JobArgumentsError."""

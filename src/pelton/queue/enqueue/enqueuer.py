@@ -78,10 +78,14 @@ class Enqueuer:
             messages = [self.message_of(call) for call in together]
             acks = await self._queue.backend.publish_batch(messages)
             handles += map(self.handle_of, together, messages, acks)
-        if self.on_stored is not None:
-            await self.on_stored()
+        await self.stored()
         await self.announce(calls, handles)
         return handles
+
+    async def stored(self) -> None:
+        """Await what a test wants to do when jobs are stored."""
+        if self.on_stored is not None:
+            await self.on_stored()
 
     async def announce(self, calls: Sequence[JobCall], handles: Sequence[JobHandle[Any]]) -> None:
         """Tell those who listen that jobs were stored otherwise."""

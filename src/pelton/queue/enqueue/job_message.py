@@ -11,9 +11,9 @@ from pelton.api.times import rfc3339
 from pelton.api.timing import schedule_headers
 from pelton.queue.model.naming import encode_key
 from pelton.queue.model.options import PLAIN, JobOptions, due_time
-from pelton.queue.model.places import Place, moved_place, place_of, redriven_place
+from pelton.queue.model.places import Place, flow_place, moved_place, place_of, redriven_place
 from pelton.queue.model.records import job_id_in
-from pelton.queue.model.states import Envelope
+from pelton.queue.model.states import Envelope, FlowPlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,16 +46,30 @@ class JobMessage:
         ``now`` is in wall nanoseconds, ``new_id`` gives an id that nobody has. Raises ConfigError.
         """
         options.check(f"job {self._job!r}")
-        due = due_time(options, now)
-        expires = 0 if options.ttl is None else max(due, now) + int(options.ttl * 1e9)
-        envelope = Envelope(self._job, msgspec.Raw(args), options.key, due=due, expires=expires, meta=meta or {})
-        key = encode_key(options.key) if self._exclusive and options.key else ""
+        envelope, key = self._envelope(args, options, now, meta), self._key(options)
         if not options.is_plain:
             return self._placed(envelope, key, options, place_of(self._job, args, options, key, new_id()))
         # Per job name: another job of the queue may work on the same thing.
         msg_id = f"{self._job}/{options.idempotency_key}"
         block = headers.encode({headers.MSG_ID: msg_id}) if options.idempotency_key else None
         return Outgoing(self._names.job_subject(options.key if key else ""), _encode(envelope), block)
+
+    def of_flow(
+        self, args: bytes, options: JobOptions, now: int, meta: dict[str, str], place: FlowPlace, generation: int
+    ) -> Outgoing:
+        """Return the message of a node of a flow, which is refused while its job is unfinished."""
+        found = flow_place(place.flow, place.node, generation, key := self._key(options))
+        envelope = msgspec.structs.replace(self._envelope(args, options, now, meta), flow=place)
+        return self._placed(envelope, key, JobOptions(idempotency_key=f"flow-{found.leaf}"), found)
+
+    def _envelope(self, args: bytes, options: JobOptions, now: int, meta: dict[str, str] | None) -> Envelope:
+        due = due_time(options, now)
+        expires = 0 if options.ttl is None else max(due, now) + int(options.ttl * 1e9)
+        return Envelope(self._job, msgspec.Raw(args), options.key, due=due, expires=expires, meta=meta or {})
+
+    def _key(self, options: JobOptions) -> str:
+        """Return the key as a part of the job's subject."""
+        return encode_key(options.key) if self._exclusive and options.key else ""
 
     def replacing(self, message: Outgoing, scheduled: StoredMessage) -> Outgoing:
         """Return a unique job's message, as it replaces one that is scheduled, which keeps its id.

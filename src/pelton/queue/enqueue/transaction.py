@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from pelton.api import Backend, ConfigError, Delivered, Outgoing, PeltonError, WrongLastSequenceError
 from pelton.api.times import Seconds
@@ -21,6 +21,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R")
+H = TypeVar("H", covariant=True)
+
+
+class EnqueuedFlow(Protocol[H]):
+    """A flow, as a transaction sees it; ``H`` is its handle."""
+
+    queue: JobQueue
+
+    @property
+    def handle(self) -> H:
+        """The handle of the flow."""
+        ...
+
+    def messages(self) -> list[Outgoing]:
+        """Return the messages that put the flow into its queue."""
+        ...
 
 
 class Transaction(StreamsTransaction):
@@ -67,6 +83,15 @@ class Transaction(StreamsTransaction):
         """
         options = JobOptions(key=key, idempotency_key=idempotency_key)
         return (await self.enqueue_many((job.call_with(args, kwargs, options),)))[0]
+
+    async def enqueue_flow(self, flow: EnqueuedFlow[H]) -> H:
+        """Put a flow into its queue, as ``flow.enqueue`` does; none of its jobs starts before the commit.
+
+        Raises ConfigError.
+        """
+        self._check_opening(flow.queue)
+        await self._port().publish(flow.messages())
+        return flow.handle
 
     async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
         """Put many jobs, made with ``job.bind``, into their queues, in order. Raises ConfigError."""

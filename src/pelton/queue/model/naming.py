@@ -4,7 +4,7 @@ A queue ``garage`` lives in six streams: ``JOBS_garage`` (jobs that have not end
 ``JOBS_garage_history`` (how jobs ended), ``JOBS_garage_dead`` (failed jobs that can be redriven),
 ``JOBS_garage_attempts`` (the last failed attempt of each), ``JOBS_garage_control`` (orders for its workers),
 ``JOBS_garage_running`` (steps and progress of jobs that have not ended, and the workers). On a cluster an exclusive
-queue has a seventh, ``JOBS_garage_keys`` (who holds which key).
+queue has another one, ``JOBS_garage_keys`` (who holds which key), and a queue with flows ``JOBS_garage_flows``.
 
 Jobs of a key share a subject, and so do those without one. A job that is scheduled or unique has a place of its own:
 one more token, by which it is found, and which is not taken twice.
@@ -31,6 +31,7 @@ SIDES: Final = {
     "control": "orders",
     "running": "steps and progress",
     "keys": "keys",
+    "flows": "flows",
 }
 """The contents of the side streams, by the suffix of their names."""
 
@@ -67,6 +68,7 @@ class QueueNames:
         self.control = f"JOBS_{queue}_control"
         self.running = f"JOBS_{queue}_running"
         self.keys = f"JOBS_{queue}_keys"
+        self.flows = f"JOBS_{queue}_flows"
         self.root = f"$JOBS.{queue}"
         self.free_subject = f"{self.root}.free"
         # What is announced to listeners, and not stored.
@@ -97,6 +99,7 @@ class QueueNames:
             (self.control, f"{self.root}.control.>"),
             (self.running, f"{self.root}.running.>"),
             (self.keys, f"{self.root}.hold.>"),
+            (self.flows, f"{self.root}.flow.>"),
         )
         # The prefix of the job's id in the subject of a completed one: most jobs complete.
         self.completed_prefix = f"{self.ending_prefix}completed."
@@ -204,3 +207,35 @@ class QueueNames:
     def worker_subject(self, worker: str) -> str:
         """Return the subject of a worker's record; ``*`` for those of all."""
         return f"{self.root}.running.worker.{worker}"
+
+    def flow_begin(self, flow: str) -> str:
+        """Return the subject of the message that begins a flow; ``*`` for all flows, here and below."""
+        return f"{self.root}.flow.{flow}.begin"
+
+    def flow_part(self, flow: str, part: str) -> str:
+        """Return the subject of some of a flow's nodes."""
+        return f"{self.root}.flow.{flow}.part.{part}"
+
+    def flow_log(self, flow: str) -> str:
+        """Return the subject of what happens in a flow, in order."""
+        return f"{self.root}.flow.{flow}.log"
+
+    def flow_told(self, flow: str, job_id: str) -> str:
+        """Return the subject where an attempt tells that it ends a job of a flow."""
+        return f"{self.root}.flow.{flow}.told.{job_id.partition('@')[0]}"
+
+    def is_flow_told(self, subject: str) -> bool:
+        """Whether a subject of the flows is one where an attempt tells that it ends a job."""
+        return subject.startswith(f"{self.root}.flow.") and subject.split(".")[-2] == "told"
+
+    def flow_state(self, flow: str) -> str:
+        """Return the subject of how a flow has ended."""
+        return f"{self.root}.flow.{flow}.state"
+
+    def all_of_flow(self, flow: str) -> str:
+        """Return the filter for all that is stored of a flow."""
+        return f"{self.root}.flow.{flow}.>"
+
+    def flow_of(self, subject: str) -> str:
+        """Return the flow that one of these subjects names."""
+        return subject.removeprefix(f"{self.root}.flow.").partition(".")[0]

@@ -14,7 +14,7 @@ from pelton.api import JobCancelledError
 class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One order: ``cancel`` names a job, ``pause_key`` and ``pause_job`` what is paused, if not all is.
 
-    ``over`` takes it back.
+    ``over`` takes it back. ``flows``: the queue has flows.
     """
 
     cancel: str = ""
@@ -23,6 +23,7 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     pause_job: str = ""
     reason: str = ""
     over: bool = False
+    flows: bool = False
 
 
 class Orders:

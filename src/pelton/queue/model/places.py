@@ -24,6 +24,7 @@ _FRESH: Final = "s"
 _UNIQUE: Final = "u"
 _REDRIVEN: Final = "r"
 _CRON: Final = "c"
+_FLOW: Final = "f"
 _MOVED: Final = "m"
 _DIGEST_BYTES: Final = 15
 
@@ -49,6 +50,12 @@ def place_of(job: str, args: bytes, options: JobOptions, key: str, new_id: str) 
 def redriven_place(job_id: str, key: str) -> Place:
     """Return the place of a failed job that is redriven: always the same, so that repeating it stores nothing."""
     leaf = _REDRIVEN + _digest("redriven", job_id)
+    return Place(leaf, _id(leaf, key), is_unique=True)
+
+
+def flow_place(flow: str, node: int, generation: int, key: str) -> Place:
+    """Return the place of a node of a flow: always the same. ``generation`` counts how often it was taken back."""
+    leaf = _FLOW + _digest("flow", flow, str(node), str(generation))
     return Place(leaf, _id(leaf, key), is_unique=True)
 
 

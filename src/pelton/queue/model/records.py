@@ -10,6 +10,7 @@ import msgspec
 from pelton.api import AckOp, Delivered, Outgoing
 from pelton.jet import ack_of
 from pelton.queue.model.decide import COMPLETED, SKIPPED, TOO_LATE, AfterAttempt, Again, Finish, PutOff, after_deaths
+from pelton.queue.model.flow_records import told_to_flow
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.rules import JobRules
 from pelton.queue.model.states import NOTHING, Attempt, AttemptError, DeadLetter, Envelope, LastRun, Outcome
@@ -126,7 +127,7 @@ class AttemptRecords:
         outcome = self._outcome(COMPLETED, result, now, self.known.errors if self.known is not None else ())
         record = Outgoing(self._names.completed_prefix + self.id, _encode(outcome))
         # As they are now: whoever still holds the context can't add to what is written down.
-        return Ended(self.delivered, ack_of(self.delivered, "ack"), record, (*emitted, *self._ran(now)))
+        return Ended(self.delivered, ack_of(self.delivered, "ack"), record, (*emitted, *self._notes(outcome)))
 
     def after(self, decision: AfterAttempt, now: int) -> Ended:
         """Return the end of an attempt that has not completed its job."""
@@ -139,15 +140,17 @@ class AttemptRecords:
         outcome = self._outcome(finish, NOTHING, now, self._errors(finish.error, now))
         record = Outgoing(self._names.ending_subject(outcome.state, self.id), _encode(outcome))
         letter = self._letter(outcome) if finish.state == "failed" else None
-        ran = () if finish is SKIPPED else self._ran(now)
-        return Ended(self.delivered, ack_of(self.delivered, "ack"), record, ran, dead_letter=letter)
+        notes = () if finish is SKIPPED else self._notes(outcome)
+        return Ended(self.delivered, ack_of(self.delivered, "ack"), record, notes, dead_letter=letter)
 
-    def _ran(self, now: int) -> tuple[Outgoing, ...]:
-        """Return the note that a job of a schedule has ended."""
+    def _notes(self, outcome: Outcome) -> tuple[Outgoing, ...]:
+        """Return the notes that a job of a schedule, or of a flow, has ended."""
+        if self.envelope.flow is not None:
+            return (told_to_flow(self._names, self.envelope.flow, outcome),)
         if self.envelope.timetable is None:
             return ()
         leaf = self.delivered.subject.rpartition(".")[2]
-        return (Outgoing(self._names.last_run(leaf), _encode(LastRun(id=self.id, finished_at=now))),)
+        return (Outgoing(self._names.last_run(leaf), _encode(LastRun(id=self.id, finished_at=outcome.finished_at))),)
 
     def _again(self, again: Again, now: int) -> Ended:
         """Return the end of an attempt that failed and is not the last."""

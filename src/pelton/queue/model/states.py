@@ -83,12 +83,20 @@ class Timetable(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     overlap: str = "skip"
 
 
+class FlowPlace(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Which node of a flow a job is; ``wanted``: its result is an argument of another node."""
+
+    flow: str
+    node: int
+    wanted: bool = False
+
+
 class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A job as stored in the queue: which function, with which arguments (JSON), under which key.
 
     ``id`` is set for a job whose id is not the sequence of its message. Times are wall nanoseconds, 0 if there is none:
     when a scheduled job falls ``due``, and when a job that has not started ``expires``. A job of a schedule has its
-    ``timetable``. ``meta`` is the program's own.
+    ``timetable``, and one of a flow its place there. ``meta`` is the program's own.
     """
 
     job: str
@@ -100,6 +108,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     expires: int = 0
     timetable: Timetable | None = None
     meta: dict[str, str] = {}
+    flow: FlowPlace | None = None
 
 
 class AttemptError(msgspec.Struct, frozen=True, gc=False):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,6 +39,7 @@ from pelton.runtime import Home, Signal
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.model.records import AttemptRecords
+    from pelton.queue.ports import FlowFollower
 
 _SETTLED_LOOK_S: Final = 0.2
 
@@ -46,7 +47,9 @@ _SETTLED_LOOK_S: Final = 0.2
 class Worker:
     """Runs the jobs of one queue in this process."""
 
-    def __init__(self, queue: QueueContext, settings: WorkerSettings) -> None:
+    def __init__(
+        self, queue: QueueContext, settings: WorkerSettings, flows: Callable[[Callable[[], None]], FlowFollower]
+    ) -> None:
         self._queue = queue
         self._settings = settings
         self._runtime = queue.runtime
@@ -91,6 +94,7 @@ class Worker:
         self._appetite = Appetite(settings.concurrency, queue.lease, no_wait=self._ends_by_itself)
         self._is_shared = len(self._job_source.channels) > 1
         self._served = ""
+        self._flows = flows(self._carried_on)
         # The channels that had nothing, since something was taken or ran.
         self._dry: set[str] = set()
 
@@ -104,6 +108,7 @@ class Worker:
         slots = [self._spawn(self._slot(), f"slot {n}") for n in range(self._settings.concurrency)]
         fetchers = [self._spawn(self._fetch(channel), "fetcher") for channel in self._job_source.channels]
         fetchers.append(self._spawn(self._order_reader.follow(self._begun.notify), "orders"))
+        fetchers.append(self._spawn(self._flows.follow(), "flows"))
         try:
             while not self._stopping:
                 await self._stop.wait(self._stop.generation)
@@ -210,6 +215,8 @@ class Worker:
     def _heed(self, order: Order) -> None:
         """Take note of an order, and end the job that it cancels if it is held here."""
         self._orders.heed(order)
+        if order.flows:
+            self._flows.notice()
         self._taken.notify()
         if order.cancel:
             for attempt in self._held.held():
@@ -281,9 +288,18 @@ class Worker:
             self._dry.clear()
             return False
         self._dry.add(channel)
+        quiet = await self._flows.quiet()
         if self._settings.until_idle and len(self._dry) == len(self._job_source.channels):
-            return True
-        return self._settings.until_empty and await self._job_source.is_empty()
+            return quiet is not None
+        if quiet is None or not (self._settings.until_empty and await self._job_source.is_empty()):
+            return False
+        # What happened meanwhile may have enqueued jobs.
+        return quiet == await self._flows.quiet()
+
+    def _carried_on(self) -> None:
+        """Take note that a flow went on: it may have enqueued jobs."""
+        self._dry.clear()
+        self._taken.notify()
 
     # --- running jobs
 

@@ -1,0 +1,229 @@
+"""What becomes of a flow: from the events of its log to what is enqueued, and how it ends. Pure.
+
+A node has one of these states; what its job is doing meanwhile, the queue says::
+
+    waiting   -> enqueued    all nodes that it comes after have completed (``on_failure="run"``: have ended)
+    waiting   -> cancelled   one of them has not completed, or the flow was cancelled: it never starts
+    enqueued  -> completed, failed, cancelled, expired: how its job ended
+    failed    -> completed   its dead letter was redriven
+    cancelled -> waiting     and so is a node again that was cancelled because of that one
+
+Every change follows from an event of the log and those before it, so whoever applies an event, however often, finds the
+same. Each node counts the nodes that it still waits for, so an event costs as much as its node has dependents, and a
+whole flow as much as it has edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from pelton.queue.model.flow_records import (
+    FlowBegin,
+    FlowCancel,
+    FlowEvent,
+    FlowNodeState,
+    FlowState,
+    NodeEnd,
+    NodeSpec,
+)
+from pelton.queue.model.states import NOTHING
+
+_ENDED: Final[frozenset[FlowNodeState]] = frozenset({"completed", "failed", "cancelled", "expired"})
+_SHOWN: Final = 200
+
+JobIdOf = Callable[[int, int], str]
+"""Returns the id of a node's job, from the node and its generation."""
+
+
+class CancelledNode(NamedTuple):
+    """A node that never starts, the id that its job would have had, and why."""
+
+    node: int
+    id: str
+    reason: str
+
+
+class FlowStep(NamedTuple):
+    """What follows from one event.
+
+    ``enqueue`` names nodes, ``withdraw`` jobs that are to be cancelled, ``cancelled`` the nodes that never start.
+    ``ends``: how the flow has ended by this event; ``running``: it had ended, and goes on.
+    """
+
+    enqueue: Sequence[int] = ()
+    cancelled: Sequence[CancelledNode] = ()
+    withdraw: Sequence[str] = ()
+    ends: FlowState | None = None
+
+
+_NOTHING: Final = FlowStep()
+
+
+class FlowProgress:
+    """How far one flow is. ``upto`` is the sequence of the last event that was applied, and is the caller's."""
+
+    def __init__(self, specs: Sequence[NodeSpec], job_id_of: JobIdOf, name: str = "") -> None:
+        size = len(specs)
+        self.specs = specs
+        self.name = name
+        self.upto = 0
+        self.began_at = 0
+        self.states: list[FlowNodeState] = ["waiting"] * size
+        self.generations = [0] * size
+        self.job_ids = [""] * size
+        self.results: dict[int, msgspec.Raw] = {}
+        self.errors: dict[int, str] = {}
+        self.cancelled: str | None = None
+        self.left = size
+        self._job_id_of = job_id_of
+        self._dependents: list[list[int]] = [[] for _ in specs]
+        # How many of the nodes that one comes after have not ended, and have ended so that it can't start.
+        self._open = [len(spec.after) for spec in specs]
+        self._bad = [0] * size
+        # Nodes that were cancelled without a job.
+        self._skipped: set[int] = set()
+        for node, spec in enumerate(specs):
+            for before in spec.after:
+                self._dependents[before].append(node)
+
+    @property
+    def state(self) -> FlowState:
+        """The state of the whole flow."""
+        if self.left:
+            return "running"
+        if not self.errors:
+            return "completed"
+        is_failed = any(self.states[node] in ("failed", "expired") for node in self.errors)
+        return "failed" if is_failed and self.cancelled is None else "cancelled"
+
+    @property
+    def error(self) -> str:
+        """Why the flow has not completed: the error of the first node that failed, or was cancelled."""
+        if self.cancelled is not None:
+            return f"the flow was cancelled: {self.cancelled}" if self.cancelled else "the flow was cancelled"
+        causes = [node for node in self.errors if node not in self._skipped]
+        return self._described(min(causes)) if causes else ""
+
+    def apply(self, event: FlowEvent) -> FlowStep:
+        """Apply the next event of the log."""
+        had_ended = not self.left
+        if isinstance(event, FlowBegin):
+            step = self._react([node for node, waits in enumerate(self._open) if not waits])
+        elif isinstance(event, FlowCancel):
+            step = self._cancel(event.reason)
+        else:
+            step = self._end(event)
+        if step is _NOTHING:
+            return step
+        if not self.left:
+            return step._replace(ends=self.state)
+        return step._replace(ends="running") if had_ended else step
+
+    def arguments(self, node: int) -> bytes:
+        """Return the arguments of a node's job as JSON; the result of a node that has not completed is null."""
+        spec = self.specs[node]
+        if not spec.results:
+            return bytes(spec.args)
+        found = msgspec.json.decode(spec.args, type=dict[str, msgspec.Raw])
+        for name, of in spec.results.items():
+            if isinstance(of, int):
+                found[name] = self.results.get(of, NOTHING)
+            else:
+                results = b",".join([bytes(self.results.get(one, NOTHING)) for one in of])
+                found[name] = msgspec.Raw(b"[" + results + b"]")
+        return msgspec.json.encode(found)
+
+    # --- events
+
+    def _end(self, event: NodeEnd) -> FlowStep:
+        node = event.node
+        if not 0 <= node < len(self.specs) or node in self._skipped:
+            return _NOTHING
+        present = self.states[node]
+        if present in ("waiting", "completed") or (present in _ENDED and event.id == self.job_ids[node]):
+            # It was told twice, or is not of this flow.
+            return _NOTHING
+        is_good = event.state == "completed"
+        self.states[node], self.job_ids[node] = event.state, event.id
+        if is_good:
+            self.errors.pop(node, None)
+            if self.specs[node].wanted:
+                self.results[node] = event.result
+        else:
+            self.errors[node] = event.error
+        if present == "enqueued":
+            self.left -= 1
+            return self._react(self._passed_on(node, opened=-1, bad=0 if is_good else 1))
+        return self._react(self._passed_on(node, opened=0, bad=-1 if is_good else 0))
+
+    def _cancel(self, reason: str) -> FlowStep:
+        if self.cancelled is not None or not self.left:
+            return _NOTHING
+        self.cancelled = reason
+        withdraw = [self.job_ids[node] for node, state in enumerate(self.states) if state == "enqueued"]
+        step = self._react([node for node, state in enumerate(self.states) if state == "waiting"])
+        return step._replace(withdraw=withdraw)
+
+    # --- what follows
+
+    def _passed_on(self, node: int, *, opened: int, bad: int) -> list[int]:
+        """Tell the nodes that come after one that it has ended, or not any more; return them."""
+        for after in self._dependents[node]:
+            self._open[after] += opened
+            if self.specs[after].on_failure == "cancel":
+                self._bad[after] += bad
+        return self._dependents[node]
+
+    def _react(self, nodes: Sequence[int]) -> FlowStep:
+        """Look at nodes whose counts have changed, and at all that follows from them."""
+        enqueue: list[int] = []
+        cancelled: list[CancelledNode] = []
+        todo = list(reversed(nodes))
+        while todo:
+            node = todo.pop()
+            if node in self._skipped:
+                if not self._bad[node] and self.cancelled is None:
+                    todo += reversed(self._taken_back(node))
+                    todo.append(node)
+            elif self.states[node] == "waiting":
+                if self._bad[node] or self.cancelled is not None:
+                    todo += reversed(self._skip(node))
+                    cancelled.append(CancelledNode(node, self.job_ids[node], self.errors[node]))
+                elif not self._open[node]:
+                    self.states[node] = "enqueued"
+                    self.job_ids[node] = self._job_id_of(node, self.generations[node])
+                    enqueue.append(node)
+        return FlowStep(enqueue, cancelled)
+
+    def _skip(self, node: int) -> Sequence[int]:
+        self.errors[node] = self._why_skipped(node)
+        self._skipped.add(node)
+        self.states[node] = "cancelled"
+        self.job_ids[node] = self._job_id_of(node, self.generations[node])
+        self.left -= 1
+        return self._passed_on(node, opened=-1, bad=1)
+
+    def _taken_back(self, node: int) -> Sequence[int]:
+        """Let a node wait again that was cancelled; it has another job then, because a job has one outcome."""
+        del self.errors[node]
+        self._skipped.discard(node)
+        self.states[node] = "waiting"
+        self.generations[node] += 1
+        self.left += 1
+        return self._passed_on(node, opened=1, bad=-1)
+
+    def _why_skipped(self, node: int) -> str:
+        if self.cancelled is not None:
+            return self.error
+        for before in self.specs[node].after:
+            if before in self.errors:
+                # Of a chain of them, the first is named.
+                return self.errors[before] if before in self._skipped else self._described(before)
+        raise AssertionError("a node is cancelled because of another one")
+
+    def _described(self, node: int) -> str:
+        what = f"{self.specs[node].job!r} (job {self.job_ids[node]}) of its flow {self.states[node]}"
+        return f"{what}: {self.errors[node][:_SHOWN]}" if self.errors[node] else what

@@ -1,0 +1,164 @@
+"""Reading the logs of flows: how far each is, by the last of its events that was read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pelton.api import Delivered, MessageNotFoundError
+from pelton.queue.flow.decide import FlowProgress, FlowStep
+from pelton.queue.model.flow_records import FlowBegin, FlowEvent, NodeSpec, decode_event, decode_part
+from pelton.queue.model.naming import encode_key
+from pelton.queue.model.places import flow_place
+
+if TYPE_CHECKING:
+    from pelton.jet import Stream
+    from pelton.queue.define.queue_context import QueueContext
+
+_PAGE: Final = 256
+# A replica that reads for us may be behind.
+_PATIENCE_S: Final = 2.0
+_MOST_NODES: Final = 100_000
+
+
+class AppliedEvent(NamedTuple):
+    """A flow with an event applied, and what follows from it."""
+
+    progress: FlowProgress
+    step: FlowStep
+
+
+class FlowLog:
+    """The logs of one queue's flows. Keeps what it has read of some, up to a number of nodes."""
+
+    def __init__(self, queue: QueueContext) -> None:
+        self._queue = queue
+        self._known: OrderedDict[str, FlowProgress] = OrderedDict()
+        self._nodes = 0
+        self._lock = asyncio.Lock()
+
+    async def step(self, stream: Stream, delivered: Delivered, event: FlowEvent) -> AppliedEvent | None:
+        """Apply the event of a delivery to its flow; None if the flow is not stored any more."""
+        async with self._lock:
+            return await self._step(stream, delivered, event)
+
+    async def _step(self, stream: Stream, delivered: Delivered, event: FlowEvent) -> AppliedEvent | None:
+        flow, seq = self._queue.names.flow_of(delivered.subject), delivered.seq
+        progress = self._known.get(flow)
+        if progress is None or progress.upto >= seq:
+            if isinstance(event, FlowBegin) and not event.parts:
+                progress = self._begun(flow, event, event.nodes, delivered.time_ns)
+            else:
+                progress = await self._read(stream, flow, seq, seq)
+            if progress is None:
+                return None
+            self._keep(flow, progress)
+        else:
+            self._known.move_to_end(flow)
+            await self._catch_up(stream, flow, progress, seq)
+        step = progress.apply(event)
+        progress.upto = seq
+        return AppliedEvent(progress, step)
+
+    async def present(self, stream: Stream, flow: str) -> FlowProgress | None:
+        """Return how far a flow is now; None if there is none."""
+        async with self._lock:
+            return await self._present(stream, flow)
+
+    async def _present(self, stream: Stream, flow: str) -> FlowProgress | None:
+        last = 0
+        for subject in (self._queue.names.flow_log(flow), self._queue.names.flow_begin(flow)):
+            try:
+                last = (await stream.get_last_message(subject)).seq
+                break
+            except MessageNotFoundError:
+                continue
+        if not last:
+            return None
+        progress = self._known.get(flow)
+        if progress is None:
+            progress = await self._read(stream, flow, last + 1, last)
+            if progress is not None:
+                self._keep(flow, progress)
+        else:
+            await self._catch_up(stream, flow, progress, last + 1)
+        return progress
+
+    # --- reading
+
+    async def _catch_up(self, stream: Stream, flow: str, progress: FlowProgress, before: int) -> None:
+        """Apply the events ahead of a sequence: other workers carry them out."""
+        subject = self._queue.names.flow_log(flow)
+        while progress.upto + 1 < before:
+            try:
+                stored = await stream.get_next_message(subject, progress.upto + 1)
+            except MessageNotFoundError:
+                return
+            if stored.seq >= before:
+                return
+            progress.apply(decode_event(stored.data))
+            progress.upto = stored.seq
+
+    async def _read(self, stream: Stream, flow: str, before: int, upto: int) -> FlowProgress | None:
+        """Return a flow with all events ahead of a sequence applied, read ``upto`` one that is stored."""
+        names, progress = self._queue.names, None
+        parts: dict[str, tuple[NodeSpec, ...]] = {}
+        async with aclosing(self._stored(stream, flow, upto)) as stored:
+            async for delivered in stored:
+                if delivered.subject.startswith(names.flow_part(flow, "")):
+                    parts[delivered.subject] = decode_part(delivered.data)
+                    continue
+                found = decode_event(delivered.data)
+                if isinstance(found, FlowBegin):
+                    nodes = found.nodes or _joined([parts[names.flow_part(flow, f"{n}")] for n in range(found.parts)])
+                    progress = self._begun(flow, found, nodes, delivered.time_ns)
+                if progress is not None and delivered.seq < before:
+                    progress.apply(found)
+                    progress.upto = delivered.seq
+        return progress
+
+    def _begun(self, flow: str, begin: FlowBegin, nodes: tuple[NodeSpec, ...], at: int) -> FlowProgress:
+        progress = FlowProgress(nodes, partial(self._job_id, flow, nodes), begin.name)
+        progress.began_at = at
+        return progress
+
+    def _job_id(self, flow: str, nodes: tuple[NodeSpec, ...], node: int, generation: int) -> str:
+        key = nodes[node].options.key
+        return flow_place(flow, node, generation, encode_key(key) if key and self._queue.exclusive else "").id
+
+    async def _stored(self, stream: Stream, flow: str, upto: int) -> AsyncGenerator[Delivered, None]:
+        """Read what is stored of a flow up to a sequence, which is stored."""
+        names = self._queue.names
+        filters = [names.flow_begin(flow), names.flow_part(flow, "*"), names.flow_log(flow)]
+        consumer = await stream.create_consumer(ack_policy="none", filter_subjects=filters)
+        try:
+            seen = 0
+            while seen < upto and (found := await consumer.fetch(_PAGE, timeout=_PATIENCE_S)):
+                for message in found:
+                    seen = message.delivered.seq
+                    if seen <= upto:
+                        yield message.delivered
+        finally:
+            await consumer.delete()
+
+    # --- keeping
+
+    def _keep(self, flow: str, progress: FlowProgress) -> None:
+        before = self._known.pop(flow, None)
+        self._nodes += len(progress.specs) - (0 if before is None else len(before.specs))
+        self._known[flow] = progress
+        while self._nodes > _MOST_NODES and len(self._known) > 1:
+            self._nodes -= len(self._known.popitem(last=False)[1].specs)
+
+    def forget(self, flow: str) -> None:
+        """Keep nothing of a flow."""
+        if (known := self._known.pop(flow, None)) is not None:
+            self._nodes -= len(known.specs)
+
+
+def _joined(parts: list[tuple[NodeSpec, ...]]) -> tuple[NodeSpec, ...]:
+    return tuple([spec for part in parts for spec in part])

@@ -1,0 +1,308 @@
+"""Carrying out flows: what follows from the events of their logs.
+
+Design: The stream of a queue's flows has one durable consumer, from which the reactors of all workers take what has
+happened. Each message is handled to its end before it is acknowledged, and may be handled again by another reactor if
+one dies:
+
+- *told*: an attempt that ends a job of a flow tells so, with its outcome or before it. The reactor looks for the
+  outcome, which alone counts, and writes it into the flow's log.
+- *begin, end, cancel*: an event of a flow's log. What follows is found from this event and those before it
+  (``decide.py``), by whoever looks. The jobs that become ready are enqueued, and the outcomes of nodes that never start
+  are stored.
+
+In a store file, what follows from a message is stored in the transaction that acknowledges it, so it happens once. On a
+cluster it is published first: a job to the place of its node, which is refused while it is there, with a message id,
+and not again once it has told that it ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from pelton.api import (
+    AckOp,
+    AckRejectedError,
+    Delivered,
+    JobNotFoundError,
+    MessageNotFoundError,
+    MessageTooLargeError,
+    Outgoing,
+    PeltonError,
+    Settled,
+    StreamNotFoundError,
+    WrongLastSequenceError,
+)
+from pelton.jet import ack_of
+from pelton.queue.backing.outage import Outage, is_busy
+from pelton.queue.backing.setup import flows_consumer
+from pelton.queue.flow.cleaning import FlowCleaning
+from pelton.queue.flow.decide import FlowProgress, FlowStep
+from pelton.queue.flow.log import FlowLog
+from pelton.queue.flow.outgoing import FlowMessages
+from pelton.queue.model.flow_records import NodeEnd, decode_event, node_end
+from pelton.queue.model.states import FlowPlace, Outcome
+
+if TYPE_CHECKING:
+    from pelton.jet import Consumer, Stream
+    from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.ports import JobLookup
+
+_log: Final = logging.getLogger("pelton.queue")
+_outcome: Final = msgspec.json.Decoder(Outcome).decode
+_BATCH: Final = 64
+_PULL_S: Final = 30.0
+_AT_ONCE: Final = 64
+_SOON_S: Final = 0.05
+_LATER_S: Final = 5.0
+_UNREADABLE_S: Final = 60.0
+_TO_FINISH_S: Final = 10.0
+
+
+class Handled(msgspec.Struct, frozen=True):
+    """What follows from one message: the messages to store, in order, and how it is acknowledged."""
+
+    delivered: Delivered
+    ack: AckOp
+    messages: Sequence[Outgoing] = ()
+
+
+class FlowReactor:
+    """Carries out the flows of a queue, beside one worker. ``acted`` is called whenever something was done."""
+
+    def __init__(self, queue: QueueContext, jobs: JobLookup, acted: Callable[[], None]) -> None:
+        self._queue = queue
+        self._jobs = jobs
+        self._acted = acted
+        self._log = FlowLog(queue)
+        self._messages = FlowMessages(queue)
+        self._cleaning = FlowCleaning(queue)
+        self._outage = Outage(queue.name, queue.clock)
+        self._noticed = asyncio.Event()
+        self._is_busy = False
+        self._stream: Stream | None = None
+        self._consumer: Consumer | None = None
+
+    # --- life
+
+    def notice(self) -> None:
+        """Begin: the queue has flows."""
+        self._noticed.set()
+
+    async def follow(self) -> None:
+        """Carry out flows for ever, once there are any."""
+        await self._noticed.wait()
+        while True:
+            try:
+                stream, consumer = await self._opened()
+                await self._cleaning.clean(stream)
+                found = await consumer.fetch(_BATCH, timeout=_PULL_S)
+            except PeltonError as error:
+                self._consumer = None
+                await self._outage.wait(error)
+                continue
+            self._outage.is_over()
+            if found:
+                self._is_busy = True
+                handling = self._queue.runtime.spawn(
+                    self._handle([message.delivered for message in found]), f"pelton {self._queue.name} flows"
+                )
+                try:
+                    await asyncio.shield(handling)
+                except asyncio.CancelledError:
+                    # Otherwise others take it over only when its ack wait is over.
+                    await asyncio.wait({handling}, timeout=_TO_FINISH_S)
+                    handling.cancel()
+                    raise
+
+    async def quiet(self) -> int | None:
+        """Return None while something is to be done for flows, else a number that grows with all that happens."""
+        if not self._noticed.is_set():
+            return 0
+        if self._is_busy or self._consumer is None or self._stream is None:
+            return None
+        info, state = await self._consumer.info(), (await self._stream.info()).state
+        is_quiet = not (info.num_pending or info.num_ack_pending or self._is_busy)
+        return state.last_seq if is_quiet else None
+
+    async def _opened(self) -> tuple[Stream, Consumer]:
+        if self._stream is None or self._consumer is None:
+            self._stream = await self._queue.jet.stream(self._queue.names.flows)
+            self._consumer = await flows_consumer(self._stream, self._queue.names, self._queue.lease)
+            self._acted()
+        return self._stream, self._consumer
+
+    # --- handling
+
+    async def _handle(self, found: Sequence[Delivered]) -> None:
+        try:
+            await self._carry_out([await self._looked_at(delivered) for delivered in found])
+        except StreamNotFoundError:
+            # The queue was deleted.
+            self._consumer = None
+        finally:
+            self._is_busy = False
+            self._acted()
+
+    async def _looked_at(self, delivered: Delivered) -> Handled:
+        """Return what follows from a message."""
+        assert self._stream is not None, "it was delivered from it"
+        try:
+            event = decode_event(delivered.data)
+            if isinstance(event, NodeEnd) and self._queue.names.is_flow_told(delivered.subject):
+                return await self._verified(self._stream, delivered, event)
+            found = await self._log.step(self._stream, delivered, event)
+            if found is None:
+                # What is left of a flow that was removed.
+                await self._stream.purge(filter=self._queue.names.all_of_flow(self._flow_of(delivered)))
+                return Handled(delivered, ack_of(delivered, "ack"))
+            return await self._follows(delivered, *found)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            # Of a newer version, perhaps: another worker can read it.
+            _log.warning("queue %r has a flow that this worker can't read: %s", self._queue.name, error)
+            return _later(delivered, _UNREADABLE_S)
+        except PeltonError as error:
+            if not is_busy(error):
+                raise
+            _log.warning("a flow of queue %r can't go on yet: %s", self._queue.name, error)
+            return _later(delivered)
+
+    def _flow_of(self, delivered: Delivered) -> str:
+        return self._queue.names.flow_of(delivered.subject)
+
+    async def _verified(self, stream: Stream, delivered: Delivered, told: NodeEnd) -> Handled:
+        """Return the event of a job that has told that it ends, if it has."""
+        outcome = await self._outcome_of(told.id)
+        if outcome is None:
+            try:
+                await self._jobs.get(told.id)
+            except JobNotFoundError:
+                # Its outcome was removed from the history before anybody looked: what it has told counts.
+                pass
+            else:
+                # The attempt is about to store its outcome, or it was lost, and another one will tell.
+                return _later(delivered)
+        flow = self._flow_of(delivered)
+        ended = told if outcome is None else node_end(FlowPlace(flow, told.node, wanted=told.wanted), outcome)
+        event = self._messages.event(flow, told.id, ended)
+        return Handled(delivered, ack_of(delivered, "ack"), (event,))
+
+    async def _outcome_of(self, job_id: str) -> Outcome | None:
+        history = await self._queue.jet.stream(self._queue.names.history)
+        with suppress(MessageNotFoundError):
+            return _outcome((await history.get_last_message(self._queue.names.outcomes_of(job_id))).data)
+        return None
+
+    async def _follows(self, delivered: Delivered, progress: FlowProgress, step: FlowStep) -> Handled:
+        """Return what follows from an event of a flow."""
+        flow = self._flow_of(delivered)
+        if step.withdraw and not await self._withdrawn(flow, step.withdraw, progress.cancelled or ""):
+            return _later(delivered)
+        enqueue = step.enqueue
+        if delivered.num_delivered > 1:
+            # Whoever had this before may have enqueued some, and they may have ended since.
+            told = await asyncio.gather(*(self._has_told(flow, progress.job_ids[node]) for node in enqueue))
+            enqueue = [node for node, is_told in zip(enqueue, told, strict=True) if not is_told]
+        messages = [self._messages.job(flow, progress, node) for node in enqueue]
+        messages += [self._messages.cancelled(progress, node) for node in step.cancelled]
+        if step.ends is not None:
+            messages.append(self._messages.state(flow, delivered.seq, progress, step.ends))
+        return Handled(delivered, ack_of(delivered, "ack"), messages)
+
+    async def _withdrawn(self, flow: str, job_ids: Sequence[str], reason: str) -> bool:
+        """Cancel jobs; return False if one of them was not stored yet, by another worker that is about to."""
+        for start in range(0, len(job_ids), _AT_ONCE):
+            some = job_ids[start : start + _AT_ONCE]
+            if not all(await asyncio.gather(*(self._is_withdrawn(flow, job_id, reason) for job_id in some))):
+                return False
+        return True
+
+    async def _is_withdrawn(self, flow: str, job_id: str, reason: str) -> bool:
+        why = f"its flow was cancelled: {reason}" if reason else "its flow was cancelled"
+        try:
+            await self._jobs.cancel(job_id, reason=why)
+        except JobNotFoundError:
+            return await self._has_told(flow, job_id)
+        return True
+
+    async def _has_told(self, flow: str, job_id: str) -> bool:
+        assert self._stream is not None
+        try:
+            await self._stream.get_last_message(self._queue.names.flow_told(flow, job_id))
+        except MessageNotFoundError:
+            return False
+        return True
+
+    # --- carrying out
+
+    async def _carry_out(self, handled: Sequence[Handled]) -> None:
+        if not self._queue.backend.planning.atomic_batches:
+            await asyncio.gather(*map(self._one_by_one, handled))
+            return
+        settled = [Settled(one.messages, one.ack) for one in handled]
+        try:
+            answers = await self._queue.backend.settle_many(settled, self._queue.names.flows, self._consumer_name)
+        except PeltonError as error:
+            self._put_up_with(error)
+            return
+        for one, refused in zip(handled, answers, strict=True):
+            if isinstance(refused, (WrongLastSequenceError, MessageTooLargeError)):
+                await self._one_by_one(one)
+            elif refused is not None and not isinstance(refused, AckRejectedError):
+                self._put_up_with(refused)
+
+    def _put_up_with(self, error: PeltonError) -> None:
+        """Raise an error that does not pass; after others, what was not acknowledged is delivered again."""
+        if not is_busy(error):
+            raise error
+        _log.warning("flows of queue %r can't go on yet: %s", self._queue.name, error)
+
+    @property
+    def _consumer_name(self) -> str:
+        assert self._consumer is not None
+        return self._consumer.name
+
+    async def _one_by_one(self, one: Handled) -> None:
+        """Publish what follows, each message on its own, and acknowledge after that; safe to repeat."""
+        try:
+            await self._published(one)
+        except PeltonError as error:
+            self._put_up_with(error)
+
+    async def _published(self, one: Handled) -> None:
+        # The last one says that all others are stored.
+        for start in range(0, len(one.messages), _AT_ONCE):
+            if start:
+                await self._ack(ack_of(one.delivered, "progress"))
+            await asyncio.gather(*map(self._publish, one.messages[:-1][start : start + _AT_ONCE]))
+        for message in one.messages[-1:]:
+            await self._publish(message)
+        await self._ack(one.ack)
+
+    async def _publish(self, message: Outgoing) -> None:
+        try:
+            await self._queue.backend.publish(message.subject, message.data, message.headers)
+        except WrongLastSequenceError:
+            # It is there: another reactor was interrupted before it could acknowledge.
+            return
+        except MessageTooLargeError as error:
+            # The job of a node: all other messages are small.
+            why = f"the results that are its arguments are too large together: {error}"
+            for instead in self._messages.failed(message.data, why):
+                await self._publish(instead)
+
+    async def _ack(self, ack: AckOp) -> None:
+        # Refused, if another reactor has it by now.
+        await self._queue.backend.ack(self._queue.names.flows, self._consumer_name, [ack])
+
+
+def _later(delivered: Delivered, delay: float | None = None) -> Handled:
+    """Return that a message is to be delivered again, each time after a longer while."""
+    if delay is None:
+        delay = min(_SOON_S * 2 ** min(delivered.num_delivered, 10), _LATER_S)
+    return Handled(delivered, ack_of(delivered, "nak", delay_ns=int(delay * 1e9)))

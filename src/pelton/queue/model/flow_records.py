@@ -1,0 +1,101 @@
+"""What the stream of a queue's flows stores. Pure.
+
+A flow is its nodes, in parts of some hundred, the message that begins it, and then a log of what happens: a node has
+ended, the flow is cancelled. The log has one order, from which everything else about a flow follows (``flow/``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from pelton.api import Outgoing
+from pelton.queue.model.options import PLAIN, JobOptions
+from pelton.queue.model.states import NOTHING, Ending, FlowPlace, Outcome
+
+if TYPE_CHECKING:
+    from pelton.queue.model.naming import QueueNames
+
+FlowState = Literal["running", "completed", "failed", "cancelled"]
+FlowNodeState = Literal["waiting", "enqueued", "completed", "failed", "cancelled", "expired"]
+OnFailure = Literal["cancel", "run"]
+
+_LONGEST_ERROR: Final = 1024
+
+
+class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
+    """A node of a flow as stored: a job to be enqueued when the nodes ``after`` which it comes have ended.
+
+    ``args`` are the arguments that are known, as a JSON object, and ``results`` names the nodes, one or several, whose
+    results are the others. ``wanted``: its own result is an argument of another node.
+    """
+
+    job: str
+    args: msgspec.Raw
+    results: dict[str, int | tuple[int, ...]] = {}
+    after: tuple[int, ...] = ()
+    on_failure: OnFailure = "cancel"
+    options: JobOptions = PLAIN
+    meta: dict[str, str] = {}
+    wanted: bool = False
+
+
+class FlowBegin(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="begin"):
+    """The first message of a flow: its nodes, or in how many ``parts`` they are stored, and how many they are."""
+
+    name: str = ""
+    nodes: tuple[NodeSpec, ...] = ()
+    parts: int = 0
+    size: int
+
+
+class NodeEnd(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True, tag="end"):
+    """The job of a node has ended; ``id`` is the job's. ``result`` is kept if it is ``wanted`` by another node."""
+
+    node: int
+    id: str
+    state: Ending
+    result: msgspec.Raw = NOTHING
+    wanted: bool = False
+    error: str = ""
+
+
+class FlowCancel(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="cancel"):
+    """Somebody has cancelled the flow."""
+
+    reason: str = ""
+
+
+class FlowRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How a flow has ended by the message ``upto``; ``running``: not any more, because a job was redriven."""
+
+    state: FlowState
+    upto: int
+    at: int = 0
+    error: str = ""
+
+
+FlowEvent = FlowBegin | NodeEnd | FlowCancel
+
+encode_record: Final = msgspec.json.Encoder().encode
+decode_event: Final = msgspec.json.Decoder(FlowEvent).decode
+decode_part: Final = msgspec.json.Decoder(tuple[NodeSpec, ...]).decode
+decode_flow_record: Final = msgspec.json.Decoder(FlowRecord).decode
+
+
+def node_end(place: FlowPlace, outcome: Outcome) -> NodeEnd:
+    """Return what the flow of a job keeps of its outcome."""
+    return NodeEnd(
+        node=place.node,
+        id=outcome.id,
+        state=outcome.state,
+        result=outcome.result if place.wanted and outcome.state == "completed" else NOTHING,
+        wanted=place.wanted,
+        error=outcome.error[:_LONGEST_ERROR],
+    )
+
+
+def told_to_flow(names: QueueNames, place: FlowPlace, outcome: Outcome) -> Outgoing:
+    """Return the message that is stored with the outcome of a job of a flow, or before it."""
+    return Outgoing(names.flow_told(place.flow, outcome.id), encode_record(node_end(place, outcome)))
