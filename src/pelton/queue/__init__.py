@@ -18,6 +18,7 @@ from pelton.queue.define.job_codec import JobCodec
 from pelton.queue.define.registry import Jobs
 from pelton.queue.enqueue.enqueuer import QueueWithOptions
 from pelton.queue.enqueue.transaction import JobTransaction, QueueInTransaction, Transaction
+from pelton.queue.model.limits import JobLimit, Rate
 from pelton.queue.model.options import JobOptions
 from pelton.queue.model.rules import JobRules
 from pelton.queue.model.states import (
@@ -58,6 +59,7 @@ __all__ = [
     "JobDefinition",
     "JobHandle",
     "JobInfo",
+    "JobLimit",
     "JobOptions",
     "JobProgress",
     "JobRules",
@@ -70,6 +72,7 @@ __all__ = [
     "Queue",
     "QueueInTransaction",
     "QueueWithOptions",
+    "Rate",
     "SyncContextJob",
     "SyncJob",
     "Transaction",

@@ -54,6 +54,8 @@ from pelton.queue.define.job import JobQueue, P, R, Resolved
 from pelton.queue.define.job_codec import JobCodec as JobCodec
 from pelton.queue.define.registry import C, E, F
 from pelton.queue.define.registry import Jobs as Jobs
+from pelton.queue.model.limits import JobLimit as JobLimit
+from pelton.queue.model.limits import Rate as Rate
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import JobOptions as JobOptions
 from pelton.queue.model.options import OptionFields
@@ -173,6 +175,7 @@ __all__ = [
     "JobFailedError",
     "JobHandle",
     "JobInfo",
+    "JobLimit",
     "JobNotFoundError",
     "JobNotMovedError",
     "JobOptions",
@@ -244,6 +247,7 @@ __all__ = [
     "QueueInUseError",
     "QueueNotFoundError",
     "QueueWithOptions",
+    "Rate",
     "Reading",
     "Republish",
     "Request",
@@ -820,6 +824,10 @@ class Queue:
     def jobs(
         self, *, state: JobState | None = None, key: str | None = None, job: str | None = None
     ) -> Iterator[JobInfo]: ...
+    def limit(
+        self, *, job: str | None = None, per_key: bool = False, concurrency: int | None = None, rate: Rate | None = None
+    ) -> JobLimit: ...
+    def limits(self) -> list[JobLimit]: ...
     def message_of(self, call: JobCall) -> Outgoing: ...
     def move(self, job_id: str, queue: Queue) -> JobHandle[Any]: ...
     def observe(
@@ -867,6 +875,7 @@ class Queue:
     ) -> JobSchedule: ...
     def schedules(self) -> list[JobSchedule]: ...
     def stop(self) -> None: ...
+    def unlimit(self, *, job: str | None = None, per_key: bool = False) -> bool: ...
     def unschedule(self, name: str) -> bool: ...
     def work(
         self,
