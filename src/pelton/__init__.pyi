@@ -81,6 +81,7 @@ from pelton.queue import JobDecorator as JobDecorator
 from pelton.queue import JobDefinition as JobDefinition
 from pelton.queue import JobHandle as JobHandle
 from pelton.queue import JobInfo as JobInfo
+from pelton.queue import JobLimit as JobLimit
 from pelton.queue import JobOptions as JobOptions
 from pelton.queue import JobProgress as JobProgress
 from pelton.queue import JobRules as JobRules
@@ -94,6 +95,7 @@ from pelton.queue import QueueEvent as QueueEvent
 from pelton.queue import QueueEvents as QueueEvents
 from pelton.queue import QueueInTransaction as QueueInTransaction
 from pelton.queue import QueueWithOptions as QueueWithOptions
+from pelton.queue import Rate as Rate
 from pelton.queue import SyncContextJob as SyncContextJob
 from pelton.queue import SyncJob as SyncJob
 from pelton.queue import Transaction as Transaction

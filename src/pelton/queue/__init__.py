@@ -22,6 +22,7 @@ from pelton.queue.inspect.events import QueueEvents
 from pelton.queue.flow.flow import Flow, FlowWithOptions
 from pelton.queue.flow.handle import FlowHandle, FlowInfo, FlowNodeInfo
 from pelton.queue.flow.nodes import FlowNode
+from pelton.queue.model.limits import JobLimit, Rate
 from pelton.queue.model.options import JobOptions
 from pelton.queue.model.queue_events import QueueEvent, QueueEventKind
 from pelton.queue.model.rules import JobRules
@@ -69,6 +70,7 @@ __all__ = [
     "JobDefinition",
     "JobHandle",
     "JobInfo",
+    "JobLimit",
     "JobOptions",
     "JobProgress",
     "JobRules",
@@ -84,6 +86,7 @@ __all__ = [
     "QueueEvents",
     "QueueInTransaction",
     "QueueWithOptions",
+    "Rate",
     "SyncContextJob",
     "SyncJob",
     "Transaction",

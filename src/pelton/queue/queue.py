@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 from pelton.api import ConfigError, Outgoing, PubAck, WrongLastSequenceError
 from pelton.api.times import Seconds
 from pelton.queue.backing.setup import queue_settings
+from pelton.queue.control.limiting import Limiting
 from pelton.queue.control.moving import Mover
 from pelton.queue.control.removal import Removal
 from pelton.queue.control.schedules import Schedules
@@ -31,6 +32,7 @@ from pelton.queue.inspect.views import JobViews
 from pelton.queue.inspect.workers import workers_of
 from pelton.queue.model.checks import checked_id, checked_text, seconds, whole
 from pelton.queue.model.job_filter import job_filter
+from pelton.queue.model.limits import JobLimit, Rate, job_limit
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
 from pelton.queue.model.queue_events import QueueEventKind
@@ -76,6 +78,7 @@ class Queue(QueueWithFlows):
         self.jobs_by_name: dict[str, Job[Any, Any]] = context.jobs.own
         self._views = JobViews(context)
         self._steering = Steering(context, self._views)
+        self._limiting = Limiting(context)
         self._removal = Removal(context, self._views)
         self._schedules = Schedules(context)
         self._enqueuer = Enqueuer(context, self._steering)
@@ -291,6 +294,36 @@ class Queue(QueueWithFlows):
         With ``force``, also if workers hold jobs: their next operation raises. Raises QueueInUseError.
         """
         await self._removal.delete(force=force)
+
+    # --- limits
+
+    async def limit(
+        self,
+        *,
+        job: str | None = None,
+        per_key: bool = False,
+        concurrency: int | None = None,
+        rate: Rate | None = None,
+    ) -> JobLimit:
+        """Limit how many jobs run at a time, and how many start in a period, in all processes together.
+
+        For all jobs, or those named ``job``; ``per_key``: for each key by itself (jobs without a key are not limited).
+        Each of these has one limit, which a later call replaces; a job starts when all limits that it is under let it.
+        At most ``concurrency`` jobs run at a time; starts keep to ``rate``: ``pelton.Rate(100, per=60, burst=10)``.
+        Workers hear of it within moments, and keep it for what they start from then on. Raises ConfigError.
+        """
+        limit = job_limit(self.name, job, per_key, concurrency, rate)
+        await self._limiting.set(limit)
+        return limit
+
+    async def unlimit(self, *, job: str | None = None, per_key: bool = False) -> bool:
+        """Take a limit away, with the same arguments; return False if there was none. Raises ConfigError."""
+        what = f"queue {self.name!r}: limit: job"
+        return await self._limiting.remove("" if job is None else checked_text(what, job), bool(per_key))
+
+    async def limits(self) -> list[JobLimit]:
+        """Return all limits of the queue, in the order in which they were set."""
+        return await self._limiting.all()
 
     # --- schedules
 

@@ -51,6 +51,7 @@ from pelton.queue import (
     JobDecorator,
     JobDefinition,
     JobInfo,
+    JobLimit,
     JobOptions,
     JobProgress,
     JobRules,
@@ -58,6 +59,7 @@ from pelton.queue import (
     JobSchedule,
     Outcome,
     QueueEvent,
+    Rate,
     WorkerInfo,
 )
 from pelton.sync.derive import derive, wrap
@@ -95,6 +97,7 @@ __all__ = [
     "QueueEvent",
     "QueueEvents",
     "JobOptions",
+    "JobLimit",
     "JobProgress",
     "JobWithOptions",
     "Jobs",
@@ -127,6 +130,7 @@ __all__ = [
     "Queue",
     "QueueInTransaction",
     "QueueWithOptions",
+    "Rate",
     "Savepoint",
     "SplitCodec",
     "SqlReads",

@@ -60,6 +60,8 @@ from pelton.queue.flow.handle import FlowInfo as FlowInfo
 from pelton.queue.flow.handle import FlowNodeInfo as FlowNodeInfo
 from pelton.queue.flow.nodes import FlowNode as FlowNode
 from pelton.queue.model.flow_records import FlowState, OnFailure
+from pelton.queue.model.limits import JobLimit as JobLimit
+from pelton.queue.model.limits import Rate as Rate
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import JobOptions as JobOptions
 from pelton.queue.model.options import OptionFields
@@ -188,6 +190,7 @@ __all__ = [
     "JobFailedError",
     "JobHandle",
     "JobInfo",
+    "JobLimit",
     "JobNotFoundError",
     "JobNotMovedError",
     "JobOptions",
@@ -261,6 +264,7 @@ __all__ = [
     "QueueInUseError",
     "QueueNotFoundError",
     "QueueWithOptions",
+    "Rate",
     "Reading",
     "Republish",
     "Request",
@@ -907,6 +911,10 @@ class Queue:
     def jobs(
         self, *, state: JobState | None = None, key: str | None = None, job: str | None = None
     ) -> Iterator[JobInfo]: ...
+    def limit(
+        self, *, job: str | None = None, per_key: bool = False, concurrency: int | None = None, rate: Rate | None = None
+    ) -> JobLimit: ...
+    def limits(self) -> list[JobLimit]: ...
     def message_of(self, call: JobCall) -> Outgoing: ...
     def move(self, job_id: str, queue: Queue) -> JobHandle[Any]: ...
     def new_flow(self, name: str = "") -> Flow: ...
@@ -955,6 +963,7 @@ class Queue:
     ) -> JobSchedule: ...
     def schedules(self) -> list[JobSchedule]: ...
     def stop(self) -> None: ...
+    def unlimit(self, *, job: str | None = None, per_key: bool = False) -> bool: ...
     def unschedule(self, name: str) -> bool: ...
     def work(
         self,

@@ -204,6 +204,14 @@ class QueueNames:
         """Return the filter for what a job leaves while it runs: its steps, sleeps and progress."""
         return f"{self.root}.running.job.{job_id}.>"
 
+    def slots_subject(self, place: str) -> str:
+        """Return the subject of the record of a limit; ``>`` for those of all."""
+        return f"{self.root}.running.slots.{place}"
+
+    def limit_subject(self, scope: str) -> str:
+        """Return the subject of a limit; ``>`` for all."""
+        return self.order_subject(f"limit.{scope}")
+
     def worker_subject(self, worker: str) -> str:
         """Return the subject of a worker's record; ``*`` for those of all."""
         return f"{self.root}.running.worker.{worker}"

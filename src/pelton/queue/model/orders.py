@@ -9,18 +9,21 @@ from __future__ import annotations
 import msgspec
 
 from pelton.api import JobCancelledError
+from pelton.queue.model.limits import JobLimit
 
 
 class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One order: ``cancel`` names a job, ``pause_key`` and ``pause_job`` what is paused, if not all is.
 
     ``over`` takes it back. ``flows``: the queue has flows.
+    ``limit`` is one of the queue's limits. ``over`` takes it back.
     """
 
     cancel: str = ""
     pause_all: bool = False
     pause_key: str = ""
     pause_job: str = ""
+    limit: JobLimit | None = None
     reason: str = ""
     over: bool = False
     flows: bool = False

@@ -46,6 +46,7 @@ from pelton.queue.run.steps import JobSteps
 if TYPE_CHECKING:
     from pelton.api import Outgoing
     from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.limits.parking import Parking
     from pelton.queue.model.orders import Orders
     from pelton.queue.model.states import JobProgress
     from pelton.queue.run.batches import JobBatches
@@ -69,6 +70,7 @@ class AttemptEnv(NamedTuple):
     children: JobChildren
     batches: JobBatches
     orders: Orders
+    parking: Parking[JobAttempt]
     tell_lost: Callable[[JobAttempt, str], None]
 
 
@@ -90,6 +92,7 @@ class JobAttempt(HeldJob):
         "cancelled",
         "context",
         "interrupted",
+        "is_parked",
         "on_thread",
     )  # fmt: skip
 
@@ -104,6 +107,8 @@ class JobAttempt(HeldJob):
         # Until when the job sleeps, and the record of that.
         self.asleep: tuple[PutOff, Sequence[Outgoing]] | None = None
         self.on_thread = False
+        # Whether it waits for a limit, and has no slot of the worker.
+        self.is_parked = False
         # When it began, in seconds since boot.
         self.began = 0.0
         self._cancel: Callable[[], object] | None = None
@@ -176,6 +181,10 @@ class JobAttempt(HeldJob):
             return self._concluded(PutOff(None, "it is paused"), None)
         if envelope.timetable is not None and (skipped := await self._env.held.skipped(self)) is not None:
             return self._concluded(skipped, None)
+        if self._env.held.admission.is_on:
+            ended = await self._admit(task)
+            if ended is not None or self.is_parked:
+                return ended
         self._job = job = self._env.queue.jobs.get(self.records.envelope.job)
         assert job is not None, "a job that is unknown here does not run"
         if has_listeners(self._env.queue):
@@ -192,6 +201,24 @@ class JobAttempt(HeldJob):
                 raise
             return self.conclude(None, error)
         return None if self.on_thread else self._concluded(None, result)
+
+    async def _admit(self, task: asyncio.Task[None]) -> Ended | None:
+        """Take the slots of the queue's limits; a job that is held back is parked, or put off."""
+        self._cancel = task.cancel
+        try:
+            held_back = await self._env.held.admission.enter(self)
+        except asyncio.CancelledError:
+            if self.cancelled is None or self.interrupted:
+                raise
+            return self.conclude(None, self.cancelled)
+        finally:
+            self._cancel = None
+        if held_back is None:
+            self.records.started = self._env.clock.now()
+            return None
+        put_off = self._env.parking.take(self, held_back)
+        self.is_parked = put_off is None
+        return None if put_off is None else self._concluded(put_off, None)
 
     def conclude(self, result: object, error: BaseException | None) -> Ended | None:
         """Return how a job ended whose function has returned or raised; None as for :meth:`run`."""

@@ -16,27 +16,31 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from pelton.api import (
     PeltonError,
     PullRequest,
 )
+from pelton.queue.limits.parking import Parking
 from pelton.queue.model.checks import seconds, whole
 from pelton.queue.model.records import Ended
 from pelton.queue.model.rules import JobRules
 from pelton.queue.run.claimed import ClaimedJob, Completed, Failed
 from pelton.queue.run.core import EndedAttempt, HeldJobs
+from pelton.queue.run.order_reader import OrderReader
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
     from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.model.orders import Order
 
 _log: Final = logging.getLogger("pelton.queue")
 _ASK_AGAIN_S: Final = 0.5
 # The share of a lease that a pull may wait: a lease counts from when it was asked for.
 _PULL: Final = 1 / 3
+_MOST_PARKED: Final = 16
 
 
 class Claims:
@@ -48,6 +52,10 @@ class Claims:
         self._check_loop = queue.backend.check_loop
         self._held = HeldJobs(queue, ClaimedJob, rules)
         self._job_source = self._held.source
+        self._admission = self._held.admission
+        self._parking: Parking[ClaimedJob] = Parking(queue, self._admission, _MOST_PARKED)
+        self._orders = OrderReader(queue, self._heed)
+        self._following: asyncio.Task[None] | None = None
         self.worker: str = self._held.worker
         # Jobs that are held and that no take has returned yet.
         self._ready: list[ClaimedJob] = []
@@ -56,7 +64,10 @@ class Claims:
     async def __aenter__(self) -> Self:
         """Start keeping leases."""
         self._check_loop()
+        await self._orders.begin()
         self._held.start()
+        follow = self._orders.follow(lambda: None)
+        self._following = self._queue.runtime.spawn(follow, f"pelton {self._queue.name} orders")
         return self
 
     async def __aexit__(
@@ -69,7 +80,16 @@ class Claims:
                 await self._hand_back()
         finally:
             self._held.stop()
+            if self._following is not None:
+                self._following.cancel()
+                await asyncio.gather(self._following, return_exceptions=True)
+            await self._orders.close()
+            await self._admission.close()
             await self._job_source.close()
+
+    def _heed(self, order: Order) -> None:
+        if order.limit is not None:
+            self._admission.heed(order.limit, over=order.over)
 
     # --- taking
 
@@ -84,15 +104,21 @@ class Claims:
         whole(f"queue {self._queue.name!r}: the limit of take", limit)
         end = self._clock.monotonic() + seconds(f"queue {self._queue.name!r}: the timeout of take", timeout)
         while True:
+            seen = self._admission.changed.generation
+            if self._parking.has_jobs:
+                self._ready = self._parking.ready() + self._ready
             if not (self._ready or await self._take_now(limit)):
-                await self._wait(limit, end - self._clock.monotonic())
+                await self._wait(limit, end - self._clock.monotonic(), seen)
             found, self._ready = self._ready[:limit], self._ready[limit:]
             jobs = await self._prepared(found)
             if jobs or not (found or self._clock.monotonic() < end):
                 return jobs
 
     async def _take_now(self, limit: int) -> bool:
+        limit = self._allowed(limit)
         channels, request = self._job_source.channels, PullRequest(batch=limit, no_wait=True)
+        if not limit:
+            return False
         for _ in channels:
             # The other channel's turn: neither starves.
             self._turn = (self._turn + 1) % len(channels)
@@ -100,16 +126,27 @@ class Claims:
                 return True
         return False
 
-    async def _wait(self, limit: int, left: float) -> None:
-        """Wait for jobs on every channel at once, for no longer than part of a lease."""
+    def _allowed(self, limit: int) -> int:
+        room = self._parking.room() if self._admission.is_on else None
+        return limit if room is None else min(limit, room)
+
+    async def _wait(self, limit: int, left: float, seen: int) -> None:
+        """Wait for jobs on every channel at once, or until a limit may let one start, for part of a lease at most."""
         if left <= 0:
             return
+        left = min(left, self._queue.lease * _PULL)
+        limit = self._allowed(limit)
+        if not limit:
+            await self._until_allowed(left, seen)
+            return
         channels = self._job_source.channels
-        request = PullRequest(
-            batch=max(limit // len(channels), 1), expires_ns=int(min(left, self._queue.lease * _PULL) * 1e9)
-        )
+        request = PullRequest(batch=max(limit // len(channels), 1), expires_ns=int(left * 1e9))
         spawn = self._queue.runtime.spawn
-        pulls = [spawn(self._pull(channel, request), f"pelton claims {channel}") for channel in channels]
+        pulls: list[asyncio.Task[Any]] = [
+            spawn(self._pull(channel, request), f"pelton claims {channel}") for channel in channels
+        ]
+        if self._admission.is_on:
+            pulls.append(spawn(self._until_allowed(left, seen), "pelton claims limits"))
         try:
             await asyncio.wait(pulls, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -119,6 +156,10 @@ class Claims:
         for answer in answers:
             if isinstance(answer, Exception):
                 raise answer
+
+    async def _until_allowed(self, left: float, seen: int) -> None:
+        due = self._parking.due_in()
+        await self._admission.changed.wait_at_most(self._clock, left if due is None else min(left, due), seen)
 
     async def _pull(self, channel: str, request: PullRequest) -> bool:
         # Even if the caller is gone by now, each is returned, settled or handed back.
@@ -133,6 +174,7 @@ class Claims:
         except BaseException:
             left = [job for job in found if self._held.is_held(job)]
             for job in left:
+                self._parking.remove(job)
                 # Start over, so that nothing is counted twice.
                 job.records, job.has_looked_up = self._held.records_of(job.records.delivered), False
             self._ready = left + self._ready
@@ -153,8 +195,24 @@ class Claims:
                 fit.append(job)
             else:
                 unfit.append(EndedAttempt(job, job.records.after(decision, now)))
+        if self._admission.is_on:
+            fit, held_back = await self._admit(fit, now)
+            unfit += held_back
         await self._held.settle(unfit)
         return fit
+
+    async def _admit(self, jobs: list[ClaimedJob], now: int) -> tuple[list[ClaimedJob], list[EndedAttempt[ClaimedJob]]]:
+        """Return the jobs that may start; of those that limits hold back, some are parked, the others put off."""
+        fit: list[ClaimedJob] = []
+        put_off: list[EndedAttempt[ClaimedJob]] = []
+        answers = await asyncio.gather(*map(self._admission.enter, jobs))
+        for job, held_back in zip(jobs, answers, strict=True):
+            job.records.started = self._clock.now()
+            if held_back is None:
+                fit.append(job)
+            elif (later := self._parking.take(job, held_back)) is not None:
+                put_off.append(EndedAttempt(job, job.records.after(later, now)))
+        return fit, put_off
 
     async def _look_up(self, jobs: list[ClaimedJob]) -> None:
         tried = [job for job in jobs if job.records.delivered.num_delivered > 1 and not job.has_looked_up]

@@ -27,6 +27,8 @@ from pelton.api import (
 from pelton.jet import ack_of
 from pelton.queue.backing.outage import can_pass, is_busy
 from pelton.queue.backing.overlap import has_overlap
+from pelton.queue.limits.admission import Admission
+from pelton.queue.limits.slot_extender import SlotExtender
 from pelton.queue.model.decide import SKIPPED, AfterAttempt, Decide, Finish, after_error, after_refusal
 from pelton.queue.model.records import AttemptRecords, Ended
 from pelton.queue.model.rules import JobRules
@@ -104,7 +106,11 @@ class HeldJobs(Generic[J]):
         self._clock = queue.clock
         self.worker = worker_name(queue.runtime.ids)
         self.source = queue.source_for(self.worker)
-        self._keeper = LeaseKeeper(self.source.extender, self._clock, queue.lease)
+        self.admission = Admission(queue, self.worker)
+        self._extender = SlotExtender(
+            self.source.extender, queue.backend, queue.names, self.admission.slots, self.worker, self._clock
+        )
+        self._keeper = LeaseKeeper(self._extender, self._clock, queue.lease)
         self._by_clock = not queue.backend.refuses_late_acks
         # The names of jobs that a warning was given for.
         self._unknown: set[str] = set()
@@ -174,7 +180,7 @@ class HeldJobs(Generic[J]):
         d = lease.delivered
         try:
             acks = [ack_of(hold.delivered, "progress") for hold in held]
-            answers = await self.source.extender.ack(d.stream, d.consumer, acks)
+            answers = await self._extender.ack(d.stream, d.consumer, acks)
         except PeltonError as error:
             if not can_pass(error):
                 raise
@@ -197,6 +203,8 @@ class HeldJobs(Generic[J]):
                 self._keeper.release(lease)
                 del self._leases[lease]
         self.source.forget([job.records.delivered for job in released])
+        if self.admission.slots:
+            self.admission.leave(released)
 
     # --- deciding
 

@@ -33,28 +33,29 @@ class OrderReader:
         self._queue = queue
         self._heed = heed
         self._consumer: Consumer | None = None
+        self._is_read = False
 
     async def begin(self) -> None:
         """Read the orders that hold."""
         stream = await self._queue.jet.stream(self._queue.names.control)
         await self.close()
+        self._is_read = False
         self._consumer = await stream.create_consumer(
             ack_policy="none", deliver_policy="last_per_subject", filter_subject=">", inactive_threshold=_INACTIVE_S
         )
         while await self._read(0.0):
             pass
+        self._is_read = True
 
     async def follow(self, begun: Callable[[], None]) -> None:
         """Read orders for ever, and call ``begun`` when those that hold are read.
 
         What is read a second time after an outage changes nothing.
         """
-        is_read = False
         while True:
             try:
-                if self._consumer is None or not is_read:
+                if self._consumer is None or not self._is_read:
                     await self.begin()
-                    is_read = True
                     begun()
                 await self._read(_PULL_S)
             except FINAL_ERRORS:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pelton.api import JobCancelledError, JobError, PeltonError
 from pelton.queue.backing.outage import Outage
+from pelton.queue.limits.parking import Parking
 from pelton.queue.model.orders import Order, Orders
 from pelton.queue.model.records import Ended, job_id_of
 from pelton.queue.run.appetite import Appetite
@@ -65,12 +66,16 @@ class Worker:
         self._orders = Orders()
         self._order_reader = OrderReader(queue, self._heed)
         self._begun = Signal()
+        self._parking: Parking[JobAttempt] = Parking(
+            queue, self._held.admission, settings.concurrency, keeps_all=settings.until_idle
+        )
         self._sweeper = Sweeper(queue)
         self._roll_call = RollCall(queue, self._held.worker, settings.concurrency, self._how_many)
         batches = JobBatches(queue.runtime, settings.concurrency)
         self._env = AttemptEnv(
-            queue, self._clock, self._held, self._threads, self._children, batches, self._orders, self._tell_lost
-        )
+            queue, self._clock, self._held, self._threads, self._children, batches, self._orders, self._parking,
+            self._tell_lost,
+        )  # fmt: skip
         self._outage = Outage(queue.name, self._clock)
         self._waiting: deque[JobAttempt] = deque()
         self._surplus: list[JobAttempt] = []
@@ -109,6 +114,7 @@ class Worker:
         fetchers = [self._spawn(self._fetch(channel), "fetcher") for channel in self._job_source.channels]
         fetchers.append(self._spawn(self._order_reader.follow(self._begun.notify), "orders"))
         fetchers.append(self._spawn(self._flows.follow(), "flows"))
+        fetchers.append(self._spawn(self._parking.follow(self._unpark), "limits"))
         try:
             while not self._stopping:
                 await self._stop.wait(self._stop.generation)
@@ -120,6 +126,7 @@ class Worker:
                 await self._wind_down(fetchers, slots)
             finally:
                 await self._order_reader.close()
+                await self._held.admission.close()
                 await self._job_source.close()
                 await self._roll_call.stop()
                 await self._sweeper.close()
@@ -173,7 +180,7 @@ class Worker:
             await self._stop.wait(self._stop.generation)
 
     async def _hand_back_waiting(self) -> None:
-        waiting = [*self._waiting, *self._surplus]
+        waiting = [*self._waiting, *self._surplus, *self._parking.clear()]
         self._waiting.clear()
         self._surplus.clear()
         with suppress(PeltonError):
@@ -218,11 +225,14 @@ class Worker:
         if order.flows:
             self._flows.notice()
         self._taken.notify()
+        if order.limit is not None:
+            self._held.admission.heed(order.limit, over=order.over)
         if order.cancel:
             for attempt in self._held.held():
                 records = attempt.records
                 if job_id_of(records.delivered) == order.cancel:
                     attempt.cancel(JobCancelledError(order.cancel, records.envelope.key, order.reason))
+                    self._unpark([attempt] if self._parking.remove(attempt) else [])
 
     # --- taking jobs
 
@@ -234,9 +244,9 @@ class Worker:
             if self._served == channel and self._is_shared:
                 # The other channel's turn: neither starves.
                 await self._clock.sleep(0)
-            wanted = 0 if self._orders.is_all_paused else self._appetite.wanted(len(self._running), len(self._waiting))
+            wanted = 0 if self._orders.is_all_paused else self._wanted()
             if wanted <= 0:
-                if self._settings.until_idle and self._orders.is_all_paused:
+                if self._settings.until_idle and (self._orders.is_all_paused or await self._is_over(channel)):
                     self.stop()
                 await self._taken.wait(seen)
                 continue
@@ -256,6 +266,18 @@ class Worker:
             elif self._ends_by_itself and not self._stopping:
                 # Until one of our jobs has ended, or some time has passed.
                 await self._taken.wait_at_most(self._clock, _SETTLED_LOOK_S, seen)
+
+    def _wanted(self) -> int:
+        wanted = self._appetite.wanted(len(self._running), len(self._waiting))
+        room = self._parking.room() if self._held.admission.is_on else None
+        return wanted if room is None else min(wanted, room - len(self._waiting))
+
+    def _unpark(self, attempts: list[JobAttempt]) -> None:
+        """Start jobs that have waited for a limit, before those that were taken after them."""
+        self._waiting.extendleft(reversed(attempts))
+        self._idle.wake_anew(self._startable())
+        # There may be room for others.
+        self._taken.notify()
 
     async def _take_in(self, found: list[JobAttempt], asked: float) -> None:
         """Accept what fits; when two channels were asked to fill the same slots, hand the rest back."""
@@ -283,7 +305,10 @@ class Worker:
         self._loop.call_soon_threadsafe(self._lose, attempt, reason)
 
     async def _is_over(self, channel: str) -> bool:
-        if self._running or self._waiting:
+        if self._held.admission.is_on:
+            # What is returned to a limit may let another job start.
+            self._unpark(self._parking.ready())
+        if self._running or self._waiting or self._held.admission.is_writing:
             # What ends may let another job start.
             self._dry.clear()
             return False
@@ -338,6 +363,8 @@ class Worker:
             held = self._held
             if not attempt.is_lost and (not held.is_doubtful(attempt, attempt.began) or await held.confirm(attempt)):
                 ended = await attempt.run(task)
+            if self._stopping and self._parking.remove(attempt):
+                ended, attempt.is_parked = attempt.handed_back(), False
         except asyncio.CancelledError:
             if not attempt.interrupted:
                 raise
@@ -349,6 +376,10 @@ class Worker:
                 _clear(task)
             if attempt.on_thread:
                 self._on_threads += 1
+            elif attempt.is_parked:
+                attempt.is_parked = False
+                del self._running[attempt]
+                self._taken.notify()
             elif ended is None:
                 self._finish((attempt,))
         if ended is not None:
@@ -417,6 +448,7 @@ class Worker:
         if attempt.context is not None:
             attempt.context.lose(reason)
         attempt.interrupt()
+        self._unpark([attempt] if self._parking.remove(attempt) else [])
 
 
 def _clear(task: asyncio.Task[None]) -> None:

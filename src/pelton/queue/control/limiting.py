@@ -1,0 +1,53 @@
+"""Setting the limits of a queue, which every worker hears of, and listing them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from pelton.api import MessageNotFoundError
+from pelton.queue.model.limits import JobLimit, scope_of
+from pelton.queue.model.orders import Order
+
+if TYPE_CHECKING:
+    from pelton.queue.define.queue_context import QueueContext
+
+_encode: Final = msgspec.json.Encoder().encode
+_order: Final = msgspec.json.Decoder(Order).decode
+
+
+class Limiting:
+    """The limits of one queue."""
+
+    def __init__(self, queue: QueueContext) -> None:
+        self._queue = queue
+
+    async def set(self, limit: JobLimit) -> None:
+        """Set a limit, which replaces one of the same scope."""
+        await self._tell(Order(limit=limit), limit.scope)
+
+    async def remove(self, job: str, per_key: bool) -> bool:
+        """Take a limit away; return whether there was one."""
+        scope = scope_of(job, per_key)
+        found = [limit for limit in await self.all() if limit.scope == scope]
+        for limit in found:
+            await self._tell(Order(limit=limit, over=True), scope)
+        return bool(found)
+
+    async def all(self) -> list[JobLimit]:
+        """Return all limits, in the order in which they were set."""
+        control, seq = await self._queue.jet.stream(self._queue.names.control), 1
+        found: list[JobLimit] = []
+        while True:
+            try:
+                stored = await control.get_next_message(self._queue.names.limit_subject(">"), seq)
+            except MessageNotFoundError:
+                return found
+            order = _order(stored.data)
+            if order.limit is not None and not order.over:
+                found.append(order.limit)
+            seq = stored.seq + 1
+
+    async def _tell(self, order: Order, scope: str) -> None:
+        await self._queue.backend.publish(self._queue.names.limit_subject(scope), _encode(order))

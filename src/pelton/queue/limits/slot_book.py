@@ -1,0 +1,145 @@
+"""What one worker knows of the records of limits, and the slots that it holds. Pure: the time is passed in.
+
+What it knows may be outdated; whatever it writes is conditional on the record not having changed. No wall clock of
+another machine decides who has died: a worker's part counts as dead when it was seen unchanged for a whole lease.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Final, Protocol
+
+from pelton.queue.model.slots import EMPTY, SlotDraft, SlotRecord
+
+if TYPE_CHECKING:
+    from pelton.queue.model.limits import JobLimit
+    from pelton.queue.model.records import AttemptRecords
+
+_MOST_KNOWN: Final = 16_384
+_FIRST_BETWEEN_S: Final = 0.05
+
+
+class SlotJob(Protocol):
+    """A job that needs slots."""
+
+    records: AttemptRecords
+
+    def lose(self, reason: str) -> None:
+        """Note that its lease is lost."""
+        ...
+
+
+class _Known:
+    """A record as it was seen last; ``parts``: each worker's beat, and since when it is the same."""
+
+    __slots__ = ("between", "freed", "is_outdated", "parts", "record", "seq")
+
+    def __init__(self, now: float) -> None:
+        # When a slot was returned last, and about how many seconds pass between two returns.
+        self.freed = now
+        self.between = _FIRST_BETWEEN_S
+        self.seq = 0
+        self.record = EMPTY
+        self.parts: dict[str, tuple[int, float]] = {}
+        self.is_outdated = True
+
+
+class SlotBook:
+    """The records of limits as one worker sees them. ``lease`` in seconds, times in seconds since boot."""
+
+    def __init__(self, worker: str, lease: float) -> None:
+        self._worker = worker
+        self._lease = lease
+        self._known: dict[str, _Known] = {}
+        # The jobs that hold a slot of ours, by place: what we have written, and not returned since.
+        self._mine: dict[str, dict[int, SlotJob]] = {}
+
+    # --- records
+
+    def saw(self, place: str, seq: int, record: SlotRecord, now: float) -> bool:
+        """Note a record; return whether it is news. An older one than the known is ignored."""
+        known = self._known.get(place)
+        if known is None:
+            known = self._known[place] = _Known(now)
+            self._make_room()
+        elif seq <= known.seq and not known.is_outdated:
+            return False
+        if freed := len(_held(known.record) - _held(record)):
+            known.between += 0.2 * ((now - known.freed) / freed - known.between)
+            known.freed = now
+        known.seq, known.record, known.is_outdated = seq, record, False
+        before = known.parts
+        known.parts = {}
+        for worker, slots in record.workers.items():
+            seen = before.get(worker)
+            known.parts[worker] = seen if seen is not None and seen[0] == slots.beat else (slots.beat, now)
+        return True
+
+    def outdated(self, place: str) -> None:
+        """Note that a record has changed; what was seen of its workers is kept."""
+        if (known := self._known.get(place)) is not None:
+            known.is_outdated = True
+
+    def knows(self, place: str) -> bool:
+        """Whether the record of a place is known."""
+        known = self._known.get(place)
+        return known is not None and not known.is_outdated
+
+    def seq(self, place: str) -> int:
+        """Return the sequence of a record that is known."""
+        return self._known[place].seq
+
+    def _make_room(self) -> None:
+        if len(self._known) > _MOST_KNOWN:
+            oldest = next(place for place in self._known if place not in self._mine)
+            del self._known[oldest]
+
+    # --- deciding
+
+    def draft(self, place: str, limit: JobLimit | None, now: float, wall: int) -> SlotDraft:
+        """Begin to change a record that is known. ``wall`` in wall nanoseconds."""
+        known = self._known[place]
+        dead = {
+            worker
+            for worker, (_, since) in known.parts.items()
+            if worker != self._worker and now - since >= self._lease
+        }
+        return SlotDraft(limit, known.record, self._worker, self._mine.get(place, ()), dead, wall)
+
+    def next_death(self, place: str, now: float) -> float:
+        """Return in how many seconds the next worker counts as dead, if its part does not change; infinity for none."""
+        known = self._known.get(place)
+        parts = known.parts.items() if known is not None else ()
+        return min((since + self._lease - now for worker, (_, since) in parts if worker != self._worker), default=inf)
+
+    def seconds_between(self, place: str, now: float) -> float:
+        """Return about how many seconds pass between two returned slots: as many as passed since the last, at least."""
+        known = self._known.get(place)
+        return _FIRST_BETWEEN_S if known is None else max(known.between, now - known.freed)
+
+    # --- slots
+
+    def hold(self, place: str, seq: int, job: SlotJob) -> None:
+        """Note that a job holds a slot, which was written."""
+        self._mine.setdefault(place, {})[seq] = job
+
+    def drop(self, place: str, seq: int) -> None:
+        """Note that a job no longer holds a slot; the record is to be written."""
+        mine = self._mine.get(place)
+        if mine is not None:
+            mine.pop(seq, None)
+            if not mine:
+                del self._mine[place]
+
+    def lost(self, place: str) -> list[SlotJob]:
+        """Return jobs whose slots others have dropped: their leases had ended, as far as those could tell."""
+        mine, known = self._mine.get(place), self._known[place]
+        if not mine:
+            return []
+        kept = known.record.workers.get(self._worker)
+        left = set(kept.jobs) if kept is not None else set()
+        return [mine[seq] for seq in list(mine) if seq not in left]
+
+
+def _held(record: SlotRecord) -> set[int]:
+    return {job for slots in record.workers.values() for job in slots.jobs}

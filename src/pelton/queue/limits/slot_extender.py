@@ -1,0 +1,97 @@
+"""Extends the leases of jobs together with their slots: a job that has lost its slot has lost its lease."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pelton.api import AckOp, AckRejectedError, Backend, PeltonError, WrongLastSequenceError
+from pelton.queue.limits.slot_ledger import SlotLedger
+from pelton.queue.model.slots import beaten
+
+if TYPE_CHECKING:
+    from pelton.queue.model.naming import QueueNames
+    from pelton.queue.ports import Extender
+    from pelton.runtime import Clock
+
+
+class SlotExtender:
+    """Extends leases, and the slots of their jobs. ``slots``: the places of each job that holds any, by sequence.
+
+    ``slots`` is read by the keeper's thread, and changed by the worker's event loop.
+    """
+
+    def __init__(
+        self,
+        inner: Extender,
+        backend: Backend,
+        names: QueueNames,
+        slots: Mapping[int, Collection[str]],
+        worker: str,
+        clock: Clock,
+    ) -> None:
+        self._inner = inner
+        self._backend = backend
+        self._names = names
+        self._slots = slots
+        self._worker = worker
+        self._clock = clock
+        # A copy's own connection for the records, once it needs one.
+        self._own: Backend | None = None
+        self._is_copy = False
+
+    def clone(self) -> SlotExtender:
+        """Return a copy for another thread."""
+        copy = SlotExtender(self._inner.clone(), self._backend, self._names, self._slots, self._worker, self._clock)
+        copy._is_copy = True
+        return copy
+
+    async def close(self) -> None:
+        """Close the connections."""
+        own, self._own = self._own, None
+        await self._inner.close()
+        if own is not None:
+            await own.close()
+
+    def _ledger(self) -> SlotLedger:
+        if self._is_copy and self._own is None:
+            self._own = self._backend.clone()
+        return SlotLedger(self._own or self._backend, self._names)
+
+    async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
+        """Extend leases; one entry each: None, or why the lease is lost."""
+        places: dict[str, list[int]] = {}
+        for ack in acks:
+            for place in self._slots.get(ack.seq, ()):
+                places.setdefault(place, []).append(ack.seq)
+        if not places:
+            return await self._inner.ack(stream, consumer, acks)
+        found = await asyncio.gather(*(self._extend(place, jobs) for place, jobs in places.items()))
+        lost = {job for jobs in found for job in jobs}
+        # The lease of a job that has lost its slot runs out, so that it is taken anew.
+        kept = [ack for ack in acks if ack.seq not in lost]
+        answers = iter(await self._inner.ack(stream, consumer, kept) if kept else [])
+        return [_lost(stream, consumer, ack.seq) if ack.seq in lost else next(answers) for ack in acks]
+
+    async def _extend(self, place: str, jobs: Sequence[int]) -> list[int]:
+        """Extend the slots of jobs at a place; return those that have none any more."""
+        ledger = self._ledger()
+        while True:
+            seq, record = await ledger.read(place)
+            mine = record.workers.get(self._worker)
+            held = set(mine.jobs) if mine is not None else set()
+            # One that was released meanwhile is not lost.
+            lost = [job for job in jobs if job not in held and place in self._slots.get(job, ())]
+            if not held.intersection(jobs):
+                return lost
+            now = self._clock.now()
+            try:
+                await ledger.write(place, beaten(record, self._worker, now), seq, now)
+            except WrongLastSequenceError:
+                continue
+            return lost
+
+
+def _lost(stream: str, consumer: str, job: int) -> AckRejectedError:
+    return AckRejectedError(stream, consumer, job, "its slot of a limit was given to another job")
