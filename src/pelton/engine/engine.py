@@ -32,8 +32,8 @@ from pelton.api.backend import Backups, EmbeddedStore, Progress, StrPath
 from pelton.api.codec import names_of
 from pelton.api.events import ClientInfo
 from pelton.api.keys import Key
-from pelton.api.tracing import Tracing
 from pelton.api.pub_acks import encode_pub_ack, encode_pub_error
+from pelton.api.tracing import Tracing
 from pelton.consumers import ConsumerLog
 from pelton.engine.connections import Connections
 from pelton.engine.delivery.pulls import Pulls

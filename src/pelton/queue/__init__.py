@@ -18,10 +18,10 @@ from pelton.queue.define.job_codec import JobCodec
 from pelton.queue.define.registry import Jobs
 from pelton.queue.enqueue.enqueuer import QueueWithOptions
 from pelton.queue.enqueue.transaction import JobTransaction, QueueInTransaction, Transaction
-from pelton.queue.inspect.events import QueueEvents
 from pelton.queue.flow.flow import Flow, FlowWithOptions
 from pelton.queue.flow.handle import FlowHandle, FlowInfo, FlowNodeInfo
 from pelton.queue.flow.nodes import FlowNode
+from pelton.queue.inspect.events import QueueEvents
 from pelton.queue.model.limits import JobLimit, Rate
 from pelton.queue.model.options import JobOptions
 from pelton.queue.model.queue_events import QueueEvent, QueueEventKind

@@ -15,8 +15,7 @@ from pelton.queue.model.limits import JobLimit
 class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One order: ``cancel`` names a job, ``pause_key`` and ``pause_job`` what is paused, if not all is.
 
-    ``over`` takes it back. ``flows``: the queue has flows.
-    ``limit`` is one of the queue's limits. ``over`` takes it back.
+    ``limit`` is one of the queue's limits, and ``flows`` says that the queue has flows. ``over`` takes an order back.
     """
 
     cancel: str = ""
