@@ -9,11 +9,12 @@ import msgspec
 
 from pelton.api import ConfigError
 from pelton.api.build import time_text
+from pelton.api.times import datetime_ns
 from pelton.queue.model.checks import seconds
 from pelton.queue.model.naming import encode_key
 
 if TYPE_CHECKING:
-    from pelton.api.times import Seconds, datetime_ns
+    from pelton.api.times import Seconds
 
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
