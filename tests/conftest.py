@@ -20,7 +20,7 @@ from tests.spark.session import spark  # noqa: E402, F401  # after the line abov
 _COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 settings.register_profile("default", _COMMON, stateful_step_count=30)
-settings.register_profile("quick", _COMMON, max_examples=20, stateful_step_count=30)
+settings.register_profile("quick", _COMMON, max_examples=12, stateful_step_count=30)
 settings.register_profile("thorough", _COMMON, max_examples=1000, stateful_step_count=50)
 settings.register_profile("differential", _COMMON, max_examples=2000)
 settings.load_profile("default")
