@@ -120,7 +120,7 @@ async def test_without_a_folder_there_is_polling(tmp_path: Path) -> None:
 
 
 def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.getMessage() for record in caplog.records if record.name == "pelton"]
+    return [record.getMessage() for record in caplog.records if record.name == "pelton.storage"]
 
 
 async def _used(path: Path) -> WakeChannel:

@@ -233,6 +233,22 @@ class Backups(Protocol):
         ...
 
 
+class StoreTroubles(msgspec.Struct, frozen=True, kw_only=True):
+    """What has slowed a store down, or damaged it; durations in seconds.
+
+    ``quarantined`` messages are damaged, and never delivered, whichever process found that. The rest is what this
+    opening has met itself: syncs to disk of a second or more, waits of a second or more for another's transaction, and
+    times that the log could not be folded into the file.
+    """
+
+    quarantined: int = 0
+    slow_syncs: int = 0
+    slowest_sync: float = 0.0
+    writer_waits: int = 0
+    longest_writer_wait: float = 0.0
+    blocked_checkpoints: int = 0
+
+
 class EmbeddedStore(Backend, Protocol):
     """A backend that keeps its streams in a file which this process has open."""
 
@@ -241,6 +257,10 @@ class EmbeddedStore(Backend, Protocol):
 
         Raises `ConfigError` for a store in memory, which has no snapshots.
         """
+        ...
+
+    async def troubles(self) -> StoreTroubles:
+        """Return what has slowed the store down, or damaged it."""
         ...
 
     async def rekey(self, key: Key) -> None:

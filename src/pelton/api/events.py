@@ -201,6 +201,34 @@ class CheckpointBlocked(Event, kw_only=True, frozen=True, tag="io.pelton.advisor
     log_bytes: int
 
 
+class SlowSync(HasDurations, Event, kw_only=True, frozen=True, tag="io.pelton.advisory.v1.slow_sync"):
+    """A sync of a store to disk took a second or more; told at most once a minute."""
+
+    _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.STORE.SLOW_SYNC"
+
+    store: str
+    took: Duration
+
+
+class WriterBusy(HasDurations, Event, kw_only=True, frozen=True, tag="io.pelton.advisory.v1.writer_busy"):
+    """An opener of a store waited a second or more for the transaction of another; told at most once a minute."""
+
+    _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.STORE.WRITER_BUSY"
+
+    store: str
+    took: Duration
+
+
+class MessageQuarantined(Event, kw_only=True, frozen=True, tag="io.pelton.advisory.v1.message_quarantined"):
+    """A stored message was found damaged as it was to be delivered, and is never delivered."""
+
+    _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.STREAM.MSG_QUARANTINED.{stream}"
+
+    stream: str
+    stream_seq: int
+    reason: str
+
+
 EVENTS: Final[tuple[type[Event], ...]] = (
     StreamAction,
     BatchAbandoned,
@@ -214,6 +242,9 @@ EVENTS: Final[tuple[type[Event], ...]] = (
     AckSample,
     ApiAudit,
     CheckpointBlocked,
+    SlowSync,
+    WriterBusy,
+    MessageQuarantined,
 )
 """All events."""
 

@@ -43,7 +43,7 @@ from pelton.cluster.settings import ClusterSettings
 from pelton.cluster.status import NO_RESPONDERS, status_of
 from pelton.runtime import Runtime, Signal
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.cluster")
 _SILENCE_S: Final = 5.0
 _FIRST_S: Final = 1.0
 _SWEEP_S: Final = 1.0

@@ -18,7 +18,7 @@ from pelton.cluster.client import NatsClient
 from pelton.cluster.connection import Connection
 from pelton.runtime import Deadline, Signal, within
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.cluster")
 _KEPT: Final = 65_536
 _CLOSE_S: Final = 2.0
 

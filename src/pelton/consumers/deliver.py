@@ -12,12 +12,12 @@ from itertools import compress, repeat
 from typing import Final, NamedTuple
 
 from pelton.api import Delivered, PullRequest, headers
-from pelton.api.events import MaxDeliveries
+from pelton.api.events import MaxDeliveries, MessageQuarantined
 from pelton.consumers.interest import Interest, exhaust, remove_settled
 from pelton.consumers.log import NEVER, ConsumerLog, due_after
 from pelton.storage import MessageRow, RowValues, all_intact, decoded, intact
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.consumers")
 _SCAN_AT_LEAST: Final = 16
 _SCAN_AT_MOST: Final = 4096
 # How many rows are searched for a damaged one, while others wait.
@@ -402,5 +402,12 @@ class Delivery:
         reason = "the checksum does not match the row"
         sql = "INSERT OR IGNORE INTO quarantine VALUES(?, ?, ?, ?)"
         self._c.db.execute(sql, (stream.id, seq, self._now, reason))
-        _log.error("message %d of stream %r is damaged and was put in quarantine: %s", seq, stream.name, reason)
+        self._c.advisories.send(MessageQuarantined(stream=stream.name, stream_seq=seq, reason=reason))
+        _log.error(
+            "message %d of stream %r is damaged and was put in quarantine: %s",
+            seq,
+            stream.name,
+            reason,
+            extra={"stream": stream.name, "seq": seq, "consumer": self._c.name},
+        )
         return False

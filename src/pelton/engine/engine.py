@@ -28,7 +28,7 @@ from pelton.api import (
     StoreBusyError,
 )
 from pelton.api.admission import check_request, check_subject
-from pelton.api.backend import Backups, EmbeddedStore, Progress, StrPath
+from pelton.api.backend import Backups, EmbeddedStore, Progress, StoreTroubles, StrPath
 from pelton.api.codec import names_of
 from pelton.api.events import ClientInfo
 from pelton.api.keys import Key
@@ -57,6 +57,7 @@ from pelton.engine.transactions.submissions import Submissions
 from pelton.engine.transactions.transaction import OpenTransaction
 from pelton.engine.transactions.transactions import Transactions
 from pelton.engine.transactions.works import Publishing
+from pelton.engine.troubles import troubles_of
 from pelton.engine.verbs.audit import Audit
 from pelton.engine.verbs.table import QUESTIONS, READS, answer
 from pelton.runtime import Runtime
@@ -318,6 +319,11 @@ class Engine:
     def embedded(self, what: str) -> EmbeddedStore:
         """Return this store, which is a file of its own."""
         return self
+
+    async def troubles(self) -> StoreTroubles:
+        """Return what has slowed the store down, or damaged it."""
+        self._check()
+        return troubles_of(self._db)
 
     async def rekey(self, key: Key) -> None:
         await self._maintenance.rekey(key)

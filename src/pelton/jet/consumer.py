@@ -45,7 +45,7 @@ from pelton.runtime import Runtime, at_home
 
 _PREFETCH: Final = 64
 _CONSUMED: Final = 512
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.jet")
 
 
 class Consumer:

@@ -22,7 +22,7 @@ from pelton.api import Backend, ConsumerConfig, PeltonError
 from pelton.jet.message import Message, ack_of
 from pelton.runtime import Runtime, Timer
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.jet")
 _DEFAULT_S: Final = 30.0
 _SHARE: Final = 1 / 3
 _SHORTEST_S: Final = 0.05

@@ -23,7 +23,7 @@ from pelton.locks.table import LockTable
 from pelton.locks.wait_queue import PATIENCE_S, AskPresence, AskSlot, TakeSlot, Wait, WaitQueue
 from pelton.runtime import Runtime, Signal, within
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.locks")
 # How long a ticket lives, and how old it is when it is renewed.
 _TICKET_S: Final = 10
 _RENEW_S: Final = 3.0

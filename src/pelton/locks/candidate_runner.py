@@ -36,7 +36,7 @@ from pelton.locks.election_record import ElectionRecord
 from pelton.runtime import LoopThread, Runtime, Signal, within
 
 T = TypeVar("T")
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.locks")
 # The bounds of an operation's time limit, which is a share of the TTL.
 _SHORTEST_TRY_S: Final = 0.1
 _LONGEST_TRY_S: Final = 5.0

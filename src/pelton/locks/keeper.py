@@ -27,7 +27,7 @@ from pelton.locks.records import Holding, encode, holding_of
 from pelton.locks.table import LockTable
 from pelton.runtime import LoopThread, Runtime, Signal, Tasks, within
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.locks")
 _FAR_S: Final = 3600.0
 _LEAVE_S: Final = 5.0
 

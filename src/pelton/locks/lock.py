@@ -16,7 +16,7 @@ from pelton.locks.records import LockSpec
 from pelton.locks.wait_queue import WaitQueue
 from pelton.runtime import owner, within
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.locks")
 
 
 class Exclusion:

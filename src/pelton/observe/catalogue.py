@@ -60,6 +60,10 @@ CATALOGUE: Final[dict[str, Metric]] = {
         Metric("pelton_election_token", "gauge", ("election",), "Fencing token of the leader"),
         Metric("pelton_store_file_bytes", "gauge", (), "Size of the store file"),
         Metric("pelton_store_log_bytes", "gauge", (), "Size of the store's write-ahead log"),
+        Metric("pelton_store_quarantined_messages", "gauge", (), "Damaged messages, which are never delivered"),
+        Metric("pelton_store_slow_syncs", "counter", (), "Syncs to disk of a second or more, by this process"),
+        Metric("pelton_store_writer_waits", "counter", (), "Waits of a second or more to write, by this process"),
+        Metric("pelton_store_checkpoints_blocked", "counter", (), "Times this process could not shorten the log"),
         Metric("pelton_store_disk_free_bytes", "gauge", (), "Free space on the disk of the store"),
         Metric("pelton_omitted", "gauge", ("kind",), "Streams, consumers, queues or elections beyond the limit"),
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
+from pelton.api import ConfigError
 from pelton.api.times import SECOND, parse_rfc3339
 from pelton.connect import Jet
 from pelton.observe.locks import election_summaries
@@ -44,6 +45,7 @@ async def samples(jet: Jet, path: str = "", limit: int = LIMIT) -> list[Sample]:
         *_queues(queues, streams, jet.runtime.clock.now()),
         *_each(_election, leaders, limit),
         *(_store(path) if path else ()),
+        *await _troubles(jet),
         *(Sample("pelton_omitted", (kind,), max(count - limit, 0)) for kind, count in counts.items()),
     ]
 
@@ -119,6 +121,20 @@ def _queue(queue: QueueSummary, now: int) -> Iterator[Sample]:
 def _election(election: ElectionSummary) -> Iterator[Sample]:
     yield Sample("pelton_election_has_leader", (election.election,), bool(election.leader))
     yield Sample("pelton_election_token", (election.election,), election.token)
+
+
+async def _troubles(jet: Jet) -> list[Sample]:
+    try:
+        store = jet.backend.embedded("metrics")
+    except ConfigError:
+        return []
+    found = await store.troubles()
+    return [
+        Sample("pelton_store_quarantined_messages", (), found.quarantined),
+        Sample("pelton_store_slow_syncs", (), found.slow_syncs),
+        Sample("pelton_store_writer_waits", (), found.writer_waits),
+        Sample("pelton_store_checkpoints_blocked", (), found.blocked_checkpoints),
+    ]
 
 
 def _store(path: str) -> Iterator[Sample]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.runtime")
 
 
 class LoopThread:

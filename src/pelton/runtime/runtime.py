@@ -12,7 +12,7 @@ from pelton.runtime.ids import Ids
 from pelton.runtime.tasks import Tasks
 
 _T = TypeVar("_T")
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("pelton.runtime")
 
 
 @dataclass(frozen=True)

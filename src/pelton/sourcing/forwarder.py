@@ -43,7 +43,7 @@ from pelton.sourcing.plan import identity_of
 from pelton.sourcing.totals import Totals, is_counted
 from pelton.streams import without_headers
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.sourcing")
 FEED: Final = "Pelton-Feed"
 _TOO_LARGE: Final = 10054
 # Well within any duplicate window, and longer than a pull waits.

@@ -31,7 +31,7 @@ from pelton.storage import Database, MessageRow, Removed, intact
 from pelton.streams import StreamLog, is_bare
 from pelton.streams.counters import CounterOrigin
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.sourcing")
 _CHUNK: Final = 1024
 _AT_ONCE: Final = 8192
 _RETRIED: Final = 64

@@ -37,7 +37,7 @@ from pelton.api.times import SECOND
 from pelton.runtime import Runtime
 
 T = TypeVar("T")
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.sourcing")
 _OWNER: Final = "pelton.feeder"
 BATCH: Final = 1000
 _BYTES: Final = 8 * 1024 * 1024

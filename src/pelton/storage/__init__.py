@@ -25,6 +25,7 @@ from pelton.storage.schema import SCHEMA_VERSION, TOKEN_EPOCH, message_table
 from pelton.storage.spool import Spool
 from pelton.storage.store_file import OWNER_ONLY
 from pelton.storage.tokens import raise_token_floor, token_floor
+from pelton.storage.troubles import Trouble, Troubles
 from pelton.storage.user_sql import Refusal, UserSql
 from pelton.storage.wake import MemoryChannel, WakeChannel, may_run
 from pelton.storage.wal import Medium, sync_to_disk
@@ -65,6 +66,8 @@ __all__ = [
     "StreamId",
     "SumsOfColumns",
     "SyncMode",
+    "Trouble",
+    "Troubles",
     "UserSql",
     "WakeChannel",
     "Work",

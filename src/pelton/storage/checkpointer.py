@@ -12,7 +12,6 @@ reader is gone, the next writes fold the log, restart it and truncate it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -21,6 +20,7 @@ import apsw
 from pelton.runtime import pause, stopwatch
 from pelton.storage.faults import Fault, fault_of, is_failed_sync
 from pelton.storage.sync_record import SyncRecord
+from pelton.storage.troubles import Troubles
 
 PAGE_SIZE: Final = 4096
 CHECKPOINT_PAGES: Final = 4000
@@ -30,8 +30,6 @@ _LOG_HEADER: Final = 32
 _FRAME_HEADER: Final = 24
 _RETRY_S: Final = 0.001
 TOO_LONG_PAGES: Final = (64 << 20) // (PAGE_SIZE + _FRAME_HEADER)
-
-_log: Final = logging.getLogger("pelton")
 
 
 def use_log(connection: apsw.Connection, path: str, patience: float) -> None:
@@ -53,14 +51,21 @@ def use_log(connection: apsw.Connection, path: str, patience: float) -> None:
 class Checkpointer:
     """Runs the checkpoints of one connection; a memory store has none."""
 
-    def __init__(self, path: str, connection: apsw.Connection, record: SyncRecord, on_failure: Callable[[Fault], None]):
+    def __init__(
+        self,
+        path: str,
+        connection: apsw.Connection,
+        record: SyncRecord,
+        troubles: Troubles,
+        on_failure: Callable[[Fault], None],
+    ) -> None:
         self._path = path
         self._connection = connection
         self._record = record
         self._slot = record.slot()
+        self._troubles = troubles
         self._on_failure = on_failure
         self._is_blocked = False
-        self._unreported = 0
         self.log_bytes = 0
         # Whether a commit that makes the log long folds it into the file; if not, closing does.
         self.folds = True
@@ -111,20 +116,8 @@ class Checkpointer:
         finally:
             self._slot.end()
 
-    def blocked_bytes(self) -> int:
-        """Return the length of a log that cannot be folded, once for each time that this happens; else 0."""
-        grown, self._unreported = self._unreported, 0
-        return grown
-
     def _watch_length(self, pages: int) -> None:
         was_blocked, self._is_blocked = self._is_blocked, pages >= TOO_LONG_PAGES
         if was_blocked or not self._is_blocked:
             return
-        self._unreported = self.log_bytes
-        _log.warning(
-            "store %s: its log has grown to %d MB and cannot be folded into the file, because a process still "
-            "reads an old snapshot: a stopped process, or a long read, transaction or backup. The log "
-            "shrinks with the first writes after that has ended",
-            self._path,
-            self.log_bytes >> 20,
-        )
+        self._troubles.checkpoint_blocked(self.log_bytes)

@@ -31,6 +31,7 @@ import apsw
 from pelton.runtime import cpu_wait, pause, stopwatch
 from pelton.storage.database import Database
 from pelton.storage.faults import Fault
+from pelton.storage.troubles import SLOW_SYNC_S
 from pelton.storage.write_lock import WriteLock
 
 SyncMode = Literal["commit", "interval", "off"]
@@ -327,6 +328,8 @@ class Committer:
         if is_suspect:
             cost = max(0.0, cost - (cpu_wait() - waited))
         self._sync_cost += 0.1 * (cost - self._sync_cost)
+        if cost >= SLOW_SYNC_S:
+            self._db.troubles.sync_took(cost)
 
     def _synced(self, works: list[Work], done: asyncio.Future[None]) -> None:
         self._syncing = False

@@ -32,6 +32,7 @@ from pelton.storage.network_file_systems import check_place, read_only
 from pelton.storage.schema import SCHEMA_VERSION, add_functions, check_owner, migrate, newer, pragma
 from pelton.storage.store_file import OWNER_ONLY, StoreFile
 from pelton.storage.sync_record import SyncRecord, has_failed
+from pelton.storage.troubles import Troubles
 from pelton.storage.wal import Medium, WalSync
 from pelton.storage.writer_priority import WriterPriority, claims_in_memory
 
@@ -81,6 +82,7 @@ class Database:
         self._checkpointer: Checkpointer | None = None
         self._pid = os.getpid()
         self.ending = ConnectionEnd(path)
+        self.troubles = Troubles(path)
         self._closed = False
         if not memory:
             self._check_place()
@@ -190,7 +192,9 @@ class Database:
             run("PRAGMA secure_delete=FAST")
             if not self.memory:
                 self._record = SyncRecord(self.path)
-                self._checkpointer = Checkpointer(self.path, self.connection, self._record, self.ending.end)
+                self._checkpointer = Checkpointer(
+                    self.path, self.connection, self._record, self.troubles, self.ending.end
+                )
             add_functions(self.connection)
             self._bring_up_to_date()
             self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
@@ -263,10 +267,6 @@ class Database:
         """If a sync by SQLite has failed, stop all acknowledgements."""
         if self._checkpointer is not None:
             self._checkpointer.note(error)
-
-    def blocked_log_bytes(self) -> int:
-        """Return the length of a log that cannot be folded, once for each time that this happens; else 0."""
-        return 0 if self._checkpointer is None else self._checkpointer.blocked_bytes()
 
     @property
     def log_bytes(self) -> int:

@@ -29,7 +29,7 @@ from pelton.storage.shared_byte import LOGS, NAMES, SharedByte
 
 OWNER_ONLY: Final = 0o600
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.storage")
 _TRIES: Final = 100
 _BESIDE: Final = ("-wal", "-shm", "-journal")
 # A process that is closing the store removes its log, and its locks disappear a moment later.

@@ -26,7 +26,7 @@ from typing import ClassVar, Final
 
 from pelton.storage.wake_folder import FolderRefused, WakeFolder, is_name
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.storage")
 _count = itertools.count(1)
 # Stores whose folder was warned about: all openers of a process use the same folder.
 _warned: set[str] = set()

@@ -6,6 +6,7 @@ import apsw
 
 from pelton.storage.database import Database
 from pelton.storage.faults import Fault
+from pelton.storage.troubles import LONG_WAIT_S
 from pelton.storage.writer_wait import WriterWait
 
 
@@ -33,9 +34,11 @@ class WriteLock:
                 self.give_up()
                 raise self._db.ending.met(error) from error
             else:
+                self._note(now)
                 self.give_up()
                 return None
         if self._wait.is_over(now):
+            self._note(now)
             self.give_up()
             detail = (
                 f"another process has held the write lock for {self._busy_timeout:g} s; if it is stopped or hangs, "
@@ -50,6 +53,11 @@ class WriteLock:
         if self._has_claimed:
             self._has_claimed = False
             self._priority.withdraw()
+
+    def _note(self, now: float) -> None:
+        since = self._wait.since
+        if since is not None and now - since >= LONG_WAIT_S:
+            self._db.troubles.writer_took(now - since)
 
     def _is_our_turn(self, now: float) -> bool:
         since = self._wait.since

@@ -29,7 +29,7 @@ from pelton.streams.remover import Remover
 from pelton.streams.state import StreamState
 from pelton.streams.timers import Firing
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.streams")
 _CHUNK: Final = 4096
 _AGED: Final = "MaxAge"
 _KV_OPERATION: Final = "KV-Operation"

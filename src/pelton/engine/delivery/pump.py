@@ -39,7 +39,7 @@ from pelton.runtime import Clock, Runtime, Signal
 from pelton.storage import integer
 
 R = TypeVar("R")
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.engine")
 _BATCH: Final = 512
 _BATCH_BYTES: Final = 4 << 20
 _WINDOW_BYTES: Final = 4 << 20

@@ -11,7 +11,7 @@ from typing import Final
 from pelton.api import Incoming, StoreClosedError
 from pelton.runtime import Clock, Deadline, Signal
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.engine")
 _KEPT: Final = 65_536
 # A push consumer of this process fills the buffer up to here, and continues when half of it is read.
 _WINDOW: Final = 2048

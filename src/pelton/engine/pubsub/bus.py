@@ -30,7 +30,7 @@ from pelton.engine.pubsub.subscribers import RELAYED, LocalDelivery, Subscriber,
 from pelton.storage import Database, decoded, text
 from pelton.subjects import SubjectIndex
 
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.engine")
 _KEPT_ROWS: Final = 65_536
 _KEPT_BYTES: Final = 64 << 20
 _PAGE: Final = 4096

@@ -16,14 +16,15 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from pelton.api import AccountLimits, Incoming, Outgoing
-from pelton.api.events import CheckpointBlocked, Event
+from pelton.api.durations import Duration
+from pelton.api.events import CheckpointBlocked, Event, SlowSync, WriterBusy
 from pelton.consumers import ConsumerLog, follow_roll_ups
 from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session.committed import Committed, Deliveries
 from pelton.engine.session.registry import Registry
 from pelton.engine.session.republish import Dispatcher
 from pelton.engine.session.wakes import Wakes
-from pelton.storage import Database
+from pelton.storage import Database, Trouble
 from pelton.streams import Advisories, Staging
 from pelton.subjects import Draw
 
@@ -100,8 +101,9 @@ class Session:
 
     def flush(self) -> None:
         """Write what the transaction holds in memory, and dispatch what its streams republish."""
-        if log_bytes := self.db.blocked_log_bytes():
-            self.advise(CheckpointBlocked(store=self.db.path, log_bytes=log_bytes))
+        if self.db.troubles.has_news:
+            for trouble in self.db.troubles.take():
+                self.advise(_event_of(trouble, self.db.path))
         for _ in range(_HOPS):
             self._write()
             if not self._unsent:
@@ -223,3 +225,10 @@ class Session:
             if republished := log.state.effects.republished:
                 self._unsent += republished
                 republished.clear()
+
+
+def _event_of(trouble: Trouble, path: str) -> Event:
+    if trouble.kind == "checkpoint":
+        return CheckpointBlocked(store=path, log_bytes=trouble.log_bytes)
+    took = Duration(int(trouble.seconds * 1e9))
+    return SlowSync(store=path, took=took) if trouble.kind == "slow sync" else WriterBusy(store=path, took=took)

@@ -36,7 +36,7 @@ from pelton.api import (
     StoreReadOnlyError,
 )
 from pelton.api.admission import check_request
-from pelton.api.backend import Backups, EmbeddedStore, Progress, StrPath
+from pelton.api.backend import Backups, EmbeddedStore, Progress, StoreTroubles, StrPath
 from pelton.api.codec import names_of
 from pelton.api.keys import Key
 from pelton.api.tracing import Tracing
@@ -47,6 +47,7 @@ from pelton.engine.session import Session, Surroundings
 from pelton.engine.settings import PLANNING, EngineSettings
 from pelton.engine.snapshots.living import living_answer, living_messages
 from pelton.engine.snapshots.sql_snapshot import SqlSnapshot
+from pelton.engine.troubles import troubles_of
 from pelton.engine.verbs.table import QUESTIONS
 from pelton.runtime import Runtime
 from pelton.storage import Fault, ReadOnlyDatabase, may_run
@@ -232,6 +233,10 @@ class ReadOnlyEngine:
     ) -> list[str]:
         """Raise StoreReadOnlyError."""
         self._refuse()
+
+    async def troubles(self) -> StoreTroubles:
+        """Return what has damaged the store; it slows nothing down itself."""
+        return self._read(lambda view: troubles_of(view.database))
 
     async def rekey(self, key: Key) -> None:
         """Raise StoreReadOnlyError."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _LONGEST_S: Final = 24 * 3600.0
 _LARGE: Final = 16 * 1024 * 1024
 _closing: Final = ThreadPoolExecutor(1, thread_name_prefix="pelton-closing")
-_log: Final = logging.getLogger("pelton")
+_log: Final = logging.getLogger("pelton.spark")
 
 
 def load(options: StoreOptions, target: str, files: Sequence[str], batch: BatchId | None) -> bool:

@@ -1,0 +1,97 @@
+"""What slows one opener of a store down: counted, and told once in a while, to the log and as events.
+
+Methods may be called from any thread: a large group is synced on one of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, Literal, NamedTuple
+
+from pelton.runtime import stopwatch
+
+_log: Final = logging.getLogger("pelton.storage")
+SLOW_SYNC_S: Final = 1.0
+LONG_WAIT_S: Final = 1.0
+# A slow disk makes every sync slow: that is said once, and then once in a while.
+_BETWEEN_S: Final = 60.0
+
+
+class Trouble(NamedTuple):
+    """One thing to tell; ``seconds`` of a sync or a wait, or ``log_bytes`` of a log that cannot be folded."""
+
+    kind: Literal["slow sync", "writer wait", "checkpoint"]
+    seconds: float = 0.0
+    log_bytes: int = 0
+
+
+class Troubles:
+    """The troubles of one opener of the store ``path``. Durations in seconds."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.slow_syncs = 0
+        self.slowest_sync = 0.0
+        self.writer_waits = 0
+        self.longest_writer_wait = 0.0
+        self.blocked_checkpoints = 0
+        self.has_news = False
+        self._news: list[Trouble] = []
+        self._told: dict[str, float] = {}
+
+    def sync_took(self, seconds: float) -> None:
+        """Note a sync of at least :data:`SLOW_SYNC_S`."""
+        self.slow_syncs += 1
+        self.slowest_sync = max(self.slowest_sync, seconds)
+        if self._tell(Trouble("slow sync", seconds)):
+            _log.warning(
+                "store %s: a sync to disk took %.1f s: the disk is slow or overloaded",
+                self._path,
+                seconds,
+                extra={"store": self._path, "seconds": seconds},
+            )
+
+    def writer_took(self, seconds: float) -> None:
+        """Note a wait of at least :data:`LONG_WAIT_S` for the transaction of another process."""
+        self.writer_waits += 1
+        self.longest_writer_wait = max(self.longest_writer_wait, seconds)
+        if self._tell(Trouble("writer wait", seconds)):
+            _log.warning(
+                "store %s: waited %.1f s for the transaction of another process: is there a long transaction, a bulk "
+                "load, or a stopped process?",
+                self._path,
+                seconds,
+                extra={"store": self._path, "seconds": seconds},
+            )
+
+    def checkpoint_blocked(self, log_bytes: int) -> None:
+        """Note that the log has grown long, and cannot be folded into the file."""
+        self.blocked_checkpoints += 1
+        self._note(Trouble("checkpoint", log_bytes=log_bytes))
+        _log.warning(
+            "store %s: its log has grown to %d MB and cannot be folded into the file, because a process still "
+            "reads an old snapshot: a stopped process, or a long read, transaction or backup. The log "
+            "shrinks with the first writes after that has ended",
+            self._path,
+            log_bytes >> 20,
+            extra={"store": self._path, "log_bytes": log_bytes},
+        )
+
+    def take(self) -> list[Trouble]:
+        """Return what was not taken yet."""
+        self.has_news = False
+        news, self._news = self._news, []
+        return news
+
+    def _tell(self, trouble: Trouble) -> bool:
+        """Note a trouble that may come often; return whether it is to be told of now."""
+        now = stopwatch()
+        if now - self._told.get(trouble.kind, float("-inf")) < _BETWEEN_S:
+            return False
+        self._told[trouble.kind] = now
+        self._note(trouble)
+        return True
+
+    def _note(self, trouble: Trouble) -> None:
+        self._news.append(trouble)
+        self.has_news = True
