@@ -30,6 +30,7 @@ _SLOW: Final = {
     "tests/locks/test_dead_waiters.py::test_ctrl_c": "processes that wait for terms",
     "tests/dashboard/test_browser.py": "a browser",
     "tests/model/test_processes.py": "programs over four processes",
+    "tests/moving/test_copy.py::test_killed": "kills",
     "tests/server/test_process.py": "processes that serve",
     "tests/server/test_processes.py": "processes beside a server",
     "tests/server/test_reload.py": "processes that serve",
