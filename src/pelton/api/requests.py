@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar
 import msgspec
 
 from pelton.api.config import ConsumerConfig, StreamConfig
+from pelton.api.direct import StoredMessage
 from pelton.api.durations import ZERO, Duration, HasDurations
 from pelton.api.fields import shown
 from pelton.api.info import AccountInfo, ConsumerInfo, StreamInfo, WireMessage
@@ -129,6 +130,12 @@ class MsgWithdrawReply(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     state: Literal["withdrawn", "held", "missing"] = shown("missing")
     stored: tuple[int, ...] = ()
+
+
+class StreamFillReply(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The last sequence of the stream that was filled."""
+
+    last_seq: int = shown(0)
 
 
 class LastHeaders(msgspec.Struct, frozen=True, gc=False):
@@ -331,6 +338,21 @@ class MsgWithdraw(Request[MsgWithdrawReply], kw_only=True, frozen=True):
     stream: str
     seq: int
     publish: tuple[Outgoing, ...]
+
+
+class StreamFill(Request[StreamFillReply], kw_only=True, frozen=True):
+    """Pelton's own: store messages of another stream under their own sequences and with their own times.
+
+    Those that are not later than the last one are left out, and sequences up to `last_seq` are skipped, so it can be
+    repeated. `schedules` are stored messages whose schedules begin to run now.
+    """
+
+    _subject_fields: ClassVar[tuple[str, ...]] = ("stream",)
+
+    stream: str
+    messages: tuple[StoredMessage, ...] = ()
+    last_seq: int = 0
+    schedules: tuple[int, ...] = ()
 
 
 class StreamLastHeaders(Request[StreamLastHeadersReply], kw_only=True, frozen=True):

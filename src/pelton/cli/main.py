@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "serve": "let any NATS client work with a store",
     "verify": "check every page, checksum, count and bound of a store",
     "backup": "copy a store, in use or not, to a new file",
+    "copy": "copy a store or cluster, or some streams, to another one",
     "restore": "verify a backup, and create a new store from it or add its streams to one",
     "salvage": "write what a damaged store still holds to a new one",
     "compact": "rewrite a store that is not open, without unused space",

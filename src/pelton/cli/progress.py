@@ -19,9 +19,12 @@ class Bar:
     def __enter__(self) -> Self:
         return self
 
-    def show(self, done: int, total: int) -> None:
-        """Show the amounts done and total; ``total`` 0: unknown."""
-        shown = f"{self._what}: {done * 100 // total} %" if total else f"{self._what}: {done:,}"
+    def show(self, done: int, total: int, part: str = "") -> None:
+        """Show the amounts done and total, of a part if the work has several; ``total`` 0: unknown."""
+        what = f"{self._what} {part}".rstrip()
+        shown = f"{what}: {done * 100 // total} %" if total else f"{what}: {done:,}"
+        # The rest of a longer line before it is overwritten.
+        shown = shown.ljust(len(self._shown))
         if shown != self._shown and sys.stderr.isatty():
             self._shown = shown
             write_over(shown)

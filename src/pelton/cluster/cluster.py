@@ -36,6 +36,7 @@ from pelton.api import (
     Request,
     ServerTimeoutError,
     Settled,
+    StreamFill,
     StreamInfoRequest,
     StreamLastHeaders,
     StreamNames,
@@ -380,6 +381,8 @@ def _refuse_embedded_only(request: Request[Any]) -> None:
             f"stream {request.stream!r}: a NATS server does not list the last messages of its subjects: "
             "read them with a consumer (deliver_policy='last_per_subject')"
         )
+    if isinstance(request, StreamFill):
+        raise ConfigError(f"stream {request.stream!r}: a NATS server chooses sequences and times itself: publish")
     if isinstance(request, MsgWithdraw):
         raise ConfigError(
             f"stream {request.stream!r}: a NATS server does not withdraw messages: delete the message and publish "

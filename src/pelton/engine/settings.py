@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from pelton.api import AccountLimits, ConsumerUnsettled, MsgWithdraw, StreamLastHeaders
+from pelton.api import AccountLimits, ConsumerUnsettled, MsgWithdraw, StreamFill, StreamLastHeaders
 from pelton.api.backend import Planning
 from pelton.storage import OWNER_ONLY, SyncMode
 from pelton.storage.wal import SyncFile, WriteFile, sync_to_disk, write_to
@@ -32,6 +32,6 @@ PLANNING: Final = Planning(
     overlapping_pulls=False,
     consumer_timeout=None,
     atomic_batches=True,
-    own_verbs=frozenset({ConsumerUnsettled, MsgWithdraw, StreamLastHeaders}),
+    own_verbs=frozenset({ConsumerUnsettled, MsgWithdraw, StreamFill, StreamLastHeaders}),
 )
 """The capabilities of every embedded store, for callers to plan with."""

@@ -8,12 +8,14 @@ message is a new message of this stream; a mirrored one keeps its sequence and i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
-from pelton.api import ApiError, api_error, headers
+from pelton.api import ApiError, StoredMessage, api_error, headers
 from pelton.storage import MessageRow
 from pelton.streams.appender import Appender
 from pelton.streams.counters import CounterOrigin
 from pelton.streams.publish_checks import StorageOptions, check_capacity, expiry, rollup_of, seconds_of
+from pelton.streams.publish_checks.options import scheduled
 
 
 class Copier:
@@ -55,6 +57,31 @@ class Copier:
             self._check_capacity(subject, hdr, data, self._options(hdr, 0))
         self.skip_to(seq)
         self._keep(subject, hdr, data, ts, now)
+
+    def append_moved(self, message: StoredMessage, now: int) -> None:
+        """Store a message that belonged to this stream in another store, as it was there: it is not checked again.
+
+        Its time to live counts from its time. Raises ApiError if it is too large.
+        """
+        state, hdr, time = self._state, message.hdrs or None, message.time_ns
+        self._check(hdr, message.data)
+        self.skip_to(message.seq)
+        seq = self._appender.store(message.subject, hdr, message.data, time)
+        options = self._options(hdr, time)
+        if options is not None and options.expires is not None:
+            state.timers.add(seq, options.expires)
+        msg_id = "" if hdr is None else headers.stored_text(hdr, headers.MSG_ID)
+        if msg_id and time > now - state.config.duplicate_window.ns:
+            state.ids.add(seq, time, msg_id)
+            state.dirty = True
+
+    def begin_schedule(self, seq: int, now: int) -> None:
+        """Let the schedule of a stored message run; one that its store did not run either has no effect."""
+        row = self._appender.reader.get(seq)
+        if row is None or row.hdr is None:
+            return
+        with suppress(ApiError):
+            self._appender.apply(seq, row.subject, scheduled(self._appender, row.subject, row.hdr, now))
 
     def skip_to(self, seq: int) -> None:
         """Skip all sequences before ``seq`` that are not stored yet."""

@@ -30,6 +30,7 @@ from pelton.api import (
     Request,
     StreamCreate,
     StreamDelete,
+    StreamFill,
     StreamInfoRequest,
     StreamLastHeaders,
     StreamList,
@@ -43,6 +44,7 @@ from pelton.engine.session import Session
 from pelton.engine.verbs import consumers as consumers
 from pelton.engine.verbs import delivery as delivery
 from pelton.engine.verbs import streams as streams
+from pelton.engine.verbs.fill import fill
 from pelton.engine.verbs.withdraw import withdraw
 
 R = TypeVar("R")
@@ -112,6 +114,7 @@ _HANDLERS: Final[dict[type[Request[Any]], Callable[[Session, Any], Any]]] = dict
         MsgGet.answered_by(streams.get_message),
         MsgDelete.answered_by(streams.delete_message),
         MsgWithdraw.answered_by(withdraw),
+        StreamFill.answered_by(fill),
         ConsumerCreate.answered_by(consumers.create),
         ConsumerInfoRequest.answered_by(consumers.info),
         ConsumerNames.answered_by(consumer_names),

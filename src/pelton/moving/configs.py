@@ -1,0 +1,85 @@
+"""The configuration of a stream while it is copied, and when it is complete. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec.structs import replace
+
+from pelton.api import Duration, StreamConfig, StreamState
+from pelton.queue.backing.setup import EXCLUSIVE, KEYS, RECORDS
+
+MARK: Final = "pelton.copy"
+"""The metadata of a stream that is being copied."""
+
+_SHORTEST_WINDOW: Final = Duration.of_ns(100_000_000)
+_NO_WINDOW: Final = Duration(0)
+
+
+def filler_of(stream: str) -> str:
+    """Return the subject of the messages that stand for deleted ones while a stream is copied to a cluster."""
+    return f"$PELTON.copy.{stream}"
+
+
+def is_exclusive_on_file(config: StreamConfig) -> bool:
+    """Whether it holds the jobs of an exclusive queue whose keys are kept by consumers, as only files do."""
+    return config.metadata.get(EXCLUSIVE) == "true" and config.metadata.get(KEYS) != RECORDS
+
+
+def final(config: StreamConfig, *, to_cluster: bool) -> StreamConfig:
+    """Return the configuration of the complete copy."""
+    metadata = {name: value for name, value in config.metadata.items() if not name.startswith("_nats.")}
+    config = replace(config, mirror=None, sources=(), metadata=metadata, mirror_direct=False, sealed=False)
+    if to_cluster and is_exclusive_on_file(config):
+        # On a cluster, the keys of such a queue are records, and workers remove the jobs themselves.
+        return replace(config, retention="limits", allow_direct=True, metadata=metadata | {KEYS: RECORDS})
+    return config
+
+
+def unfinished(config: StreamConfig, state: StreamState, *, to_cluster: bool) -> StreamConfig:
+    """Return the configuration of a copy that is being filled: without limits, and nothing happens by itself."""
+    target = final(config, to_cluster=to_cluster)
+    filler = (filler_of(config.name),) if to_cluster else ()
+    return replace(
+        target,
+        subjects=target.subjects + filler,
+        max_msgs=-1,
+        max_bytes=-1,
+        max_age=Duration(0),
+        max_msgs_per_subject=-1,
+        max_msg_size=-1,
+        discard="old",
+        discard_new_per_subject=False,
+        no_ack=False,
+        duplicate_window=_SHORTEST_WINDOW if to_cluster else target.duplicate_window,
+        first_seq=(state.first_seq if state.messages else state.last_seq + 1) if to_cluster else target.first_seq,
+        subject_transform=None,
+        republish=None,
+        deny_delete=False,
+        deny_purge=False,
+        subject_delete_marker_ttl=Duration(0),
+        allow_msg_schedules=False,
+        allow_msg_counter=False,
+        metadata=target.metadata | {MARK: "unfinished"},
+    )
+
+
+def completed(config: StreamConfig, unfinished: StreamConfig, *, to_cluster: bool, marked: bool) -> StreamConfig:
+    """Return what an unfinished copy is changed to; ``marked``: it still has something to be done."""
+    target = final(config, to_cluster=to_cluster)
+    mark = {MARK: "unfinished"} if marked else {}
+    return replace(target, first_seq=unfinished.first_seq, metadata=target.metadata | mark)
+
+
+def losses(config: StreamConfig, *, to_cluster: bool) -> Iterator[str]:
+    """Yield what a copy of a stream cannot keep."""
+    name = config.name
+    if config.mirror is not None:
+        yield f"stream {name}: it is no mirror of {config.mirror.name} any more"
+    if config.sources:
+        yield f"stream {name}: its sources ({', '.join(one.name for one in config.sources)}) were left out"
+    if config.sealed:
+        yield f"stream {name}: it is not sealed"
+    if to_cluster and is_exclusive_on_file(config):
+        yield f"stream {name}: the queue's keys are kept in records, as on a cluster; attempts begin at 1 again"
