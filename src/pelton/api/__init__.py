@@ -100,6 +100,7 @@ from pelton.api.info import (
 from pelton.api.job_errors import (
     Cancel,
     Discard,
+    DuplicateJobError,
     JobArgumentsError,
     JobCancelledError,
     JobCrashedError,
@@ -256,6 +257,7 @@ __all__ = [
     "DirectGetDisabledError",
     "DirectReply",
     "Discard",
+    "DuplicateJobError",
     "Duration",
     "ElectionError",
     "Event",

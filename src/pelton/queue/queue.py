@@ -122,7 +122,7 @@ class Queue(DeclaresJobs):
 
         ``job`` is one of this queue or of a `Jobs`, or the name of a job that other programs run: arguments of a job
         that this program does not know are given by name, and are checked by the worker. Options, such as ``key``,
-        are given with :meth:`options`. Raises JobArgumentsError, ConfigError.
+        are given with :meth:`options`. Raises JobArgumentsError, DuplicateJobError, ConfigError.
         """
         return (await self.enqueue_many((self._enqueuer.call_of(job, args, kwargs, PLAIN),)))[0]
 

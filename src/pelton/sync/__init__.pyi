@@ -144,6 +144,7 @@ __all__ = [
     "DirectGetDisabledError",
     "DirectReply",
     "Discard",
+    "DuplicateJobError",
     "Duration",
     "Election",
     "ElectionError",

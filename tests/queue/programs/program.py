@@ -99,8 +99,13 @@ class Program:
         queue, options = self._draw(), self._options()
         name = self._chance.choice(UNIQUES)
         options["unique" if self._chance.random() < 0.7 else "id"] = name
-        if "unique" in options and "delay" in options and self._chance.random() < 0.5:
+        if (how := self._chance.random()) < 0.2:
+            options["unique_for"] = 1
+        elif how < 0.5 and options.keys() >= {"unique", "delay"}:
             options["replace"] = True
+        elif how > 0.8:
+            options |= {"unique": "until started", "unique_until": "started"}
+            options.pop("id", None)
         async with self._asking(queue):
             self._accepted(queue, options, await queue.options(**options).enqueue(*self._job()))
 
@@ -201,6 +206,8 @@ class Program:
         self._known.append((queue.name, handle.id))
         key, where = options.get("key", ""), options.get("key", "") if queue.exclusive else ""
         unique = next((f"{how} {options[how]} {where}" for how in ("unique", "id") if how in options), "")
+        if "unique_until" in options:
+            unique = ""
         state = "scheduled" if options.get("delay") else ""
         self._tell("enqueued", queue, handle.id, key=key, unique=unique, state=state)
 

@@ -85,7 +85,7 @@ class JobViews:
             except MessageNotFoundError:
                 return
             seq = stored.seq + 1
-            if self._queue.names.is_cron(stored.subject):
+            if not self._queue.names.is_job(stored.subject):
                 continue
             info = await self._unfinished(stored, unsettled)
             if wanted.has(info):

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from pelton.api import AckOp, Delivered, Outgoing
+from pelton.api import AckOp, Delivered, Outgoing, headers
 from pelton.jet import ack_of
 from pelton.queue.model.decide import COMPLETED, SKIPPED, TOO_LATE, AfterAttempt, Again, Finish, PutOff, after_deaths
 from pelton.queue.model.naming import QueueNames
@@ -126,7 +126,7 @@ class AttemptRecords:
         outcome = self._outcome(COMPLETED, result, now, self.known.errors if self.known is not None else ())
         record = Outgoing(self._names.completed_prefix + self.id, _encode(outcome))
         # As they are now: whoever still holds the context can't add to what is written down.
-        return Ended(self.delivered, ack_of(self.delivered, "ack"), record, (*emitted, *self._ran(now)))
+        return Ended(self.delivered, ack_of(self.delivered, "ack"), record, (*emitted, *self._left(now)))
 
     def after(self, decision: AfterAttempt, now: int) -> Ended:
         """Return the end of an attempt that has not completed its job."""
@@ -139,11 +139,16 @@ class AttemptRecords:
         outcome = self._outcome(finish, NOTHING, now, self._errors(finish.error, now))
         record = Outgoing(self._names.ending_subject(outcome.state, self.id), _encode(outcome))
         letter = self._letter(outcome) if finish.state == "failed" else None
-        ran = () if finish is SKIPPED else self._ran(now)
-        return Ended(self.delivered, ack_of(self.delivered, "ack"), record, ran, dead_letter=letter)
+        left = () if finish is SKIPPED else self._left(now)
+        return Ended(self.delivered, ack_of(self.delivered, "ack"), record, left, dead_letter=letter)
 
-    def _ran(self, now: int) -> tuple[Outgoing, ...]:
-        """Return the note that a job of a schedule has ended."""
+    def _left(self, now: int) -> tuple[Outgoing, ...]:
+        """Return the note that a job of a schedule has ended, or what keeps the place of a unique one for some time."""
+        left = self.envelope.unique_until - now
+        if left > 0:
+            kept = msgspec.structs.replace(self.envelope, args=NOTHING, id=self.id)
+            block = headers.encode({headers.TTL: f"{-(-left // 10**9)}s"})
+            return (Outgoing(self._names.keeping(self.delivered.subject), _encode(kept), block),)
         if self.envelope.timetable is None:
             return ()
         leaf = self.delivered.subject.rpartition(".")[2]

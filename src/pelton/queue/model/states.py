@@ -87,8 +87,9 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A job as stored in the queue: which function, with which arguments (JSON), under which key.
 
     ``id`` is set for a job whose id is not the sequence of its message. Times are wall nanoseconds, 0 if there is none:
-    when a scheduled job falls ``due``, and when a job that has not started ``expires``. A job of a schedule has its
-    ``timetable``. ``meta`` is the program's own.
+    when a scheduled job falls ``due``, when a job that has not started ``expires``, and until when no other one of a
+    unique job may be enqueued although it has ended. A job of a schedule has its ``timetable``. ``meta`` is the
+    program's own.
     """
 
     job: str
@@ -98,6 +99,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     id: str = ""
     due: int = 0
     expires: int = 0
+    unique_until: int = 0
     timetable: Timetable | None = None
     meta: dict[str, str] = {}
 
