@@ -30,7 +30,7 @@ async def opened(jet: Jet, exclusive: bool, note: Note, **options: Any) -> list[
 class Program:
     """Acts at random on queues; several openings of each may be given, one is drawn for each action."""
 
-    def __init__(self, openings: list[list[Queue]], chance: Random, note: Note) -> None:
+    def __init__(self, openings: list[list[Queue]], chance: Random, note: Note, *, drains: bool = False) -> None:
         self._openings = openings
         self._chance = chance
         self._note = note
@@ -47,6 +47,7 @@ class Program:
             (6, self._redrive),
             (2, self._purge),
             (4, self._move),
+            (drains, self._drain),
         ]
 
     async def act(self) -> None:
@@ -154,6 +155,14 @@ class Program:
         async with self._asking(queue):
             await queue.resume(key=key or None, job=name or None)
             del self._paused[place, key, name]
+
+    async def _drain(self) -> None:
+        place = self._chance.randrange(2)
+        queue = self._chance.choice(self._openings)[place]
+        self._paused[place, "", ""] = None
+        async with self._asking(queue, TimeoutError):
+            await queue.drain(timeout=20)
+            self._tell("drained", queue)
 
     async def _redrive(self) -> None:
         queue = self._draw()

@@ -192,7 +192,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A worker, as it has told last: about every 10 s. Times in wall nanoseconds.
 
     ``taken`` and ``finished`` count jobs since it ``started_at``, ``running`` those that run now, the oldest of them
-    for ``oldest_running`` seconds. A worker takes jobs and finishes none: look at what it runs.
+    for ``oldest_running`` seconds, ``held`` these and those it has taken and not started. A worker takes jobs and
+    finishes none: look at what it runs.
     """
 
     name: str
@@ -204,6 +205,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     taken: int = 0
     finished: int = 0
     running: int = 0
+    held: int = 0
     oldest_running: float = 0.0
     stopping: bool = False
 
