@@ -81,6 +81,8 @@ def test_a_good_history_has_no_contradiction_in_whatever_order_it_is_told() -> N
         ([*GOOD, *attempt("2", 70, 71)], "paused"),
         ([*GOOD, event("paused", 64, key="", name="wash")], "paused"),
         ([*GOOD, event("paused", 64, key="", name="")], "paused"),
+        ([*GOOD, event("drained", 45, key="", name="")], "drained"),
+        ([*GOOD, event("drained", 62, key="", name="")], "drained"),
     ],
 )
 def test_what_breaks_a_promise_is_found(events: list[QueueEvent], rule: str) -> None:

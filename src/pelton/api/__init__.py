@@ -103,6 +103,7 @@ from pelton.api.info import (
 from pelton.api.job_errors import (
     Cancel,
     Discard,
+    DuplicateJobError,
     FlowNotFoundError,
     JobArgumentsError,
     JobCancelledError,
@@ -262,6 +263,7 @@ __all__ = [
     "DirectGetDisabledError",
     "DirectReply",
     "Discard",
+    "DuplicateJobError",
     "Duration",
     "ElectionError",
     "Event",

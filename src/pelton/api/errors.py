@@ -47,7 +47,7 @@
         ├── PermanentJobError, RetryJob, Snooze, Cancel, Discard  raised by a job to say how it ended
         ├── LeaseLostError, JobCancelledError
         ├── UnknownJobError, JobNotFoundError, FlowNotFoundError, JobFailedError
-        ├── QueueNotFoundError, QueueInUseError, JobNotMovedError
+        ├── QueueNotFoundError, QueueInUseError, JobNotMovedError, DuplicateJobError
         └── JobArgumentsError, JobResultError, JobCrashedError, JobTimeoutError (TimeoutError)
 
 Errors carry their facts as attributes; every message says what happened, to what, and what to do next. All of

@@ -128,6 +128,17 @@ class JobNotMovedError(JobError):
         )
 
 
+class DuplicateJobError(JobError):
+    """A unique job was not enqueued into its `queue`, because there is one already: `job_id`."""
+
+    def __init__(self, queue: str, job_id: str) -> None:
+        self.queue, self.job_id = queue, job_id
+        super().__init__(
+            f"job {job_id!r} of queue {queue!r} is the same unique job: wait for it, cancel it, or enqueue without "
+            "on_duplicate='raise' to get its handle"
+        )
+
+
 class QueueNotFoundError(JobError):
     """There is no `queue` of this name, and it was not to be made."""
 

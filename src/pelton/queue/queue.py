@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 from pelton.api import ConfigError, Outgoing, PubAck, WrongLastSequenceError
 from pelton.api.times import Seconds
 from pelton.queue.backing.setup import queue_settings
+from pelton.queue.control.draining import Drain
 from pelton.queue.control.limiting import Limiting
 from pelton.queue.control.moving import Mover
 from pelton.queue.control.removal import Removal
@@ -30,7 +31,7 @@ from pelton.queue.inspect.events import QueueEvents
 from pelton.queue.inspect.history import History
 from pelton.queue.inspect.views import JobViews
 from pelton.queue.inspect.workers import workers_of
-from pelton.queue.model.checks import checked_id, checked_text, seconds, whole
+from pelton.queue.model.checks import checked_id, checked_text, seconds
 from pelton.queue.model.job_filter import job_filter
 from pelton.queue.model.limits import JobLimit, Rate, job_limit
 from pelton.queue.model.naming import QueueNames
@@ -51,7 +52,7 @@ from pelton.queue.model.timetable import timetable_of
 from pelton.queue.opening import open_queue
 from pelton.queue.run.claims import Claims
 from pelton.queue.run.worker import Worker
-from pelton.queue.run.worker_settings import WorkerSettings
+from pelton.queue.run.worker_settings import worker_settings
 from pelton.runtime import at_home
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Queue(QueueWithFlows):
         self._views = JobViews(context)
         self._steering = Steering(context, self._views)
         self._limiting = Limiting(context)
+        self._drain = Drain(context, self._steering)
         self._removal = Removal(context, self._views)
         self._schedules = Schedules(context)
         self._enqueuer = Enqueuer(context, self._steering)
@@ -133,7 +135,7 @@ class Queue(QueueWithFlows):
 
         ``job`` is one of this queue or of a `Jobs`, or the name of a job that other programs run: arguments of a job
         that this program does not know are given by name, and are checked by the worker. Options, such as ``key``,
-        are given with :meth:`options`. Raises JobArgumentsError, ConfigError.
+        are given with :meth:`options`. Raises JobArgumentsError, DuplicateJobError, ConfigError.
         """
         return (await self.enqueue_many((self._enqueuer.call_of(job, args, kwargs, PLAIN),)))[0]
 
@@ -200,15 +202,8 @@ class Queue(QueueWithFlows):
         async ones are cancelled and handed back, which does not count as an attempt; threads are waited for.
         May be called several times at once: each call is a separate worker. Raises ConfigError.
         """
-        settings = WorkerSettings(
-            concurrency=whole(f"queue {self.name!r}: concurrency", concurrency),
-            until_empty=until_empty,
-            until_idle=until_idle,
-            on_error=self._on_error,
-            handle_signals=handle_signals,
-            grace=seconds(f"queue {self.name!r}: grace", grace),
-            max_jobs=None if max_jobs is None else whole(f"queue {self.name!r}: max_jobs", max_jobs),
-        )
+        ends = (until_empty, until_idle)
+        settings = worker_settings(self.name, concurrency, ends, handle_signals, grace, max_jobs, self._on_error)
         self._check_loop()
         worker = Worker(self._context, settings, self._flows.reactor)
         self._workers.add(worker)
@@ -270,6 +265,16 @@ class Queue(QueueWithFlows):
     async def resume(self, *, key: str | None = None, job: str | None = None) -> None:
         """Start jobs again that :meth:`pause` has held up, with the same arguments; within 15 s. Raises ConfigError."""
         await self._steering.resume(key, job)
+
+    async def drain(self, *, timeout: Seconds | None = None) -> None:
+        """Pause the queue, and return when nobody holds a job: its workers finish theirs, and take nothing more.
+
+        For a deployment, a backup, a migration; :meth:`resume` continues. On a cluster, jobs that claims hold are not
+        waited for, and a worker that has died is for 30 s. Raises TimeoutError after ``timeout`` seconds, and leaves
+        the queue paused; ConfigError.
+        """
+        limit = None if timeout is None else seconds(f"drain of queue {self.name!r}: timeout", timeout)
+        await self._drain.drain(limit)
 
     async def purge(self, *, key: str | None = None, job: str | None = None) -> int:
         """Cancel all jobs that no worker holds: waiting, scheduled or retried; return how many were cancelled.

@@ -26,7 +26,7 @@ from typing import Literal
 import msgspec
 
 EventKind = Literal["enqueued", "start", "end", "lost", "finished"]
-Rule = Literal["exclusive", "order", "lost", "once", "attempts", "token", "step", "unique", "paused"]
+Rule = Literal["exclusive", "order", "lost", "once", "attempts", "token", "step", "unique", "paused", "drained"]
 
 
 class JobEvent(msgspec.Struct, frozen=True, kw_only=True):

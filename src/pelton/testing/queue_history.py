@@ -28,6 +28,7 @@ QueueEventKind = Literal[
     "end",
     "lost",
     "paused",
+    "drained",
     "resumed",
     "ended",
     "redriven",
@@ -45,6 +46,7 @@ class QueueEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     - ``start``, ``end``, ``lost``: its function began, returned or raised, learned that its lease was lost.
       ``worker``, ``token`` and ``attempt`` name the attempt. ``step``: it uses ``value`` for the step ``step``.
     - ``paused``: when the call had returned, ``resumed``: when it began; of a ``key``, the jobs of a ``name``, or all.
+      ``drained``: a call that waits until nothing runs had returned; it has paused all.
     - ``ended``: somebody saw that it had ended as ``state``. ``redriven``: its dead letter was taken.
     - ``outcome``, ``letter``, ``unfinished``: what the queue says at the end.
     """
@@ -268,6 +270,21 @@ def no_start_while_paused(history: QueueHistory) -> Iterator[Contradiction]:
                     yield broken("paused", event, f"it started {late:.1f} ms after {scope} was paused")
 
 
+def drained_is_quiet(history: QueueHistory) -> Iterator[Contradiction]:
+    """When a queue is drained nothing runs, and nothing starts until it is resumed, however soon."""
+    since: int | None = None
+    for event in history.events:
+        if event.kind == "drained":
+            since = event.at
+            for span in history.spans:
+                if span.over is not None and span.start.at < since < span.over:
+                    yield broken("drained", span.start, "it ran when the queue was drained")
+        elif event.kind == "resumed" and not event.key and not event.name:
+            since = None
+        elif event.kind == "start" and since is not None:
+            yield broken("drained", event, f"it started {(event.at - since) / 1e6:.1f} ms after the queue was drained")
+
+
 CHECKS: Final[tuple[Check, ...]] = (
     nothing_vanishes,
     one_outcome,
@@ -278,6 +295,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     keys_in_order,
     one_unfinished_a_unique,
     no_start_while_paused,
+    drained_is_quiet,
 )
 """The promises of a queue."""
 

@@ -30,7 +30,7 @@ async def opened(jet: Jet, exclusive: bool, note: Note, **options: Any) -> list[
 class Program:
     """Acts at random on queues; several openings of each may be given, one is drawn for each action."""
 
-    def __init__(self, openings: list[list[Queue]], chance: Random, note: Note) -> None:
+    def __init__(self, openings: list[list[Queue]], chance: Random, note: Note, *, drains: bool = False) -> None:
         self._openings = openings
         self._chance = chance
         self._note = note
@@ -47,6 +47,7 @@ class Program:
             (6, self._redrive),
             (2, self._purge),
             (4, self._move),
+            (drains, self._drain),
         ]
 
     async def act(self) -> None:
@@ -99,8 +100,13 @@ class Program:
         queue, options = self._draw(), self._options()
         name = self._chance.choice(UNIQUES)
         options["unique" if self._chance.random() < 0.7 else "id"] = name
-        if "unique" in options and "delay" in options and self._chance.random() < 0.5:
+        if (how := self._chance.random()) < 0.2:
+            options["unique_for"] = 1
+        elif how < 0.5 and options.keys() >= {"unique", "delay"}:
             options["replace"] = True
+        elif how > 0.8:
+            options |= {"unique": "until started", "unique_until": "started"}
+            options.pop("id", None)
         async with self._asking(queue):
             self._accepted(queue, options, await queue.options(**options).enqueue(*self._job()))
 
@@ -149,6 +155,14 @@ class Program:
         async with self._asking(queue):
             await queue.resume(key=key or None, job=name or None)
             del self._paused[place, key, name]
+
+    async def _drain(self) -> None:
+        place = self._chance.randrange(2)
+        queue = self._chance.choice(self._openings)[place]
+        self._paused[place, "", ""] = None
+        async with self._asking(queue, TimeoutError):
+            await queue.drain(timeout=20)
+            self._tell("drained", queue)
 
     async def _redrive(self) -> None:
         queue = self._draw()
@@ -201,6 +215,8 @@ class Program:
         self._known.append((queue.name, handle.id))
         key, where = options.get("key", ""), options.get("key", "") if queue.exclusive else ""
         unique = next((f"{how} {options[how]} {where}" for how in ("unique", "id") if how in options), "")
+        if "unique_until" in options:
+            unique = ""
         state = "scheduled" if options.get("delay") else ""
         self._tell("enqueued", queue, handle.id, key=key, unique=unique, state=state)
 

@@ -64,7 +64,7 @@ async def play(store: str, log: EventLog, crew: Crew, exclusive: bool, acts: int
     patience = {"patience": 90} if "://" in store else {}
     async with pelton.open(store, **patience) as one, pelton.open(store, **patience) as two:
         openings = [await opened(jet, exclusive, log.write, **options) for jet in (one, two)]
-        program = Program(openings, chance, log.write)
+        program = Program(openings, chance, log.write, drains=True)
         crew.start()
         try:
             await crew.ready()
@@ -92,7 +92,7 @@ async def play(store: str, log: EventLog, crew: Crew, exclusive: bool, acts: int
 @pytest.mark.parametrize("exclusive", [False, True])
 async def test_killed_workers_on_a_file(tmp_path: Path, exclusive: bool) -> None:
     store, log = str(tmp_path / "store.pelton"), str(tmp_path / "log")
-    await play(store, EventLog(log), Crew(store, log, 3), exclusive, 600, seed=3)
+    await play(store, EventLog(log), Crew(store, log, 3), exclusive, 400, seed=3)
 
 
 @pytest.mark.parametrize("exclusive", [False, True])

@@ -96,7 +96,8 @@ async def _with_places(jet: Streams, names: QueueNames, stream: Stream) -> Strea
     """Return the stream of a queue with room for scheduled jobs; one that an older version made gets it here."""
     if {*names.job_subjects} <= {*stream.config.subjects} or jet.backend.planning.read_only:
         return stream
-    return await jet.update_stream(names.jobs, subjects=list(names.job_subjects), allow_msg_schedules=True)
+    subjects = list(names.job_subjects)
+    return await jet.update_stream(names.jobs, subjects=subjects, allow_msg_schedules=True, allow_msg_ttl=True)
 
 
 async def _refuse_taken_names(jet: Streams, names: QueueNames) -> None:
@@ -149,6 +150,7 @@ async def _make_jobs_stream(jet: Streams, names: QueueNames, settings: QueueSett
         "metadata": metadata,
         "num_replicas": settings.num_replicas or 1,
         "allow_msg_schedules": True,
+        "allow_msg_ttl": True,
     }
     if exclusive and not jet.backend.has_exclusive_subjects:
         # In a work queue only acks remove messages, and a watch would not be possible.

@@ -20,9 +20,10 @@ async def scheduled_jobs(jet: Streams, names: QueueNames) -> int:
 
 
 async def not_to_be_taken(jet: Streams, names: QueueNames) -> int:
-    """Return how many messages no worker takes: scheduled jobs and schedules."""
+    """Return how many messages no worker takes: scheduled jobs, schedules and kept places."""
     stream = await jet.stream(names.jobs)
-    return await scheduled_jobs(jet, names) + (await stream.info(subjects_filter=names.crons)).total
+    others = [(await stream.info(subjects_filter=subject)).total for subject in (names.crons, names.kept)]
+    return await scheduled_jobs(jet, names) + sum(others)
 
 
 async def unfinished_job(stream: Stream, names: QueueNames, job_id: str) -> StoredMessage | None:
@@ -35,10 +36,19 @@ async def unfinished_job(stream: Stream, names: QueueNames, job_id: str) -> Stor
     leaf, key = found_by(job_id)
     # A job can fall due between the two, but never goes back.
     for subject in (names.later(key, leaf), names.place(key, leaf)):
-        try:
-            stored = await stream.get_last_message(subject)
-        except MessageNotFoundError:
-            continue
-        if job_id_in(stored.data, stored.seq) == job_id:
+        if (stored := await _one_of(stream, subject, job_id)) is not None:
             return stored
     return None
+
+
+async def _one_of(stream: Stream, subject: str, job_id: str) -> StoredMessage | None:
+    """Return the message of a job among those of its subject: of jobs that are unique until started, several run."""
+    seq = 1
+    while True:
+        try:
+            stored = await stream.get_next_message(subject, seq)
+        except MessageNotFoundError:
+            return None
+        if job_id_in(stored.data, stored.seq) == job_id:
+            return stored
+        seq = stored.seq + 1

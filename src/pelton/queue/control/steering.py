@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _encode: Final = msgspec.json.Encoder().encode
 _FOR_EVER_NS: Final = 100 * 365 * 86_400 * 10**9
 _TRIES: Final = 20
+_ALL: Final = "pause.all"
 
 
 class Steering:
@@ -83,12 +84,22 @@ class Steering:
             await self._order(Order(pause_job=name, over=over), f"pause.job.{encode_key(name).replace('.', '%2E')}")
         if key is None and job is None:
             # The consumers stop everybody who takes jobs from them, the order those who take keys on a cluster.
-            await self._order(Order(pause_all=True, over=over), "pause.all")
+            await self._order(Order(pause_all=True, over=over), _ALL)
             until = "" if over else rfc3339(self._queue.clock.now() + _FOR_EVER_NS)
             stream = await self._queue.jet.stream(self._queue.names.jobs)
             for name in await stream.consumer_names():
                 request = ConsumerPause(stream=stream.name, name=name, pause_until=until)
                 await self._queue.backend.call(request)
+
+    async def pause_all(self) -> int:
+        """Pause the queue, and say so again when nobody can take jobs; return when that was stored, wall nanoseconds.
+
+        What a worker tells after it has heard it again is what it still holds.
+        """
+        await self.pause(None, None)
+        await self._order(Order(pause_all=True), _ALL)
+        control = await self._queue.jet.stream(self._queue.names.control)
+        return (await control.get_last_message(self._queue.names.order_subject(_ALL))).time_ns
 
     async def _order(self, order: Order, subject: str) -> None:
         await self._queue.backend.publish(self._queue.names.order_subject(subject), _encode(order))

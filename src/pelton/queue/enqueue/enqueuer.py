@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, overload
 
 import msgspec
 
-from pelton.api import ConfigError, JobArgumentsError, MessageNotFoundError, WrongLastSequenceError
+from pelton.api import (
+    ConfigError,
+    DuplicateJobError,
+    JobArgumentsError,
+    JobNotFoundError,
+    MessageNotFoundError,
+    WrongLastSequenceError,
+)
 from pelton.queue.define.handle import JobHandle
 from pelton.queue.define.job import JobCall, JobDefinition, Resolved
 from pelton.queue.enqueue.announcing import announce_enqueued, has_listeners
@@ -17,7 +24,7 @@ from pelton.queue.model.checks import checked_text
 from pelton.queue.model.records import job_id_in
 
 if TYPE_CHECKING:
-    from pelton.api import Outgoing, PubAck
+    from pelton.api import Outgoing, PubAck, StoredMessage
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.model.options import JobOptions
     from pelton.queue.ports import JobLookup
@@ -93,7 +100,7 @@ class Enqueuer:
             await announce_enqueued(self._queue, calls, handles)
 
     async def _enqueue_unique(self, call: JobCall) -> JobHandle[Any]:
-        message = self.message_of(call)
+        message = first = self.message_of(call)
         while True:
             try:
                 ack = await self._queue.backend.publish(message.subject, message.data, message.headers)
@@ -102,20 +109,40 @@ class Enqueuer:
                 instead, found = await self.resolve(call, refused)
                 if found is not None:
                     return found
-                message = instead or message
+                # What was there may be gone, with the condition that was to meet it.
+                message = instead or first
 
     async def resolve(self, call: JobCall, refused: WrongLastSequenceError) -> Resolved:
         """Return the handle of the job that kept a unique one from being stored, or the message to store instead."""
+        if not refused.seq:
+            # It was to replace, or to follow, a job that has ended.
+            return Resolved(None, None)
         stream = await self._queue.jet.stream(self._queue.names.jobs)
         try:
-            stored = await stream.get_message(refused.seq or 0)
+            stored = await stream.get_message(refused.seq)
         except MessageNotFoundError:
             return Resolved(None, None)
         message = self.message_of(call)
         if call.options.replace and stored.subject == message.subject:
             form = JobMessage(self._queue.names, call.job, exclusive=self._queue.exclusive)
             return Resolved(form.replacing(message, stored), None)
-        return Resolved(None, self._handle(call, job_id_in(stored.data, stored.seq), duplicate=True))
+        job_id, names = job_id_in(stored.data, stored.seq), self._queue.names
+        if call.options.unique_until == "started" and names.is_job(stored.subject) and await self._started(stored):
+            form = JobMessage(names, call.job, exclusive=self._queue.exclusive)
+            return Resolved(form.following(message, stored.seq), None)
+        if call.options.on_duplicate == "raise":
+            raise DuplicateJobError(self._queue.name, job_id)
+        return Resolved(None, self._handle(call, job_id, duplicate=True))
+
+    async def _started(self, stored: StoredMessage) -> bool:
+        """Whether a worker has begun a job; on servers, also one that was taken and handed back."""
+        if self._queue.names.is_free(stored.subject) and stored.seq <= (await self._queue.stats.unlisted()).upto:
+            return True
+        try:
+            info = await self._lookup.get(job_id_in(stored.data, stored.seq))
+        except JobNotFoundError:
+            return False
+        return info.state == "running" or info.attempt > 0
 
     def message_of(self, call: JobCall) -> Outgoing:
         """Return the message that puts a job into the queue. Raises ConfigError."""

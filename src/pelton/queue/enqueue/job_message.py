@@ -65,7 +65,10 @@ class JobMessage:
     def _envelope(self, args: bytes, options: JobOptions, now: int, meta: dict[str, str] | None) -> Envelope:
         due = due_time(options, now)
         expires = 0 if options.ttl is None else max(due, now) + int(options.ttl * 1e9)
-        return Envelope(self._job, msgspec.Raw(args), options.key, due=due, expires=expires, meta=meta or {})
+        kept = 0 if options.unique_for is None else now + int(options.unique_for * 1e9)
+        return Envelope(
+            self._job, msgspec.Raw(args), options.key, due=due, expires=expires, unique_until=kept, meta=meta or {}
+        )
 
     def _key(self, options: JobOptions) -> str:
         """Return the key as a part of the job's subject."""
@@ -76,10 +79,14 @@ class JobMessage:
 
         It is refused if that one has changed, or has fallen due.
         """
-        assert message.headers is not None, "unique jobs have conditions"
         envelope = msgspec.structs.replace(_envelope(message.data), id=job_id_in(scheduled.data, scheduled.seq))
-        block = headers.replaced(message.headers, headers.EXPECTED_LAST_SUBJECT_SEQUENCE, str(scheduled.seq))
-        return Outgoing(message.subject, _encode(envelope), block)
+        return self.following(Outgoing(message.subject, _encode(envelope), message.headers), scheduled.seq)
+
+    def following(self, message: Outgoing, seq: int) -> Outgoing:
+        """Return a unique job's message, as it is stored beside one that has started: it must be the last there."""
+        assert message.headers is not None, "unique jobs have conditions"
+        block = headers.replaced(message.headers, headers.EXPECTED_LAST_SUBJECT_SEQUENCE, str(seq))
+        return Outgoing(message.subject, message.data, block)
 
     def moved(self, envelope: Envelope, queue: str, job_id: str, leaf: str) -> Outgoing:
         """Return the message of a job of another ``queue``, which is refused while the job is here and unfinished."""
@@ -94,8 +101,8 @@ class JobMessage:
         """
         key = encode_key(envelope.key) if self._exclusive and envelope.key else ""
         place = redriven_place(envelope.redriven_from, key)
-        # Its time, and its time to live, were those of the job that failed.
-        fresh = msgspec.structs.replace(envelope, due=0, expires=0)
+        # Its time, its time to live, and how long it was unique, were those of the job that failed.
+        fresh = msgspec.structs.replace(envelope, due=0, expires=0, unique_until=0)
         return self._placed(fresh, key, JobOptions(idempotency_key=f"redrive-{envelope.redriven_from}"), place)
 
     def _placed(self, envelope: Envelope, key: str, options: JobOptions, place: Place) -> Outgoing:

@@ -95,7 +95,7 @@ class JobViews:
             except MessageNotFoundError:
                 return
             seq = stored.seq + 1
-            if not self._queue.names.is_cron(stored.subject):
+            if self._queue.names.is_job(stored.subject):
                 yield stored
 
     async def _these(self, underway: Underway) -> AsyncGenerator[StoredMessage]:

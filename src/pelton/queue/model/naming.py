@@ -77,7 +77,9 @@ class QueueNames:
         self.free_places = f"{self.free_subject}.>"
         self.scheduled = f"{self.root}.later.>"
         self.crons = f"{self.root}.cron.>"
+        self.kept = f"{self.root}.kept.>"
         self._cron_prefix = f"{self.root}.cron."
+        self._kept_prefix = f"{self.root}.kept."
         self._key_prefix = f"{self.root}.key."
         self._later_prefix = f"{self.root}.later."
         self._hold_prefix = f"{self.root}.hold."
@@ -89,6 +91,7 @@ class QueueNames:
             self.free_places,
             self.scheduled,
             self.crons,
+            self.kept,
         )
         self.free_jobs = (self.free_subject, self.free_places)
         # The side streams, each with the subject it takes.
@@ -117,12 +120,21 @@ class QueueNames:
         return f"{self._later_prefix}{key}.{PLACE}.{leaf}" if key else f"{self._later_prefix}{leaf}"
 
     def anywhere(self, key: str, leaf: str) -> str:
-        """Return the filter for a job at its :meth:`place`, and for its schedule."""
+        """Return the filter for a job at its :meth:`place`, for its schedule, and for the place if it is kept."""
         return f"{self.root}.*.{key}.{PLACE}.{leaf}" if key else f"{self.root}.*.{leaf}"
+
+    def keeping(self, subject: str) -> str:
+        """Return the subject that keeps the :meth:`place` of a unique job taken after the job has ended."""
+        _, _, place = subject.removeprefix(f"{self.root}.").partition(".")
+        return self._kept_prefix + place
 
     def cron(self, leaf: str) -> str:
         """Return the subject of a schedule whose jobs have a :meth:`place`."""
         return self._cron_prefix + leaf
+
+    def is_job(self, subject: str) -> bool:
+        """Whether a subject of the jobs' stream is that of a job, and not of a schedule of many, or a kept place."""
+        return not subject.startswith((self._cron_prefix, self._kept_prefix))
 
     def is_cron(self, subject: str) -> bool:
         """Whether a subject is that of a schedule of many jobs, and not of a job."""

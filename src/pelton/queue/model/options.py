@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 import msgspec
 
@@ -25,10 +25,12 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     ``scheduled``. ``ttl`` (seconds, from then on) is how long a worker may take to start it: after that it ends as
     ``expired``. ``unique`` allows one unfinished job with the same ``"arguments"`` (and the same function and
     key), one of the same ``"key"``, or one of another text, which you choose. With ``replace``, one that is still
-    scheduled gets the new arguments and the new time instead (debounce). ``id`` is your own name for
+    scheduled gets the new arguments and the new time instead (debounce). ``unique_until="started"`` allows the next one
+    as soon as a worker has begun the job, and ``unique_for`` (seconds, from now on) none for so long, even if the job
+    ends before, unless it is cancelled while no worker holds it. ``id`` is your own name for
     the job: while it is unfinished, no other job of the queue gets the same. ``idempotency_key`` makes it safe
     to repeat the call within two minutes. For a duplicate, you get the handle of the first job, whose
-    ``duplicate`` is True.
+    ``duplicate`` is True; with ``on_duplicate="raise"``, one of a unique job raises DuplicateJobError.
     """
 
     key: str = ""
@@ -37,6 +39,9 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     ttl: float | None = None
     unique: str = ""
     replace: bool = False
+    unique_until: Literal["ended", "started"] = "ended"
+    unique_for: float | None = None
+    on_duplicate: Literal["skip", "raise"] = "skip"
     id: str = ""
     idempotency_key: str = ""
 
@@ -67,8 +72,24 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f"{what}: replace is {self.replace!r}; it must be True or False")
         if self.replace and (not self.unique or (self.delay is None and self.at is None)):
             raise ConfigError(f"{what}: replace is for scheduled unique jobs: give unique=..., and delay=... or at=...")
+        self._check_unique(what)
         if self.ttl is not None and self.ttl <= 0:
             raise ConfigError(f"{what}: ttl is {self.ttl:g} s; it must be more than 0")
+
+    def _check_unique(self, what: str) -> None:
+        for name, values in (("unique_until", ("ended", "started")), ("on_duplicate", ("skip", "raise"))):
+            if getattr(self, name) not in values:
+                raise ConfigError(
+                    f"{what}: {name} is {getattr(self, name)!r}; it must be {values[0]!r} or {values[1]!r}"
+                )
+        if not self.is_unique and (self.unique_until, self.unique_for, self.on_duplicate) != ("ended", None, "skip"):
+            raise ConfigError(f"{what}: unique_until, unique_for and on_duplicate are for unique jobs: give unique=...")
+        if self.unique_for is None:
+            return
+        if self.unique_until == "started":
+            raise ConfigError(f"{what}: give unique_until or unique_for, not both")
+        if not 1 <= self.unique_for <= _LONGEST_UNIQUE_S:
+            raise ConfigError(f"{what}: unique_for is {self.unique_for:g} s; it must be from 1 s to 366 days")
 
 
 class OptionFields(TypedDict, total=False):
@@ -80,12 +101,16 @@ class OptionFields(TypedDict, total=False):
     ttl: float | timedelta | None
     unique: str
     replace: bool
+    unique_until: Literal["ended", "started"]
+    unique_for: float | timedelta | None
+    on_duplicate: Literal["skip", "raise"]
     id: str
     idempotency_key: str
 
 
 PLAIN: Final = JobOptions()
 """The options of a job that was enqueued with none."""
+_LONGEST_UNIQUE_S: Final = 366 * 86_400.0
 _NAMES: Final = frozenset(JobOptions.__struct_fields__)
 
 
@@ -95,7 +120,7 @@ def job_options(what: str, given: Any) -> JobOptions:
     if unknown:
         raise ConfigError(f"{what}: there is no option {unknown[0]!r}; the options are {', '.join(sorted(_NAMES))}")
     fields = dict(given)
-    for name in ("delay", "ttl"):
+    for name in ("delay", "ttl", "unique_for"):
         value: Seconds | None = fields.get(name)
         if value is not None:
             fields[name] = seconds(f"{what}: {name}", value)

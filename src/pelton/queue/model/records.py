@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from pelton.api import AckOp, Delivered, Outgoing
+from pelton.api import AckOp, Delivered, Outgoing, headers
 from pelton.jet import ack_of
 from pelton.queue.model.decide import COMPLETED, SKIPPED, TOO_LATE, AfterAttempt, Again, Finish, PutOff, after_deaths
 from pelton.queue.model.flow_records import told_to_flow
@@ -127,7 +127,7 @@ class AttemptRecords:
         outcome = self._outcome(COMPLETED, result, now, self.known.errors if self.known is not None else ())
         record = Outgoing(self._names.completed_prefix + self.id, _encode(outcome))
         # As they are now: whoever still holds the context can't add to what is written down.
-        return Ended(self.delivered, ack_of(self.delivered, "ack"), record, (*emitted, *self._notes(outcome)))
+        return Ended(self.delivered, ack_of(self.delivered, "ack"), record, (*emitted, *self._notes(outcome, now)))
 
     def after(self, decision: AfterAttempt, now: int) -> Ended:
         """Return the end of an attempt that has not completed its job."""
@@ -140,13 +140,18 @@ class AttemptRecords:
         outcome = self._outcome(finish, NOTHING, now, self._errors(finish.error, now))
         record = Outgoing(self._names.ending_subject(outcome.state, self.id), _encode(outcome))
         letter = self._letter(outcome) if finish.state == "failed" else None
-        notes = () if finish is SKIPPED else self._notes(outcome)
+        notes = () if finish is SKIPPED else self._notes(outcome, now)
         return Ended(self.delivered, ack_of(self.delivered, "ack"), record, notes, dead_letter=letter)
 
-    def _notes(self, outcome: Outcome) -> tuple[Outgoing, ...]:
-        """Return the notes that a job of a schedule, or of a flow, has ended."""
+    def _notes(self, outcome: Outcome, now: int) -> tuple[Outgoing, ...]:
+        """Return what the end of a job of a flow, of a schedule, or of one that stays unique for some time leaves."""
         if self.envelope.flow is not None:
             return (told_to_flow(self._names, self.envelope.flow, outcome),)
+        left = self.envelope.unique_until - now
+        if left > 0:
+            kept = msgspec.structs.replace(self.envelope, args=NOTHING, id=self.id)
+            block = headers.encode({headers.TTL: f"{-(-left // 10**9)}s"})
+            return (Outgoing(self._names.keeping(self.delivered.subject), _encode(kept), block),)
         if self.envelope.timetable is None:
             return ()
         leaf = self.delivered.subject.rpartition(".")[2]

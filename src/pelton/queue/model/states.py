@@ -95,8 +95,9 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A job as stored in the queue: which function, with which arguments (JSON), under which key.
 
     ``id`` is set for a job whose id is not the sequence of its message. Times are wall nanoseconds, 0 if there is none:
-    when a scheduled job falls ``due``, and when a job that has not started ``expires``. A job of a schedule has its
-    ``timetable``, and one of a flow its place there. ``meta`` is the program's own.
+    when a scheduled job falls ``due``, when a job that has not started ``expires``, and until when no other one of a
+    unique job may be enqueued although it has ended. A job of a schedule has its ``timetable``, and one of a flow its
+    place there. ``meta`` is the program's own.
     """
 
     job: str
@@ -106,6 +107,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     id: str = ""
     due: int = 0
     expires: int = 0
+    unique_until: int = 0
     timetable: Timetable | None = None
     meta: dict[str, str] = {}
     flow: FlowPlace | None = None
@@ -202,7 +204,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A worker, as it has told last: about every 10 s. Times in wall nanoseconds.
 
     ``taken`` and ``finished`` count jobs since it ``started_at``, ``running`` those that run now, the oldest of them
-    for ``oldest_running`` seconds. A worker takes jobs and finishes none: look at what it runs.
+    for ``oldest_running`` seconds, ``held`` these and those it has taken and not started. A worker takes jobs and
+    finishes none: look at what it runs.
     """
 
     name: str
@@ -214,6 +217,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     taken: int = 0
     finished: int = 0
     running: int = 0
+    held: int = 0
     oldest_running: float = 0.0
     stopping: bool = False
 

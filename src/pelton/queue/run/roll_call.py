@@ -14,6 +14,7 @@ import msgspec
 
 from pelton.api import PeltonError, headers
 from pelton.queue.model.states import WorkerInfo
+from pelton.runtime import Signal
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
@@ -26,10 +27,10 @@ _TTL: Final = headers.encode({headers.TTL: "30s"})
 
 
 class RollCall:
-    """Tells of one worker. ``running`` returns how many jobs run, and for how many seconds the oldest has."""
+    """Tells of one worker. ``running`` returns how many jobs run, how many are held, and how old the oldest is (s)."""
 
     def __init__(
-        self, queue: QueueContext, worker: str, concurrency: int, running: Callable[[], tuple[int, float]]
+        self, queue: QueueContext, worker: str, concurrency: int, running: Callable[[], tuple[int, int, float]]
     ) -> None:
         self._queue = queue
         self._subject = queue.names.worker_subject(worker)
@@ -44,6 +45,7 @@ class RollCall:
             concurrency=concurrency,
         )
         self._task: asyncio.Task[None] | None = None
+        self._now = Signal()
         self.taken = 0
         self.finished = 0
         self.stopping = False
@@ -51,6 +53,10 @@ class RollCall:
     def start(self) -> None:
         """Tell from now on."""
         self._task = self._queue.runtime.spawn(self._tell_on(), f"pelton {self._queue.name} roll call")
+
+    def tell(self) -> None:
+        """Tell now, not only at the next round."""
+        self._now.notify()
 
     async def stop(self) -> None:
         """Leave: others see the worker no more."""
@@ -63,20 +69,22 @@ class RollCall:
 
     async def _tell_on(self) -> None:
         while True:
+            seen = self._now.generation
             try:
                 await self._queue.backend.publish(self._subject, _encode(self._present()), _TTL)
             except PeltonError as error:
                 _log.debug("a worker of queue %r is not seen: %s", self._queue.name, error)
-            await self._queue.clock.sleep(_EVERY_S)
+            await self._now.wait_at_most(self._queue.clock, _EVERY_S, seen)
 
     def _present(self) -> WorkerInfo:
-        running, oldest = self._running()
+        running, held, oldest = self._running()
         return msgspec.structs.replace(
             self._info,
             seen_at=self._queue.clock.now(),
             taken=self.taken,
             finished=self.finished,
             running=running,
+            held=held,
             oldest_running=oldest,
             stopping=self.stopping,
         )

@@ -227,6 +227,8 @@ class Worker:
         self._taken.notify()
         if order.limit is not None:
             self._held.admission.heed(order.limit, over=order.over)
+        if order.pause_all:
+            self._roll_call.tell()
         if order.cancel:
             for attempt in self._held.held():
                 records = attempt.records
@@ -348,9 +350,10 @@ class Worker:
             else:
                 await self._idle.wait()
 
-    def _how_many(self) -> tuple[int, float]:
-        oldest = min((attempt.began for attempt in self._running if attempt.began), default=None)
-        return len(self._running), 0.0 if oldest is None else self._clock.boottime() - oldest
+    def _how_many(self) -> tuple[int, int, float]:
+        now = self._clock.boottime()
+        oldest = min((attempt.began for attempt in self._running if attempt.began), default=now)
+        return len(self._running), len(self._held.held()), now - oldest
 
     def _startable(self) -> int:
         """Return how many jobs can start now: one that is being settled has its slot until that is done."""
@@ -431,6 +434,8 @@ class Worker:
             attempt.context = None
             self._appetite.ran(now - attempt.began)
         self._held.release(attempts)
+        if self._orders.is_all_paused and not self._running:
+            self._roll_call.tell()
         self._taken.notify()
         if self._waiting:
             self._idle.wake_anew(self._startable())

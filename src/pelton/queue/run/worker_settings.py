@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
+
+from pelton.queue.model.checks import seconds, whole
+
+if TYPE_CHECKING:
+    from pelton.api.times import Seconds
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,3 +26,25 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     handle_signals: bool = True
     grace: float = 30.0
     max_jobs: int | None = None
+
+
+def worker_settings(
+    queue: str,
+    concurrency: int,
+    ends: tuple[bool, bool],
+    handle_signals: bool,
+    grace: Seconds,
+    max_jobs: int | None,
+    on_error: Callable[[str, BaseException], None] | None,
+) -> WorkerSettings:
+    """Return checked settings; ``ends``: until empty, until idle. Raises ConfigError."""
+    until_empty, until_idle = ends
+    return WorkerSettings(
+        concurrency=whole(f"queue {queue!r}: concurrency", concurrency),
+        until_empty=until_empty,
+        until_idle=until_idle,
+        on_error=on_error,
+        handle_signals=handle_signals,
+        grace=seconds(f"queue {queue!r}: grace", grace),
+        max_jobs=None if max_jobs is None else whole(f"queue {queue!r}: max_jobs", max_jobs),
+    )
