@@ -46,7 +46,7 @@ from pelton.queue.flow.decide import FlowProgress, FlowStep
 from pelton.queue.flow.log import FlowLog
 from pelton.queue.flow.outgoing import FlowMessages
 from pelton.queue.model.flow_records import NodeEnd, decode_event, node_end
-from pelton.queue.model.states import FlowPlace, Outcome
+from pelton.queue.model.states import ENDINGS, FlowPlace, Outcome
 
 if TYPE_CHECKING:
     from pelton.jet import Consumer, Stream
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("pelton.queue")
 _outcome: Final = msgspec.json.Decoder(Outcome).decode
-_BATCH: Final = 64
+_BATCH: Final = 256
 _PULL_S: Final = 30.0
 _AT_ONCE: Final = 64
 _SOON_S: Final = 0.05
@@ -86,6 +86,7 @@ class FlowReactor:
         self._noticed = asyncio.Event()
         self._is_busy = False
         self._stream: Stream | None = None
+        self._history: Stream | None = None
         self._consumer: Consumer | None = None
 
     # --- life
@@ -133,6 +134,7 @@ class FlowReactor:
     async def _opened(self) -> tuple[Stream, Consumer]:
         if self._stream is None or self._consumer is None:
             self._stream = await self._queue.jet.stream(self._queue.names.flows)
+            self._history = await self._queue.jet.stream(self._queue.names.history)
             self._consumer = await flows_consumer(self._stream, self._queue.names, self._queue.lease)
             self._acted()
         return self._stream, self._consumer
@@ -177,7 +179,7 @@ class FlowReactor:
 
     async def _verified(self, stream: Stream, delivered: Delivered, told: NodeEnd) -> Handled:
         """Return the event of a job that has told that it ends, if it has."""
-        outcome = await self._outcome_of(told.id)
+        outcome = await self._outcome_of(told)
         if outcome is None:
             try:
                 await self._jobs.get(told.id)
@@ -189,13 +191,16 @@ class FlowReactor:
                 return _later(delivered)
         flow = self._flow_of(delivered)
         ended = told if outcome is None else node_end(FlowPlace(flow, told.node, wanted=told.wanted), outcome)
-        event = self._messages.event(flow, told.id, ended)
+        event = self._messages.event(flow, ended)
         return Handled(delivered, ack_of(delivered, "ack"), (event,))
 
-    async def _outcome_of(self, job_id: str) -> Outcome | None:
-        history = await self._queue.jet.stream(self._queue.names.history)
-        with suppress(MessageNotFoundError):
-            return _outcome((await history.get_last_message(self._queue.names.outcomes_of(job_id))).data)
+    async def _outcome_of(self, told: NodeEnd) -> Outcome | None:
+        assert self._history is not None, "it was opened"
+        # One subject after the other is quicker than a wildcard, and the first is mostly right.
+        for ending in sorted(ENDINGS, key=lambda ending: ending != told.state):
+            with suppress(MessageNotFoundError):
+                stored = await self._history.get_last_message(self._queue.names.ending_subject(ending, told.id))
+                return _outcome(stored.data)
         return None
 
     async def _follows(self, delivered: Delivered, progress: FlowProgress, step: FlowStep) -> Handled:
