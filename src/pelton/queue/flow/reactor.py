@@ -58,6 +58,7 @@ _outcome: Final = msgspec.json.Decoder(Outcome).decode
 _BATCH: Final = 256
 _PULL_S: Final = 30.0
 _AT_ONCE: Final = 64
+_TURNS: Final = 3
 _SOON_S: Final = 0.05
 _LATER_S: Final = 5.0
 _UNREADABLE_S: Final = 60.0
@@ -121,11 +122,22 @@ class FlowReactor:
                     handling.cancel()
                     raise
 
+    async def is_idle(self) -> bool:
+        """Whether nothing can be done for flows now: it may be later."""
+        if not self._noticed.is_set():
+            return True
+        if self._consumer is None or (await self._consumer.info()).num_pending:
+            return False
+        # What was just delivered is known in the next turns of the loop.
+        for _ in range(_TURNS):
+            await self._queue.clock.sleep(0)
+        return not self._is_busy
+
     async def quiet(self) -> int | None:
         """Return None while something is to be done for flows, else a number that grows with all that happens."""
         if not self._noticed.is_set():
             return 0
-        if self._is_busy or self._consumer is None or self._stream is None:
+        if self._consumer is None or self._stream is None:
             return None
         info, state = await self._consumer.info(), (await self._stream.info()).state
         is_quiet = not (info.num_pending or info.num_ack_pending or self._is_busy)
