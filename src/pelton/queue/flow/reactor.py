@@ -45,7 +45,7 @@ from pelton.queue.flow.cleaning import FlowCleaning
 from pelton.queue.flow.decide import FlowProgress, FlowStep
 from pelton.queue.flow.log import FlowLog
 from pelton.queue.flow.outgoing import FlowMessages
-from pelton.queue.model.flow_records import NodeEnd, decode_event, node_end
+from pelton.queue.model.flow_records import NodeEnd, decode_event, is_cancel, node_end
 from pelton.queue.model.states import ENDINGS, FlowPlace, Outcome
 
 if TYPE_CHECKING:
@@ -155,7 +155,14 @@ class FlowReactor:
 
     async def _handle(self, found: Sequence[Delivered]) -> None:
         try:
-            await self._carry_out([await self._looked_at(delivered) for delivered in found])
+            handled = list[Handled]()
+            for delivered in found:
+                if handled and is_cancel(delivered.data):
+                    # What it cancels has to be stored.
+                    await self._carry_out(handled)
+                    handled = []
+                handled.append(await self._looked_at(delivered))
+            await self._carry_out(handled)
         except StreamNotFoundError:
             # The queue was deleted.
             self._consumer = None
