@@ -130,6 +130,10 @@ class FlowFollower(Protocol):
         """Carry out flows for ever, once there are any."""
         ...
 
+    async def is_idle(self) -> bool:
+        """Whether nothing can be done for flows now: it may be later."""
+        ...
+
     async def quiet(self) -> int | None:
         """Return None while something is to be done for flows, else a number that grows with all that happens."""
         ...

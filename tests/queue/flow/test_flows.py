@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 import pelton
 from pelton import FlowInfo, Jet
-from tests.queue.conftest import ON_BOTH
-from tests.queue.helpers import FAST, drain
+from pelton.queue import Queue
+from tests.queue.conftest import ON_BOTH, OpenQueue
+from tests.queue.helpers import FAST, drain, working
 
 BOTH_KINDS = pytest.mark.parametrize("exclusive", [False, True])
 
@@ -94,3 +97,152 @@ async def test_what_follows_a_failed_job_is_cancelled(jet: Jet) -> None:
     with pytest.raises(pelton.JobFailedError, match="no net"):
         await handle.value(parsed, timeout=5)
     assert (await queue.counts()).cancelled == 2
+
+
+@ON_BOTH
+@BOTH_KINDS
+async def test_a_flow_is_cancelled_from_another_process(jet: Jet, another: OpenQueue, exclusive: bool) -> None:
+    queue = await jet.queue("garage", exclusive=exclusive, lease=5)
+    elsewhere = await another("garage")
+    began, cancelled = asyncio.Event(), asyncio.Event()
+    ran = list[str]()
+
+    @queue.job
+    async def long() -> int:
+        began.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            cancelled.set()
+        return 1
+
+    @queue.job
+    async def short(n: int) -> None:
+        ran.append("short")
+
+    flow = await queue.new_flow()
+    first = flow.options(key="k").add(long)
+    flow.options(key="k", delay=3600).add(short, 1)
+    flow.options(on_failure="run").add(short, first.result)
+    handle = await flow.enqueue()
+    async with working(queue):
+        await asyncio.wait_for(began.wait(), 20)
+        assert await elsewhere.flow(handle.id).cancel(reason="not wanted")
+        assert await handle.cancel()
+        info = await handle.outcome(timeout=20)
+        await asyncio.wait_for(cancelled.wait(), 20)
+    assert (info.state, states(info), ran) == ("cancelled", ["cancelled"] * 3, [])
+    assert "not wanted" in info.error
+    assert all("not wanted" in node.error for node in info.nodes)
+    assert await handle.cancel(), "it is cancelled already"
+    assert (await queue.counts()).unfinished == 0
+    assert [one.state async for one in queue.flows(state="cancelled")] == ["cancelled"]
+    assert [one.id async for one in queue.flows(state="running")] == []
+
+
+@ON_BOTH
+async def test_a_redriven_job_continues_its_flow(jet: Jet) -> None:
+    queue = await jet.queue("garage", lease=5)
+    is_broken = True
+    ran = list[str]()
+
+    @queue.job(max_attempts=1)
+    async def fetch(n: int) -> str:
+        ran.append(f"fetch {n}")
+        if is_broken and n == 1:
+            raise ValueError("no net")
+        return f"page {n}"
+
+    @queue.job
+    async def join(pages: list[str]) -> str:
+        ran.append("join")
+        return ", ".join(pages)
+
+    @queue.job
+    async def tell(text: str) -> str:
+        ran.append("tell")
+        return text
+
+    flow = await queue.new_flow()
+    pages = [flow.add(fetch, n) for n in range(3)]
+    joined = flow.add(join, [page.result for page in pages])
+    flow.add(tell, joined.result)
+    handle = await flow.enqueue()
+    await drain(queue)
+    assert states(await handle.outcome(timeout=5)) == ["completed", "failed", "completed", "cancelled", "cancelled"]
+    is_broken = False
+    [letter] = [letter async for letter in queue.dead_letters()]
+    await queue.redrive(letter.outcome.id)
+    await drain(queue)
+    info = await handle.outcome(timeout=5)
+    assert (info.state, info.error) == ("completed", "")
+    assert await handle.value(timeout=5) == "page 0, page 1, page 2"
+    assert sorted(ran) == ["fetch 0", "fetch 1", "fetch 1", "fetch 2", "join", "tell"]
+    assert [one.state async for one in queue.flows()] == ["completed"]
+
+
+async def test_a_flow_is_enqueued_in_a_transaction(jet: Jet, queue: Queue) -> None:
+    @queue.job
+    async def job(n: int) -> int:
+        return n + 1
+
+    kept, undone = await queue.new_flow(), await queue.new_flow()
+    for flow in (kept, undone):
+        flow.add(job, flow.add(job, 1).result)
+    async with jet.transaction() as tx:
+        handle = await tx.enqueue_flow(kept)
+    tx = jet.transaction()
+    await tx.__aenter__()
+    gone = await tx.enqueue_flow(undone)
+    await tx.__aexit__(ValueError, ValueError(), None)
+    await drain(queue)
+    assert await handle.value(timeout=5) == 3
+    with pytest.raises(pelton.FlowNotFoundError, match=gone.id):
+        await gone.status()
+
+
+@ON_BOTH
+async def test_to_enqueue_a_flow_twice_has_no_second_effect(jet: Jet) -> None:
+    queue = await jet.queue("garage", lease=5)
+    ran = list[int]()
+
+    @queue.job
+    async def job(n: int) -> None:
+        ran.append(n)
+
+    flow = await queue.new_flow()
+    flow.add(job, 1)
+    handle = await flow.enqueue()
+    await drain(queue)
+    assert (await flow.enqueue()).id == handle.id
+    await drain(queue)
+    assert ran == [1]
+    with pytest.raises(pelton.ConfigError, match="was enqueued"):
+        flow.add(job, 2)
+
+
+@ON_BOTH
+async def test_flows_of_many_jobs(jet: Jet) -> None:
+    queue = await jet.queue("garage", lease=5)
+    size = 300
+
+    @queue.job
+    async def one(n: int, padding: str) -> int:
+        return n
+
+    @queue.job
+    async def total(numbers: list[int]) -> int:
+        return sum(numbers)
+
+    flow = await queue.new_flow()
+    first = flow.add(one, 0, "")
+    # So large that it is stored in parts.
+    middle = [flow.options(after=[first]).add(one, n, "x" * 2000) for n in range(size)]
+    flow.add(total, [node.result for node in middle])
+    assert len(flow.messages()) > 2
+    handle = await flow.enqueue()
+    await drain(queue, concurrency=32)
+    assert await handle.value(timeout=20) == sum(range(size))
+    assert (await handle.status()).size == size + 2
+    counts = await queue.counts()
+    assert (counts.completed, counts.unfinished) == (size + 2, 0)

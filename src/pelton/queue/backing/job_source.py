@@ -68,9 +68,9 @@ class ConsumerJobSource:
     async def _after_refusal(self, ended: Ended) -> PeltonError | None:
         """Return why an attempt has no effect, after its outcome was refused; None if it has one all the same."""
         refused = await refusal_of(self._backend, self._names, ended)
-        if refused is None:
-            delivered = ended.delivered
-            await self._backend.settle((), delivered.stream, delivered.consumer, ended.ack)
+        # The job has an outcome, whoever stored it: it is not to be delivered for ever.
+        delivered = ended.delivered
+        await self._backend.settle((), delivered.stream, delivered.consumer, ended.ack)
         return refused
 
     def _messages(self, ended: Ended) -> Sequence[Outgoing]:

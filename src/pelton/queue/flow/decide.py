@@ -102,8 +102,10 @@ class FlowProgress:
     @property
     def error(self) -> str:
         """Why the flow has not completed: the error of the first node that failed, or was cancelled."""
+        if not self.errors:
+            return ""
         if self.cancelled is not None:
-            return f"the flow was cancelled: {self.cancelled}" if self.cancelled else "the flow was cancelled"
+            return self._why_cancelled()
         causes = [node for node in self.errors if node not in self._skipped]
         return self._described(min(causes)) if causes else ""
 
@@ -217,12 +219,15 @@ class FlowProgress:
 
     def _why_skipped(self, node: int) -> str:
         if self.cancelled is not None:
-            return self.error
+            return self._why_cancelled()
         for before in self.specs[node].after:
             if before in self.errors:
                 # Of a chain of them, the first is named.
                 return self.errors[before] if before in self._skipped else self._described(before)
         raise AssertionError("a node is cancelled because of another one")
+
+    def _why_cancelled(self) -> str:
+        return f"the flow was cancelled: {self.cancelled}" if self.cancelled else "the flow was cancelled"
 
     def _described(self, node: int) -> str:
         what = f"{self.specs[node].job!r} (job {self.job_ids[node]}) of its flow {self.states[node]}"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from pelton.api import Outgoing, headers
+from pelton.api import Outgoing
 from pelton.queue.backing.first_outcome import as_first
 from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.model.flow_records import FlowRecord, NodeEnd, encode_record
@@ -37,10 +37,9 @@ class FlowMessages:
         now, args = self._queue.clock.now(), progress.arguments(node)
         return form.of_flow(args, spec.options, now, spec.meta, place, progress.generations[node])
 
-    def event(self, flow: str, job_id: str, ended: NodeEnd) -> Outgoing:
+    def event(self, flow: str, ended: NodeEnd) -> Outgoing:
         """Return the event that the job of a node has ended."""
-        block = headers.encode({headers.MSG_ID: f"{flow}-{job_id}"})
-        return Outgoing(self._names.flow_log(flow), encode_record(ended), block)
+        return Outgoing(self._names.flow_log(flow), encode_record(ended))
 
     def cancelled(self, progress: FlowProgress, node: CancelledNode) -> Outgoing:
         """Return the outcome of a node that never starts."""
@@ -54,7 +53,7 @@ class FlowMessages:
         ended = NodeEnd(node=envelope.flow.node, id=envelope.id, state="failed", error=error)
         now = self._queue.clock.now()
         outcome = self._outcome("failed", envelope.job, envelope.key, envelope.id, error, now)
-        return outcome, self.event(envelope.flow.flow, envelope.id, ended)
+        return outcome, self.event(envelope.flow.flow, ended)
 
     def _outcome(self, state: Ending, job: str, key: str, job_id: str, error: str, since: int) -> Outgoing:
         outcome = Outcome(

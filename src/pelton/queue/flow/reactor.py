@@ -45,8 +45,8 @@ from pelton.queue.flow.cleaning import FlowCleaning
 from pelton.queue.flow.decide import FlowProgress, FlowStep
 from pelton.queue.flow.log import FlowLog
 from pelton.queue.flow.outgoing import FlowMessages
-from pelton.queue.model.flow_records import NodeEnd, decode_event, node_end
-from pelton.queue.model.states import FlowPlace, Outcome
+from pelton.queue.model.flow_records import NodeEnd, decode_event, is_cancel, node_end
+from pelton.queue.model.states import ENDINGS, FlowPlace, Outcome
 
 if TYPE_CHECKING:
     from pelton.jet import Consumer, Stream
@@ -55,9 +55,10 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("pelton.queue")
 _outcome: Final = msgspec.json.Decoder(Outcome).decode
-_BATCH: Final = 64
+_BATCH: Final = 256
 _PULL_S: Final = 30.0
 _AT_ONCE: Final = 64
+_TURNS: Final = 3
 _SOON_S: Final = 0.05
 _LATER_S: Final = 5.0
 _UNREADABLE_S: Final = 60.0
@@ -86,6 +87,7 @@ class FlowReactor:
         self._noticed = asyncio.Event()
         self._is_busy = False
         self._stream: Stream | None = None
+        self._history: Stream | None = None
         self._consumer: Consumer | None = None
 
     # --- life
@@ -120,11 +122,22 @@ class FlowReactor:
                     handling.cancel()
                     raise
 
+    async def is_idle(self) -> bool:
+        """Whether nothing can be done for flows now: it may be later."""
+        if not self._noticed.is_set():
+            return True
+        if self._consumer is None or (await self._consumer.info()).num_pending:
+            return False
+        # What was just delivered is known in the next turns of the loop.
+        for _ in range(_TURNS):
+            await self._queue.clock.sleep(0)
+        return not self._is_busy
+
     async def quiet(self) -> int | None:
         """Return None while something is to be done for flows, else a number that grows with all that happens."""
         if not self._noticed.is_set():
             return 0
-        if self._is_busy or self._consumer is None or self._stream is None:
+        if self._consumer is None or self._stream is None:
             return None
         info, state = await self._consumer.info(), (await self._stream.info()).state
         is_quiet = not (info.num_pending or info.num_ack_pending or self._is_busy)
@@ -133,6 +146,7 @@ class FlowReactor:
     async def _opened(self) -> tuple[Stream, Consumer]:
         if self._stream is None or self._consumer is None:
             self._stream = await self._queue.jet.stream(self._queue.names.flows)
+            self._history = await self._queue.jet.stream(self._queue.names.history)
             self._consumer = await flows_consumer(self._stream, self._queue.names, self._queue.lease)
             self._acted()
         return self._stream, self._consumer
@@ -141,7 +155,14 @@ class FlowReactor:
 
     async def _handle(self, found: Sequence[Delivered]) -> None:
         try:
-            await self._carry_out([await self._looked_at(delivered) for delivered in found])
+            handled = list[Handled]()
+            for delivered in found:
+                if handled and is_cancel(delivered.data):
+                    # What it cancels has to be stored.
+                    await self._carry_out(handled)
+                    handled = []
+                handled.append(await self._looked_at(delivered))
+            await self._carry_out(handled)
         except StreamNotFoundError:
             # The queue was deleted.
             self._consumer = None
@@ -177,7 +198,7 @@ class FlowReactor:
 
     async def _verified(self, stream: Stream, delivered: Delivered, told: NodeEnd) -> Handled:
         """Return the event of a job that has told that it ends, if it has."""
-        outcome = await self._outcome_of(told.id)
+        outcome = await self._outcome_of(told)
         if outcome is None:
             try:
                 await self._jobs.get(told.id)
@@ -189,13 +210,16 @@ class FlowReactor:
                 return _later(delivered)
         flow = self._flow_of(delivered)
         ended = told if outcome is None else node_end(FlowPlace(flow, told.node, wanted=told.wanted), outcome)
-        event = self._messages.event(flow, told.id, ended)
+        event = self._messages.event(flow, ended)
         return Handled(delivered, ack_of(delivered, "ack"), (event,))
 
-    async def _outcome_of(self, job_id: str) -> Outcome | None:
-        history = await self._queue.jet.stream(self._queue.names.history)
-        with suppress(MessageNotFoundError):
-            return _outcome((await history.get_last_message(self._queue.names.outcomes_of(job_id))).data)
+    async def _outcome_of(self, told: NodeEnd) -> Outcome | None:
+        assert self._history is not None, "it was opened"
+        # One subject after the other is quicker than a wildcard, and the first is mostly right.
+        for ending in sorted(ENDINGS, key=lambda ending: ending != told.state):
+            with suppress(MessageNotFoundError):
+                stored = await self._history.get_last_message(self._queue.names.ending_subject(ending, told.id))
+                return _outcome(stored.data)
         return None
 
     async def _follows(self, delivered: Delivered, progress: FlowProgress, step: FlowStep) -> Handled:

@@ -197,6 +197,9 @@ class KeyedJobSource:
                 await self._backend.publish_batch([*named[:-1], as_first(self._names, named[-1])])
             except WrongLastSequenceError:
                 if (refused := await refusal_of(self._backend, self._names, ended)) is not None:
+                    # The job has an outcome, whoever stored it: it is not to be delivered for ever.
+                    await self._ledger.remove_job(delivered.seq)
+                    await self._backend.settle((), delivered.stream, delivered.consumer, ended.ack)
                     raise refused from None
             await self._ledger.remove_job(delivered.seq)
             messages = []

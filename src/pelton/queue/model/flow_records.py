@@ -79,9 +79,15 @@ class FlowRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 FlowEvent = FlowBegin | NodeEnd | FlowCancel
 
 encode_record: Final = msgspec.json.Encoder().encode
+_CANCEL: Final = encode_record(FlowCancel())[:-1]
 decode_event: Final = msgspec.json.Decoder(FlowEvent).decode
 decode_part: Final = msgspec.json.Decoder(tuple[NodeSpec, ...]).decode
 decode_flow_record: Final = msgspec.json.Decoder(FlowRecord).decode
+
+
+def is_cancel(event: bytes) -> bool:
+    """Whether an event, encoded, cancels its flow."""
+    return event.startswith(_CANCEL)
 
 
 def node_end(place: FlowPlace, outcome: Outcome) -> NodeEnd:

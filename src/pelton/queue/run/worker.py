@@ -315,13 +315,12 @@ class Worker:
             self._dry.clear()
             return False
         self._dry.add(channel)
-        quiet = await self._flows.quiet()
         if self._settings.until_idle and len(self._dry) == len(self._job_source.channels):
-            return quiet is not None
-        if quiet is None or not (self._settings.until_empty and await self._job_source.is_empty()):
+            # It may have enqueued jobs meanwhile.
+            return await self._flows.is_idle() and len(self._dry) == len(self._job_source.channels)
+        if not self._settings.until_empty or (quiet := await self._flows.quiet()) is None:
             return False
-        # What happened meanwhile may have enqueued jobs.
-        return quiet == await self._flows.quiet()
+        return await self._job_source.is_empty() and quiet == await self._flows.quiet()
 
     def _carried_on(self) -> None:
         """Take note that a flow went on: it may have enqueued jobs."""
