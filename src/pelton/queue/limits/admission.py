@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -48,9 +48,9 @@ class HeldBack(NamedTuple):
 
 
 class _Entrant:
-    """A job that asks: ``places`` is what it needs, ``got`` what it has of that."""
+    """A job that asks: ``places`` is what it needs, ``got`` what it has of that, ``held`` where it holds a slot."""
 
-    __slots__ = ("answer", "got", "job", "places", "seq")
+    __slots__ = ("answer", "got", "held", "job", "places", "seq")
 
     def __init__(self, job: SlotJob, answer: asyncio.Future[HeldBack | None]) -> None:
         self.job = job
@@ -58,6 +58,7 @@ class _Entrant:
         self.answer = answer
         self.places: dict[str, JobLimit] = {}
         self.got: set[str] = set()
+        self.held: set[str] = set()
 
 
 class Admission:
@@ -71,6 +72,8 @@ class Admission:
         self._limits: dict[str, JobLimit] = {}
         # The places at which jobs hold slots, by their sequences; the keeper of leases reads it.
         self.slots: dict[int, tuple[str, ...]] = {}
+        # The jobs themselves: one that was taken anew has the slots, and not the one that lost its lease.
+        self._holders: dict[int, SlotJob] = {}
         # Something may be different: a limit, a slot, a record.
         self.changed = Signal()
         self._asking: list[_Entrant] = []
@@ -162,7 +165,7 @@ class Admission:
 
         Raises PeltonError if the store fails for good.
         """
-        if job.records.delivered.seq in self.slots or not self._places(job):
+        if self._holders.get(job.records.delivered.seq) is job or not self._places(job):
             return None
         entrant = _Entrant(job, asyncio.get_running_loop().create_future())
         self._asking.append(entrant)
@@ -177,7 +180,9 @@ class Admission:
         """Return the slots of jobs that are over."""
         for job in jobs:
             seq = job.records.delivered.seq
-            self._return(seq, self.slots.pop(seq, ()))
+            if self._holders.get(seq) is job:
+                del self._holders[seq]
+                self._return(job, self.slots.pop(seq))
 
     def seconds_between(self, held_back: HeldBack) -> float:
         """Return about how many seconds pass from one start to the next at a place where a job is held back."""
@@ -186,17 +191,17 @@ class Admission:
             return limit.rate.interval_ns / 1e9 if limit.rate is not None else 0.0
         return self._book.seconds_between(held_back.place, self._clock.boottime())
 
-    def _return(self, seq: int, places: Iterable[str]) -> None:
+    def _return(self, job: SlotJob, places: Iterable[str]) -> None:
         for place in places:
-            self._book.drop(place, seq)
-            self._unwritten.add(place)
+            if self._book.drop(place, job):
+                self._unwritten.add(place)
         if self._unwritten:
             self._write()
 
     def _lose(self, place: str) -> None:
         """Tell jobs whose slots others have dropped."""
         for job in self._book.lost(place):
-            self._book.drop(place, job.records.delivered.seq)
+            self._book.drop(place, job)
             job.lose("its slot of a limit was given to another job")
 
     # --- writing
@@ -237,16 +242,25 @@ class Admission:
         limits = {place: limit for entrant in entering for place, limit in entrant.places.items()}
         await self._read(limits.keys() | self._unwritten)
         drafts: dict[str, SlotDraft] = {}
-        passing = {entrant: self._pass(entrant, drafts) for entrant in entering}
+        passing: dict[str, list[_Entrant]] = {}
+        for entrant in entering:
+            for place in self._pass(entrant, drafts):
+                passing.setdefault(place, []).append(entrant)
         # What is returned from now on is written next.
         returned = {place for place in self._unwritten if self._book.knows(place)}
         self._unwritten -= returned
-        places = returned | {place for some in passing.values() for place in some}
-        written, failure = await self._put({place: self._draft(place, limits.get(place), drafts) for place in places})
-        self._unwritten |= returned - written
-        self._entering = [entrant for entrant, some in passing.items() if self._goes_on(entrant, some, written)]
-        if failure is not None:
-            raise failure
+        # Drafts and the records that they are of: nothing else runs in between.
+        writes = [
+            self._put(
+                place, self._draft(place, limits.get(place), drafts).record(), self._book.seq(place), passing, returned
+            )
+            for place in returned | passing.keys()
+        ]
+        answers = await asyncio.gather(*writes, return_exceptions=True)
+        self._entering = [entrant for entrant in entering if self._goes_on(entrant)]
+        for answer in answers:
+            if answer is not None:
+                raise answer
 
     def _pass(self, entrant: _Entrant, drafts: dict[str, SlotDraft]) -> dict[str, JobLimit]:
         """Start a job in drafts, and return at which places; answer if it is held back."""
@@ -256,34 +270,14 @@ class Admission:
             return {}
         held_back = self._try(entrant.seq, missing, drafts)
         if held_back is None:
+            self._answer_if_through(entrant)
             return missing
-        for place in entrant.got & drafts.keys():
-            drafts[place].leave(entrant.seq)
-        self._return(entrant.seq, entrant.got)
-        entrant.got.clear()
+        for place in entrant.held & drafts.keys():
+            if self._book.holds(place, entrant.job):
+                drafts[place].leave(entrant.seq)
+        self._give_up(entrant)
         entrant.answer.set_result(held_back)
         return {}
-
-    def _goes_on(self, entrant: _Entrant, passed: dict[str, JobLimit], written: set[str]) -> bool:
-        """Note what was written for a job, and answer if that is all; return whether it is to be tried again."""
-        for place, limit in passed.items():
-            if place in written:
-                entrant.got.add(place)
-                if limit.concurrency is not None:
-                    self._book.hold(place, entrant.seq, entrant.job)
-        if entrant.answer.done():
-            # It was held back, or nobody waits for it any more.
-            self._return(entrant.seq, entrant.got)
-            return False
-        if entrant.got < entrant.places.keys():
-            return True
-        self._admit(entrant)
-        return False
-
-    def _admit(self, entrant: _Entrant) -> None:
-        places = entrant.places.items()
-        self.slots[entrant.seq] = tuple(place for place, limit in places if limit.concurrency is not None)
-        entrant.answer.set_result(None)
 
     async def _read(self, places: Iterable[str]) -> None:
         unknown = [place for place in places if not self._book.knows(place)]
@@ -291,26 +285,51 @@ class Admission:
             self._book.saw(place, stored.seq, stored.record, self._clock.boottime())
             self._lose(place)
 
-    async def _put(self, drafts: dict[str, SlotDraft]) -> tuple[set[str], PeltonError | None]:
-        """Write records; return the places of those that were, and what went wrong with others."""
-        now = self._clock.now()
-        records = {place: draft.record() for place, draft in drafts.items()}
-        writes = (self._ledger.write(place, record, self._book.seq(place), now) for place, record in records.items())
-        answers = await asyncio.gather(*writes, return_exceptions=True)
-        written, failure = set[str](), None
-        for (place, record), answer in zip(records.items(), answers, strict=True):
-            if isinstance(answer, int):
-                self._book.saw(place, answer, record, self._clock.boottime())
-                written.add(place)
-                continue
-            # Another worker has changed it; or it may be written all the same.
+    async def _put(
+        self, place: str, record: SlotRecord, seen: int, passing: Mapping[str, list[_Entrant]], returned: set[str]
+    ) -> None:
+        """Write a record, and let jobs start that have all by that: those whose other records are late wait alone."""
+        try:
+            seq = await self._ledger.write(place, record, seen, self._clock.now())
+        except WrongLastSequenceError:
             self._book.outdated(place)
-            if not isinstance(answer, WrongLastSequenceError):
-                if not isinstance(answer, PeltonError):
-                    raise answer
-                failure = answer
-        self.changed.notify()
-        return written, failure
+            if place in returned:
+                self._unwritten.add(place)
+            return
+        except PeltonError:
+            # It may be written all the same: then what it says of this worker is to be put right.
+            self._book.outdated(place)
+            self._unwritten.add(place)
+            raise
+        finally:
+            self.changed.notify()
+        self._book.saw(place, seq, record, self._clock.boottime())
+        for entrant in passing.get(place, ()):
+            entrant.got.add(place)
+            if entrant.places[place].concurrency is not None:
+                entrant.held.add(place)
+                self._book.hold(place, entrant.job)
+            self._answer_if_through(entrant)
+
+    def _answer_if_through(self, entrant: _Entrant) -> None:
+        if entrant.got >= entrant.places.keys() and not entrant.answer.done():
+            self.slots[entrant.seq], self._holders[entrant.seq] = tuple(entrant.held), entrant.job
+            entrant.answer.set_result(None)
+
+    def _goes_on(self, entrant: _Entrant) -> bool:
+        """Return whether a job is to be tried again."""
+        if entrant.answer.done():
+            if entrant.answer.cancelled() or self._holders.get(entrant.seq) is not entrant.job:
+                # Nobody waits for it any more, or it is over by now.
+                self._give_up(entrant)
+            return False
+        # A start counts for a rate from when it is decided: so that is decided last.
+        entrant.got = {place for place, limit in entrant.places.items() if place in entrant.got and limit.rate is None}
+        return True
+
+    def _give_up(self, entrant: _Entrant) -> None:
+        self._return(entrant.job, entrant.held)
+        entrant.got, entrant.held = set(), set()
 
     async def close(self) -> None:
         """Write what was returned, if the store answers."""

@@ -119,17 +119,23 @@ class SlotBook:
 
     # --- slots
 
-    def hold(self, place: str, seq: int, job: SlotJob) -> None:
-        """Note that a job holds a slot, which was written."""
-        self._mine.setdefault(place, {})[seq] = job
+    def hold(self, place: str, job: SlotJob) -> None:
+        """Note that a job holds a slot, which was written; one that was taken anew takes over the slot it had."""
+        self._mine.setdefault(place, {})[job.records.delivered.seq] = job
 
-    def drop(self, place: str, seq: int) -> None:
-        """Note that a job no longer holds a slot; the record is to be written."""
-        mine = self._mine.get(place)
-        if mine is not None:
-            mine.pop(seq, None)
-            if not mine:
-                del self._mine[place]
+    def holds(self, place: str, job: SlotJob) -> bool:
+        """Whether it is this job, taken this time, that holds a slot."""
+        return self._mine.get(place, {}).get(job.records.delivered.seq) is job
+
+    def drop(self, place: str, job: SlotJob) -> bool:
+        """Note that a job no longer holds a slot; return False if it held none, or else the record is to be written."""
+        if not self.holds(place, job):
+            return False
+        mine = self._mine[place]
+        del mine[job.records.delivered.seq]
+        if not mine:
+            del self._mine[place]
+        return True
 
     def lost(self, place: str) -> list[SlotJob]:
         """Return jobs whose slots others have dropped: their leases had ended, as far as those could tell."""
