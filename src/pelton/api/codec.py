@@ -59,7 +59,7 @@ def decode_request(subject: str, body: bytes, prefix: str = PREFIX) -> Request[A
     if found is None or not subject.startswith(prefix + "."):
         return None
     verb, names = found
-    data = _json_object(body)
+    data = json_object(body)
     if verb.request is ConsumerCreate:
         return _consumer_create(data, names)
     if verb.request in (StreamCreate, StreamUpdate):
@@ -68,7 +68,7 @@ def decode_request(subject: str, body: bytes, prefix: str = PREFIX) -> Request[A
         # Older clients repeat the names; the subject is what access rules were applied to.
         data = {key: value for key, value in data.items() if key not in verb.request._subject_fields}
     data |= dict(zip(verb.request._subject_fields, names, strict=True))
-    return _convert(verb.request, data)
+    return convert_request(verb.request, data)
 
 
 def verb_of(subject: str, prefix: str = PREFIX) -> Verb | None:
@@ -166,7 +166,7 @@ def _consumer_create(data: dict[str, Any], names: list[str]) -> ConsumerCreate:
     if not isinstance(config, dict):
         raise api_error("JSConsumerConfigRequiredErr", stream=names[0])
     # Our default is the safe policy; on the wire an absent one means "none".
-    request = _convert(ConsumerCreate, data | {"config": {"ack_policy": "none"} | config})
+    request = convert_request(ConsumerCreate, data | {"config": {"ack_policy": "none"} | config})
     stream, name, *filters = [*names, ""] if len(names) == 1 else names
     _check_consumer_subject(request, stream, name, ".".join(filters))
     return msgspec.structs.replace(request, config=_named_config(request.config, name))
@@ -190,16 +190,17 @@ def _check_consumer_subject(request: ConsumerCreate, stream: str, name: str, fil
 
 def _stream_create(verb: Verb, data: dict[str, Any], name: str) -> Request[Any]:
     pedantic = data.pop("pedantic", False)
-    config = _convert(StreamConfig, data)
+    config = convert_request(StreamConfig, data)
     if config.name != name:
         raise api_error("JSStreamMismatchErr", stream=name)
-    return _convert(verb.request, {"config": config, "pedantic": pedantic})
+    return convert_request(verb.request, {"config": config, "pedantic": pedantic})
 
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-def _convert(kind: type[S], data: dict[str, Any]) -> S:
+def convert_request(kind: type[S], data: dict[str, Any]) -> S:
+    """Return the struct of a request's fields. Raises `ApiError` for unknown or invalid ones."""
     unknown = unknown_key(kind, data)
     if unknown:
         raise api_error("JSInvalidJSONErr", err=f'unknown field "{unknown[0]}"')
@@ -209,7 +210,8 @@ def _convert(kind: type[S], data: dict[str, Any]) -> S:
         raise api_error("JSInvalidJSONErr", err=str(error)) from None
 
 
-def _json_object(body: bytes) -> dict[str, Any]:
+def json_object(body: bytes) -> dict[str, Any]:
+    """Return the fields of a request; none if it is empty. Raises `ApiError`."""
     if not body.strip():
         return {}
     try:

@@ -11,6 +11,7 @@ import msgspec
 
 from pelton.api.durations import ZERO, Duration, HasDurations, dec_hook, enc_hook
 from pelton.api.fields import shown
+from pelton.api.info import StreamState
 from pelton.api.times import ZERO_TIME
 
 ACCOUNT: Final = "$G"
@@ -178,6 +179,53 @@ class ClientInfo(HasDurations, msgspec.Struct, kw_only=True, frozen=True, omit_d
     client_type: str = ""
 
 
+class SnapshotStarted(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}snapshot_create"):
+    """A client is sent an archive of a stream."""
+
+    _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.STREAM.SNAPSHOT_CREATE.{stream}"
+
+    stream: str
+    state: StreamState = msgspec.field(default_factory=StreamState)
+    client: ClientInfo = msgspec.field(default_factory=ClientInfo)
+    domain: str = ""
+
+
+class SnapshotEnded(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}snapshot_complete"):
+    """An archive of a stream was sent, or failed with an `error`."""
+
+    _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.STREAM.SNAPSHOT_COMPLETE.{stream}"
+
+    stream: str
+    start: str
+    end: str
+    client: ClientInfo = msgspec.field(default_factory=ClientInfo)
+    error: str = ""
+    domain: str = ""
+
+
+class RestoreStarted(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}restore_create"):
+    """A client sends an archive of a stream, to restore it."""
+
+    _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.STREAM.RESTORE_CREATE.{stream}"
+
+    stream: str
+    client: ClientInfo = msgspec.field(default_factory=ClientInfo)
+    domain: str = ""
+
+
+class RestoreEnded(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}restore_complete"):
+    """An archive of `bytes` was received; its stream is there, or it was refused."""
+
+    _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.STREAM.RESTORE_COMPLETE.{stream}"
+
+    stream: str
+    start: str
+    end: str
+    bytes: int = 0
+    client: ClientInfo = msgspec.field(default_factory=ClientInfo)
+    domain: str = ""
+
+
 class ApiAudit(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}api_audit"):
     """A request to the API was answered; `request` and `response` are the JSON as on the wire."""
 
@@ -240,6 +288,10 @@ EVENTS: Final[tuple[type[Event], ...]] = (
     MessageNaked,
     MessageTerminated,
     AckSample,
+    SnapshotStarted,
+    SnapshotEnded,
+    RestoreStarted,
+    RestoreEnded,
     ApiAudit,
     CheckpointBlocked,
     SlowSync,

@@ -35,6 +35,7 @@ from pelton.api.keys import Key
 from pelton.api.pub_acks import encode_pub_ack, encode_pub_error
 from pelton.api.tracing import Tracing
 from pelton.consumers import ConsumerLog
+from pelton.engine.archives import StreamArchives
 from pelton.engine.connections import Connections
 from pelton.engine.delivery.pulls import Pulls
 from pelton.engine.delivery.pushes import Pushes
@@ -307,6 +308,10 @@ class Engine:
         """Return what a server needs beyond the port; close it before this store."""
         standing = StandingPulls(self, self._pulls, self._waiting, self._runtime)
         return Serving(self, self._committer, standing, self._submissions.settle, self._pushes.poke)
+
+    def archives(self) -> StreamArchives:
+        """Return the archives of the store's streams, for a server."""
+        return StreamArchives(self, self._connections, self._maintenance, self._clock)
 
     def clone(self) -> Engine:
         with self._connections.unchanged() as settings:

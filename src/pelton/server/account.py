@@ -15,22 +15,26 @@ from pelton.server.accounts import AccountUsage
 from pelton.server.crossing import AccountCrossing, is_answer
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.ports import Client, Published, SubjectService
-from pelton.server.router import ClientSubscription, MessageFrame, Router
-from pelton.wire import status_block
+from pelton.server.router import ClientSubscription, MessageFrame, Router, Targets, encoded
+from pelton.subjects import has_wildcard
+from pelton.wire import Command, Hpub, Pub, status_block
 
 _REMEMBERED: Final = 65_536
 
 
-class _Beyond(NamedTuple):
-    """Where a subject leads besides the server's clients: to a stream, if it is named, or to other processes."""
+class _Route(NamedTuple):
+    """Where a subject leads: to clients, to a service, to a stream if it is named, to other processes.
 
+    ``direct`` is the subscription if it leads to that one alone, and ``head`` how its messages begin.
+    """
+
+    direct: ClientSubscription | None
+    head: bytes
+    targets: Targets
+    service: SubjectService | None
     stream: str
     no_ack: bool
     has_others: bool
-
-
-_NOWHERE: Final = _Beyond("", False, False)
-_WITH_OTHERS: Final = _Beyond("", False, True)
 
 
 class ServerAccount:
@@ -50,7 +54,7 @@ class ServerAccount:
         self.crossing: AccountCrossing | None = None
         # By the first token of the subjects that they answer; a client cannot subscribe in their place.
         self.services: dict[str, SubjectService] = {}
-        self._known: dict[str, _Beyond] = {}
+        self._routes: dict[str, _Route] = {}
         self._stamp = (-1, -1)
 
     # --- clients
@@ -70,6 +74,7 @@ class ServerAccount:
         """Add a subscription of a client."""
         self.usage.subscriptions += 1
         self.router.add(subscription)
+        self._forget(subscription.subject)
         if self.link is not None:
             self.link.interest.added(subscription)
 
@@ -77,6 +82,7 @@ class ServerAccount:
         """Remove a subscription of a client."""
         self.usage.subscriptions -= 1
         self.router.remove(subscription)
+        self._forget(subscription.subject)
         if self.link is not None:
             self.link.interest.removed(subscription)
 
@@ -101,58 +107,95 @@ class ServerAccount:
         """Tell a client that nobody takes its request."""
         self.send(reply, reply, "", status_block(503, Nats_Subject=subject), b"")
 
+    def pass_on_run(self, client: Client, commands: Sequence[Command], begin: int) -> int:
+        """Pass on the messages of a client from ``begin`` to the next other command, whose index is returned.
+
+        Most of what a server does: a message for one subscription is encoded here, without a call for each step.
+        """
+        self._check_routes()
+        routes, index, size = self._routes, begin, 0
+        for index in range(begin, len(commands)):
+            command = commands[index]
+            kind = type(command)
+            if kind is Pub:
+                block, data = None, command.data  # type: ignore[attr-defined]  # it is one
+                size += len(data)
+            elif kind is Hpub:
+                block, data = command.block, command.data  # type: ignore[attr-defined]  # it is one
+                size += len(data) + len(block)
+            else:
+                break
+            subject, reply = command.subject, command.reply  # type: ignore[attr-defined]  # it is either
+            direct, head, *_ = routes.get(subject) or self._route(subject)
+            if direct is not None and (direct.client is not client or client.echo):
+                direct.client.deliver_encoded(direct, encoded(head, reply, block, data, direct.client), reply)
+                continue
+            if not self.pass_on(client, subject, reply, block, data) and reply and client.options.no_responders:
+                self.tell_no_responders(subject, reply)
+            self._check_routes()
+        else:
+            index += 1
+        client.in_msgs += index - begin
+        client.in_bytes += size
+        return index
+
     def pass_on(
         self, client: Client, subject: str, reply: str, block: bytes | None, data: bytes, *, is_imported: bool = False
     ) -> bool:
         """Pass on a message of a client, perhaps one of another account; return whether somebody takes it."""
-        found, router = 0, self.router
-        targets = router.known.get(subject) or router.targets(subject)
-        only = targets.only
-        if only is not None and not only.is_cut:
-            # Most messages: worth saving a call.
-            if only.client is not client or client.echo:
-                only.client.deliver(only, MessageFrame(subject, reply, block, data))
-                found = 1
-        elif targets.any:
-            found = router.deliver_to(targets, subject, MessageFrame(subject, reply, block, data), client)
-        if subject.startswith("$"):
-            service = self.services.get(subject.partition(".")[0])
-            if service is not None and service.take(Published(client, subject, reply, block, data)):
-                return True
+        self._check_routes()
+        route, found = self._routes.get(subject) or self._route(subject), 0
+        if route.targets.any:
+            found = self.router.deliver_to(route.targets, subject, MessageFrame(subject, reply, block, data), client)
+        if route.service is not None and route.service.take(Published(client, subject, reply, block, data)):
+            return True
         if self.crossing is not None and not is_imported:
             if is_answer(subject):
                 return self.crossing.answer(self.name, subject, subject, reply, block, data)
             found += self.crossing.pass_on(self.name, client, subject, reply, block, data)
-        link = self.link
-        if link is not None:
-            beyond = self._known.get(subject) if link.serving.stamp == self._stamp else None
-            if beyond is None:
-                beyond = self._beyond(subject, link)
-            if beyond.stream:
-                answered = "" if beyond.no_ack else reply
-                link.storing.add(client, Outgoing(subject, data, block), answered, beyond.stream)
+        if self.link is not None:
+            if route.stream:
+                answered = "" if route.no_ack else reply
+                self.link.storing.add(client, Outgoing(subject, data, block), answered, route.stream)
                 return True
-            if beyond.has_others:
-                link.announcing.add(Incoming(subject, data, block, reply))
+            if route.has_others:
+                self.link.announcing.add(Incoming(subject, data, block, reply))
                 return True
         return bool(found)
 
-    def _beyond(self, subject: str, link: StoreLink) -> _Beyond:
-        """Return where a subject leads besides this server's clients."""
-        stamp = link.serving.stamp
-        if stamp != self._stamp:
+    # --- routes
+
+    def _check_routes(self) -> None:
+        """Forget the routes if streams, or what other processes subscribe to, have changed."""
+        if self.link is not None and (stamp := self.link.serving.stamp) != self._stamp:
             self._stamp = stamp
-            self._known.clear()
-        found = self._known.get(subject)
-        if found is None:
+            self._routes.clear()
+
+    def _forget(self, subject: str) -> None:
+        """Forget the routes that a subscription changes."""
+        if has_wildcard(subject):
+            self._routes.clear()
+        else:
+            self._routes.pop(subject, None)
+
+    def _route(self, subject: str) -> _Route:
+        """Find where a subject leads."""
+        targets, link, service, config, has_others = self.router.find(subject), self.link, None, None, False
+        if subject.startswith("$"):
+            service = self.services.get(subject.partition(".")[0])
+        if link is not None:
             config = link.serving.stream_of(subject)
-            if config is not None:
-                found = _Beyond(config.name, config.no_ack, False)
-            else:
-                found = _WITH_OTHERS if link.serving.has_others(subject) else _NOWHERE
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            self._known[subject] = found
+            has_others = config is None and link.serving.has_others(subject)
+        only, head = targets.only, b""
+        if only is not None:
+            is_alone = service is None and self.crossing is None and config is None and not has_others
+            only = only if is_alone and not only.is_cut else None
+            head = b"MSG %b %b " % (subject.encode(), only.sid) if only is not None else b""
+        stream, no_ack = (config.name, config.no_ack) if config is not None else ("", False)
+        found = _Route(only, head, targets, service, stream, no_ack, has_others)
+        if len(self._routes) >= _REMEMBERED:
+            self._routes.clear()
+        self._routes[subject] = found
         return found
 
     def send(self, route: str, subject: str, reply: str, block: bytes | None, data: bytes) -> int:

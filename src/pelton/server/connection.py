@@ -119,19 +119,21 @@ class ClientConnection(ClientOutput):
         self._carry_out(commands)
 
     def _carry_out(self, commands: list[Command]) -> None:
-        takes, publish = self._takes, self._publish
-        for index, command in enumerate(commands):
+        takes, index = self._takes, 0
+        while index < len(commands):
+            command = commands[index]
             kind = type(command)
-            if kind is Pub and self.state == "open":
-                publish(command)  # type: ignore[arg-type]  # it is one
+            if self._is_plain and (kind is Pub or kind is Hpub) and self.state == "open" and self.account is not None:
+                index = self.account.pass_on_run(self, commands, index)
                 continue
+            index += 1
             if self.state != "open" and not is_allowed(self.state, kind):
                 if self.state == "greeted":
                     self.refuse(said.AUTHORIZATION_VIOLATION)
                 return
             takes[kind](command)
             if self._deferred is not None:
-                self._deferred += commands[index + 1 :]
+                self._deferred += commands[index:]
                 return
 
     def eof_received(self) -> bool:
@@ -142,18 +144,22 @@ class ClientConnection(ClientOutput):
 
     def deliver(self, subscription: ClientSubscription, frame: MessageFrame) -> None:
         """Write a message for one of the client's subscriptions."""
-        if self.state == "closed":
-            return
-        if self._notes_replies:
-            self._membership.rights.expect_answer(frame.reply, self._host.clock.monotonic())
         if frame.is_bare:
             head, tail = frame.head, frame.tail
         else:
             head, tail = frame.parts(self.options.headers)
+        self.deliver_encoded(subscription, b"%b%b%b" % (head, subscription.sid, tail), frame.reply)
+
+    def deliver_encoded(self, subscription: ClientSubscription, message: bytes, reply: str) -> None:
+        """Write a message that is encoded for one of the client's subscriptions."""
+        if self.state == "closed":
+            return
+        if self._notes_replies:
+            self._membership.rights.expect_answer(reply, self._host.clock.monotonic())
         if not self._out:
             self._host.flush_later(self)
-        self._out += (head, subscription.sid, tail)
-        size = len(head) + len(tail)
+        self._out.append(message)
+        size = len(message)
         self._out_bytes += size
         self.out_msgs += 1
         self.out_bytes += size
@@ -276,14 +282,7 @@ class ClientConnection(ClientOutput):
         self.refuse(command.text)
 
     def _publish(self, command: Pub) -> None:
-        subject, reply, data, account = command.subject, command.reply, command.data, self.account
-        if not self._is_plain or account is None:
-            self._publish_message(subject, reply, None, data)
-            return
-        self.in_msgs += 1
-        self.in_bytes += len(data)
-        if not account.pass_on(self, subject, reply, None, data) and reply and self.options.no_responders:
-            account.tell_no_responders(subject, reply)
+        self._publish_message(command.subject, command.reply, None, command.data)
 
     def _publish_block(self, command: Hpub) -> None:
         self._publish_message(command.subject, command.reply, command.block, command.data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from pelton.runtime import Clock
@@ -11,7 +11,7 @@ from pelton.server.accounts import AccountUsage
 from pelton.server.auth import Authenticator, ServerUser
 from pelton.server.router import ClientSubscription, Receiver
 from pelton.server.settings import ServerSettings
-from pelton.wire import ConnectOptions, ServerHello
+from pelton.wire import Command, ConnectOptions, ServerHello
 
 
 class Client(Receiver, Protocol):
@@ -22,6 +22,8 @@ class Client(Receiver, Protocol):
     is_bridged: bool
     options: ConnectOptions
     user: ServerUser | None
+    in_msgs: int
+    in_bytes: int
 
     def write(self, data: bytes) -> None: ...
     def flush(self) -> None: ...
@@ -65,6 +67,7 @@ class AccountPort(Protocol):
     def subscribe(self, subscription: ClientSubscription) -> None: ...
     def unsubscribe(self, subscription: ClientSubscription) -> None: ...
     def pass_on(self, client: Client, subject: str, reply: str, block: bytes | None, data: bytes) -> bool: ...
+    def pass_on_run(self, client: Client, commands: Sequence[Command], begin: int) -> int: ...
     def tell_no_responders(self, subject: str, reply: str) -> None: ...
 
 

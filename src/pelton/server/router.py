@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 from pelton.subjects import SubjectIndex, has_wildcard
+from pelton.wire import ConnectOptions
 
 _REMEMBERED: Final = 65_536
 _REMEMBERED_HEADS: Final = 8192
@@ -48,6 +49,15 @@ class MessageFrame:
         return self._full
 
 
+def encoded(head: bytes, reply: str, block: bytes | None, data: bytes, to: Receiver) -> bytes:
+    """Return a message for one subscription of a client; ``head`` ends with the subscription's id."""
+    if reply:
+        head += f"{reply} ".encode()
+    if block is None or not to.options.headers:
+        return b"%b%d\r\n%b\r\n" % (head, len(data), data)
+    return b"H%b%d %d\r\n%b%b\r\n" % (head, len(block), len(block) + len(data), block, data)
+
+
 def _tail(reply: str, data: bytes) -> bytes:
     back = f" {reply}".encode() if reply else b""
     return b"%b %d\r\n%b\r\n" % (back, len(data), data)
@@ -62,6 +72,9 @@ class Receiver(Protocol):
     """A client: takes messages for its subscriptions, and may refuse a subject."""
 
     echo: bool
+    options: ConnectOptions
+
+    def deliver_encoded(self, subscription: ClientSubscription, message: bytes, reply: str) -> None: ...
 
     def deliver(self, subscription: ClientSubscription, frame: MessageFrame) -> None: ...
     def may_receive(self, subscription: ClientSubscription, subject: str) -> bool: ...
@@ -102,8 +115,9 @@ class Router:
     def __init__(self, choose: Callable[[Sequence[ClientSubscription]], ClientSubscription]) -> None:
         self._choose = choose
         self._index: SubjectIndex[ClientSubscription] = SubjectIndex()
-        self.known: dict[str, Targets] = {}
-        """What is remembered of :meth:`targets`; read it to save a call."""
+        self._known: dict[str, Targets] = {}
+        # Many subjects lead to the same subscriptions.
+        self._shared: dict[tuple[ClientSubscription, ...], Targets] = {}
 
     def __len__(self) -> int:
         return len(self._index)
@@ -119,10 +133,11 @@ class Router:
         self._forget(subscription.subject)
 
     def _forget(self, subject: str) -> None:
+        self._shared.clear()
         if has_wildcard(subject):
-            self.known.clear()
+            self._known.clear()
         else:
-            self.known.pop(subject, None)
+            self._known.pop(subject, None)
 
     def subscriptions(self, subject: str) -> tuple[ClientSubscription, ...]:
         """Return the subscriptions that match a subject."""
@@ -183,23 +198,34 @@ class Router:
         return 1
 
     def targets(self, subject: str) -> Targets:
-        """Return where a subject leads."""
-        found = self.known.get(subject)
+        """Return where a subject leads, and remember it."""
+        found = self._known.get(subject)
         if found is None:
-            found = self._found(subject)
-            if len(self.known) >= _REMEMBERED:
-                self.known.clear()
-            self.known[subject] = found
+            found = self.find(subject)
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[subject] = found
         return found
 
-    def _found(self, subject: str) -> Targets:
-        plain: list[ClientSubscription] = []
-        groups: dict[str, list[ClientSubscription]] = {}
-        # A subject with the character of a wildcard matches a filter that has it there in two ways.
-        for one in dict.fromkeys(self._index.match(subject)):
-            if one.queue:
-                groups.setdefault(one.queue, []).append(one)
-            else:
-                plain.append(one)
-        only = plain[0] if len(plain) == 1 and not groups else None
-        return Targets(tuple(plain), tuple(map(tuple, groups.values())), bool(plain or groups), only)
+    def find(self, subject: str) -> Targets:
+        """Return where a subject leads; the caller remembers it."""
+        matches = self._index.match(subject)
+        found = self._shared.get(matches)
+        if found is None:
+            if len(self._shared) >= _REMEMBERED:
+                self._shared.clear()
+            found = self._shared[matches] = _targets(matches)
+        return found
+
+
+def _targets(matches: Sequence[ClientSubscription]) -> Targets:
+    plain: list[ClientSubscription] = []
+    groups: dict[str, list[ClientSubscription]] = {}
+    # A subject with the character of a wildcard matches a filter that has it there in two ways.
+    for one in dict.fromkeys(matches):
+        if one.queue:
+            groups.setdefault(one.queue, []).append(one)
+        else:
+            plain.append(one)
+    only = plain[0] if len(plain) == 1 and not groups else None
+    return Targets(tuple(plain), tuple(map(tuple, groups.values())), bool(plain or groups), only)

@@ -8,7 +8,7 @@ or the filters change: then an answer is either right or absent, and there is no
 
 from __future__ import annotations
 
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 _T = TypeVar("_T")
 
@@ -44,6 +44,13 @@ class _Node(Generic[_T]):
         return [child for child in found if child is not None]
 
 
+class _Family(NamedTuple, Generic[_T]):
+    """The nodes at which the last tokens of its subjects are looked up, and what one matches that is not there."""
+
+    level: list[_Node[_T]]
+    found: tuple[_T, ...]
+
+
 class SubjectIndex(Generic[_T]):
     """A set of (filter, value) pairs that answers which filters match a subject. Values are hashable."""
 
@@ -53,6 +60,8 @@ class SubjectIndex(Generic[_T]):
         self._insertions = 0
         self._size = 0
         self._cache: dict[str, tuple[_T, ...]] = {}
+        # What a subject matches whose last token is in no filter, by all before it: subjects often end in an id.
+        self._families: dict[str, _Family[_T]] = {}
 
     def __len__(self) -> int:
         return self._size
@@ -67,7 +76,11 @@ class SubjectIndex(Generic[_T]):
             self._insertions += 1
             self._size += 1
             node.values[value] = self._insertions
-            self._cache.clear()
+            self._changed()
+
+    def _changed(self) -> None:
+        self._cache.clear()
+        self._families.clear()
 
     def remove(self, filter: str, value: _T) -> None:
         """Remove the pair. Raises KeyError if it does not exist."""
@@ -76,7 +89,7 @@ class SubjectIndex(Generic[_T]):
             raise KeyError((filter, value))
         del path[-1][1].values[value]
         self._size -= 1
-        self._cache.clear()
+        self._changed()
         _prune(self._root, path)
 
     def overlapping(self, filter: str) -> set[_T]:
@@ -98,17 +111,41 @@ class SubjectIndex(Generic[_T]):
         return self._search(subject) if found is None else found
 
     def _search(self, subject: str) -> tuple[_T, ...]:
-        ends = self._ends(subject)
-        found = tuple(ends[0]) if len(ends) == 1 else _merge(ends)
+        parent, dot, token = subject.rpartition(".")
+        parent += dot
+        family = self._families.get(parent)
+        if family is None:
+            family = self._family(parent)
+        for node in family.level:
+            if token in node.children:
+                break
+        else:
+            return family.found
+        ends = self._last(token, *self._ends(parent))
+        found = _values(ends)
         if len(self._cache) >= _CACHE_LIMIT:
             self._cache.clear()
         self._cache[subject] = found
         return found
 
-    def _ends(self, subject: str) -> list[dict[_T, int]]:
-        """Return the values of each filter that matches `subject`."""
-        level, ends = [self._root], []
-        for token in subject.split("."):
+    def _family(self, parent: str) -> _Family[_T]:
+        level, ends = self._ends(parent)
+        for node in level:
+            ends = [*ends, *(child.values for child in (node.star, node.tail) if child is not None)]
+        if len(self._families) >= _CACHE_LIMIT:
+            self._families.clear()
+        found = self._families[parent] = _Family(level, _values([values for values in ends if values]))
+        return found
+
+    def _ends(self, parent: str) -> tuple[list[_Node[_T]], list[dict[_T, int]]]:
+        """Return the nodes below which the last token of a subject is, and the values that match before it.
+
+        ``parent`` is all before the last token, with its dot.
+        """
+        level: list[_Node[_T]] = [self._root]
+        ends: list[dict[_T, int]] = []
+        for token in parent.split(".")[:-1]:
+            below: list[_Node[_T]] = []
             below = []
             for node in level:
                 if (child := node.children.get(token)) is not None:
@@ -118,9 +155,15 @@ class SubjectIndex(Generic[_T]):
                 if (tail := node.tail) is not None:
                     ends.append(tail.values)
             level = below
-            if not level:
-                return ends
-        ends += [node.values for node in level if node.values]
+        return level, ends
+
+    @staticmethod
+    def _last(token: str, level: list[_Node[_T]], ends: list[dict[_T, int]]) -> list[dict[_T, int]]:
+        """Return the values of each filter that matches, with the last token."""
+        for node in level:
+            for child in (node.children.get(token), node.star, node.tail):
+                if child is not None and child.values:
+                    ends.append(child.values)
         return ends
 
     def _path(self, filter: str) -> list[tuple[str, _Node[_T]]]:
@@ -142,6 +185,11 @@ def _all_below(node: _Node[_T]) -> set[_T]:
         found.update(child.values)
         left += child.children.values()
     return found
+
+
+def _values(ends: list[dict[_T, int]]) -> tuple[_T, ...]:
+    """Return the values of the filters that match."""
+    return tuple(ends[0]) if len(ends) == 1 else _merge(ends)
 
 
 def _merge(ends: list[dict[_T, int]]) -> tuple[_T, ...]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from pelton.api import AccountLimits
 from pelton.consumers import ConsumerLog, Interest, consumer_info
 from pelton.engine.pubsub.bus import Bus
+from pelton.engine.pubsub.peers import NoPeers
 from pelton.engine.session import Registry, Session, Surroundings
 from pelton.runtime import Halt
 from pelton.storage import Database, Fault, intact, integer, integers, text
@@ -62,19 +63,6 @@ def recount(database_path: str, key: bytes | None = None, halt: Halt | None = No
     return found
 
 
-class _Alone:
-    """Peers for a bus that has no other processes."""
-
-    name = "recount"
-    polled = False
-
-    def is_alive(self, name: str) -> bool:
-        return True
-
-    def wake(self, name: str) -> None:
-        """Do nothing: no process waits."""
-
-
 def _contradictions(database: Database) -> Iterator[str]:
     damage = [text for (text,) in database.execute("PRAGMA integrity_check").fetchall() if text != "ok"]
     if damage:
@@ -84,7 +72,7 @@ def _contradictions(database: Database) -> Iterator[str]:
     # Nothing is appended, so the clock is not used.
     session = Session(
         database,
-        Bus(database, _Alone(), lambda members: members[0]),
+        Bus(database, NoPeers(), lambda members: members[0]),
         Surroundings(lambda: 0, lambda below: 0, str, lambda: False, lambda consumer: 0, AccountLimits()),
     )
     session.refresh()

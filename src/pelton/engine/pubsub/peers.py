@@ -13,3 +13,16 @@ class Peers(Protocol):
 
     def is_alive(self, name: str) -> bool: ...
     def wake(self, name: str) -> None: ...
+
+
+class NoPeers:
+    """Peers for a bus that has no other processes."""
+
+    name = "alone"
+    polled = False
+
+    def is_alive(self, name: str) -> bool:
+        return True
+
+    def wake(self, name: str) -> None:
+        """Do nothing: no process waits."""

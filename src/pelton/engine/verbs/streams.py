@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from pelton.api import (
     ConfigError,
     CorruptMessageError,
@@ -66,11 +68,7 @@ def create(session: Session, request: StreamCreate) -> StreamInfo:
     if request.pedantic:
         check_time_pedantic(request.config)
     config = resolved_stream(request.config)
-    if config.name not in session.registry.streams and not config.sealed:
-        session.registry.account.check_number()
-    check_new_stream(config)
-    check_sourcing(config)
-    session.registry.account.check_bytes(config)
+    _check_new(session, config)
     existing = session.registry.streams.get(config.name)
     if existing is not None:
         if existing.config != config:
@@ -83,6 +81,37 @@ def create(session: Session, request: StreamCreate) -> StreamInfo:
     reply = info_of(session, log)
     reply.did_create = True
     return reply
+
+
+def _check_new(session: Session, config: StreamConfig) -> None:
+    if config.name not in session.registry.streams and not config.sealed:
+        session.registry.account.check_number()
+    check_new_stream(config)
+    check_sourcing(config)
+    session.registry.account.check_bytes(config)
+
+
+def checked_restore(session: Session, wanted: StreamConfig) -> StreamConfig:
+    """Return the resolved configuration of a stream that is to be restored; raises ApiError if it cannot be."""
+    config = resolved_stream(wanted)
+    if config.name in session.registry.streams:
+        raise api_error("JSStreamNameExistRestoreFailedErr", stream=config.name)
+    if config.sealed:
+        # A stream may not begin sealed, but it may have been sealed when it was archived.
+        _check_new(session, msgspec.structs.replace(config, sealed=False))
+    else:
+        _check_new(session, config)
+    _check_overlap(session, config)
+    _check_circle(session, config)
+    session.registry.account.check_reservation(config)
+    return config
+
+
+def origins_of(session: Session, config: StreamConfig) -> dict[str, str]:
+    """Return the creation times of those streams of the store that a configuration names as origins."""
+    named = (*config.sources, *((config.mirror,) if config.mirror is not None else ()))
+    there = session.registry.streams
+    return {one.name: rfc3339(there[one.name].created) for one in named if not one.external and one.name in there}
 
 
 def _check_overlap(session: Session, config: StreamConfig) -> None:

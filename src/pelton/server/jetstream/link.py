@@ -11,6 +11,7 @@ from pelton.engine.serving import Serving
 from pelton.runtime import Runtime
 from pelton.server.interest import RelayedInterest
 from pelton.server.jetstream.storing import Storing
+from pelton.server.jetstream.transfers import TransferTable
 from pelton.server.router import Router
 
 Send = Callable[[str, str, str, bytes | None, bytes], int]
@@ -24,6 +25,8 @@ class StoreLink:
         self.engine = engine
         self._router = router
         self.serving: Serving = engine.serving()
+        self.archives = engine.archives()
+        self.transfers = TransferTable(runtime)
         self.interest = RelayedInterest(self.serving, router, runtime)
         self.storing = Storing(self.serving, lambda reply, data: send(reply, reply, "", None, data))
         self.announcing = Announcing(self.serving)
@@ -49,7 +52,8 @@ class StoreLink:
             self.announcing.add(message)
 
     async def finish(self) -> None:
-        """End waiting pulls, and answer everything that clients have published."""
+        """End waiting pulls and transfers, and answer everything that clients have published."""
+        await self.transfers.close()
         await self.serving.close()
         await self.storing.up_to_here()
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from pelton.runtime import Runtime
 from pelton.server.jetstream.acks import ClientAcks
+from pelton.server.jetstream.archives import TRANSFERS, ArchiveService
 from pelton.server.jetstream.direct import DirectGetService
 from pelton.server.jetstream.link import Send, StoreLink
 from pelton.server.jetstream.pulls import ClientPulls
@@ -38,12 +39,15 @@ class JetStreamService:
         self._acks = ClientAcks(link.serving, answer, self._pulls.pull)
         self._direct = DirectGetService(link, answer, runtime)
         self._verbs = ApiVerbs(link, answer, runtime, domain)
+        self._archives = ArchiveService(link, send, answer, runtime)
 
     def take(self, message: Published) -> bool:
         """Answer a message; False if nobody does."""
         subject = message.subject
         if subject.startswith(_ACKS):
             return self._acks.take(message)
+        if subject.startswith(TRANSFERS):
+            return self._archives.take_transfer(message)
         if subject.startswith(_API):
             path = subject[len(_API) :]
         elif self._domain and subject.startswith(self._domain):
@@ -54,4 +58,4 @@ class JetStreamService:
             return self._pulls.take(path[len(_NEXT) :], message)
         if path.startswith(_DIRECT):
             return self._direct.take(path[len(_DIRECT) :], message)
-        return self._verbs.take(path, message)
+        return self._archives.take(path, message) or self._verbs.take(path, message)

@@ -20,11 +20,10 @@ from pelton.api import (
     headers,
 )
 from pelton.api.codec import decode_request, encode_error, encode_failure, encode_reply, verb_of
-from pelton.api.errors import from_reply
-from pelton.api.events import ClientInfo
 from pelton.runtime import Runtime
+from pelton.server.jetstream.clients import info_of
 from pelton.server.jetstream.link import StoreLink
-from pelton.server.ports import Client, Published
+from pelton.server.ports import Published
 
 _log: Final = logging.getLogger("pelton.server")
 API_LEVEL: Final = 3
@@ -37,7 +36,6 @@ _OF_CLUSTERS: Final = {
     "SERVER.REMOVE": "meta_server_remove",
     "ACCOUNT.PURGE": "account_purge",
 }
-_UNSUPPORTED: Final = {"STREAM.SNAPSHOT": "stream_snapshot", "STREAM.RESTORE": "stream_restore"}
 
 
 class ApiVerbs:
@@ -69,23 +67,18 @@ class ApiVerbs:
         return True
 
     def _take_other(self, path: str, message: Published) -> bool:
-        """Answer a request that is refused here: of clusters, or not built."""
-        name = next((name for name in (*_OF_CLUSTERS, *_UNSUPPORTED) if path.startswith(name)), "")
+        """Refuse a request that is for clusters."""
+        name = next((name for name in _OF_CLUSTERS if path.startswith(name)), "")
         if not name:
             return False
-        if name in _OF_CLUSTERS:
-            error, kind = api_error("JSClusterRequiredErr"), _OF_CLUSTERS[name]
-        else:
-            error = from_reply(501, 0, "not supported here: back up the store with pelton backup")
-            kind = _UNSUPPORTED[name]
-        self._answer(message.reply, None, encode_failure(kind, error))
+        self._answer(message.reply, None, encode_failure(_OF_CLUSTERS[name], api_error("JSClusterRequiredErr")))
         return True
 
     async def _call(self, request: Request[Any], message: Published) -> None:
         kind = type(request)
         try:
             await self._link.storing.up_to_here()
-            found = await self._link.engine.call(request, _info_of(message.client))
+            found = await self._link.engine.call(request, info_of(message.client))
             if isinstance(found, AccountInfo):
                 found = replace(found, domain=self._domain, api=replace(found.api, level=API_LEVEL))
             if isinstance(request, StreamCreate):
@@ -96,22 +89,6 @@ class ApiVerbs:
             body = encode_error(kind, _as_api_error(error))
         self._link.interest.look_at_pushes()
         self._answer(message.reply, None, body)
-
-
-def _info_of(client: Client) -> ClientInfo:
-    """Return what an audit tells of a client."""
-    user, options = client.user, client.options
-    return ClientInfo(
-        host=client.peer.rpartition(":")[0].strip("[]"),
-        id=client.number,
-        acc=user.account if user is not None else "",
-        user=user.name if user is not None else "",
-        name=options.name or "",
-        lang=options.lang or "",
-        ver=options.version or "",
-        kind="Client",
-        client_type="websocket" if client.is_bridged else "nats",
-    )
 
 
 def _check_level(block: bytes | None) -> None:

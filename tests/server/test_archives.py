@@ -1,0 +1,323 @@
+"""Backups of streams go both ways between a served store and nats-server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from nats.aio.client import Client
+from nats.js.errors import NotFoundError
+
+import pelton
+from pelton.server import Server
+from pelton.testing.nats_server import NatsServer, nats_server
+from tests.server.archives import asked, backup, restore
+from tests.server.conftest import Connected
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    with nats_server(tmp_path_factory.mktemp("nats")) as running:
+        yield running
+
+
+@pytest.fixture
+async def there(real: NatsServer) -> AsyncIterator[Client]:
+    """A client of nats-server, on which there are no streams."""
+    client = await nats.connect(real.url)
+    for info in await client.jetstream().streams_info():
+        await client.jetstream().delete_stream(info.config.name)
+    yield client
+    await client.close()
+
+
+@pytest.fixture
+async def here(connected: Connected) -> Client:
+    return await connected()
+
+
+async def fill(client: Client, **config: Any) -> None:
+    """Make a stream with gaps, headers, redelivered and settled messages, and consumers of several kinds."""
+    js = client.jetstream()
+    wanted = {"name": "S", "subjects": ["s.>"], "first_seq": 5, "allow_msg_ttl": True, "allow_direct": True} | config
+    await asked(client, "$JS.API.STREAM.CREATE.S", wanted)
+    for number in range(40):
+        headers = {"Nats-Msg-Id": f"m{number}", "A": "ä"} if number % 3 == 0 else None
+        body = os.urandom(700) if number % 2 else f"text {number} ".encode() * 60
+        await js.publish(f"s.{number % 7}", body, headers=headers)
+    await js.publish("s.life", b"short", headers={"Nats-TTL": "1h"})
+    for seq in (5, 9, 10, 45):
+        await js.delete_msg("S", seq)
+    await asked(client, "$JS.API.CONSUMER.CREATE.S.w", {"stream_name": "S", "config": explicit("w")})
+    messages = await (await js.pull_subscribe_bind("w", "S")).fetch(6, timeout=5)
+    await messages[0].ack_sync()
+    await messages[2].ack_sync()
+    await messages[3].nak()
+    again = await js.pull_subscribe_bind("w", "S")
+    while (await again.fetch(1, timeout=5))[0].metadata.num_delivered == 1:
+        await client.flush()
+    await asked(client, "$JS.API.CONSUMER.CREATE.S.filtered", filtered())
+    await (await js.pull_subscribe_bind("filtered", "S")).fetch(2, timeout=5)
+
+
+def explicit(name: str) -> dict[str, Any]:
+    # Long: nothing falls due while a test runs.
+    return {"durable_name": name, "ack_policy": "explicit", "ack_wait": 600 * 10**9, "max_deliver": 7}
+
+
+def filtered() -> dict[str, Any]:
+    config = explicit("filtered") | {"ack_policy": "all", "filter_subject": "s.3"}
+    return {"stream_name": "S", "config": config}
+
+
+async def seen(client: Client) -> dict[str, Any]:
+    """Return everything that a client can see of the stream and its consumers."""
+    info = await asked(client, "$JS.API.STREAM.INFO.S", {"deleted_details": True, "subjects_filter": ">"})
+    last = info["state"]["last_seq"]
+    messages = []
+    for seq in range(info["state"]["first_seq"], last + 1):
+        got = await asked(client, "$JS.API.STREAM.MSG.GET.S", {"seq": seq})
+        messages.append(got.get("message", got.get("error")))
+    consumers = {}
+    for name in ("w", "filtered"):
+        found = await asked(client, f"$JS.API.CONSUMER.INFO.S.{name}", {})
+        fields = ("delivered", "ack_floor", "num_ack_pending", "num_redelivered", "num_pending")
+        consumers[name] = {field: without_times(found[field]) for field in fields}
+        # Where no message is, each server has its own idea of the floor.
+        del consumers[name]["ack_floor"]["stream_seq"]
+    # The last message was deleted, and its time is in no archive.
+    del info["state"]["last_ts"]
+    return {"state": info["state"], "messages": messages, "consumers": consumers}
+
+
+def without_times(value: Any) -> Any:
+    return {key: item for key, item in value.items() if key != "last_active"} if isinstance(value, dict) else value
+
+
+async def settle_all(client: Client) -> list[tuple[int, int]]:
+    """Take what is left of the consumer, and return sequences and delivery counts."""
+    pull = await client.jetstream().pull_subscribe_bind("w", "S")
+    taken = []
+    for message in await pull.fetch(60, timeout=2):
+        await message.ack_sync()
+        taken.append((message.metadata.sequence.stream, message.metadata.num_delivered))
+    return taken
+
+
+@pytest.mark.parametrize("storage", ["file", "memory"])
+@pytest.mark.parametrize("way", ["to pelton", "to nats-server", "within pelton"])
+async def test_a_backup_is_restored_with_all_that_it_held(way: str, storage: str, here: Client, there: Client) -> None:
+    origin, target = {"to pelton": (there, here), "to nats-server": (here, there)}.get(way, (here, here))
+    await fill(origin, storage=storage)
+    expected = await seen(origin)
+    taken = await backup(origin, "S", chunk_size=4096)
+    assert taken.end is not None
+    assert list(taken.end.values()) == ["204"]
+    await origin.jetstream().delete_stream("S")
+    done = await restore(target, taken, size=3000)
+    assert "error" not in done, done
+    assert done["state"]["messages"] == 37
+    found = await seen(target)
+    assert found == expected
+    # It goes on: new messages, known ids (which nats-server forgets), and what is due.
+    js = target.jetstream()
+    if target is here:
+        ack = await js.publish("s.0", b"again", headers={"Nats-Msg-Id": "m39"})
+        assert (ack.seq, ack.duplicate) == (44, True)
+    assert (await js.publish("s.0", b"new")).seq == 46
+    assert len(await settle_all(target)) == expected["consumers"]["w"]["num_pending"] + 1
+
+
+async def test_both_servers_write_the_same(here: Client, there: Client) -> None:
+    """The same stream, restored from one archive, is archived in the same bytes."""
+    await fill(there)
+    first = await backup(there, "S")
+    assert "error" not in await restore(here, first)
+    second = await backup(here, "S")
+    for taken in (first, second):
+        del taken.about["state"]["last_ts"]
+    assert second.about["state"] == first.about["state"]
+    assert parts(second.content) == parts(first.content)
+
+
+def parts(content: bytes) -> tuple[Any, bytes]:
+    """Return what is JSON of an archive as values, and the messages as bytes."""
+    begin = content.index(b"{")
+    decoder, at, values = json.JSONDecoder(), begin, []
+    text = content.decode("latin-1")
+    while True:
+        value, at = decoder.raw_decode(text, at)
+        value.get("config", {}).pop("metadata", None)
+        value.pop("last_ts", None)
+        value.get("state", {}).get("ack_floor", {}).pop("stream_seq", None)
+        values.append(value)
+        if len(values) == 3:
+            return sorted(values, key=lambda value: value.get("config", {}).get("name", "")), content[at:]
+        at = text.index("{", at)
+
+
+async def test_a_backup_without_consumers(here: Client) -> None:
+    await fill(here)
+    taken = await backup(here, "S", no_consumers=True)
+    assert taken.about["state"]["consumer_count"] == 0
+    assert "error" not in await restore(here, taken, name="T", subjects=["t.>"])
+    assert (await here.jetstream().stream_info("T")).state.consumer_count == 0
+
+
+@pytest.mark.parametrize("way", ["to pelton", "to nats-server"])
+async def test_an_empty_stream_keeps_its_place(way: str, here: Client, there: Client) -> None:
+    origin, target = (there, here) if way == "to pelton" else (here, there)
+    js = origin.jetstream()
+    await js.add_stream(name="S", subjects=["s"])
+    for _ in range(3):
+        await js.publish("s", b"x")
+    await js.purge_stream("S")
+    taken = await backup(origin, "S")
+    assert "error" not in await restore(target, taken)
+    assert (await target.jetstream().publish("s", b"x")).seq == 4
+
+
+async def test_a_work_queue_goes_on(here: Client, there: Client) -> None:
+    js = there.jetstream()
+    await js.add_stream(name="S", subjects=["s"], retention="workqueue")
+    pull = await js.pull_subscribe("s", durable="w")
+    for number in range(5):
+        await js.publish("s", b"%d" % number)
+    for message in await pull.fetch(2, timeout=5):
+        await message.ack_sync()
+    assert "error" not in await restore(here, await backup(there, "S"))
+    again = await (await here.jetstream().pull_subscribe_bind("w", "S")).fetch(10, timeout=2)
+    assert [message.data for message in again] == [b"2", b"3", b"4"]
+
+
+async def test_a_restored_stream_sources_what_is_new(here: Client, there: Client) -> None:
+    for client in (here, there):
+        js = client.jetstream()
+        await js.add_stream(name="O", subjects=["o.>"])
+        for number in range(4):
+            await js.publish(f"o.{number}", b"x")
+    config = {"name": "S", "sources": [{"name": "O", "filter_subject": "o.>"}]}
+    await asked(there, "$JS.API.STREAM.CREATE.S", config)
+    while (await there.jetstream().stream_info("S")).state.messages < 4:
+        await there.flush()
+    assert "error" not in await restore(here, await backup(there, "S"))
+    await here.jetstream().publish("o.new", b"x")
+    info = await here.jetstream().stream_info("S")
+    assert info.state.messages == 5
+
+
+async def test_a_restored_mirror_goes_on(here: Client) -> None:
+    js = here.jetstream()
+    await js.add_stream(name="O", subjects=["o"])
+    for _ in range(4):
+        await js.publish("o", b"x")
+    await asked(here, "$JS.API.STREAM.CREATE.S", {"name": "S", "mirror": {"name": "O"}})
+    taken = await backup(here, "S")
+    await js.delete_stream("S")
+    assert "error" not in await restore(here, taken)
+    await js.publish("o", b"x")
+    assert (await js.stream_info("S")).state.last_seq == 5
+
+
+async def test_a_restored_schedule_fires(here: Client, there: Client) -> None:
+    await asked(there, "$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s", "t"], "allow_msg_schedules": True})
+    headers = {"Nats-Schedule": "@every 1s", "Nats-Schedule-Target": "t"}
+    await there.jetstream().publish("s", b"tick", headers=headers)
+    told = await here.subscribe("$JS.EVENT.ADVISORY.STREAM.>")
+    assert "error" not in await restore(here, await backup(there, "S"))
+    assert [(await told.next_msg(5)).subject.rsplit(".", 2)[1] for _ in range(3)] == [
+        "RESTORE_CREATE",
+        "CREATED",
+        "RESTORE_COMPLETE",
+    ]
+    pull = await here.jetstream().pull_subscribe("t", stream="S")
+    (message,) = await pull.fetch(1, timeout=8)
+    assert message.data == b"tick"
+
+
+async def test_smaller_limits_apply_to_what_is_restored(here: Client) -> None:
+    await fill(here)
+    taken = await backup(here, "S")
+    done = await restore(here, taken, name="T", subjects=["t.>"], max_msgs=5)
+    assert done["state"]["messages"] == 5
+    assert done["state"]["last_seq"] == 45
+
+
+# --- what goes wrong
+
+
+async def both(here: Client, there: Client, subject: str, body: bytes) -> None:
+    """Both servers answer a request alike."""
+    answers = [json.loads((await client.request(subject, body)).data) for client in (here, there)]
+    for answer in answers:
+        # A refused restore names an empty subject on nats-server.
+        answer.pop("deliver_subject", None)
+    assert answers[0] == answers[1]
+    assert "error" in answers[0]
+
+
+async def test_requests_are_refused_alike(here: Client, there: Client) -> None:
+    for client in (here, there):
+        await client.jetstream().add_stream(name="S", subjects=["s"])
+    for body in (b"", b"{}", b'{"deliver_subject":"a.*"}'):
+        await both(here, there, "$JS.API.STREAM.SNAPSHOT.S", body)
+    await both(here, there, "$JS.API.STREAM.SNAPSHOT.NO", b'{"deliver_subject":"a"}')
+    await both(here, there, "$JS.API.STREAM.RESTORE.S", b"")
+    body = b'{"config":{"name":"S","subjects":["s"]},"state":{}}'
+    await both(here, there, "$JS.API.STREAM.RESTORE.S", body)
+    await both(here, there, "$JS.API.STREAM.RESTORE.T", body)
+
+
+async def test_nobody_receives(here: Client) -> None:
+    js = here.jetstream()
+    await js.add_stream(name="S", subjects=["s"])
+    told = await here.subscribe("$JS.EVENT.ADVISORY.STREAM.SNAPSHOT_COMPLETE.S")
+    await asked(here, "$JS.API.STREAM.SNAPSHOT.S", {"deliver_subject": "nobody"})
+    assert json.loads((await told.next_msg(10)).data)["error"] == "no interest"
+
+
+@pytest.mark.parametrize("change", ["cut", "flipped", "foreign", "empty", "longer"])
+async def test_a_damaged_archive_is_refused_and_leaves_nothing(change: str, here: Client, server: Server) -> None:
+    await fill(here)
+    taken = await backup(here, "S")
+    middle = len(taken.data) // 2
+    flipped = taken.data[:middle] + bytes([taken.data[middle] ^ 1]) + taken.data[middle + 1 :]
+    data = {
+        "cut": taken.data[:-20],
+        "flipped": flipped,
+        "foreign": b"no archive" * 100,
+        "empty": b"",
+        "longer": taken.data + taken.data[10:],
+    }[change]
+    done = await restore(here, taken, data=data, name="T", subjects=["t.>"])
+    assert done["error"]["err_code"] == 10062
+    assert done["type"] == "io.nats.jetstream.api.v1.stream_create_response"
+    with pytest.raises(NotFoundError):
+        await here.jetstream().stream_info("T")
+    folder = Path(server.settings.stores["$G"].path).parent
+    assert not list(folder.glob("*restore*"))
+
+
+async def test_a_damaged_message_ends_a_backup(here: Client, server: Server) -> None:
+    await fill(here)
+    async with pelton.open(server.settings.stores["$G"].path) as jet:
+        with jet.backend._db.writing():
+            jet.backend._db.execute("UPDATE m_1 SET data=zeroblob(3) WHERE seq=20")
+    taken = await backup(here, "S")
+    assert taken.end is not None
+    assert "500" in taken.end.values()
+    done = await restore(here, taken, name="T", subjects=["t.>"])
+    assert done["error"]["err_code"] == 10062
+
+
+async def test_two_restores_of_one_name(here: Client) -> None:
+    await fill(here)
+    taken = await backup(here, "S")
+    found = await asyncio.gather(*(restore(here, taken, name="T", subjects=["t.>"]) for _ in range(2)))
+    assert sorted(one.get("error", {}).get("err_code", 0) for one in found) == [0, 10130]
