@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from pelton.api import JobCancelledError, JobError, PeltonError
@@ -122,20 +122,27 @@ class Worker:
             self.stop()
             raise
         finally:
-            try:
+            async with self._endings(unwatch):
                 await self._wind_down(fetchers, slots)
-            finally:
-                await self._order_reader.close()
-                await self._held.admission.close()
-                await self._job_source.close()
-                await self._roll_call.stop()
-                await self._sweeper.close()
-                await self._children.close()
-                if unwatch is not None:
-                    unwatch()
-                self._end_threads()
         if self._failure is not None:
             raise self._failure
+
+    def _endings(self, unwatch: Callable[[], None] | None) -> AsyncExitStack:
+        """Return what ends with the worker, last first.
+
+        Its threads end whatever else fails: they would keep the leases of jobs that nobody runs.
+        """
+        endings = AsyncExitStack()
+        endings.callback(self._end_threads)
+        if unwatch is not None:
+            endings.callback(unwatch)
+        endings.push_async_callback(self._children.close)
+        endings.push_async_callback(self._sweeper.close)
+        endings.push_async_callback(self._roll_call.stop)
+        endings.push_async_callback(self._job_source.close)
+        endings.push_async_callback(self._held.admission.close)
+        endings.push_async_callback(self._order_reader.close)
+        return endings
 
     def stop(self) -> None:
         """Take no more jobs, tell those that run, and let :meth:`run` finish."""
