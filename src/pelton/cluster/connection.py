@@ -179,7 +179,7 @@ class Connection:
         if (subject := denied(error)) is not None:
             self._deny(subject, ServerPermissionError(self.settings.name, str(error).removeprefix("nats: ")))
         if self._client is not None:
-            _log.warning("cluster %s: %s", self.settings.name, error)
+            _log.warning("cluster %s: %s", self.settings.name, error, extra={"store": self.settings.name})
 
     def _deny(self, subject: str, error: ServerPermissionError) -> None:
         """Fail the callers of a refused request; if our inbox is refused, that is all of them."""

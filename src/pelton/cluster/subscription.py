@@ -102,7 +102,10 @@ class ClusterSubscription:
             self._complained = True
             name = self._connection.settings.name
             _log.warning(
-                "cluster %s: the subscription to %r is read too slowly: messages are lost", name, self._subject
+                "cluster %s: the subscription to %r is read too slowly: messages are lost",
+                name,
+                self._subject,
+                extra={"store": name, "subject": self._subject},
             )
 
     def _denied(self, subject: str, error: PeltonError) -> None:

@@ -212,6 +212,7 @@ class Delivery:
             missing,
             log.name,
             self._c.name,
+            extra={"stream": log.name, "consumer": self._c.name},
         )
         if log.state.last - log.state.first < _LOOK_AT_MOST:
             for seq in range(log.state.first, log.state.last + 1, _SCAN_AT_MOST):

@@ -253,7 +253,12 @@ class Consumer:
                     if result is not None and isawaitable(result):
                         await result
                 except Exception:  # whatever it is: one message that fails must not stop the others
-                    _log.exception("the callback of consumer %s/%s failed", self.stream_name, self.name)
+                    _log.exception(
+                        "the callback of consumer %s/%s failed",
+                        self.stream_name,
+                        self.name,
+                        extra={"stream": self.stream_name, "consumer": self.name, "seq": message.delivered.seq},
+                    )
                     failed.append(message)
                 else:
                     done.append(message)
@@ -279,7 +284,7 @@ class Consumer:
         try:
             await self._acked(kind, unsettled)
         except AckRejectedError as error:
-            _log.warning("%s", error)
+            _log.warning("%s", error, extra={"stream": self.stream_name, "consumer": self.name})
 
     async def _source(self, room: PrefetchLimit, pull: Mapping[str, Any]) -> MessageSource:
         check_whole(self._about, "prefetch", room.prefetch, 1)
@@ -359,4 +364,4 @@ def _tell(callback: Callable[[str], object] | None, group: str) -> None:
     try:
         callback(group)
     except Exception:  # whatever it is: the messages just taken must not be lost over it
-        _log.exception("the callback for priority group %r failed", group)
+        _log.exception("the callback for priority group %r failed", group, extra={"group": group})

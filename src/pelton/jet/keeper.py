@@ -105,6 +105,7 @@ class PrefetchKeeper:
                 "released, to be delivered elsewhere; close the iteration, or bound the work on a message by a timeout",
                 *self._where,
                 len(others),
+                extra={"stream": self._where[0], "consumer": self._where[1]},
             )
         return kept
 

@@ -106,7 +106,7 @@ class Acquisition:
             except FINAL_ERRORS:
                 raise
             except StoreError as error:
-                _log.info("%s: the ticket could not be renewed: %s", self._spec, error)
+                _log.info("%s: the ticket could not be renewed: %s", self._spec, error, extra={"lock": str(self._spec)})
         self._check(queue)
         decision = queue.decide(self._me, self._clock.boottime()) if self._is_complete else Wait(self._ticket_due)
         if isinstance(decision, TakeSlot):

@@ -146,7 +146,9 @@ class LockKeeper:
         except WrongLastSequenceError as error:
             self._lose(kept, f"another has it, at revision {error.seq}")
         except Exception as error:  # a keeper that died silently would lose every lease
-            _log.warning("could not renew %s: %s", kept.lease.key, error or type(error).__name__)
+            _log.warning(
+                "could not renew %s: %s", kept.lease.key, error or type(error).__name__, extra={"lock": kept.lease.key}
+            )
             kept.lease.failed(moment(self._clock))
             if isinstance(error, FINAL_ERRORS):
                 # Leases that are not due for long are told as well if no other connection can be opened.

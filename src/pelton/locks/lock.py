@@ -94,7 +94,12 @@ class Exclusion:
             if kind is None or is_ours:
                 raise
             if not isinstance(failure, LockLostError):
-                _log.warning("%s could not be released, it is free when its lease expires: %s", self._spec, failure)
+                _log.warning(
+                    "%s could not be released, it is free when its lease expires: %s",
+                    self._spec,
+                    failure,
+                    extra={"lock": str(self._spec)},
+                )
 
     async def holders(self) -> list[str]:
         """Return the current holders: host and process id of each."""

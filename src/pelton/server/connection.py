@@ -213,7 +213,12 @@ class ClientConnection(ClientOutput):
         try:
             user = await self._host.authenticator.user(self._credentials(options))
         except Exception as error:
-            _log.exception("client %d (%s) could not be let in", self.number, self.peer)
+            _log.exception(
+                "client %d (%s) could not be let in",
+                self.number,
+                self.peer,
+                extra={"client": self.number, "peer": self.peer},
+            )
             user = LoginRefusal(f"the authenticator failed: {error!r}")
         waiting, self._deferred = self._deferred or [], None
         self.read_again()
@@ -234,7 +239,13 @@ class ClientConnection(ClientOutput):
         account = None if isinstance(user, LoginRefusal) else self._host.account(user.account)
         if isinstance(user, LoginRefusal) or account is None:
             reason = user.reason if isinstance(user, LoginRefusal) else f"account {user.account!r} is not served"
-            _log.info("client %d (%s) was refused: %s", self.number, self.peer, reason)
+            _log.info(
+                "client %d (%s) was refused: %s",
+                self.number,
+                self.peer,
+                reason,
+                extra={"client": self.number, "peer": self.peer},
+            )
             self.refuse(said.AUTHORIZATION_VIOLATION)
             return False
         refused = self._membership.enter(user, account, self._host.settings.max_subscriptions)
@@ -322,7 +333,9 @@ class ClientConnection(ClientOutput):
     # --- permissions
 
     def _deny(self, text: str) -> None:
-        _log.warning("client %d (%s): %s", self.number, self.peer, text)
+        _log.warning(
+            "client %d (%s): %s", self.number, self.peer, text, extra={"client": self.number, "peer": self.peer}
+        )
         self.write(encode_err(text))
 
     def _may_publish(self, subject: str, size: int) -> bool:

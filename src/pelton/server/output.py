@@ -76,7 +76,12 @@ class ClientOutput(asyncio.BufferedProtocol):
 
     def _cut_slow(self) -> None:
         if self.state != "closed":
-            _log.warning("client %d (%s) was cut: it reads too slowly", self.number, self.peer)
+            _log.warning(
+                "client %d (%s) was cut: it reads too slowly",
+                self.number,
+                self.peer,
+                extra={"client": self.number, "peer": self.peer},
+            )
             self.cut(SLOW_CONSUMER)
 
     @property

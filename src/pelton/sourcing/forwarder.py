@@ -202,5 +202,5 @@ class Forwarder:
 
     async def _pause(self, attempt: int, error: Exception) -> None:
         if attempt == 1:
-            _log.warning("feed of stream %r waits: %s", self._stream, error)
+            _log.warning("feed of stream %r waits: %s", self._stream, error, extra={"stream": self._stream})
         await self._runtime.clock.sleep(PATIENCE.delay(attempt, self._runtime.random))

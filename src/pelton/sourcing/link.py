@@ -186,7 +186,13 @@ class SourceLink:
     def _is_sound(self, row: MessageRow) -> bool:
         if intact(row):
             return True
-        _log.error("message %d of stream %r is damaged: %r skips it", row.seq, self.origin.name, self.stream.name)
+        _log.error(
+            "message %d of stream %r is damaged: %r skips it",
+            row.seq,
+            self.origin.name,
+            self.stream.name,
+            extra={"stream": self.origin.name, "seq": row.seq},
+        )
         return False
 
     def retry(self, subjects: Iterable[str] | None) -> list[int]:

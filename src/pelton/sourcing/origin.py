@@ -143,5 +143,5 @@ class Origin:
             except StoreError as error:
                 attempt += 1
                 if attempt == 1:
-                    _log.warning("feed of stream %r waits: %s", self._stream, error)
+                    _log.warning("feed of stream %r waits: %s", self._stream, error, extra={"stream": self._stream})
                 await self._runtime.clock.sleep(PATIENCE.delay(attempt, self._runtime.random))

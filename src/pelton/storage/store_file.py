@@ -275,6 +275,7 @@ def _warn_of_links(path: str, found: os.stat_result) -> None:
             "store %r has %d names (hard links). Open it by one of them only: each has a log of its own",
             path,
             found.st_nlink,
+            extra={"store": path},
         )
 
 

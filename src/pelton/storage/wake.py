@@ -106,6 +106,7 @@ class WakeChannel:
                 self._path,
                 self._path + "-wake",
                 error,
+                extra={"store": self._path},
             )
 
     def _bind(self) -> None:

@@ -119,7 +119,13 @@ def _fire(appender: Appender, remover: Remover, firing: Firing, now: int) -> Non
         schedule = schedule_of(hdr)
         following = next_due(schedule, firing.due, now)
     except (ApiError, ValueError) as error:
-        _log.error("stream %s: the schedule on %s cannot fire and was stopped: %s", state.name, firing.subject, error)
+        _log.error(
+            "stream %s: the schedule on %s cannot fire and was stopped: %s",
+            state.name,
+            firing.subject,
+            error,
+            extra={"stream": state.name, "subject": firing.subject},
+        )
         state.timers.stop(firing.subject)
         return
     _produce(appender, firing.subject, hdr, row.data, schedule, following, now)

@@ -148,7 +148,13 @@ class Pump:
         except FINAL_ERRORS:
             raise
         except StoreError as error:
-            _log.warning("push consumer %s/%s pauses for %g s: %s", *self._key, _RETRY_S, error)
+            _log.warning(
+                "push consumer %s/%s pauses for %g s: %s",
+                *self._key,
+                _RETRY_S,
+                error,
+                extra={"stream": self._key[0], "consumer": self._key[1]},
+            )
             return _RETRY_S
 
     async def _round(self) -> float | None:

@@ -65,7 +65,10 @@ class EngineSubscription:
             if not self._complained:
                 self._complained = True
                 _log.warning(
-                    "store %s: the subscription to %r is read too slowly: messages are lost", self._path, self._subject
+                    "store %s: the subscription to %r is read too slowly: messages are lost",
+                    self._path,
+                    self._subject,
+                    extra={"store": self._path, "subject": self._subject},
                 )
         self._waiting.extend(messages)
         self._bytes += sum([len(message.data) for message in messages])

@@ -363,7 +363,7 @@ class Bus:
                 return
             if (first := rows[0].seq) > self._cursor + 1 and self._cursor:
                 _log.warning("store %s: up to %d messages were missed: this process read them too late",
-                             self._db.path, first - self._cursor - 1)  # fmt: skip
+                             self._db.path, first - self._cursor - 1, extra={"store": self._db.path})  # fmt: skip
             for row in rows:
                 self._cursor = row.seq
                 if row.origin != self._peers.name:

@@ -49,11 +49,21 @@ class Outage:
             raise error
         if self._since is None:
             self._since = self._clock.monotonic()
-            _log.warning("queue %r waits for its store, without a time limit: %s", self._queue, error)
+            _log.warning(
+                "queue %r waits for its store, without a time limit: %s",
+                self._queue,
+                error,
+                extra={"queue": self._queue},
+            )
         await self._clock.sleep(_ASK_AGAIN_S)
 
     def is_over(self) -> None:
         """Note that the store has answered."""
         if self._since is not None:
             lasted, self._since = self._clock.monotonic() - self._since, None
-            _log.warning("queue %r resumes: its store did not answer for %.1f s", self._queue, lasted)
+            _log.warning(
+                "queue %r resumes: its store did not answer for %.1f s",
+                self._queue,
+                lasted,
+                extra={"queue": self._queue, "seconds": lasted},
+            )

@@ -193,7 +193,11 @@ class QueueEvents:
                     await self._found.put(error)
                     return
                 _log.warning(
-                    "queue %r: the events in stream %s can't be read yet: %s", self._queue.name, source.stream, error
+                    "queue %r: the events in stream %s can't be read yet: %s",
+                    self._queue.name,
+                    source.stream,
+                    error,
+                    extra={"queue": self._queue.name, "stream": source.stream},
                 )
                 await self._queue.clock.sleep(_AGAIN_S)
 

@@ -76,7 +76,13 @@ class Watch:
             except PeltonError as error:
                 if not (isinstance(error, StoreError) or can_pass(error)):
                     raise
-                _log.warning("queue %r: stream %s can't be followed yet: %s", self._names.queue, stream, error)
+                _log.warning(
+                    "queue %r: stream %s can't be followed yet: %s",
+                    self._names.queue,
+                    stream,
+                    error,
+                    extra={"queue": self._names.queue, "stream": stream},
+                )
                 await self._clock.sleep(_AGAIN_S)
             finally:
                 await reader.close()

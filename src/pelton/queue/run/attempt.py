@@ -40,6 +40,7 @@ from pelton.queue.model.records import AttemptRecords, Ended
 from pelton.queue.run.children import ChildTimeout, child_call
 from pelton.queue.run.context import JobContext
 from pelton.queue.run.core import ASK_AGAIN_S, HeldJob, HeldJobs
+from pelton.queue.run.failure_log import log_fields
 from pelton.queue.run.progress import ProgressNotes
 from pelton.queue.run.steps import JobSteps
 
@@ -235,7 +236,12 @@ class JobAttempt(HeldJob):
             # It was to be started on a thread, and was interrupted before.
             return self.handed_back()
         if self._has_ended:
-            _log.warning("job %s raised after it was completed: %s", self.records.id, describe(error))
+            _log.warning(
+                "job %s raised after it was completed: %s",
+                self.records.id,
+                describe(error),
+                extra=log_fields(self._env.queue.name, self.records),
+            )
             return None
         return self._concluded(self._env.held.after(self, error), None)
 
@@ -244,7 +250,12 @@ class JobAttempt(HeldJob):
             return None
         if self.is_lost:
             queue = self._env.queue.name
-            _log.warning("job %s of queue %r lost its lease; its result is dropped", self.records.id, queue)
+            _log.warning(
+                "job %s of queue %r lost its lease; its result is dropped",
+                self.records.id,
+                queue,
+                extra=log_fields(queue, self.records),
+            )
             return None
         ended = self._ended(decision, result)
         self._is_over = ended.is_over
@@ -266,7 +277,13 @@ class JobAttempt(HeldJob):
                 if not is_busy(error):
                     raise
                 queue = self._env.queue
-                _log.warning("job %s of queue %r can't be looked up yet: %s", self.records.id, queue.name, error)
+                _log.warning(
+                    "job %s of queue %r can't be looked up yet: %s",
+                    self.records.id,
+                    queue.name,
+                    error,
+                    extra=log_fields(queue.name, self.records),
+                )
                 await queue.clock.sleep(ASK_AGAIN_S)
             else:
                 self.has_looked_up = True

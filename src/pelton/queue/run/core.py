@@ -32,7 +32,7 @@ from pelton.queue.limits.slot_extender import SlotExtender
 from pelton.queue.model.decide import SKIPPED, AfterAttempt, Decide, Finish, after_error, after_refusal
 from pelton.queue.model.records import AttemptRecords, Ended
 from pelton.queue.model.rules import JobRules
-from pelton.queue.run.failure_log import report
+from pelton.queue.run.failure_log import log_fields, report
 from pelton.queue.run.leases import DeliveryHold, LeaseKeeper, SharedLease
 from pelton.queue.run.worker_name import worker_name
 
@@ -234,6 +234,7 @@ class HeldJobs(Generic[J]):
             _log.warning(
                 "queue %r has jobs named %r, which this worker does not know (known: %s): they wait for one that does",
                 self._queue.name, name, ", ".join(self._queue.jobs.names) or "none",
+                extra={"queue": self._queue.name, "job": name},
             )  # fmt: skip
         error = UnknownJobError(name, self._queue.jobs.names)
         return after_error(error, job.records.attempt, JobRules(), self._queue.runtime.random)
@@ -289,7 +290,12 @@ class HeldJobs(Generic[J]):
                 if any(is_busy(refused) for _, refused in refusals):
                     await self._clock.sleep(ASK_AGAIN_S)
         for job in lost:
-            _log.warning("job %s of queue %r lost its lease; its result is dropped", job.records.id, self._queue.name)
+            _log.warning(
+                "job %s of queue %r lost its lease; its result is dropped",
+                job.records.id,
+                self._queue.name,
+                extra=log_fields(self._queue.name, job.records),
+            )
             job.lost = True
         let_go(lost)
         for failure in failures:
@@ -305,7 +311,9 @@ class HeldJobs(Generic[J]):
     async def _ask(self, endings: Sequence[Ended]) -> Sequence[PeltonError | None]:
         answers = await self.source.settle_many(endings) if endings else []
         for reason in {str(answer) for answer in answers if answer is not None and is_busy(answer)}:
-            _log.warning("jobs of queue %r can't be settled yet: %s", self._queue.name, reason)
+            _log.warning(
+                "jobs of queue %r can't be settled yet: %s", self._queue.name, reason, extra={"queue": self._queue.name}
+            )
         return answers
 
     def _again(
@@ -335,6 +343,12 @@ class HeldJobs(Generic[J]):
             return job.records.after(self.after(job, refused, after_refusal), self._clock.now())
         if isinstance(refused, MessageTooLargeError) and ended.dead_letter is not None:
             # Another attempt would end in the same way, on every worker.
-            _log.error("job %s of queue %r leaves no dead letter: %s", job.records.id, self._queue.name, refused)
+            _log.error(
+                "job %s of queue %r leaves no dead letter: %s",
+                job.records.id,
+                self._queue.name,
+                refused,
+                extra=log_fields(self._queue.name, job.records),
+            )
             return ended.without_dead_letter()
         raise refused

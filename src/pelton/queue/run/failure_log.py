@@ -35,11 +35,11 @@ def report(queue: str, records: AttemptRecords, decision: AfterAttempt, error: B
         decision.reason if isinstance(decision, PutOff) else decision.error,
         written,
         exc_info=None if shown is None else (type(shown), shown, frames_of_job(shown)),
-        extra=_extra(queue, records, error),
+        extra={**log_fields(queue, records), "traceback": "" if error is None else trace(error)},
     )
 
 
-def _extra(queue: str, records: AttemptRecords, error: BaseException | None) -> dict[str, object]:
+def log_fields(queue: str, records: AttemptRecords) -> dict[str, object]:
     """Return what a handler that stores fields, and not text, wants to have."""
     return {
         "queue": queue,
@@ -47,7 +47,6 @@ def _extra(queue: str, records: AttemptRecords, error: BaseException | None) -> 
         "id": records.id,
         "key": records.envelope.key,
         "attempt": records.attempt,
-        "traceback": "" if error is None else trace(error),
     }
 
 

@@ -166,7 +166,9 @@ class LeaseKeeper:
         try:
             await self._extend(self._connection.get(), due)
         except Exception as error:  # a keeper that dies silently would lose every lease
-            _log.warning("could not extend %d leases: %s", len(due), describe(error))
+            _log.warning(
+                "could not extend %d leases: %s", len(due), describe(error), extra={"stream": due[0].delivered.stream}
+            )
             self._give_up_late(due, describe(error))
             if not isinstance(error, TimeoutError):
                 # A store that is only slow keeps its connection: closing would wait for it as well.

@@ -65,7 +65,12 @@ class OrderReader:
             except PeltonError as error:
                 if not can_pass(error):
                     raise
-                _log.warning("queue %r: its orders can't be read yet: %s", self._queue.name, error)
+                _log.warning(
+                    "queue %r: its orders can't be read yet: %s",
+                    self._queue.name,
+                    error,
+                    extra={"queue": self._queue.name},
+                )
                 await self._queue.clock.sleep(_AGAIN_S)
 
     async def _read(self, timeout: float) -> bool:

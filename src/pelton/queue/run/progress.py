@@ -63,7 +63,9 @@ class ProgressNotes:
             try:
                 await self._queue.backend.publish(self._subject, data, _TTL)
             except PeltonError as error:
-                _log.debug("progress of queue %r is not stored: %s", self._queue.name, error)
+                _log.debug(
+                    "progress of queue %r is not stored: %s", self._queue.name, error, extra={"queue": self._queue.name}
+                )
             await self._queue.clock.sleep(_BETWEEN_S)
         self._task = None
         # A thread may have told something after the look, and have seen the task.
@@ -98,7 +100,12 @@ class Sweeper:
                 del self._todo[job_id]
                 await stream.purge(filter=self._queue.names.traces_of(job_id))
         except PeltonError as error:
-            _log.debug("what jobs of queue %r have left is not removed: %s", self._queue.name, error)
+            _log.debug(
+                "what jobs of queue %r have left is not removed: %s",
+                self._queue.name,
+                error,
+                extra={"queue": self._queue.name},
+            )
             self._todo.clear()
         finally:
             self._task = None

@@ -73,7 +73,9 @@ class RollCall:
             try:
                 await self._queue.backend.publish(self._subject, _encode(self._present()), _TTL)
             except PeltonError as error:
-                _log.debug("a worker of queue %r is not seen: %s", self._queue.name, error)
+                _log.debug(
+                    "a worker of queue %r is not seen: %s", self._queue.name, error, extra={"queue": self._queue.name}
+                )
             await self._now.wait_at_most(self._queue.clock, _EVERY_S, seen)
 
     def _present(self) -> WorkerInfo:
