@@ -56,6 +56,8 @@ CATALOGUE: Final[dict[str, Metric]] = {
         Metric("pelton_queue_last_ended_timestamp_seconds", "gauge", _QUEUE, "When a job ended last"),
         Metric("pelton_queue_job_wait_seconds", "gauge", ("queue", "quantile"), "Wait of the jobs that ended last"),
         Metric("pelton_queue_job_run_seconds", "gauge", ("queue", "quantile"), "Run time of the jobs that ended last"),
+        Metric("pelton_queue_workers", "gauge", _QUEUE, "Workers, each as it told in the last 30 s"),
+        Metric("pelton_queue_longest_running_seconds", "gauge", _QUEUE, "How long the oldest running attempt has run"),
         Metric("pelton_election_has_leader", "gauge", ("election",), "1 while somebody leads"),
         Metric("pelton_election_token", "gauge", ("election",), "Fencing token of the leader"),
         Metric("pelton_store_file_bytes", "gauge", (), "Size of the store file"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -20,12 +21,14 @@ from pelton.api.times import SECOND
 from pelton.connect import Jet
 from pelton.jet import Stream
 from pelton.observe.summaries import TimeSpread, WorkerSummary
-from pelton.queue import Outcome
+from pelton.queue import Outcome, WorkerInfo
 from pelton.queue.model.naming import QueueNames
 
 _SAMPLE: Final = 100
 _MINUTE_NS: Final = 60 * SECOND
 _outcome: Final = msgspec.json.Decoder(Outcome).decode
+_worker: Final = msgspec.json.Decoder(WorkerInfo).decode
+_MOST_WORKERS: Final = 100
 
 
 async def last_messages(stream: Stream, state: StreamState, count: int) -> list[StoredMessage]:
@@ -90,4 +93,22 @@ async def worker_summaries(jet: Jet, queue: str) -> list[WorkerSummary]:
                 last_ended_at=rfc3339(last.finished_at),
             )
         )
+    return found
+
+
+async def workers_present(jet: Jet, queue: str) -> list[WorkerInfo]:
+    """Return the workers of a queue as each told last, at most the first hundred by name.
+
+    Reads without a consumer, so also from a snapshot.
+    """
+    names = QueueNames(queue)
+    try:
+        info = await jet.backend.call(StreamInfoRequest(name=names.running, subjects_filter=names.worker_subject("*")))
+    except StreamNotFoundError:
+        return []
+    stream, found = Stream(jet.backend, info.config, jet.runtime), list[WorkerInfo]()
+    for subject in sorted(info.state.subjects or ())[:_MOST_WORKERS]:
+        # One that has left meanwhile, or is of another version.
+        with suppress(MessageNotFoundError, CorruptMessageError, msgspec.DecodeError, msgspec.ValidationError):
+            found.append(_worker((await stream.get_last_message(subject)).data))
     return found

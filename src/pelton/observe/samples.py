@@ -11,6 +11,7 @@ from pelton.api import ConfigError
 from pelton.api.times import SECOND, parse_rfc3339
 from pelton.connect import Jet
 from pelton.observe.locks import election_summaries
+from pelton.observe.queue_history import workers_present
 from pelton.observe.queues import queue_summary
 from pelton.observe.streams import consumer_summaries, stream_summaries
 from pelton.observe.summaries import ConsumerSummary, ElectionSummary, QueueSummary, StreamSummary
@@ -43,6 +44,7 @@ async def samples(jet: Jet, path: str = "", limit: int = LIMIT) -> list[Sample]:
         *_each(_stream, streams, limit),
         *_each(_consumer, consumers, limit),
         *_queues(queues, streams, jet.runtime.clock.now()),
+        *[sample for name in names[:limit] for sample in await _workers(jet, name)],
         *_each(_election, leaders, limit),
         *(_store(path) if path else ()),
         *await _troubles(jet),
@@ -116,6 +118,15 @@ def _queue(queue: QueueSummary, now: int) -> Iterator[Sample]:
         for metric, spread in (("wait", queue.wait), ("run", queue.run)):
             for quantile, value in (("0.5", spread.median), ("0.95", spread.p95), ("1", spread.longest)):
                 yield Sample(f"pelton_queue_job_{metric}_seconds", (name, quantile), value)
+
+
+async def _workers(jet: Jet, queue: str) -> list[Sample]:
+    workers, now = await workers_present(jet, queue), jet.runtime.clock.now()
+    ages = [one.oldest_running + max(now - one.seen_at, 0) / SECOND for one in workers if one.running]
+    return [
+        Sample("pelton_queue_workers", (queue,), len(workers)),
+        Sample("pelton_queue_longest_running_seconds", (queue,), max(ages, default=0.0)),
+    ]
 
 
 def _election(election: ElectionSummary) -> Iterator[Sample]:
