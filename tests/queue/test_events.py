@@ -102,6 +102,8 @@ async def test_only_some_kinds_in_an_iteration(queue: Queue) -> None:
             if len(found) == 4:
                 break
     assert sorted(found) == ["completed", "completed", "enqueued", "enqueued"]
+    with pytest.raises(pelton.ConfigError, match="were closed"):
+        await events.next()
     with pytest.raises(pelton.ConfigError, match="no events 'lost'; give enqueued, scheduled"):
         queue.events("lost")  # type: ignore[arg-type]
 
@@ -148,6 +150,8 @@ async def test_who_listens_is_told_when_the_store_is_closed(path: str) -> None:
         assert await events.next(timeout=0.01) is None
     with pytest.raises(pelton.StoreClosedError):
         await events.next(timeout=10)
+    with pytest.raises(pelton.StoreClosedError):
+        await events.next()
     await events.close()
 
 

@@ -245,7 +245,8 @@ class MessageTracing:
     def _span(
         self, name: str, kind: SpanKind, values: _Values, context: Context | None, links: Sequence[Link]
     ) -> Iterator[Span]:
-        """Make a span current; its attributes are ``values`` as they are at its end."""
+        """Make a span current; its attributes are ``values``, with those that are added before its end."""
+        begun = frozenset(values)
         with self._tracer.start_as_current_span(
             name, context, kind, values, links, record_exception=False, set_status_on_exception=False
         ) as span:
@@ -255,7 +256,7 @@ class MessageTracing:
                 _note(span, values, error)
                 raise
             finally:
-                span.set_attributes(values)
+                span.set_attributes({name: value for name, value in values.items() if name not in begun})
 
     # --- attributes
 

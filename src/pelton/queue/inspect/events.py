@@ -71,6 +71,7 @@ class QueueEvents:
         self._readers: list[OrderedReader] = []
         self._subscription: BackendSubscription | None = None
         self._has_begun = False
+        self._failure: PeltonError | None = None
 
     async def __aenter__(self) -> Self:
         await self._begin()
@@ -84,10 +85,12 @@ class QueueEvents:
     async def next(self, *, timeout: Seconds | None = None) -> QueueEvent | None:
         """Return the next event, or None on ``timeout`` (seconds; None: wait for ever).
 
-        Raises ConfigError, StoreClosedError, QueueNotFoundError.
+        Raises ConfigError, also after :meth:`close`, StoreClosedError, StreamNotFoundError if there is no such queue.
         """
         limit = None if timeout is None else seconds(f"events of queue {self._queue.name!r}: timeout", timeout)
         await self._begin()
+        if self._failure is not None and self._found.empty():
+            raise self._failure
         if limit is None:
             found = await self._found.get()
         else:
@@ -96,6 +99,8 @@ class QueueEvents:
             except TimeoutError:
                 return None
         if isinstance(found, PeltonError):
+            # Whoever asks again is told again.
+            self._failure = found
             raise found
         return found
 
@@ -113,6 +118,7 @@ class QueueEvents:
 
     async def close(self) -> None:
         """Listen no more. Idempotent."""
+        self._failure = self._failure or ConfigError(f"these events of queue {self._queue.name!r} were closed")
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
