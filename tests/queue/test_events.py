@@ -144,6 +144,30 @@ async def test_an_exclusive_queue_has_the_same_events(keyed: Queue) -> None:
     assert {event.key for event in found} == {"a"}
 
 
+@ON_BOTH
+async def test_redriven_and_moved_jobs_are_enqueued(jet: Jet, queue: Queue) -> None:
+    other = await jet.queue("other")
+
+    @queue.job(max_attempts=1)
+    async def repair(car: str) -> None:
+        raise ValueError(car)
+
+    dead = await repair.enqueue("a", key="a")
+    await drain(queue)
+    async with queue.events("enqueued", "scheduled") as events, other.events("enqueued", "scheduled") as there:
+        again = await queue.redrive(dead.id)
+        later = await queue.options(delay=3600).enqueue(repair, "b")
+        moved = await queue.move(later.id, other)
+        found = await until(events, 2)
+        [arrived] = await until(there, 1)
+    assert [(event.kind, event.id, event.key) for event in found] == [
+        ("enqueued", again.id, "a"),
+        ("scheduled", later.id, ""),
+    ]
+    assert (arrived.kind, arrived.id) == ("scheduled", moved.id)
+    assert abs(arrived.due - found[1].due) < 1e9
+
+
 async def test_who_listens_is_told_when_the_store_is_closed(path: str) -> None:
     async with open_store(path) as jet:
         events = (await jet.queue("garage")).events()

@@ -13,6 +13,7 @@ import msgspec
 
 from pelton.api import ConfigError, JobNotMovedError, MsgWithdraw, WrongLastSequenceError
 from pelton.queue.control.withdrawal import Withdrawal
+from pelton.queue.enqueue.announcing import announce_again
 from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import ENDINGS, Envelope
@@ -65,6 +66,7 @@ class Mover:
                 await self._steering.cancel(handle.id, reason="it was not moved after all")
         if not moved:
             raise JobNotMovedError(self._queue.name, job_id, (await self._views.get(job_id)).state)
+        await announce_again(self._other, handle, info.job, info.key, info.due if info.state == "scheduled" else 0)
         return handle
 
     async def _may_run(self, stored: StoredMessage, info: JobInfo) -> bool:

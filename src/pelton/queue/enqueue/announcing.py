@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pelton.api import PeltonError
 from pelton.queue.model.options import due_time
-from pelton.queue.model.queue_events import QueueEvent, encode_events
+from pelton.queue.model.queue_events import QueueEvent, QueueEventKind, encode_events
 
 if TYPE_CHECKING:
     from pelton.queue.define.handle import JobHandle
@@ -28,20 +28,23 @@ def has_listeners(queue: QueueContext) -> bool:
 async def announce_enqueued(queue: QueueContext, calls: Sequence[JobCall], handles: Sequence[JobHandle[Any]]) -> None:
     """Tell that jobs were stored, those that were there before left out."""
     now = queue.clock.now()
-    events: list[QueueEvent] = []
-    for call, handle in zip(calls, handles, strict=True):
-        if not handle.duplicate:
-            due = due_time(call.options, now)
-            event = QueueEvent(
-                kind="scheduled" if due else "enqueued",
-                id=handle.id,
-                at=now,
-                job=call.job,
-                key=call.options.key,
-                due=due,
-            )
-            events.append(event)
+    events = [
+        _stored(handle.id, call.job, call.options.key, due_time(call.options, now), now)
+        for call, handle in zip(calls, handles, strict=True)
+        if not handle.duplicate
+    ]
     await _announce(queue, events)
+
+
+async def announce_again(queue: QueueContext, handle: JobHandle[Any], job: str, key: str, due: int = 0) -> None:
+    """Tell that a job was stored that has been elsewhere: among the dead letters, or in another queue."""
+    if has_listeners(queue) and not handle.duplicate:
+        await _announce(queue, [_stored(handle.id, job, key, due, queue.clock.now())])
+
+
+def _stored(job_id: str, job: str, key: str, due: int, now: int) -> QueueEvent:
+    kind: QueueEventKind = "scheduled" if due else "enqueued"
+    return QueueEvent(kind=kind, id=job_id, at=now, job=job, key=key, due=due)
 
 
 async def announce_start(queue: QueueContext, records: AttemptRecords, worker: str) -> None:

@@ -25,6 +25,7 @@ from pelton.api import (
     headers,
 )
 from pelton.queue.backing.scan import scan
+from pelton.queue.enqueue.announcing import announce_again
 from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.model.checks import checked_id
 from pelton.queue.model.job_filter import ALL_JOBS, JobFilter
@@ -119,6 +120,12 @@ class DeadLetters:
             return False
 
     async def _redrive(self, stored: StoredLetter, job_id: str, args: Mapping[str, object] | None) -> JobHandle[Any]:
+        handle = await self._put_back(stored, job_id, args)
+        envelope = stored.letter.envelope
+        await announce_again(self._queue, handle, envelope.job, envelope.key)
+        return handle
+
+    async def _put_back(self, stored: StoredLetter, job_id: str, args: Mapping[str, object] | None) -> JobHandle[Any]:
         letter = stored.letter
         message = self._message(letter, job_id, args)
         if MsgWithdraw in self._queue.backend.planning.own_verbs:
