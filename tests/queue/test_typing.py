@@ -75,11 +75,27 @@ async def program(jet: pelton.Jet, tx: pelton.Transaction) -> None:
     await wash.enqueue(1)  # wrong
     await wash.options(key="car1").enqueue()  # wrong
     await tx.queue(garage).enqueue(repair)  # wrong
+    flow = await garage.new_flow()
+    node = flow.add(repair, "car1")
+    squares = [flow.add(square, n) for n in (1, 2)]
+    flow.add(repair, node.result, what=node.result)
+    flow.options(after=[node, *squares], on_failure="run", delay=3).add(with_context, squares[0].result)
+    flow.add(square, node.result)  # wrong
+    flow.add(repair, node)  # wrong
+    flow.options(after=[node], on_failure="go")  # wrong
+    started = await tx.enqueue_flow(flow)
+    result: str = await started.value(node)
+    number = await (await started.job(squares[0])).value()
+    numbers: str = await started.value(squares[0])  # wrong
 
 def blocking(jet: sync.Jet) -> None:
     garage = jet.queue("garage", jobs=jobs)
     text: str = garage.enqueue(repair, "car1").value()
     garage.enqueue(square, "3")  # wrong
+    flow = garage.new_flow()
+    node = flow.add(repair, "car1")
+    flow.add(square, node.result)  # wrong
+    result: str = flow.enqueue().value(node)
 """
 
 
