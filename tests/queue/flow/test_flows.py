@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 import pelton
-from pelton import FlowInfo, Jet
+import pelton.sync
+from pelton import FlowHandle, FlowInfo, Jet, StoredMessage, Stream
 from pelton.queue import Queue
+from pelton.testing import manual_runtime
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import FAST, drain, working
 
@@ -246,3 +250,205 @@ async def test_flows_of_many_jobs(jet: Jet) -> None:
     assert (await handle.status()).size == size + 2
     counts = await queue.counts()
     assert (counts.completed, counts.unfinished) == (size + 2, 0)
+
+
+async def test_results_that_are_too_large_together_fail_the_job_that_gets_them(
+    jet: Jet, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @queue.job
+    async def part(n: int) -> str:
+        return "x" * 1000
+
+    @queue.job
+    async def join(parts: list[str]) -> str:
+        return "".join(parts)
+
+    @queue.job
+    async def tell(text: str) -> None: ...
+
+    flow = await queue.new_flow()
+    parts = [flow.add(part, n) for n in range(20)]
+    joined = flow.add(join, [one.result for one in parts])
+    last = flow.add(tell, joined.result)
+    handle = await flow.enqueue()
+    await jet.update_stream("JOBS_garage", max_msg_size=10_000)
+    await drain(queue)
+    info = await handle.outcome(timeout=20)
+    assert states(info) == ["completed"] * 20 + ["failed", "cancelled"]
+    assert "too large together" in info.error
+    with pytest.raises(pelton.JobFailedError, match="too large together"):
+        await (await handle.job(joined)).value(timeout=5)
+    with pytest.raises(pelton.JobFailedError, match="too large together"):
+        await handle.value(last, timeout=5)
+
+
+async def test_flows_are_removed_when_their_outcomes_are(tmp_path: Path) -> None:
+    runtime = manual_runtime()
+    async with pelton.open("memory:", runtime=runtime) as jet:
+        queue = await jet.queue("garage", history_max_age=3600)
+        is_broken = True
+
+        @queue.job(max_attempts=1)
+        async def job(n: int) -> int:
+            if n == 2 and is_broken:
+                raise ValueError
+            return n
+
+        handles = list[FlowHandle]()
+        for delay in (0, 0, 4000):
+            flow = await queue.new_flow()
+            first = flow.options(delay=delay).add(job, len(handles) + 1)
+            flow.options(after=[first]).add(job, 0)
+            handles.append(await flow.enqueue())
+        await queue.work(until_idle=True)
+        runtime.clock.advance(4000)
+        await queue.work(until_idle=True)
+        assert [info.id async for info in queue.flows()] == [handles[2].id]
+        with pytest.raises(pelton.FlowNotFoundError):
+            await handles[0].outcome()
+        # The dead letter is still there: it runs alone.
+        is_broken = False
+        [letter] = [letter async for letter in queue.dead_letters()]
+        redriven = await queue.redrive(letter.outcome.id)
+        await queue.work(until_idle=True)
+        assert await redriven.value() == 2
+        assert [info.id async for info in queue.flows()] == [handles[2].id]
+        stream = await jet.stream("JOBS_garage_flows")
+        left = {one.subject.split(".")[3] for one in [m async for m in _messages(stream)]}
+        assert left == {handles[2].id}
+
+
+async def _messages(stream: Stream) -> AsyncIterator[StoredMessage]:
+    seq = 1
+    while True:
+        try:
+            found = await stream.get_next_message(">", seq)
+        except pelton.MessageNotFoundError:
+            return
+        yield found
+        seq = found.seq + 1
+
+
+async def test_wrong_flows_are_refused(jet: Jet, queue: Queue) -> None:
+    other = await jet.queue("other")
+
+    @queue.job
+    async def job(n: int, m: int = 0) -> int:
+        return n
+
+    @other.job
+    async def elsewhere() -> None: ...
+
+    flow, second = await queue.new_flow(), await queue.new_flow()
+    node, foreign = flow.add(job, 1), second.add(job, 1)
+    with pytest.raises(pelton.JobArgumentsError, match="Expected `int`"):
+        flow.add(job, node.result, m="1")  # type: ignore[arg-type]
+    with pytest.raises(pelton.JobArgumentsError, match="unexpected keyword"):
+        flow.add(job, node.result, x=1)  # type: ignore[call-arg]
+    with pytest.raises(pelton.ConfigError, match="give its result"):
+        flow.add(job, node)  # type: ignore[arg-type]
+    with pytest.raises(pelton.ConfigError, match="results and other values"):
+        flow.add(job, [node.result, 1])  # type: ignore[arg-type]
+    with pytest.raises(pelton.ConfigError, match="another flow"):
+        flow.add(job, foreign.result)
+    with pytest.raises(pelton.ConfigError, match="another flow"):
+        flow.options(after=[foreign])
+    with pytest.raises(pelton.ConfigError, match="another queue"):
+        flow.add(elsewhere)
+    with pytest.raises(pelton.ConfigError, match="unique is not for"):
+        flow.options(unique="arguments")
+    with pytest.raises(pelton.ConfigError, match="on_failure"):
+        flow.options(on_failure="go")  # type: ignore[typeddict-item]
+    with pytest.raises(pelton.ConfigError, match="has no jobs"):
+        await (await queue.new_flow()).enqueue()
+    with pytest.raises(pelton.JobArgumentsError, match="by name"):
+        flow.add("unknown", 1)
+    with pytest.raises(pelton.FlowNotFoundError):
+        await queue.flow("nothing").status()
+    with pytest.raises(pelton.ConfigError, match="not the id"):
+        queue.flow("*")
+    with pytest.raises(pelton.ConfigError, match="no flows are"):
+        [info async for info in queue.flows(state="waiting")]  # type: ignore[arg-type]
+
+
+async def test_jobs_of_a_flow_are_known_by_name_and_pass_hooks(jet: Jet, queue: Queue, another: OpenQueue) -> None:
+    seen = list[str]()
+
+    @queue.on_enqueue
+    def note(call: pelton.JobCall) -> pelton.JobCall:
+        return call.with_meta(trace=f"t{len(call.args)}")
+
+    @queue.job
+    async def job(context: pelton.JobContext, n: int) -> int:
+        seen.append(context.meta["trace"])
+        return n + 1
+
+    elsewhere = await another("garage")
+    flow = await queue.new_flow()
+    flow.add("job", n=flow.add(job, 1).result)
+    handle = await flow.enqueue()
+    foreign = await elsewhere.new_flow()
+    foreign.add("other", n=foreign.add("job", n=3).result)
+    await drain(queue)
+    assert (await handle.value(timeout=5), seen) == (3, ["t7", "t2"])
+    with pytest.raises(pelton.JobArgumentsError):
+        foreign.add("other", n=object())
+
+
+async def test_a_job_starts_a_flow_as_it_completes(jet: Jet, queue: Queue) -> None:
+    attempts = list[int]()
+
+    @queue.job
+    async def leaf(n: int) -> int:
+        return n
+
+    @queue.job(backoff=FAST)
+    async def start(context: pelton.JobContext) -> str:
+        flow = await queue.new_flow()
+        flow.add(leaf, flow.add(leaf, 7).result)
+        async with context.transaction() as tx:
+            handle = await tx.enqueue_flow(flow)
+            tx.result = handle.id
+            attempts.append(context.attempt)
+            if context.attempt == 1:
+                raise ValueError("undone")
+        return ""
+
+    started = await start.enqueue()
+    await drain(queue)
+    flow_id = await started.value(timeout=5)
+    assert await queue.flow(flow_id).value(timeout=5) == 7
+    assert ([info.id async for info in queue.flows()], attempts) == ([flow_id], [1, 2])
+
+
+async def test_a_job_of_a_flow_is_not_moved(jet: Jet, queue: Queue) -> None:
+    @queue.job
+    async def job() -> None: ...
+
+    flow = await queue.new_flow()
+    node = flow.options(delay=60).add(job)
+    handle = await flow.enqueue()
+    await queue.work(until_idle=True)
+    with pytest.raises(pelton.ConfigError, match="stays in its queue"):
+        await queue.move((await handle.job(node)).id, await jet.queue("other"))
+    assert await queue.purge() == 1
+    await queue.work(until_idle=True)
+    assert (await handle.outcome(timeout=5)).state == "cancelled"
+
+
+def test_flows_without_await(tmp_path: Path) -> None:
+    with pelton.sync.open(tmp_path / "store.pelton") as jet:
+        queue = jet.queue("garage")
+
+        @queue.job
+        def job(n: int) -> int:
+            return n + 1
+
+        flow = queue.new_flow("blocking")
+        nodes = [flow.add(job, n) for n in range(3)]
+        flow.options(after=nodes).add(job, nodes[0].result)
+        handle = flow.enqueue()
+        queue.work(until_empty=True)
+        assert handle.value(timeout=5) == 2
+        assert handle.job(nodes[2]).value(timeout=5) == 3
+        assert [info.name for info in queue.flows()] == ["blocking"]
