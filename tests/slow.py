@@ -37,6 +37,7 @@ _SLOW: Final = {
     "tests/queue/test_leases.py::test_order_of_a_key": "kills",
     "tests/queue/test_schedules.py::test_many_processes": "processes",
     "tests/moving/test_copy.py::test_killed": "kills",
+    "tests/queue/flow/test_kills.py": "kills",
     "tests/server/test_process.py": "processes that serve",
     "tests/server/test_processes.py": "processes beside a server",
     "tests/server/test_reload.py": "processes that serve",
