@@ -60,7 +60,9 @@ class JobMessage:
         """Return the message of a node of a flow, which is refused while its job is unfinished."""
         found = flow_place(place.flow, place.node, generation, key := self._key(options))
         envelope = msgspec.structs.replace(self._envelope(args, options, now, meta), flow=place)
-        return self._placed(envelope, key, JobOptions(idempotency_key=f"flow-{found.leaf}"), found)
+        return self._placed(
+            envelope, key, msgspec.structs.replace(options, idempotency_key=f"flow-{found.leaf}"), found
+        )
 
     def _envelope(self, args: bytes, options: JobOptions, now: int, meta: dict[str, str] | None) -> Envelope:
         due = due_time(options, now)

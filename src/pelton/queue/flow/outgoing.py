@@ -41,6 +41,11 @@ class FlowMessages:
         """Return the event that the job of a node has ended."""
         return Outgoing(self._names.flow_log(flow), encode_record(ended))
 
+    def gone(self, flow: str, progress: FlowProgress, job_id: str) -> Outgoing:
+        """Return the event that a job of a cancelled flow is not stored any more, and will never end."""
+        node = progress.job_ids.index(job_id)
+        return self.event(flow, NodeEnd(node=node, id=job_id, state="cancelled", error="its job was removed"))
+
     def cancelled(self, progress: FlowProgress, node: CancelledNode) -> Outgoing:
         """Return the outcome of a node that never starts."""
         spec = progress.specs[node.node]

@@ -59,6 +59,8 @@ _BATCH: Final = 256
 _PULL_S: Final = 30.0
 _AT_ONCE: Final = 64
 _TURNS: Final = 3
+# Deliveries, over a minute and a half.
+_GONE_AFTER: Final = 20
 _SOON_S: Final = 0.05
 _LATER_S: Final = 5.0
 _UNREADABLE_S: Final = 60.0
@@ -225,7 +227,9 @@ class FlowReactor:
     async def _follows(self, delivered: Delivered, progress: FlowProgress, step: FlowStep) -> Handled:
         """Return what follows from an event of a flow."""
         flow = self._flow_of(delivered)
-        if step.withdraw and not await self._withdrawn(flow, step.withdraw, progress.cancelled or ""):
+        gone = await self._not_withdrawn(flow, step.withdraw, progress.cancelled or "")
+        if gone and delivered.num_delivered < _GONE_AFTER:
+            # Another worker is about to store them.
             return _later(delivered)
         enqueue = step.enqueue
         if delivered.num_delivered > 1:
@@ -234,17 +238,19 @@ class FlowReactor:
             enqueue = [node for node, is_told in zip(enqueue, told, strict=True) if not is_told]
         messages = [self._messages.job(flow, progress, node) for node in enqueue]
         messages += [self._messages.cancelled(progress, node) for node in step.cancelled]
+        messages += [self._messages.gone(flow, progress, job_id) for job_id in gone]
         if step.ends is not None:
             messages.append(self._messages.state(flow, delivered.seq, progress, step.ends))
         return Handled(delivered, ack_of(delivered, "ack"), messages)
 
-    async def _withdrawn(self, flow: str, job_ids: Sequence[str], reason: str) -> bool:
-        """Cancel jobs; return False if one of them was not stored yet, by another worker that is about to."""
+    async def _not_withdrawn(self, flow: str, job_ids: Sequence[str], reason: str) -> list[str]:
+        """Cancel jobs; return those that are not stored."""
+        gone = list[str]()
         for start in range(0, len(job_ids), _AT_ONCE):
             some = job_ids[start : start + _AT_ONCE]
-            if not all(await asyncio.gather(*(self._is_withdrawn(flow, job_id, reason) for job_id in some))):
-                return False
-        return True
+            found = await asyncio.gather(*(self._is_withdrawn(flow, job_id, reason) for job_id in some))
+            gone += [job_id for job_id, is_withdrawn in zip(some, found, strict=True) if not is_withdrawn]
+        return gone
 
     async def _is_withdrawn(self, flow: str, job_id: str, reason: str) -> bool:
         why = f"its flow was cancelled: {reason}" if reason else "its flow was cancelled"
