@@ -265,7 +265,7 @@ class Admission:
     def _pass(self, entrant: _Entrant, drafts: dict[str, SlotDraft]) -> dict[str, JobLimit]:
         """Start a job in drafts, and return at which places; answer if it is held back."""
         missing = {place: limit for place, limit in entrant.places.items() if place not in entrant.got}
-        if not all(map(self._book.knows, missing)):
+        if entrant.answer.done() or not all(map(self._book.knows, missing)):
             # Something has changed while the others were read.
             return {}
         held_back = self._try(entrant.seq, missing, drafts)

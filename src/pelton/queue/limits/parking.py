@@ -24,6 +24,7 @@ _LOOK_AGAIN_S: Final = 5.0
 _SHORTEST_S: Final = 0.001
 _SHORTEST_PUT_OFF_S: Final = 0.1
 _LONGEST_PUT_OFF_S: Final = 60.0
+_FIRST_GUESS_S: Final = 0.5
 _MOST_LINES: Final = 4096
 
 J = TypeVar("J", bound=SlotJob)
@@ -72,7 +73,7 @@ class Parking(Generic[J]):
             self._at.get(place, 0) < self._most_at(held_back.limit, held_back.wait) and len(self._parked) < self._most
         )
         if not (fits or self._keeps_all):
-            return self._put_off(held_back)
+            return self._put_off(job, held_back)
         self._parked[job] = _Parked(held_back, self._clock.boottime())
         self._at[place] = self._at.get(place, 0) + 1
         self._admission.changed.notify()
@@ -99,12 +100,12 @@ class Parking(Generic[J]):
     def _most_at(self, limit: JobLimit, wait: float) -> int:
         """Return how many jobs are worth keeping here for one place."""
         if wait == inf:
-            return min(limit.concurrency or 1, self._size)
+            return self._size
         if wait > _LONGEST_WAIT_S or limit.rate is None:
             return 0
         return min(max(int(_LONGEST_WAIT_S * 1e9) // limit.rate.interval_ns, 1), self._size)
 
-    def _put_off(self, held_back: HeldBack) -> PutOff:
+    def _put_off(self, job: J, held_back: HeldBack) -> PutOff:
         place, now = held_back.place, self._clock.boottime()
         if len(self._lines) > _MOST_LINES:
             self._lines = {name: at for name, at in self._lines.items() if at > now}
@@ -113,6 +114,10 @@ class Parking(Generic[J]):
         turn = max(self._lines.get(place, 0.0), first)
         self._lines[place] = turn + between
         delay = max(turn - now, _SHORTEST_PUT_OFF_S)
+        if held_back.wait == inf:
+            # How long others take is a guess: a slot must not be free for long while jobs wait for it.
+            known = job.records.known
+            delay = min(delay, _FIRST_GUESS_S * 2 ** min(known.returned if known is not None else 0, 10))
         if delay > _LONGEST_PUT_OFF_S:
             # Spread, so that they do not all come back at once.
             delay = _LONGEST_PUT_OFF_S * (0.5 + self._random.random() / 2)

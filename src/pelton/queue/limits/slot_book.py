@@ -57,12 +57,15 @@ class SlotBook:
     # --- records
 
     def saw(self, place: str, seq: int, record: SlotRecord, now: float) -> bool:
-        """Note a record; return whether it is news. An older one than the known is ignored."""
+        """Note a record; return whether it is news.
+
+        An older one than the known is ignored, as a watch may bring it late; 0 is the sequence of none at all.
+        """
         known = self._known.get(place)
         if known is None:
             known = self._known[place] = _Known(now)
             self._make_room()
-        elif seq <= known.seq and not known.is_outdated:
+        elif (0 < seq < known.seq) or (seq == known.seq and not known.is_outdated):
             return False
         if freed := len(_held(known.record) - _held(record)):
             known.between += 0.2 * ((now - known.freed) / freed - known.between)
