@@ -36,6 +36,8 @@ _KEEP_REMOVED: Final = (
     "INSERT OR REPLACE INTO pending_removed SELECT consumer, seq, dseq, n, due FROM pending WHERE consumer=? AND seq=?"
 )
 _LOAD: Final = f"SELECT {_STATE} FROM consumer_state WHERE id=?"
+# Messages that are counted one by one without anybody noticing.
+_MANY: Final = 20_000
 _SAVE: Final = (
     "UPDATE consumer_state SET dseq=?, cursor=?, delivered=?, due=?, unsettled=?, waiting=?, ahead=?, ahead_last=?, "
     "ahead_removals=?, last_active=?, last_ack=?, replay_upto=?, replay_shift=?, replay_due=? WHERE id=?"
@@ -159,7 +161,11 @@ class ConsumerLog:
             self.ahead = self._count_all()
         elif removed or self.ahead_last < log.state.last:
             # In a stream without gaps, all removed messages came before its first one, so behind the cursor.
-            self.ahead += self._count_new(max(self.ahead_last, self.cursor) + 1)
+            known = max(self.ahead_last, self.cursor)
+            if self.condition is not None and log.state.last - known > _MANY:
+                self.ahead = self._count_all()
+            else:
+                self.ahead += self._count_new(known + 1)
         else:
             return self.ahead
         self.ahead_last, self.ahead_removals = log.state.last, log.state.removals
@@ -174,8 +180,12 @@ class ConsumerLog:
 
     def _count_all(self) -> int:
         log = self.log
-        if self.cursor < log.state.first:
+        behind = min(self.cursor - log.state.first + 1, log.state.msgs)
+        if behind <= 0:
             return log.reader.count_of(self.condition)
+        if self.condition is not None and behind < _MANY < log.state.last - self.cursor:
+            # What is known of the subjects counts all at once: of a long line of jobs, few are behind the cursor.
+            return log.reader.count_of(self.condition) - log.table.count(log.state.first, self.cursor, self.condition)
         if self.condition is not None or self.cursor >= log.state.last:
             return log.table.count(self.cursor + 1, log.state.last, self.condition)
         if log.state.is_gapless:
