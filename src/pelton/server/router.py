@@ -1,7 +1,7 @@
 """Which clients get a message: subscriptions by subject, and one member of each queue group.
 
-A message is encoded once for all its subscribers; only the id of the subscription differs. What a subject leads to is
-remembered until a subscription that it matches is made or ends.
+A message is encoded once for all its subscribers; only the id of the subscription differs. Subjects that lead to the same
+subscriptions share what is remembered of that, until a subscription is made or ends.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
-from pelton.subjects import SubjectIndex, has_wildcard
+from pelton.subjects import SubjectIndex
 from pelton.wire import ConnectOptions
 
 _REMEMBERED: Final = 65_536
@@ -115,7 +115,6 @@ class Router:
     def __init__(self, choose: Callable[[Sequence[ClientSubscription]], ClientSubscription]) -> None:
         self._choose = choose
         self._index: SubjectIndex[ClientSubscription] = SubjectIndex()
-        self._known: dict[str, Targets] = {}
         # Many subjects lead to the same subscriptions.
         self._shared: dict[tuple[ClientSubscription, ...], Targets] = {}
 
@@ -125,19 +124,12 @@ class Router:
     def add(self, subscription: ClientSubscription) -> None:
         """Add a subscription."""
         self._index.insert(subscription.subject, subscription)
-        self._forget(subscription.subject)
+        self._shared.clear()
 
     def remove(self, subscription: ClientSubscription) -> None:
         """Remove a subscription."""
         self._index.remove(subscription.subject, subscription)
-        self._forget(subscription.subject)
-
-    def _forget(self, subject: str) -> None:
         self._shared.clear()
-        if has_wildcard(subject):
-            self._known.clear()
-        else:
-            self._known.pop(subject, None)
 
     def subscriptions(self, subject: str) -> tuple[ClientSubscription, ...]:
         """Return the subscriptions that match a subject."""
@@ -198,17 +190,7 @@ class Router:
         return 1
 
     def targets(self, subject: str) -> Targets:
-        """Return where a subject leads, and remember it."""
-        found = self._known.get(subject)
-        if found is None:
-            found = self.find(subject)
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            self._known[subject] = found
-        return found
-
-    def find(self, subject: str) -> Targets:
-        """Return where a subject leads; the caller remembers it."""
+        """Return where a subject leads."""
         matches = self._index.match(subject)
         found = self._shared.get(matches)
         if found is None:

@@ -11,7 +11,7 @@ The parser never raises: input that breaks the protocol becomes a final :class:`
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import msgspec
 
@@ -52,14 +52,9 @@ class WireLimits(msgspec.Struct, frozen=True, kw_only=True):
     payload: int = 1_048_576
 
 
-class _Head(NamedTuple):
-    """The line of a message: how it begins, the sizes of header block (-1: none) and of all that follows."""
-
-    subject: str
-    sid: bytes
-    reply: str
-    block_size: int
-    size: int
+_Head = tuple[str, bytes, str, int, int]
+"""The line of a message: subject, subscription's id, reply, the sizes of its header block (-1: none) and of all that
+follows. A plain tuple: one is made for every line that is not known."""
 
 
 class _BrokenError(Exception):
@@ -146,18 +141,17 @@ class Parser:
         """Return the head of a message, or add any other command and return None."""
         if len(line) > self._longest:
             raise _BrokenError(TOO_LONG)
-        text = line[:-1] if line.endswith(b"\r") else line
-        word, _, rest = text.lstrip(b" \t").partition(b" ") if b"\t" not in text else _partition(text)
-        name = word.upper()
+        words = line.split()
+        name = words[0].upper() if words else b""
         read_message = self._messages.get(name)
         if read_message is None:
             read = self._lines.get(name)
             if read is None:
                 raise _BrokenError(UNKNOWN)
-            add(read(rest))
+            add(read(line.strip()[len(name) :].lstrip()))
             return None
-        head = read_message(rest.split())
-        if head.size > self.limits.payload:
+        head = read_message(words)
+        if head[-1] > self.limits.payload:
             raise _BrokenError(TOO_LARGE)
         if len(line) > _LONGEST_KNOWN:
             return head
@@ -180,47 +174,43 @@ def _message(head: _Head, data: bytes, start: int, body: int) -> Command:
     return Msg(subject, sid, reply, block, data) if sid else Hpub(subject, reply, block, data)
 
 
-def _partition(text: bytes) -> tuple[bytes, bytes, bytes]:
-    word, *rest = text.split(None, 1) or (b"",)
-    return word, b" ", rest[0] if rest else b""
-
-
 # --- messages
 
 
 def _pub(words: list[bytes]) -> _Head:
-    if len(words) == 2:
-        return _Head(_text(words[0]), b"", "", _NO_SIZE, _number(words[1]))
     if len(words) == 3:
-        return _Head(_text(words[0]), b"", _text(words[1]), _NO_SIZE, _number(words[2]))
+        return _text(words[1]), b"", "", _NO_SIZE, _number(words[2])
+    if len(words) == 4:
+        return _text(words[1]), b"", _text(words[2]), _NO_SIZE, _number(words[3])
     raise _BrokenError(MALFORMED)
 
 
 def _hpub(words: list[bytes]) -> _Head:
-    if len(words) not in (3, 4):
-        raise _BrokenError(MALFORMED)
-    reply = _text(words[1]) if len(words) == 4 else ""
-    return _sized(_Head(_text(words[0]), b"", reply, _number(words[-2]), _number(words[-1])))
-
-
-def _msg(words: list[bytes]) -> _Head:
-    if len(words) not in (3, 4):
-        raise _BrokenError(MALFORMED)
-    reply = _text(words[2]) if len(words) == 4 else ""
-    return _Head(_text(words[0]), words[1], reply, _NO_SIZE, _number(words[-1]))
-
-
-def _hmsg(words: list[bytes]) -> _Head:
     if len(words) not in (4, 5):
         raise _BrokenError(MALFORMED)
     reply = _text(words[2]) if len(words) == 5 else ""
-    return _sized(_Head(_text(words[0]), words[1], reply, _number(words[-2]), _number(words[-1])))
+    return (_text(words[1]), b"", reply, *_sizes(words))
 
 
-def _sized(head: _Head) -> _Head:
-    if head.block_size > head.size:
+def _msg(words: list[bytes]) -> _Head:
+    if len(words) not in (4, 5):
         raise _BrokenError(MALFORMED)
-    return head
+    reply = _text(words[3]) if len(words) == 5 else ""
+    return _text(words[1]), words[2], reply, _NO_SIZE, _number(words[-1])
+
+
+def _hmsg(words: list[bytes]) -> _Head:
+    if len(words) not in (5, 6):
+        raise _BrokenError(MALFORMED)
+    reply = _text(words[3]) if len(words) == 6 else ""
+    return (_text(words[1]), words[2], reply, *_sizes(words))
+
+
+def _sizes(words: list[bytes]) -> tuple[int, int]:
+    block, size = _number(words[-2]), _number(words[-1])
+    if block > size:
+        raise _BrokenError(MALFORMED)
+    return block, size
 
 
 _FROM_CLIENT: Final = {b"PUB": _pub, b"HPUB": _hpub}
