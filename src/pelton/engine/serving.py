@@ -70,6 +70,10 @@ class Serving:
         """Whether anybody subscribes to a subject, other than this server's clients."""
         return self._bus.has_subscriptions and self._bus.has_others(subject)
 
+    def reaches(self, subjects: str) -> bool:
+        """Whether a stream, or anybody but this server's clients, may take a subject that matches a filter."""
+        return bool(self._registry.overlapping(subjects)) or self._bus.may_reach_others(subjects)
+
     def consumer(self, stream: str, consumer: str) -> ConsumerConfig | None:
         """Return the configuration of a consumer, or None."""
         log = self._host.session.registry.consumers.by_name.get((stream, consumer))

@@ -15,11 +15,12 @@ from pelton.server.accounts import AccountUsage
 from pelton.server.crossing import AccountCrossing, is_answer
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.ports import Client, Published, SubjectService
-from pelton.server.router import ClientSubscription, MessageFrame, Router, Targets, encoded
+from pelton.server.router import NO_TARGETS, ClientSubscription, MessageFrame, Router, Targets, encoded
 from pelton.subjects import has_wildcard
 from pelton.wire import Command, Hpub, Pub, status_block
 
 _REMEMBERED: Final = 65_536
+_ACK: Final = "$JS.ACK."
 
 
 class _Route(NamedTuple):
@@ -55,6 +56,8 @@ class ServerAccount:
         # By the first token of the subjects that they answer; a client cannot subscribe in their place.
         self.services: dict[str, SubjectService] = {}
         self._routes: dict[str, _Route] = {}
+        # That of acks, if they lead to the service alone; None if that is not known.
+        self._ack_route: _Route | None = None
         self._stamp = (-1, -1)
 
     # --- clients
@@ -170,9 +173,11 @@ class ServerAccount:
         if self.link is not None and (stamp := self.link.serving.stamp) != self._stamp:
             self._stamp = stamp
             self._routes.clear()
+            self._ack_route = None
 
     def _forget(self, subject: str) -> None:
         """Forget the routes that a subscription changes."""
+        self._ack_route = None
         if has_wildcard(subject):
             self._routes.clear()
         else:
@@ -180,6 +185,14 @@ class ServerAccount:
 
     def _route(self, subject: str) -> _Route:
         """Find where a subject leads."""
+        if subject.startswith(_ACK):
+            if self._ack_route is not None:
+                # Each ack has a subject of its own: there is nothing to look up, and nothing to remember.
+                return self._ack_route
+            if self._is_for_service_alone(f"{_ACK}>"):
+                route = _Route(None, b"", NO_TARGETS, self.services.get("$JS"), "", False, False)
+                self._ack_route = route
+                return route
         targets, link, service, config, has_others = self.router.targets(subject), self.link, None, None, False
         if subject.startswith("$"):
             service = self.services.get(subject.partition(".")[0])
@@ -197,6 +210,12 @@ class ServerAccount:
             self._routes.clear()
         self._routes[subject] = found
         return found
+
+    def _is_for_service_alone(self, subjects: str) -> bool:
+        """Whether nobody else may receive any subject that matches a filter."""
+        if self.crossing is not None or self.router.overlaps(subjects):
+            return False
+        return self.link is None or not self.link.serving.reaches(subjects)
 
     def send(self, route: str, subject: str, reply: str, block: bytes | None, data: bytes) -> int:
         """Deliver a message of the server's own, or of the store, to the clients that subscribe to ``route``."""

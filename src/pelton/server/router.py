@@ -1,7 +1,7 @@
 """Which clients get a message: subscriptions by subject, and one member of each queue group.
 
-A message is encoded once for all its subscribers; only the id of the subscription differs. Subjects that lead to the same
-subscriptions share what is remembered of that, until a subscription is made or ends.
+A message is encoded once for all its subscribers; only the id of the subscription differs. Subjects that lead to the
+same subscriptions share what is remembered of that, until a subscription is made or ends.
 """
 
 from __future__ import annotations
@@ -109,6 +109,9 @@ class Targets(NamedTuple):
     only: ClientSubscription | None
 
 
+NO_TARGETS: Final = Targets((), (), False, None)
+
+
 class Router:
     """The subscriptions of one account's clients. ``choose`` picks a member of a queue group."""
 
@@ -134,6 +137,10 @@ class Router:
     def subscriptions(self, subject: str) -> tuple[ClientSubscription, ...]:
         """Return the subscriptions that match a subject."""
         return self._index.match(subject)
+
+    def overlaps(self, subjects: str) -> bool:
+        """Whether a subscription may match a subject that a filter matches."""
+        return bool(self._index.overlapping(subjects))
 
     def has_subscriber(self, subject: str, queue: str | None = None) -> bool:
         """Whether a subscription matches a subject: any, or one of a queue group ("" for none)."""

@@ -113,6 +113,11 @@ class Bus:
                 return True
         return False
 
+    def may_reach_others(self, subjects: str) -> bool:
+        """Return whether any subscription, other than this process's clients', may match what a filter matches."""
+        own = (self._mine.get(row.id) for row in self._index.overlapping(subjects))
+        return any(subscriber is None or not subscriber.is_relay for subscriber in own)
+
     @property
     def has_own(self) -> bool:
         """Whether this process has subscriptions."""
