@@ -35,9 +35,9 @@ async def working(*queues: Queue, **options: Any) -> AsyncIterator[list[asyncio.
         await asyncio.wait_for(asyncio.gather(*tasks), 10)
 
 
-async def drain(queue: Queue, **options: Any) -> None:
+async def drain(queue: Queue, *, within: float = 20, **options: Any) -> None:
     """Run all jobs of a queue, retries included."""
-    await asyncio.wait_for(queue.work(until_empty=True, handle_signals=False, **options), 20)
+    await asyncio.wait_for(queue.work(until_empty=True, handle_signals=False, **options), within)
 
 
 async def ended(queue: Queue) -> list[Outcome]:

@@ -8,15 +8,17 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import pelton
 from pelton.cli.main import main
 from pelton.cli.work.source_files import SourceFiles
-from pelton.queue import Queue
-from tests.cli.work.programs import folder, is_alive, shop_queue, working, write_shop
+from pelton.queue import JobHandle, Queue
+from tests.cli.work.programs import Working, folder, is_alive, shop_queue, working, write_shop
 
 __all__ = ["folder"]
 
@@ -179,6 +181,53 @@ async def test_a_rolling_deploy_brings_new_code_and_burns_no_attempt(folder: Pat
     counts = await shop.counts()
     assert (counts.failed, counts.completed) == (0, 32)
     assert {attempt for attempt, _ in command.notes("wait")} == {"1"}
+
+
+async def test_commands_are_replaced_one_after_the_other_under_load(folder: Path, shop: Queue) -> None:
+    """As a service manager deploys: each is told to end by SIGTERM, and the new version is started in its place."""
+    handles, is_over = list[JobHandle[Any]](), asyncio.Event()
+
+    async def load() -> None:
+        while not is_over.is_set():
+            handles.append(await shop.enqueue("sell", number=len(handles)))
+            await asyncio.sleep(0.002)
+
+    async def sells(command: Working) -> None:
+        async with asyncio.timeout(60):
+            while command.process.pid not in {int(pid) for _, _, pid in command.notes("sell")}:
+                await asyncio.sleep(0.01)
+
+    with ExitStack() as stack:
+        old = [stack.enter_context(working(folder)) for _ in range(2)]
+        held = [await shop.enqueue("wait") for _ in range(6)]
+        enqueuing = asyncio.create_task(load())
+        await old[0].noted("wait", 6)
+        for command in old:
+            await sells(command)
+        write_shop(folder, "second")
+        new = []
+        for command in old:
+            command.signal(signal.SIGTERM)
+            assert await command.ends() == 0
+            new.append(stack.enter_context(working(folder)))
+            await sells(new[-1])
+        is_over.set()
+        await enqueuing
+        for command in new:
+            command.signal(signal.SIGTERM)
+            assert await command.ends() == 0
+        stack.enter_context(working(folder))
+        async with asyncio.timeout(60):
+            while (await shop.counts()).unfinished:
+                await asyncio.sleep(0.05)
+        ended = {outcome.id: outcome.value() async for outcome in shop.history()}
+        assert {ended[handle.id] for handle in handles} == {"one", "second"}
+        # They ran when their workers were told, and had one attempt only.
+        assert {ended[handle.id] for handle in held} == {"one"}
+        notes = new[0].notes("sell") + new[0].notes("wait")
+    counts = await shop.counts()
+    assert (counts.completed, counts.failed) == (len(handles) + len(held), 0)
+    assert {note[-2] for note in notes} == {"1"}
 
 
 async def test_a_deploy_of_broken_code_leaves_the_others_at_work(folder: Path, shop: Queue) -> None:
