@@ -236,3 +236,32 @@ async def test_the_job_that_is_to_be_replaced_is_gone_meanwhile(queue: Queue, mo
 async def test_wrong_options_are_refused(queue: Queue, options: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         queue.options(**options)
+
+
+@ON_BOTH
+@BOTH_KINDS
+async def test_many_unique_jobs_at_once(jet: Jet, exclusive: bool) -> None:
+    queue = await jet.queue("garage", jobs=jobs, exclusive=exclusive, lease=5)
+    ran = list[str]()
+
+    @queue.job
+    async def note(car: str) -> None:
+        ran.append(car)
+
+    once = note.options(unique="arguments", key="k")
+    cars = [f"car{number % 40}" for number in range(60)]
+    handles = await queue.enqueue_many([once.bind(car) for car in cars])
+    assert [handle.duplicate for handle in handles] == [False] * 40 + [True] * 20
+    assert [handle.id for handle in handles[40:]] == [handle.id for handle in handles[:20]]
+    await drain(queue, concurrency=1)
+    assert ran == cars[:40], "in the order in which they were given"
+
+
+async def test_of_many_one_that_is_refused_does_not_affect_the_others(queue: Queue) -> None:
+    @queue.job
+    async def note(car: str) -> None: ...
+
+    strict = note.options(unique="arguments", on_duplicate="raise")
+    with pytest.raises(DuplicateJobError):
+        await queue.enqueue_many([strict.bind(car) for car in ("a", "a", "b")])
+    assert await queue.counts() == JobCounts(pending=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, overload
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 _encode: Final = msgspec.json.Encoder().encode
+_AT_ONCE: Final = 500
 
 
 class Enqueuer:
@@ -66,7 +68,10 @@ class Enqueuer:
             raise JobArgumentsError(name, str(error)) from None
 
     async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
-        """Put many jobs into the queue, durable together and in order; unique ones one by one."""
+        """Put many jobs into the queue, durable together and in order.
+
+        Unique ones are stored each by itself, some at once; if one is refused, the others are stored all the same.
+        """
         tracing = self._queue.backend.tracing
         if tracing is None or not calls:
             return await self._enqueue(calls)
@@ -79,7 +84,7 @@ class Enqueuer:
         handles: list[JobHandle[Any]] = []
         for is_unique, group in groupby(calls, lambda call: call.options.is_unique):
             if is_unique:
-                handles += [await self._enqueue_unique(call) for call in group]
+                handles += await self._enqueue_each(list(group))
                 continue
             together = list(group)
             messages = [self.message_of(call) for call in together]
@@ -98,6 +103,19 @@ class Enqueuer:
         """Tell those who listen that jobs were stored otherwise."""
         if has_listeners(self._queue):
             await announce_enqueued(self._queue, calls, handles)
+
+    async def _enqueue_each(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
+        if len(calls) == 1:
+            return [await self._enqueue_unique(calls[0])]
+        handles: list[JobHandle[Any]] = []
+        for start in range(0, len(calls), _AT_ONCE):
+            storing = map(self._enqueue_unique, calls[start : start + _AT_ONCE])
+            stored = await asyncio.gather(*storing, return_exceptions=True)
+            for one in stored:
+                if isinstance(one, BaseException):
+                    raise one
+                handles.append(one)
+        return handles
 
     async def _enqueue_unique(self, call: JobCall) -> JobHandle[Any]:
         message = first = self.message_of(call)
