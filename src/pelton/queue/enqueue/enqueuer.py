@@ -22,6 +22,7 @@ from pelton.queue.define.job import JobCall, JobDefinition, Resolved
 from pelton.queue.enqueue.announcing import announce_enqueued, has_listeners
 from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.model.checks import checked_text
+from pelton.queue.model.options import PLAIN
 from pelton.queue.model.records import job_id_in
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Enqueuer:
     def __init__(self, queue: QueueContext, lookup: JobLookup) -> None:
         self._queue = queue
         self._lookup = lookup
+        self._form: JobMessage | None = None
         # Awaited when jobs are stored; for tests.
         self.on_stored: Callable[[], Awaitable[None]] | None = None
 
@@ -169,12 +171,18 @@ class Enqueuer:
                 f"job {call.job!r} belongs to queue {call.queue.name!r} and cannot be put into {self._queue.name!r}: "
                 "declare jobs of several queues in a pelton.Jobs()"
             )
-        form = JobMessage(self._queue.names, call.job, exclusive=self._queue.exclusive)
+        form = self._form
+        if form is None or form.job != call.job:
+            # Mostly, many of one name follow each other.
+            form = self._form = JobMessage(self._queue.names, call.job, exclusive=self._queue.exclusive)
+        if call.options is PLAIN:
+            return form.plain(call.args, call.meta)
         return form.message(call.args, call.options, self._queue.clock.now(), self._queue.runtime.ids.new, call.meta)
 
     def handle_of(self, call: JobCall, message: Outgoing, ack: PubAck) -> JobHandle[Any]:
         """Return the handle of a job that was stored."""
-        job_id = str(ack.seq) if call.options.is_plain else job_id_in(message.data, ack.seq)
+        is_plain = call.options is PLAIN or call.options.is_plain
+        job_id = str(ack.seq) if is_plain else job_id_in(message.data, ack.seq)
         return self._handle(call, job_id, duplicate=ack.duplicate)
 
     def _handle(self, call: JobCall, job_id: str, *, duplicate: bool) -> JobHandle[Any]:

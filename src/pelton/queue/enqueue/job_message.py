@@ -30,7 +30,7 @@ class JobMessage:
 
     def __init__(self, names: QueueNames, job: str, *, exclusive: bool) -> None:
         self._names = names
-        self._job = job
+        self.job = job
         self._exclusive = exclusive
 
     def message(
@@ -45,12 +45,12 @@ class JobMessage:
 
         ``now`` is in wall nanoseconds, ``new_id`` gives an id that nobody has. Raises ConfigError.
         """
-        options.check(f"job {self._job!r}")
+        options.check(f"job {self.job!r}")
         envelope, key = self._envelope(args, options, now, meta), self._key(options)
         if not options.is_plain:
-            return self._placed(envelope, key, options, place_of(self._job, args, options, key, new_id()))
+            return self._placed(envelope, key, options, place_of(self.job, args, options, key, new_id()))
         # Per job name: another job of the queue may work on the same thing.
-        msg_id = f"{self._job}/{options.idempotency_key}"
+        msg_id = f"{self.job}/{options.idempotency_key}"
         block = headers.encode({headers.MSG_ID: msg_id}) if options.idempotency_key else None
         return Outgoing(self._names.job_subject(options.key if key else ""), _encode(envelope), block)
 
@@ -69,12 +69,16 @@ class JobMessage:
         expires = 0 if options.ttl is None else max(due, now) + int(options.ttl * 1e9)
         kept = 0 if options.unique_for is None else now + int(options.unique_for * 1e9)
         return Envelope(
-            self._job, msgspec.Raw(args), options.key, due=due, expires=expires, unique_until=kept, meta=meta or {}
+            self.job, msgspec.Raw(args), options.key, due=due, expires=expires, unique_until=kept, meta=meta or {}
         )
 
     def _key(self, options: JobOptions) -> str:
         """Return the key as a part of the job's subject."""
         return encode_key(options.key) if self._exclusive and options.key else ""
+
+    def plain(self, args: bytes, meta: dict[str, str] | None = None) -> Outgoing:
+        """Return the message of one job that was given no options: the same, in less time."""
+        return Outgoing(self._names.free_subject, _encode(Envelope(self.job, msgspec.Raw(args), meta=meta or {})))
 
     def replacing(self, message: Outgoing, scheduled: StoredMessage) -> Outgoing:
         """Return a unique job's message, as it replaces one that is scheduled, which keeps its id.
@@ -118,6 +122,6 @@ class JobMessage:
             fields[headers.EXPECTED_LAST_SUBJECT_SEQUENCE] = "0"
             fields[headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT] = names.anywhere(key, place.leaf)
         if options.idempotency_key:
-            fields[headers.MSG_ID] = f"{self._job}/{options.idempotency_key}"
+            fields[headers.MSG_ID] = f"{self.job}/{options.idempotency_key}"
         block = headers.encode({name: value for name, value in fields.items() if value is not None})
         return Outgoing(subject, _encode(msgspec.structs.replace(envelope, id=place.id)), block or None)
