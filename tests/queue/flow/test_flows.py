@@ -318,6 +318,32 @@ async def test_flows_are_removed_when_their_outcomes_are(tmp_path: Path) -> None
         assert left == {handles[2].id}
 
 
+async def test_a_lost_consumer_enqueues_nothing_twice() -> None:
+    runtime = manual_runtime()
+    async with pelton.open("memory:", runtime=runtime) as jet:
+        queue, ran = await jet.queue("garage"), list[int]()
+
+        @queue.job
+        async def job(n: int) -> int:
+            ran.append(n)
+            return n
+
+        async def run(numbers: list[int]) -> None:
+            flow = await queue.new_flow()
+            node = flow.add(job, numbers[0])
+            for number in numbers[1:]:
+                node = flow.options(after=[node]).add(job, number)
+            handle = await flow.enqueue()
+            await queue.work(until_idle=True)
+            assert (await handle.status()).state == "completed"
+
+        await run([1, 2, 3])
+        runtime.clock.advance(60)
+        await (await jet.stream("JOBS_garage_flows")).delete_consumer("flows")
+        await run([4, 5])
+        assert ran == [1, 2, 3, 4, 5]
+
+
 async def _messages(stream: Stream) -> AsyncIterator[StoredMessage]:
     seq = 1
     while True:

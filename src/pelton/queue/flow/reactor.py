@@ -28,6 +28,7 @@ import msgspec
 from pelton.api import (
     AckOp,
     AckRejectedError,
+    ConsumerNotFoundError,
     Delivered,
     JobNotFoundError,
     MessageNotFoundError,
@@ -49,7 +50,7 @@ from pelton.queue.model.flow_records import NodeEnd, decode_event, is_cancel, no
 from pelton.queue.model.states import ENDINGS, FlowPlace, Outcome
 
 if TYPE_CHECKING:
-    from pelton.jet import Consumer, Stream
+    from pelton.jet import Consumer, Message, Stream
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.ports import JobLookup
 
@@ -59,6 +60,7 @@ _BATCH: Final = 256
 _PULL_S: Final = 30.0
 _AT_ONCE: Final = 64
 _TURNS: Final = 3
+_LATE_NS: Final = 10 * 10**9
 # Deliveries, over a minute and a half.
 _GONE_AFTER: Final = 20
 _SOON_S: Final = 0.05
@@ -100,18 +102,9 @@ class FlowReactor:
 
     async def follow(self) -> None:
         """Carry out flows for ever, once there are any."""
-        await self._noticed.wait()
         while True:
-            try:
-                stream, consumer = await self._opened()
-                await self._cleaning.clean(stream)
-                found = await consumer.fetch(_BATCH, timeout=_PULL_S)
-            except PeltonError as error:
-                self._consumer = None
-                await self._outage.wait(error)
-                continue
-            self._outage.is_over()
-            if found:
+            await self._noticed.wait()
+            if found := await self._fetched():
                 self._is_busy = True
                 handling = self._queue.runtime.spawn(
                     self._handle([message.delivered for message in found]), f"pelton {self._queue.name} flows"
@@ -123,6 +116,27 @@ class FlowReactor:
                     await asyncio.wait({handling}, timeout=_TO_FINISH_S)
                     handling.cancel()
                     raise
+
+    async def _fetched(self) -> list[Message]:
+        try:
+            stream, consumer = await self._opened()
+            await self._cleaning.clean(stream)
+            found = await consumer.fetch(_BATCH, timeout=_PULL_S)
+        except StreamNotFoundError:
+            # The queue was deleted, or its flows, until there is another one.
+            self._noticed.clear()
+            return self._lost()
+        except ConsumerNotFoundError:
+            return self._lost()
+        except PeltonError as error:
+            await self._outage.wait(error)
+            return self._lost()
+        self._outage.is_over()
+        return found
+
+    def _lost(self) -> list[Message]:
+        self._consumer = None
+        return []
 
     async def is_idle(self) -> bool:
         """Whether nothing can be done for flows now: it may be later."""
@@ -165,8 +179,7 @@ class FlowReactor:
                     handled = []
                 handled.append(await self._looked_at(delivered))
             await self._carry_out(handled)
-        except StreamNotFoundError:
-            # The queue was deleted.
+        except (StreamNotFoundError, ConsumerNotFoundError):
             self._consumer = None
         finally:
             self._is_busy = False
@@ -232,8 +245,10 @@ class FlowReactor:
             # Another worker is about to store them.
             return _later(delivered)
         enqueue = step.enqueue
-        if delivered.num_delivered > 1:
-            # Whoever had this before may have enqueued some, and they may have ended since.
+        is_late = delivered.time_ns < self._queue.clock.now() - _LATE_NS
+        if delivered.num_delivered > 1 or is_late:
+            # Whoever had this before may have enqueued some, and they may have ended since. Also if it was another
+            # consumer, which was removed.
             told = await asyncio.gather(*(self._has_told(flow, progress.job_ids[node]) for node in enqueue))
             enqueue = [node for node, is_told in zip(enqueue, told, strict=True) if not is_told]
         messages = [self._messages.job(flow, progress, node) for node in enqueue]
