@@ -240,7 +240,7 @@ class FlowReactor:
     async def _follows(self, delivered: Delivered, progress: FlowProgress, step: FlowStep) -> Handled:
         """Return what follows from an event of a flow."""
         flow = self._flow_of(delivered)
-        gone = await self._not_withdrawn(flow, step.withdraw, progress.cancelled or "")
+        gone = await self._not_withdrawn(delivered, step.withdraw, progress.cancelled or "")
         if gone and delivered.num_delivered < _GONE_AFTER:
             # Another worker is about to store them.
             return _later(delivered)
@@ -258,10 +258,12 @@ class FlowReactor:
             messages.append(self._messages.state(flow, delivered.seq, progress, step.ends))
         return Handled(delivered, ack_of(delivered, "ack"), messages)
 
-    async def _not_withdrawn(self, flow: str, job_ids: Sequence[str], reason: str) -> list[str]:
+    async def _not_withdrawn(self, delivered: Delivered, job_ids: Sequence[str], reason: str) -> list[str]:
         """Cancel jobs; return those that are not stored."""
-        gone = list[str]()
+        gone, flow = list[str](), self._flow_of(delivered)
         for start in range(0, len(job_ids), _AT_ONCE):
+            if start:
+                await self._ack(ack_of(delivered, "progress"))
             some = job_ids[start : start + _AT_ONCE]
             found = await asyncio.gather(*(self._is_withdrawn(flow, job_id, reason) for job_id in some))
             gone += [job_id for job_id, is_withdrawn in zip(some, found, strict=True) if not is_withdrawn]
