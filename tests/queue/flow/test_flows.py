@@ -318,6 +318,35 @@ async def test_flows_are_removed_when_their_outcomes_are(tmp_path: Path) -> None
         assert left == {handles[2].id}
 
 
+async def test_a_flow_that_was_never_begun_is_removed() -> None:
+    runtime = manual_runtime()
+    async with pelton.open("memory:", runtime=runtime) as jet:
+        queue = await jet.queue("garage")
+
+        @queue.job
+        async def job(padding: str) -> int:
+            return len(padding)
+
+        stream, handles = None, list[FlowHandle]()
+        for is_begun in (False, True):
+            flow = await queue.new_flow()
+            for _ in range(300):
+                flow.options(delay=10 * 86_400).add(job, "x" * 2000)
+            parts = flow.messages()[:-1]
+            assert len(parts) > 1
+            stream = stream or await jet.stream("JOBS_garage_flows")
+            if is_begun:
+                handles.append(await flow.enqueue())
+            else:
+                await jet.publish_batch([(one.subject, one.data) for one in parts])
+        await queue.work(until_idle=True)
+        runtime.clock.advance(2 * 86_400)
+        await queue.work(until_idle=True)
+        assert stream is not None
+        assert {one.subject.split(".")[3] async for one in _messages(stream)} == {handles[0].id}
+        assert (await handles[0].status()).size == 300
+
+
 async def test_a_lost_consumer_enqueues_nothing_twice() -> None:
     runtime = manual_runtime()
     async with pelton.open("memory:", runtime=runtime) as jet:

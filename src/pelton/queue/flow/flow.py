@@ -84,12 +84,9 @@ class Flow:
 
     async def enqueue(self) -> FlowHandle:
         """Put all jobs into the queue, together; returns when they are durable. Safe to repeat. Raises ConfigError."""
-        *parts, begin = self.messages()
-        if parts:
-            await self._flows.publish(parts)
         # If it is refused, an earlier call has stored it.
         with suppress(WrongLastSequenceError):
-            await self._flows.publish([begin])
+            await self._flows.publish(self.messages())
         self._is_enqueued = True
         await self._flows.stored()
         return self.handle

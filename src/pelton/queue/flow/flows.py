@@ -87,7 +87,10 @@ class Flows:
         self._is_ready = True
 
     async def publish(self, messages: Sequence[Outgoing]) -> None:
-        """Store messages in order."""
+        """Store messages: the last one together with the others, or after them."""
+        if not self._queue.backend.planning.atomic_batches:
+            await self._queue.backend.publish_batch(messages[:-1])
+            messages = messages[-1:]
         await self._queue.backend.publish_batch(messages)
 
     # --- one flow
