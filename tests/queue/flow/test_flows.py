@@ -508,3 +508,23 @@ def test_flows_without_await(tmp_path: Path) -> None:
         assert handle.value(timeout=5) == 2
         assert handle.job(nodes[2]).value(timeout=5) == 3
         assert [info.name for info in queue.flows()] == ["blocking"]
+
+
+@ON_BOTH
+async def test_jobs_of_a_flow_are_told_of(jet: Jet) -> None:
+    queue = await jet.queue("garage", lease=5)
+
+    @queue.job
+    async def job(n: int) -> int:
+        return n
+
+    flow = await queue.new_flow()
+    flow.add(job, flow.add(job, 1).result)
+    async with queue.events("enqueued", "completed") as events:
+        handle = await flow.enqueue()
+        await drain(queue)
+        told = [await events.next(timeout=20) for _ in range(4)]
+    ids = [node.id for node in (await handle.status()).nodes]
+    assert sorted((event.kind, event.id) for event in told) == sorted(
+        (kind, job_id) for kind in ("enqueued", "completed") for job_id in ids
+    )

@@ -6,9 +6,12 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from pelton.api import PeltonError
+import msgspec
+
+from pelton.api import Outgoing, PeltonError
 from pelton.queue.model.options import due_time
 from pelton.queue.model.queue_events import QueueEvent, QueueEventKind, encode_events
+from pelton.queue.model.states import Envelope
 
 if TYPE_CHECKING:
     from pelton.queue.define.handle import JobHandle
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("pelton.queue")
 _TOGETHER: Final = 500
+_envelope: Final = msgspec.json.Decoder(Envelope).decode
 
 
 def has_listeners(queue: QueueContext) -> bool:
@@ -40,6 +44,13 @@ async def announce_again(queue: QueueContext, handle: JobHandle[Any], job: str, 
     """Tell that a job was stored that has been elsewhere: among the dead letters, or in another queue."""
     if has_listeners(queue) and not handle.duplicate:
         await _announce(queue, [_stored(handle.id, job, key, due, queue.clock.now())])
+
+
+async def announce_messages(queue: QueueContext, messages: Sequence[Outgoing]) -> None:
+    """Tell that the jobs of these messages were stored; each has its own id."""
+    if messages and has_listeners(queue):
+        now, envelopes = queue.clock.now(), [_envelope(message.data) for message in messages]
+        await _announce(queue, [_stored(one.id, one.job, one.key, one.due, now) for one in envelopes])
 
 
 def _stored(job_id: str, job: str, key: str, due: int, now: int) -> QueueEvent:

@@ -42,6 +42,7 @@ from pelton.api import (
 from pelton.jet import ack_of
 from pelton.queue.backing.outage import Outage, is_busy
 from pelton.queue.backing.setup import flows_consumer
+from pelton.queue.enqueue.announcing import announce_messages
 from pelton.queue.flow.cleaning import FlowCleaning
 from pelton.queue.flow.decide import FlowProgress, FlowStep
 from pelton.queue.flow.log import FlowLog
@@ -70,11 +71,15 @@ _TO_FINISH_S: Final = 10.0
 
 
 class Handled(msgspec.Struct, frozen=True):
-    """What follows from one message: the messages to store, in order, and how it is acknowledged."""
+    """What follows from one message: the messages to store, in order, and how it is acknowledged.
+
+    The first ``jobs`` of the messages are jobs.
+    """
 
     delivered: Delivered
     ack: AckOp
     messages: Sequence[Outgoing] = ()
+    jobs: int = 0
 
 
 class FlowReactor:
@@ -256,7 +261,7 @@ class FlowReactor:
         messages += [self._messages.gone(flow, progress, job_id) for job_id in gone]
         if step.ends is not None:
             messages.append(self._messages.state(flow, delivered.seq, progress, step.ends))
-        return Handled(delivered, ack_of(delivered, "ack"), messages)
+        return Handled(delivered, ack_of(delivered, "ack"), messages, len(enqueue))
 
     async def _not_withdrawn(self, delivered: Delivered, job_ids: Sequence[str], reason: str) -> list[str]:
         """Cancel jobs; return those that are not stored."""
@@ -300,7 +305,9 @@ class FlowReactor:
         for one, refused in zip(handled, answers, strict=True):
             if isinstance(refused, (WrongLastSequenceError, MessageTooLargeError)):
                 await self._one_by_one(one)
-            elif refused is not None and not isinstance(refused, AckRejectedError):
+            elif refused is None:
+                await announce_messages(self._queue, one.messages[: one.jobs])
+            elif not isinstance(refused, AckRejectedError):
                 self._put_up_with(refused)
 
     def _put_up_with(self, error: PeltonError) -> None:
@@ -329,6 +336,7 @@ class FlowReactor:
             await asyncio.gather(*map(self._publish, one.messages[:-1][start : start + _AT_ONCE]))
         for message in one.messages[-1:]:
             await self._publish(message)
+        await announce_messages(self._queue, one.messages[: one.jobs])
         await self._ack(one.ack)
 
     async def _publish(self, message: Outgoing) -> None:
