@@ -265,3 +265,27 @@ async def test_of_many_one_that_is_refused_does_not_affect_the_others(queue: Que
     with pytest.raises(DuplicateJobError):
         await queue.enqueue_many([strict.bind(car) for car in ("a", "a", "b")])
     assert await queue.counts() == JobCounts(pending=2)
+
+
+@BOTH_KINDS
+async def test_unique_until_started_in_a_transaction(jet: Jet, exclusive: bool) -> None:
+    queue = await jet.queue("garage", exclusive=exclusive)
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    @queue.job
+    async def job(number: int) -> int:
+        began.set()
+        await go_on.wait()
+        return number
+
+    options: dict[str, Any] = {"unique": "index", "unique_until": "started", "key": "k"}
+    first = await queue.options(**options).enqueue(job, 1)
+    async with asyncio.timeout(20), jet.transaction() as tx:
+        assert (await tx.queue(queue).options(**options).enqueue(job, 2)).id == first.id
+    async with working(queue):
+        await asyncio.wait_for(began.wait(), 20)
+        async with asyncio.timeout(20), jet.transaction() as tx:
+            second = await tx.queue(queue).options(**options).enqueue(job, 3)
+        assert not second.duplicate
+        go_on.set()
+        assert await second.value(timeout=20) == 3
