@@ -10,20 +10,22 @@ import msgspec
 import pytest
 
 from pelton.testing.history import Contradiction
-from pelton.testing.queue_history import QueueEvent, QueueEventKind, QueueHistory, broken, check_queue
+from pelton.testing.queue_history import HistoryEvent, HistoryEventKind, QueueHistory, broken, check_queue
 
 
-def event(kind: QueueEventKind, at: int, job: str = "", key: str = "k", name: str = "wash", **facts: Any) -> QueueEvent:
-    return QueueEvent(kind=kind, queue="shop", at=at, job=job, key=key, name=name, **facts)
+def event(
+    kind: HistoryEventKind, at: int, job: str = "", key: str = "k", name: str = "wash", **facts: Any
+) -> HistoryEvent:
+    return HistoryEvent(kind=kind, queue="shop", at=at, job=job, key=key, name=name, **facts)
 
 
-def attempt(job: str, start: int, end: int | None, number: int = 1, key: str = "k") -> list[QueueEvent]:
+def attempt(job: str, start: int, end: int | None, number: int = 1, key: str = "k") -> list[HistoryEvent]:
     facts = {"key": key, "worker": f"w{start}", "token": start, "attempt": number}
     ended = [] if end is None else [event("end", end, job, **facts)]
     return [event("start", start, job, **facts), *ended]
 
 
-def ended(job: str, state: str = "completed", at: int = 1000) -> QueueEvent:
+def ended(job: str, state: str = "completed", at: int = 1000) -> HistoryEvent:
     return event("outcome", at, job, state=state)
 
 
@@ -43,11 +45,11 @@ GOOD = [
 ]
 
 
-def rules(events: list[QueueEvent], *, exclusive: bool = True) -> set[str]:
+def rules(events: list[HistoryEvent], *, exclusive: bool = True) -> set[str]:
     return {found.rule for found in check_queue(events, exclusive=exclusive, max_attempts=3)}
 
 
-def without(kind: str, job: str) -> list[QueueEvent]:
+def without(kind: str, job: str) -> list[HistoryEvent]:
     return [event for event in GOOD if (event.kind, event.job) != (kind, job)]
 
 
@@ -85,7 +87,7 @@ def test_a_good_history_has_no_contradiction_in_whatever_order_it_is_told() -> N
         ([*GOOD, event("drained", 62, key="", name="")], "drained"),
     ],
 )
-def test_what_breaks_a_promise_is_found(events: list[QueueEvent], rule: str) -> None:
+def test_what_breaks_a_promise_is_found(events: list[HistoryEvent], rule: str) -> None:
     assert rule in rules(events)
 
 

@@ -20,7 +20,7 @@ import msgspec
 
 from pelton.testing.history import Contradiction, Rule
 
-QueueEventKind = Literal[
+HistoryEventKind = Literal[
     "enqueued",
     "unsure",
     "start",
@@ -38,7 +38,7 @@ QueueEventKind = Literal[
 ]
 
 
-class QueueEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class HistoryEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that happened to a job of ``queue``. ``at`` is nanoseconds of one machine-wide clock.
 
     - ``enqueued``: it was accepted, when the call had returned; ``state`` is ``scheduled`` if it was to start later,
@@ -51,7 +51,7 @@ class QueueEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     - ``outcome``, ``letter``, ``unfinished``: what the queue says at the end.
     """
 
-    kind: QueueEventKind
+    kind: HistoryEventKind
     queue: str
     at: int
     job: str = ""
@@ -69,7 +69,7 @@ class QueueEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class AttemptSpan(NamedTuple):
     """An attempt of a job: when it started, and when it is known to have been over; None: its worker was killed."""
 
-    start: QueueEvent
+    start: HistoryEvent
     over: int | None
 
 
@@ -77,21 +77,21 @@ class QueueHistory:
     """What happened to one queue, in order of time."""
 
     def __init__(
-        self, events: Iterable[QueueEvent], *, exclusive: bool, max_attempts: int, hears_within: float
+        self, events: Iterable[HistoryEvent], *, exclusive: bool, max_attempts: int, hears_within: float
     ) -> None:
         """Sort events. ``hears_within``: the seconds after which a worker has heard of an order."""
         self.events = sorted(events, key=_at)
         self.exclusive = exclusive
         self.max_attempts = max_attempts
         self.hears_within_ns = int(hears_within * 1e9)
-        self._of_kind: dict[str, list[QueueEvent]] = defaultdict(list)
+        self._of_kind: dict[str, list[HistoryEvent]] = defaultdict(list)
         for event in self.events:
             self._of_kind[event.kind].append(event)
         self.enqueued = {event.job: event for event in self.of_kind("enqueued")}
         self.outcomes = grouped(self.of_kind("outcome"))
         self.spans = self._spans()
 
-    def of_kind(self, kind: QueueEventKind) -> Sequence[QueueEvent]:
+    def of_kind(self, kind: HistoryEventKind) -> Sequence[HistoryEvent]:
         """Return the events of a kind, in order of time."""
         return self._of_kind[kind]
 
@@ -124,7 +124,7 @@ Check = Callable[[QueueHistory], Iterator[Contradiction]]
 
 
 def check_queue(
-    events: Iterable[QueueEvent],
+    events: Iterable[HistoryEvent],
     *,
     exclusive: bool,
     max_attempts: int,
@@ -137,7 +137,7 @@ def check_queue(
     on servers, that a job which it has taken and not started was cancelled.
     ``more`` checks are made after those of :data:`CHECKS`.
     """
-    by_queue: dict[str, list[QueueEvent]] = defaultdict(list)
+    by_queue: dict[str, list[HistoryEvent]] = defaultdict(list)
     for event in events:
         by_queue[event.queue].append(event)
     found: list[Contradiction] = []
@@ -174,7 +174,7 @@ def one_outcome(history: QueueHistory) -> Iterator[Contradiction]:
             yield broken("once", ends[0], f"it has {len(ends)} outcomes: {', '.join(end.state for end in ends)}")
         if ends[0].state == "completed" and ends[0].job not in started:
             yield broken("once", ends[0], "it has completed and never started")
-    seen: dict[str, QueueEvent] = {}
+    seen: dict[str, HistoryEvent] = {}
     for event in history.events:
         if event.kind == "ended":
             seen.setdefault(event.job, event)
@@ -223,7 +223,7 @@ def keys_in_order(history: QueueHistory) -> Iterator[Contradiction]:
     if not history.exclusive:
         return
     spans = history.spans_by_job()
-    by_key: dict[str, list[QueueEvent]] = defaultdict(list)
+    by_key: dict[str, list[HistoryEvent]] = defaultdict(list)
     for event in history.of_kind("enqueued"):
         if event.key and event.state != "scheduled":
             by_key[event.key].append(event)
@@ -241,7 +241,7 @@ def one_unfinished_a_unique(history: QueueHistory) -> Iterator[Contradiction]:
     """While a unique job is unfinished, no other one of the same is accepted."""
     waiting = {event.job for event in history.of_kind("unfinished")}
     spans = history.spans_by_job()
-    by_unique: dict[str, list[QueueEvent]] = defaultdict(list)
+    by_unique: dict[str, list[HistoryEvent]] = defaultdict(list)
     for event in history.of_kind("enqueued"):
         if event.unique:
             by_unique[event.unique].append(event)
@@ -312,18 +312,18 @@ def overlaps(spans: Sequence[AttemptSpan], limit: int = 1) -> Iterator[Contradic
             yield broken("exclusive", span.start, f"it started while others ran: {others}")
 
 
-def grouped(events: Iterable[QueueEvent]) -> dict[str, list[QueueEvent]]:
+def grouped(events: Iterable[HistoryEvent]) -> dict[str, list[HistoryEvent]]:
     """Return events by their jobs."""
-    found: dict[str, list[QueueEvent]] = defaultdict(list)
+    found: dict[str, list[HistoryEvent]] = defaultdict(list)
     for event in events:
         found[event.job].append(event)
     return found
 
 
-def _at(event: QueueEvent) -> int:
+def _at(event: HistoryEvent) -> int:
     return event.at
 
 
-def broken(rule: Rule, event: QueueEvent, text: str) -> Contradiction:
+def broken(rule: Rule, event: HistoryEvent, text: str) -> Contradiction:
     """Return that an event breaks a promise."""
     return Contradiction(rule=rule, key=event.key, job=event.job, text=text)

@@ -18,12 +18,12 @@ import msgspec
 
 import pelton
 from pelton.queue import JobContext, Queue
-from pelton.testing.queue_history import QueueEvent, QueueEventKind
+from pelton.testing.queue_history import HistoryEvent, HistoryEventKind
 
 QUEUES = ("shop", "yard")
 LEASE_S = 1.0
 MAX_ATTEMPTS = 6
-Note = Callable[[QueueEvent], object]
+Note = Callable[[HistoryEvent], object]
 BACKOFF = pelton.Backoff(base=0.05, factor=2, cap=0.2)
 
 
@@ -34,11 +34,11 @@ class EventLog:
         self._path = path
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
-    def write(self, event: QueueEvent) -> None:
+    def write(self, event: HistoryEvent) -> None:
         os.write(self._file, msgspec.json.encode(event) + b"\n")
 
-    def read(self) -> list[QueueEvent]:
-        return [msgspec.json.decode(line, type=QueueEvent) for line in Path(self._path).read_bytes().splitlines()]
+    def read(self) -> list[HistoryEvent]:
+        return [msgspec.json.decode(line, type=HistoryEvent) for line in Path(self._path).read_bytes().splitlines()]
 
 
 def draw() -> int:
@@ -53,8 +53,8 @@ class Player:
         self._queue = queue
         self._note = note
 
-    def _event(self, kind: QueueEventKind, context: JobContext, name: str, step: str = "", value: str = "") -> None:
-        event = QueueEvent(
+    def _event(self, kind: HistoryEventKind, context: JobContext, name: str, step: str = "", value: str = "") -> None:
+        event = HistoryEvent(
             kind=kind,
             queue=self._queue.name,
             at=time.monotonic_ns(),

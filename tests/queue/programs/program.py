@@ -13,7 +13,7 @@ import pelton
 from pelton import Jet
 from pelton.queue import JobHandle, Queue
 from pelton.queue.model.states import ENDINGS
-from pelton.testing.queue_history import QueueEvent, QueueEventKind
+from pelton.testing.queue_history import HistoryEvent, HistoryEventKind
 from tests.queue.programs.cast import LEASE_S, QUEUES, Note, register
 
 KEYS = ("", "a", "b.c", "d")
@@ -220,8 +220,8 @@ class Program:
         state = "scheduled" if options.get("delay") else ""
         self._tell("enqueued", queue, handle.id, key=key, unique=unique, state=state)
 
-    def _tell(self, kind: QueueEventKind, queue: Queue, job: str = "", **facts: str) -> None:
-        self._note(QueueEvent(kind=kind, queue=queue.name, at=time.monotonic_ns(), job=job, **facts))
+    def _tell(self, kind: HistoryEventKind, queue: Queue, job: str = "", **facts: str) -> None:
+        self._note(HistoryEvent(kind=kind, queue=queue.name, at=time.monotonic_ns(), job=job, **facts))
 
 
 async def until(reached: Callable[[], Awaitable[bool]], seconds: float) -> None:

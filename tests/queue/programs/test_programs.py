@@ -11,7 +11,7 @@ import pytest
 import pelton
 from pelton.queue import Queue
 from pelton.testing import ManualClock, manual_runtime
-from pelton.testing.queue_history import QueueEvent, check_queue
+from pelton.testing.queue_history import HistoryEvent, check_queue
 from tests.queue.programs.cast import LEASE_S, MAX_ATTEMPTS
 from tests.queue.programs.program import Program, opened
 
@@ -69,7 +69,7 @@ async def _kill(worker: asyncio.Task[None]) -> None:
 @pytest.mark.parametrize("exclusive", [False, True])
 async def test_no_history_breaks_a_promise(tmp_path: Path, seeds: range, exclusive: bool) -> None:
     for seed in seeds:
-        runtime, chance, events = manual_runtime(seed), Random(seed), list[QueueEvent]()
+        runtime, chance, events = manual_runtime(seed), Random(seed), list[HistoryEvent]()
         path = str(tmp_path / f"{seed}.pelton")
         async with (
             pelton.open(path, sync="off", runtime=runtime) as one,
