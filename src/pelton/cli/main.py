@@ -38,7 +38,7 @@ COMMANDS: Final = {
     "jobs": "the jobs of a queue: show, cancel, retry, wait for them",
     "dead": "jobs that failed for good, and another try",
     "cron": "the schedules of a queue: pause, resume and run them",
-    "workers": "who ran the jobs that ended last",
+    "workers": "who works, and who ran the jobs that ended last",
     "locks": "who holds which lock",
     "elections": "who leads",
     "top": "streams, consumers and queues, again and again",

@@ -1,4 +1,4 @@
-"""``pelton workers``: who ran the jobs that ended last."""
+"""``pelton workers``: who works, and who ran the jobs that ended last."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import argparse
 
 from pelton import observe
 from pelton.cli.stores import define_verb
-from pelton.cli.tables import ago_text, write_json, write_table
+from pelton.cli.tables import ago_text, seconds_text, write_json, write_table
 from pelton.connect import Jet
+from pelton.observe import WorkerSummary
 
 
 def define(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +27,15 @@ async def _workers(jet: Jet, options: argparse.Namespace) -> None:
         return
     now = jet.runtime.clock.now()
     rows = [
-        (one.queue, one.worker, one.ended, one.failed, one.last_job, ago_text(one.last_ended_at, now)) for one in found
-    ]
-    heads = ("queue", "worker", "jobs", "failed", "last job", "ended")
-    write_table(heads, rows, empty="no worker has ended a job")
+        (one.queue, one.worker, _state(one), one.pid or "", one.running, seconds_text(one.oldest_running), one.ended,
+         one.failed, one.last_job, ago_text(one.last_ended_at, now), ago_text(one.seen_at, now))
+        for one in found
+    ]  # fmt: skip
+    heads = ("queue", "worker", "state", "pid", "running", "oldest", "jobs", "failed", "last job", "ended", "seen")
+    write_table(heads, rows, empty="no worker, and none has ended a job")
+
+
+def _state(worker: WorkerSummary) -> str:
+    if not worker.seen_at:
+        return "gone"
+    return "stopping" if worker.stopping else "working" if worker.running else "idle"

@@ -77,23 +77,36 @@ def spread(nanoseconds: Sequence[int]) -> TimeSpread:
 
 
 async def worker_summaries(jet: Jet, queue: str) -> list[WorkerSummary]:
-    """Return the workers of the jobs that ended last, by name."""
+    """Return the workers that there are, and those of the jobs that ended last, by name."""
     outcomes = await ended_jobs(jet, queue)
-    found = []
-    for worker in sorted({one.worker for one in outcomes}):
-        mine = [one for one in outcomes if one.worker == worker]
-        last = max(mine, key=lambda one: one.finished_at)
-        found.append(
-            WorkerSummary(
-                queue=queue,
-                worker=worker,
-                ended=len(mine),
-                failed=sum(one.state == "failed" for one in mine),
-                last_job=last.job,
-                last_ended_at=rfc3339(last.finished_at),
-            )
-        )
-    return found
+    live = {one.name: one for one in await workers_present(jet, queue)}
+    return [
+        _summary(queue, name, [one for one in outcomes if one.worker == name], live.get(name))
+        for name in sorted({one.worker for one in outcomes} | set(live))
+    ]
+
+
+def _summary(queue: str, name: str, ended: Sequence[Outcome], live: WorkerInfo | None) -> WorkerSummary:
+    last = max(ended, key=lambda one: one.finished_at, default=None)
+    summary = WorkerSummary(
+        queue=queue,
+        worker=name,
+        ended=len(ended),
+        failed=sum(one.state == "failed" for one in ended),
+        last_job="" if last is None else last.job,
+        last_ended_at="" if last is None else rfc3339(last.finished_at),
+    )
+    if live is None:
+        return summary
+    return msgspec.structs.replace(
+        summary,
+        host=live.host,
+        pid=live.pid,
+        seen_at=rfc3339(live.seen_at),
+        running=live.running,
+        oldest_running=live.oldest_running,
+        stopping=live.stopping,
+    )
 
 
 async def workers_present(jet: Jet, queue: str) -> list[WorkerInfo]:

@@ -141,7 +141,11 @@ class QueueSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker has done among the jobs that ended last."""
+    """What a worker has done among the jobs that ended last, and what it does.
+
+    What it does is what it told at ``seen_at``, which it does about every 10 s; that is empty for one that is gone.
+    ``running`` jobs run, the oldest for ``oldest_running`` seconds.
+    """
 
     queue: str
     worker: str
@@ -149,6 +153,12 @@ class WorkerSummary(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     last_job: str
     last_ended_at: str
+    host: str = ""
+    pid: int = 0
+    seen_at: str = ""
+    running: int = 0
+    oldest_running: float = 0.0
+    stopping: bool = False
 
 
 class StoreSummary(msgspec.Struct, frozen=True, kw_only=True):

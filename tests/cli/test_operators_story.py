@@ -1,0 +1,139 @@
+"""What an operator meets, found and mended with the commands alone: see docs/guides/operating.md."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import pelton
+from pelton.cli.main import main
+from tests.cli.conftest import Run
+
+
+@contextmanager
+def _working(address: str) -> Iterator[None]:
+    """A worker of queue garage, in a thread; the job ``hang`` waits for ever."""
+    running: list[tuple[asyncio.AbstractEventLoop, pelton.Queue]] = []
+    ready = threading.Event()
+
+    async def work() -> None:
+        async with pelton.open(address) as jet:
+            garage = await jet.queue("garage", exclusive=True)
+
+            @garage.job(max_attempts=1)
+            async def hang(car: str) -> None:
+                await asyncio.Event().wait()
+
+            @garage.job(max_attempts=1)
+            async def repair(car: str) -> str:
+                if car == "poison":
+                    raise ValueError("cannot be repaired")
+                return car
+
+            running.append((asyncio.get_running_loop(), garage))
+            ready.set()
+            await garage.work(concurrency=1, handle_signals=False, grace=1)
+
+    thread = threading.Thread(target=lambda: asyncio.run(work()))
+    thread.start()
+    ready.wait(20)
+    try:
+        yield
+    finally:
+        loop, garage = running[0]
+        loop.call_soon_threadsafe(garage.stop)
+        thread.join(30)
+
+
+def _enqueue(address: str, job: str, car: str) -> str:
+    with pelton.sync.open(address) as jet:
+        return jet.queue("garage", exclusive=True).options(key=car).enqueue(job, car=car).id
+
+
+def _begun(run: Run, job_id: str) -> None:
+    for _ in range(500):
+        if run("jobs", "show", "garage", job_id, "--json").json["state"] == "running":
+            return
+    raise AssertionError("it was not begun")
+
+
+def test_a_job_that_hangs_is_found_and_cancelled(run: Run, address: str) -> None:
+    hanging, waiting = _enqueue(address, "hang", "a"), _enqueue(address, "repair", "b")
+    with _working(address):
+        _begun(run, hanging)
+        (worker,) = run("workers", "garage", "--json").json
+        assert (worker["failed"], worker["seen_at"] > "") == (0, True)
+        (job,) = run("jobs", "ls", "garage", "--state", "running", "--json").json
+        assert (job["id"], job["job"]) == (hanging, "hang")
+        run("jobs", "cancel", "garage", hanging, "--reason", "it hangs")
+        assert "cancelled" in run("jobs", "wait", "garage", hanging, "--timeout", "30s", status=1).out
+        run("jobs", "wait", "garage", waiting, "--timeout", "30s")
+
+
+def test_a_poison_job_is_found_mended_and_tried_again(run: Run, address: str) -> None:
+    poison = _enqueue(address, "repair", "poison")
+    with _working(address):
+        run("jobs", "wait", "garage", poison, "--timeout", "30s", status=1)
+        assert run("queue", "info", "garage").facts["dead letters"] == "1"
+        shown = run("dead", "show", "garage", poison).out
+        assert "cannot be repaired" in shown
+        assert '"car":"poison"' in shown
+        again = run("jobs", "retry", "garage", poison, "--args", '{"car": "whole"}', "--json").json["redriven"][poison]
+        run("jobs", "wait", "garage", again, "--timeout", "30s")
+    assert run("dead", "ls", "garage").lines == ["no dead letters"]
+
+
+def test_a_consumer_that_lags_is_found_and_goes_on(run: Run, address: str) -> None:
+    run("stream", "add", "orders", "--subjects", "orders.>")
+    run("consumer", "add", "orders", "packer")
+    run("consumer", "pause", "orders", "packer", "1h")
+    run("pub", "orders.1", "a spade", "--count", 20)
+    (packer,) = run("consumer", "ls", "--json").json
+    assert (packer["lag"], packer["paused"]) == (20, True)
+    run("consumer", "resume", "orders", "packer")
+    run("consumer", "next", "orders", "packer", "--count", 20)
+    (packer,) = run("consumer", "ls", "--json").json
+    assert (packer["lag"], packer["pending"]) == (0, 0)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a disk of 4 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("only root can mount a disk")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+@pytest.mark.parametrize("address", ["file"], indirect=True)
+def test_a_full_disk_is_found_and_gets_room(run: Run, disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PELTON_STORE")
+    store, old = disk / "shop.pelton", disk / "old-backup.pelton"
+    run("stream", "add", store, "orders", "--subjects", "orders.>", "--create")
+    old.write_bytes(bytes(1_500_000))
+    stored = 0
+    while main(["pub", str(store), "orders.1", secrets.token_hex(50_000)]) == 0:
+        stored += 1
+        assert stored < 60
+    assert "full" in run("pub", store, "orders.1", secrets.token_hex(50_000), status=1).err
+    # Reading needs no room, and nothing that was acknowledged is gone.
+    assert run("stream", "ls", store, "--json").json[0]["messages"] == stored
+    old.unlink()
+    run("stream", "purge", store, "orders", "--keep", "1", "-f")
+    run("pub", store, "orders.1", "small")
+    run("compact", store)
+    assert run("info", store, "--json").json["file_bytes"] < 400_000
+    run("verify", store)
+    assert run("stream", "info", store, "orders", "--json").json["state"]["messages"] == 2
