@@ -77,6 +77,18 @@ def test_a_job_that_hangs_is_found_and_cancelled(run: Run, address: str) -> None
         run("jobs", "wait", "garage", waiting, "--timeout", "30s")
 
 
+def test_a_queue_is_drained_for_a_deployment(run: Run, address: str) -> None:
+    hanging = _enqueue(address, "hang", "a")
+    with _working(address):
+        _begun(run, hanging)
+        assert "still held" in run("queue", "drain", "garage", "--timeout", "10ms", status=1).err
+        assert run("queue", "info", "garage", "--json").json["paused"]
+        run("jobs", "cancel", "garage", hanging)
+        assert run("queue", "drain", "garage", "--timeout", "40s", "--json").json["running"] == 0
+        run("queue", "resume", "garage")
+        run("jobs", "wait", "garage", _enqueue(address, "repair", "b"), "--timeout", "30s")
+
+
 def test_a_poison_job_is_found_mended_and_tried_again(run: Run, address: str) -> None:
     poison = _enqueue(address, "repair", "poison")
     with _working(address):

@@ -10,6 +10,7 @@ from pelton.cli.output import write_line
 from pelton.cli.queues import add_filters, add_queue, filter_text, queue_of
 from pelton.cli.stores import add_verb
 from pelton.cli.tables import ago_text, moment_text, seconds_text, write_facts, write_json, write_table
+from pelton.cli.values import duration
 from pelton.connect import Jet
 
 
@@ -22,6 +23,9 @@ def define(parser: argparse.ArgumentParser) -> None:
     add_filters(add_queue(add_verb(verbs, "pause", _pause, "start no more jobs, in any process", writes=True)))
     resuming = add_queue(add_verb(verbs, "resume", _resume, "start jobs again", writes=True))
     add_filters(resuming)
+    text = "pause, and wait until no job runs: for a deployment or a migration"
+    draining = add_queue(add_verb(verbs, "drain", _drain, text, writes=True))
+    draining.add_argument("--timeout", type=duration, metavar="TIME", help="default: for ever; it stays paused")
     purging = add_queue(add_verb(verbs, "purge", _purge, "cancel all jobs that no worker holds", writes=True))
     add_filters(purging)
     add_force(purging)
@@ -102,6 +106,19 @@ async def _info(jet: Jet, options: argparse.Namespace) -> None:
 async def _pause(jet: Jet, options: argparse.Namespace) -> None:
     await (await queue_of(jet, options)).pause(key=options.key, job=options.job)
     await _report(jet, options, "paused")
+
+
+async def _drain(jet: Jet, options: argparse.Namespace) -> int:
+    try:
+        await (await queue_of(jet, options)).drain(timeout=options.timeout)
+    except TimeoutError as error:
+        write_line(f"pelton: {error}", error=True)
+        return 1
+    if options.json:
+        write_json(await observe.queue_summary(jet, options.queue))
+    else:
+        write_line(f"queue {options.queue}: paused, and no job runs")
+    return 0
 
 
 async def _resume(jet: Jet, options: argparse.Namespace) -> None:
