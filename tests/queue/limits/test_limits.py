@@ -148,7 +148,7 @@ async def test_a_job_that_waits_for_its_next_attempt_holds_no_slot(queue: Queue)
         assert await last.value(timeout=20) == "done"
 
 
-async def test_jobs_on_threads_in_processes_and_in_batches_are_limited(queue: Queue) -> None:
+async def test_jobs_on_threads_and_in_batches_are_limited(queue: Queue) -> None:
     live, most = [0], [0]
 
     @queue.job
@@ -158,7 +158,7 @@ async def test_jobs_on_threads_in_processes_and_in_batches_are_limited(queue: Qu
         time.sleep(0.005)
         live[0] -= 1
 
-    @queue.batch_job(size=8, wait=0.01)
+    @queue.job(batch=8, wait=0.01)
     async def batch(items: list[int]) -> None:
         most[0] = max(most[0], len(items))
 

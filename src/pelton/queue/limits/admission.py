@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("pelton.queue")
 _ASK_AGAIN_S: Final = 0.5
 _LAST_WRITES_S: Final = 5.0
+_LOOK_AGAIN_S: Final = 5.0
 
 J = TypeVar("J", bound=SlotJob)
 
@@ -127,6 +128,14 @@ class Admission:
         if limit is None or not self._book.knows(WHOLE_QUEUE):
             return None
         return self._draft(WHOLE_QUEUE, limit, {}).room
+
+    def room_in(self) -> float:
+        """Return in how many seconds there may be room for another job; infinity: when a slot is returned."""
+        limit = self.whole
+        if limit is None or not self._book.knows(WHOLE_QUEUE):
+            return inf
+        wait = self._draft(WHOLE_QUEUE, limit, {}).wait(0)
+        return min(wait or inf, max(self.next_death(WHOLE_QUEUE), 0.01), _LOOK_AGAIN_S)
 
     @property
     def whole(self) -> JobLimit | None:

@@ -61,11 +61,6 @@ class Parking(Generic[J]):
             start(self.ready())
             await self._admission.changed.wait_at_most(self._clock, self.due_in(), seen)
 
-    @property
-    def has_jobs(self) -> bool:
-        """Whether any job waits."""
-        return bool(self._parked)
-
     def take(self, job: J, held_back: HeldBack) -> PutOff | None:
         """Have a job wait here; or return for how long it is to be put off."""
         place = held_back.place

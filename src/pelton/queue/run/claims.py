@@ -16,7 +16,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from pelton.api import (
     PeltonError,
@@ -40,7 +40,8 @@ _log: Final = logging.getLogger("pelton.queue")
 _ASK_AGAIN_S: Final = 0.5
 # The share of a lease that a pull may wait: a lease counts from when it was asked for.
 _PULL: Final = 1 / 3
-_MOST_PARKED: Final = 16
+# Nobody would start them while the program is busy with others.
+_MOST_PARKED: Final = 0
 
 
 class Claims:
@@ -105,8 +106,6 @@ class Claims:
         end = self._clock.monotonic() + seconds(f"queue {self._queue.name!r}: the timeout of take", timeout)
         while True:
             seen = self._admission.changed.generation
-            if self._parking.has_jobs:
-                self._ready = self._parking.ready() + self._ready
             if not (self._ready or await self._take_now(limit)):
                 await self._wait(limit, end - self._clock.monotonic(), seen)
             found, self._ready = self._ready[:limit], self._ready[limit:]
@@ -131,22 +130,18 @@ class Claims:
         return limit if room is None else min(limit, room)
 
     async def _wait(self, limit: int, left: float, seen: int) -> None:
-        """Wait for jobs on every channel at once, or until a limit may let one start, for part of a lease at most."""
+        """Wait for jobs on every channel at once, or until a limit has room for any, for part of a lease at most."""
         if left <= 0:
             return
         left = min(left, self._queue.lease * _PULL)
         limit = self._allowed(limit)
         if not limit:
-            await self._until_allowed(left, seen)
+            await self._admission.changed.wait_at_most(self._clock, min(left, self._admission.room_in()), seen)
             return
         channels = self._job_source.channels
         request = PullRequest(batch=max(limit // len(channels), 1), expires_ns=int(left * 1e9))
         spawn = self._queue.runtime.spawn
-        pulls: list[asyncio.Task[Any]] = [
-            spawn(self._pull(channel, request), f"pelton claims {channel}") for channel in channels
-        ]
-        if self._admission.is_on:
-            pulls.append(spawn(self._until_allowed(left, seen), "pelton claims limits"))
+        pulls = [spawn(self._pull(channel, request), f"pelton claims {channel}") for channel in channels]
         try:
             await asyncio.wait(pulls, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -156,10 +151,6 @@ class Claims:
         for answer in answers:
             if isinstance(answer, Exception):
                 raise answer
-
-    async def _until_allowed(self, left: float, seen: int) -> None:
-        due = self._parking.due_in()
-        await self._admission.changed.wait_at_most(self._clock, left if due is None else min(left, due), seen)
 
     async def _pull(self, channel: str, request: PullRequest) -> bool:
         # Even if the caller is gone by now, each is returned, settled or handed back.
@@ -174,7 +165,6 @@ class Claims:
         except BaseException:
             left = [job for job in found if self._held.is_held(job)]
             for job in left:
-                self._parking.remove(job)
                 # Start over, so that nothing is counted twice.
                 job.records, job.has_looked_up = self._held.records_of(job.records.delivered), False
             self._ready = left + self._ready
@@ -202,7 +192,7 @@ class Claims:
         return fit
 
     async def _admit(self, jobs: list[ClaimedJob], now: int) -> tuple[list[ClaimedJob], list[EndedAttempt[ClaimedJob]]]:
-        """Return the jobs that may start; of those that limits hold back, some are parked, the others put off."""
+        """Return the jobs that may start, and those that limits hold back until later."""
         fit: list[ClaimedJob] = []
         put_off: list[EndedAttempt[ClaimedJob]] = []
         answers = await asyncio.gather(*map(self._admission.enter, jobs))

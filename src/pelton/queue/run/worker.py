@@ -314,9 +314,9 @@ class Worker:
         self._loop.call_soon_threadsafe(self._lose, attempt, reason)
 
     async def _is_over(self, channel: str) -> bool:
-        if self._held.admission.is_on:
-            # What is returned to a limit may let another job start.
-            self._unpark(self._parking.ready())
+        if ready := self._parking.ready():
+            # Something was returned to a limit.
+            self._unpark(ready)
         if self._running or self._waiting or self._held.admission.is_writing:
             # What ends may let another job start.
             self._dry.clear()
