@@ -68,7 +68,7 @@ class Parking(Generic[J]):
             self._at.get(place, 0) < self._most_at(held_back.limit, held_back.wait) and len(self._parked) < self._most
         )
         if not (fits or self._keeps_all):
-            return self._put_off(job, held_back)
+            return self.put_off(job, held_back)
         self._parked[job] = _Parked(held_back, self._clock.boottime())
         self._at[place] = self._at.get(place, 0) + 1
         self._admission.changed.notify()
@@ -100,7 +100,8 @@ class Parking(Generic[J]):
             return 0
         return min(max(int(_LONGEST_WAIT_S * 1e9) // limit.rate.interval_ns, 1), self._size)
 
-    def _put_off(self, job: J, held_back: HeldBack) -> PutOff:
+    def put_off(self, job: J, held_back: HeldBack) -> PutOff:
+        """Return for how long a job is to be given back."""
         place, now = held_back.place, self._clock.boottime()
         if len(self._lines) > _MOST_LINES:
             self._lines = {name: at for name, at in self._lines.items() if at > now}

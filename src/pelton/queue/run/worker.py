@@ -234,6 +234,8 @@ class Worker:
         self._taken.notify()
         if order.limit is not None:
             self._held.admission.heed(order.limit, over=order.over)
+        if order.pause_all and not order.over:
+            self._unpark(self._parking.clear())
         if order.pause_all:
             self._roll_call.tell()
         if order.cancel:
