@@ -108,6 +108,19 @@ async def test_other_kinds_are_not_held_up(queue: Queue) -> None:
     assert set(waits) == {0}, "to be held back is no attempt"
 
 
+async def test_a_long_line_is_worked_off_without_a_break(queue: Queue) -> None:
+    gauge = Gauge()
+    gauge.register(queue)
+    await queue.limit(job="cut", concurrency=1)
+    for _ in range(60):
+        await queue.enqueue("cut")
+    began = time.monotonic()
+    async with working(queue, concurrency=2):
+        while len(gauge.starts) < 60:
+            await asyncio.sleep(0.01)
+    assert time.monotonic() - began < 15, "a job takes 10 ms"
+
+
 @ON_BOTH
 async def test_limits_are_set_and_taken_away_while_workers_run(jet: Jet, another: OpenQueue) -> None:
     queue, elsewhere = await jet.queue("garage"), await another("garage")

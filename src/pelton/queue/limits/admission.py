@@ -198,7 +198,7 @@ class Admission:
         limit = held_back.limit
         if held_back.wait < inf:
             return limit.rate.interval_ns / 1e9 if limit.rate is not None else 0.0
-        return self._book.seconds_between(held_back.place, self._clock.boottime())
+        return self._book.seconds_between(held_back.place)
 
     def _return(self, job: SlotJob, places: Iterable[str]) -> None:
         for place in places:

@@ -23,8 +23,7 @@ _LONGEST_WAIT_S: Final = 5.0
 _LOOK_AGAIN_S: Final = 5.0
 _SHORTEST_S: Final = 0.001
 _SHORTEST_PUT_OFF_S: Final = 0.1
-_LONGEST_PUT_OFF_S: Final = 60.0
-_FIRST_GUESS_S: Final = 0.5
+_LONGEST_PUT_OFF_S: Final = 300.0
 _MOST_LINES: Final = 4096
 
 J = TypeVar("J", bound=SlotJob)
@@ -68,7 +67,7 @@ class Parking(Generic[J]):
             self._at.get(place, 0) < self._most_at(held_back.limit, held_back.wait) and len(self._parked) < self._most
         )
         if not (fits or self._keeps_all):
-            return self.put_off(job, held_back)
+            return self.put_off(held_back)
         self._parked[job] = _Parked(held_back, self._clock.boottime())
         self._at[place] = self._at.get(place, 0) + 1
         self._admission.changed.notify()
@@ -100,7 +99,7 @@ class Parking(Generic[J]):
             return 0
         return min(max(int(_LONGEST_WAIT_S * 1e9) // limit.rate.interval_ns, 1), self._size)
 
-    def put_off(self, job: J, held_back: HeldBack) -> PutOff:
+    def put_off(self, held_back: HeldBack) -> PutOff:
         """Return for how long a job is to be given back."""
         place, now = held_back.place, self._clock.boottime()
         if len(self._lines) > _MOST_LINES:
@@ -110,10 +109,6 @@ class Parking(Generic[J]):
         turn = max(self._lines.get(place, 0.0), first)
         self._lines[place] = turn + between
         delay = max(turn - now, _SHORTEST_PUT_OFF_S)
-        if held_back.wait == inf:
-            # How long others take is a guess: a slot must not be free for long while jobs wait for it.
-            known = job.records.known
-            delay = min(delay, _FIRST_GUESS_S * 2 ** min(known.returned if known is not None else 0, 10))
         if delay > _LONGEST_PUT_OFF_S:
             # Spread, so that they do not all come back at once.
             delay = _LONGEST_PUT_OFF_S * (0.5 + self._random.random() / 2)

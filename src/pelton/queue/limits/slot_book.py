@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from pelton.queue.model.records import AttemptRecords
 
 _MOST_KNOWN: Final = 16_384
-_FIRST_BETWEEN_S: Final = 0.05
+_FIRST_BETWEEN_S: Final = 0.02
+_SHORTEST_BETWEEN_S: Final = 0.002
 
 
 class SlotJob(Protocol):
@@ -115,10 +116,14 @@ class SlotBook:
         parts = known.parts.items() if known is not None else ()
         return min((since + self._lease - now for worker, (_, since) in parts if worker != self._worker), default=inf)
 
-    def seconds_between(self, place: str, now: float) -> float:
-        """Return about how many seconds pass between two returned slots: as many as passed since the last, at least."""
+    def seconds_between(self, place: str) -> float:
+        """Return about how many seconds pass between two returned slots, or less.
+
+        Jobs that wait come back one after the other at this distance: a slot must not be free for long while they wait
+        for it, and they must not keep a worker busy.
+        """
         known = self._known.get(place)
-        return _FIRST_BETWEEN_S if known is None else max(known.between, now - known.freed)
+        return max(min(_FIRST_BETWEEN_S if known is None else known.between, _FIRST_BETWEEN_S), _SHORTEST_BETWEEN_S)
 
     # --- slots
 

@@ -224,7 +224,7 @@ class JobAttempt(HeldJob):
             return None
         parking, is_paused = self._env.parking, self._env.orders.is_all_paused
         # A queue that is paused is to be left by all jobs.
-        put_off = parking.put_off(self, held_back) if is_paused else parking.take(self, held_back)
+        put_off = parking.put_off(held_back) if is_paused else parking.take(self, held_back)
         self.is_parked = put_off is None
         return None if put_off is None else self._concluded(put_off, None)
 
