@@ -4,7 +4,8 @@ A queue ``garage`` lives in six streams: ``JOBS_garage`` (jobs that have not end
 ``JOBS_garage_history`` (how jobs ended), ``JOBS_garage_dead`` (failed jobs that can be redriven),
 ``JOBS_garage_attempts`` (the last failed attempt of each), ``JOBS_garage_control`` (orders for its workers),
 ``JOBS_garage_running`` (steps and progress of jobs that have not ended, the workers, and who holds slots of limits). On
-a cluster an exclusive queue has another one, ``JOBS_garage_keys`` (who holds which key), and a queue with flows ``JOBS_garage_flows``.
+a cluster an exclusive queue has another one, ``JOBS_garage_keys`` (who holds which key), and a queue with flows
+``JOBS_garage_flows``.
 
 Jobs of a key share a subject, and so do those without one. A job that is scheduled or unique has a place of its own:
 one more token, by which it is found, and which is not taken twice.
