@@ -108,6 +108,16 @@ async def test_other_kinds_are_not_held_up(queue: Queue) -> None:
     assert set(waits) == {0}, "to be held back is no attempt"
 
 
+async def test_a_job_that_waits_does_not_count_as_one_of_max_jobs(queue: Queue) -> None:
+    gauge = Gauge()
+    gauge.register(queue)
+    await queue.limit(concurrency=1)
+    for _ in range(6):
+        await queue.enqueue("cut")
+    await asyncio.wait_for(queue.work(concurrency=2, max_jobs=4, handle_signals=False), 20)
+    assert len(gauge.starts) == 3 or len(gauge.starts) == 4, "one may be handed back that waited last"
+
+
 async def test_a_long_line_is_worked_off_without_a_break(queue: Queue) -> None:
     gauge = Gauge()
     gauge.register(queue)

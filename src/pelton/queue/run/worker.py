@@ -390,6 +390,8 @@ class Worker:
             elif attempt.is_parked:
                 attempt.is_parked = False
                 del self._running[attempt]
+                # It was not started after all.
+                self._left += self._left > 0
                 self._taken.notify()
             elif ended is None:
                 self._finish((attempt,))
