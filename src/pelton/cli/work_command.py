@@ -47,6 +47,9 @@ def define(parser: argparse.ArgumentParser) -> None:
         "--grace", type=_seconds, default=30.0, metavar="SECONDS", help="for running jobs, at the end (default 30)"
     )
     parser.add_argument("--json-logs", action="store_true", help="log in JSON, an object a line")
+    parser.add_argument(
+        "--otel", action="store_true", help="trace jobs with OpenTelemetry, as the program configures it"
+    )
     add_key(parser)
     parser.set_defaults(run=run)
 
@@ -65,6 +68,7 @@ def run(options: argparse.Namespace) -> int:
         max_jobs=options.max_jobs,
         key_file=options.key_file,
         json_logs=options.json_logs,
+        otel=options.otel,
     )
     write_work_logs(json=plan.json_logs)
     if options.processes is None and options.max_jobs is None and not options.reload:

@@ -27,6 +27,7 @@ class WorkPlan(msgspec.Struct, frozen=True, kw_only=True):
     max_jobs: int | None = None
     key_file: str | None = None
     json_logs: bool = False
+    otel: bool = False
 
     def key(self, variable: str | None) -> Key | None:
         """Return the store's key: from its file, or the one that the environment has."""

@@ -36,6 +36,8 @@ async def work(plan: WorkPlan, control: socket.socket | None = None) -> None:
     """Run the jobs of a plan until a signal, its number of jobs, or the end of ``control``. Raises PeltonError."""
     jobs = [found_jobs(name) for name in plan.jobs]
     async with open_store(plan.store, key=plan.key(os.environ.get(VARIABLE))) as jet:
+        if plan.otel:
+            _instrument(jet)
         queues = await _queues(jet, plan.queues, jobs)
         try:
             if control is not None:
@@ -44,6 +46,14 @@ async def work(plan: WorkPlan, control: socket.socket | None = None) -> None:
         finally:
             if control is not None:
                 asyncio.get_running_loop().remove_reader(control)
+
+
+def _instrument(jet: Jet) -> None:
+    try:
+        from pelton import otel
+    except ImportError as error:
+        raise ConfigError(f"--otel needs {error.name}: pip install 'pelton[otel]'") from None
+    otel.instrument(jet)
 
 
 async def _queues(jet: Jet, names: Sequence[str], jobs: Sequence[Jobs]) -> list[Queue]:
