@@ -132,3 +132,15 @@ async def test_the_app_lives_alone() -> None:
 
         await metrics.app(jet)({"type": "lifespan"}, receive, send)
         assert answers == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+def test_streams_and_consumers_have_the_names_of_the_exporter_of_nats() -> None:
+    """Those of prometheus-nats-exporter for ``/jsz``, without what a single account on one store has not."""
+    server = ("total_streams", "total_consumers", "total_messages", "total_message_bytes")
+    stream = ("total_messages", "total_bytes", "first_seq", "last_seq", "consumer_count")
+    consumer = (
+        "delivered_consumer_seq", "delivered_stream_seq", "num_ack_pending", "num_redelivered", "num_waiting",
+        "num_pending", "ack_floor_stream_seq", "ack_floor_consumer_seq",
+    )  # fmt: skip
+    for kind, names in (("server", server), ("stream", stream), ("consumer", consumer)):
+        assert {f"jetstream_{kind}_{name}" for name in names} <= set(metrics.CATALOGUE)

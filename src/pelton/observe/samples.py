@@ -82,7 +82,9 @@ def _stream(stream: StreamSummary) -> Iterator[Sample]:
 def _consumer(consumer: ConsumerSummary) -> Iterator[Sample]:
     values = {
         "jetstream_consumer_delivered_stream_seq": consumer.delivered_seq,
+        "jetstream_consumer_delivered_consumer_seq": consumer.deliveries,
         "jetstream_consumer_ack_floor_stream_seq": consumer.ack_floor,
+        "jetstream_consumer_ack_floor_consumer_seq": consumer.ack_floor_delivery,
         "jetstream_consumer_num_pending": consumer.pending,
         "jetstream_consumer_num_ack_pending": consumer.ack_pending,
         "jetstream_consumer_num_redelivered": consumer.redelivered,

@@ -33,6 +33,7 @@ class ConsumerSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A consumer. ``pending``: matching messages that were never delivered; ``ack_pending``: delivered and not settled.
 
     ``lag``: how many sequences of the stream follow the last one below which everything is settled.
+    ``deliveries`` counts all there were, ``ack_floor_delivery`` those below which everything is settled.
     """
 
     stream: str
@@ -44,7 +45,9 @@ class ConsumerSummary(msgspec.Struct, frozen=True, kw_only=True):
     redelivered: int
     waiting_pulls: int
     delivered_seq: int
+    deliveries: int
     ack_floor: int
+    ack_floor_delivery: int
     lag: int
     last_delivered_at: str
     last_ack_at: str
