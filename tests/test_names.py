@@ -8,8 +8,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "pelton"
 
-# A user's view of a stream (``api/info.py``), and its stored state (``streams/state.py``): one concept on two sides.
-SAME_CONCEPT = {"StreamState"}
+# Two sides of one concept: a stream as users see it and as stored; a queue event as it is told and as it is noted.
+SAME_CONCEPT = {"QueueEvent", "StreamState"}
 
 
 def classes() -> dict[str, list[str]]:

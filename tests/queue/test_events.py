@@ -63,7 +63,7 @@ async def test_another_opening_follows_all_that_happens(queue: Queue, another: O
     assert ended.worker == ended.outcome.worker
     [again] = [event for event in found if event.kind == "retrying"]
     assert (again.job, again.error) == ("repair", "ValueError: nothing left")
-    assert again.due >= again.at
+    assert again.due > 0
 
 
 @ON_BOTH
