@@ -32,6 +32,8 @@ class Signal:
     def notify(self) -> None:
         """Wake all current waiters, and all future ones that wait with a generation read before this call."""
         self._generation += 1
+        if not self._waiters:
+            return
         waiters, self._waiters = self._waiters, set()
         for waiter in waiters:
             _wake(waiter)

@@ -34,6 +34,7 @@ from pelton.queue.run.order_reader import OrderReader
 from pelton.queue.run.progress import Sweeper
 from pelton.queue.run.roll_call import RollCall
 from pelton.queue.run.signals import watch_signals
+from pelton.queue.run.unsettled import Unsettled
 from pelton.queue.run.worker_settings import WorkerSettings
 from pelton.runtime import Home, Signal
 
@@ -81,10 +82,11 @@ class Worker:
         self._surplus: list[JobAttempt] = []
         # Those that have a slot: until they are settled.
         self._running: dict[JobAttempt, None] = {}
-        self._ended: list[EndedAttempt[JobAttempt]] = []
-        # A store file settles one group after the other, so what ends meanwhile is better settled together.
-        self._settles_in_turn = queue.backend.planning.atomic_batches
-        self._is_settling = False
+        self._unsettled: Unsettled[JobAttempt] = Unsettled(
+            settings.concurrency, together=queue.backend.planning.atomic_batches
+        )
+        # When a job has started the last time, in seconds since boot.
+        self._started_at = 0.0
         self._idle = IdleSlots()
         self._taken = Signal()
         self._stop = Signal()
@@ -279,7 +281,7 @@ class Worker:
                 await self._taken.wait_at_most(self._clock, _SETTLED_LOOK_S, seen)
 
     def _wanted(self) -> int:
-        wanted = self._appetite.wanted(len(self._running), len(self._waiting))
+        wanted = self._appetite.wanted(self._active, len(self._waiting))
         room = self._parking.room() if self._held.admission.is_on else None
         return wanted if room is None else min(wanted, room - len(self._waiting))
 
@@ -294,7 +296,7 @@ class Worker:
         """Accept what fits; when two channels were asked to fill the same slots, hand the rest back."""
         room = len(found)
         if self._taken_in_at >= asked:
-            room = max(self._appetite.room(len(self._running), len(self._waiting)), 0)
+            room = max(self._appetite.room(self._active, len(self._waiting)), 0)
         self._taken_in_at = self._clock.boottime()
         self._waiting.extend(found[:room])
         self._dry.clear()
@@ -341,17 +343,17 @@ class Worker:
     async def _slot(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        running, concurrency = self._running, self._settings.concurrency
+        unsettled = self._unsettled
         while True:
-            if self._waiting and len(running) < concurrency and not self._stopping:
+            if self._startable() > 0 and not self._stopping and not unsettled.is_due(self._started_at):
                 attempt = self._waiting.popleft()
-                running[attempt] = None
+                self._running[attempt] = None
                 self._taken.notify()
                 self._count_down()
                 # Should the job suspend, others go on: with what waits, and with what is to be settled.
-                self._idle.wake(self._startable() or len(self._ended))
+                self._idle.wake(self._startable() or len(unsettled))
                 await self._run(attempt, task)
-            elif self._ended and not (self._is_settling and self._settles_in_turn):
+            elif unsettled.may_settle:
                 await self._settle()
             elif self._stopping and not self._on_threads:
                 return
@@ -361,14 +363,18 @@ class Worker:
     def _how_many(self) -> tuple[int, int, float]:
         now = self._clock.boottime()
         oldest = min((attempt.began for attempt in self._running if attempt.began), default=now)
-        return len(self._running), len(self._held.held()), now - oldest
+        return self._active, len(self._held.held()), now - oldest
+
+    @property
+    def _active(self) -> int:
+        return self._unsettled.active(len(self._running))
 
     def _startable(self) -> int:
-        """Return how many jobs can start now: one that is being settled has its slot until that is done."""
-        return min(len(self._waiting), self._settings.concurrency - len(self._running))
+        """Return how many jobs can start now."""
+        return min(len(self._waiting), self._unsettled.free(len(self._running)))
 
     async def _run(self, attempt: JobAttempt, task: asyncio.Task[None]) -> None:
-        attempt.began = self._clock.boottime()
+        attempt.began = self._started_at = self._clock.boottime()
         ended: Ended | None = None
         try:
             held = self._held
@@ -396,7 +402,12 @@ class Worker:
             elif ended is None:
                 self._finish((attempt,))
         if ended is not None:
-            self._ended.append(EndedAttempt(attempt, ended))
+            self._has_ended(attempt, ended)
+
+    def _has_ended(self, attempt: JobAttempt, ended: Ended) -> None:
+        now = self._clock.boottime()
+        self._appetite.ran(now - attempt.began)
+        self._unsettled.add(EndedAttempt(attempt, ended), now)
 
     def _called(self, called: Sequence[Called[JobAttempt]]) -> None:
         """Take over jobs that have ended on threads."""
@@ -410,7 +421,7 @@ class Worker:
             if ended is None:
                 self._finish((attempt,))
             else:
-                self._ended.append(EndedAttempt(attempt, ended))
+                self._has_ended(attempt, ended)
         if self._stopping and not self._on_threads:
             self._idle.wake_all()
         else:
@@ -418,21 +429,25 @@ class Worker:
 
     async def _settle(self) -> None:
         """Settle all attempts that have ended so far."""
-        taken, self._ended = self._ended, []
-        self._is_settling = True
+        taken = self._unsettled.begin()
+        # There may be room for others, which then come in the same transaction.
+        self._taken.notify()
         try:
-            await self._held.settle(taken, self._finish)
+            await self._held.settle(taken, self._settled)
         except BaseException:
-            self._finish([one.job for one in taken if one.job in self._running])
+            self._settled([one.job for one in taken if one.job in self._running])
             raise
         finally:
-            self._is_settling = False
+            self._unsettled.end()
+
+    def _settled(self, attempts: Sequence[JobAttempt]) -> None:
+        self._unsettled.settled(len(attempts))
+        self._finish(attempts)
 
     def _finish(self, attempts: Sequence[JobAttempt]) -> None:
         """Let go of attempts that are over."""
         if not attempts:
             return
-        now = self._clock.boottime()
         self._roll_call.finished += len(attempts)
         for attempt in attempts:
             del self._running[attempt]
@@ -442,7 +457,6 @@ class Worker:
                     self._sweeper.sweep(attempt.records.id)
             # It names its attempt: so both go at once, and not when somebody looks for cycles.
             attempt.context = None
-            self._appetite.ran(now - attempt.began)
         self._held.release(attempts)
         if self._orders.is_all_paused and not self._running:
             self._roll_call.tell()

@@ -1,0 +1,72 @@
+"""How many jobs of a worker may end before they are settled, and when they are."""
+
+from typing import Any
+
+import pytest
+
+from pelton.queue.run.core import HeldJob
+from pelton.queue.run.unsettled import Unsettled
+
+ONE: Any = "an ended attempt"
+
+
+def test_an_ended_job_gives_its_slot_to_another_up_to_a_number() -> None:
+    unsettled: Unsettled[HeldJob] = Unsettled(4, together=True)
+    started = 0
+    while unsettled.free(started) > 0:
+        started += 1
+        unsettled.add(ONE, now=1.0)
+    assert started == 4 + 3 * 4
+    taken = unsettled.begin()
+    assert len(taken) == started
+    assert unsettled.free(started) == 0
+    unsettled.settled(6)
+    assert unsettled.free(started - 6) == 4
+    assert unsettled.active(started - 6) == 0
+
+
+def test_running_jobs_never_exceed_the_slots() -> None:
+    unsettled: Unsettled[HeldJob] = Unsettled(4, together=True)
+    for _ in range(3):
+        unsettled.add(ONE, now=1.0)
+    # Three have ended, so one of four still runs.
+    assert unsettled.free(4) == 3
+    assert unsettled.free(7) == 0
+    assert (unsettled.active(4), unsettled.active(7)) == (1, 4)
+
+
+@pytest.mark.parametrize(("concurrency", "together"), [(1, True), (4, False)])
+def test_with_one_slot_or_on_a_cluster_a_slot_is_free_when_its_job_is_settled(concurrency: int, together: bool) -> None:
+    unsettled: Unsettled[HeldJob] = Unsettled(concurrency, together=together)
+    for _ in range(concurrency):
+        unsettled.add(ONE, now=1.0)
+    assert unsettled.free(concurrency) == 0
+    assert unsettled.active(concurrency) == concurrency
+    unsettled.begin()
+    unsettled.settled(1)
+    assert unsettled.free(concurrency - 1) == 1
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_in_a_store_file_one_settlement_follows_the_other(together: bool) -> None:
+    unsettled: Unsettled[HeldJob] = Unsettled(4, together=together)
+    assert not unsettled.may_settle
+    unsettled.add(ONE, now=1.0)
+    assert unsettled.may_settle
+    unsettled.begin()
+    assert not unsettled.may_settle
+    unsettled.add(ONE, now=1.0)
+    assert unsettled.may_settle is not together
+    unsettled.end()
+    assert unsettled.may_settle
+
+
+def test_ended_jobs_do_not_wait_for_many_others() -> None:
+    unsettled: Unsettled[HeldJob] = Unsettled(4, together=True)
+    assert not unsettled.is_due(99.0)
+    unsettled.add(ONE, now=1.0)
+    unsettled.add(ONE, now=1.009)
+    assert not unsettled.is_due(1.009)
+    assert unsettled.is_due(1.01)
+    unsettled.begin()
+    assert not unsettled.is_due(1.02)
