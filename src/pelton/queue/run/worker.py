@@ -2,8 +2,8 @@
 
 Design: one fetcher for each channel asks for as many jobs as there are free slots, and a few more when jobs are short
 (``appetite.py``), so that quick jobs do not wait for the store and slow ones are not hoarded. A slot is a task that
-runs one attempt after another; when none can start, it settles those that have ended, together (``core.py``). Until
-then each counts as running, so there are never more than slots. A separate thread keeps the leases (``leases.py``).
+runs one attempt after another; when none can start, it settles those that have ended, together (``core.py``). How many
+may end before they are settled is decided in ``unsettled.py``. A separate thread keeps the leases (``leases.py``).
 
 States: working; stopping (no more jobs are taken, waiting ones are handed back, running ones are notified and have
 their grace); cancelling (async jobs are cancelled and handed back, threads are waited for: a thread cannot be killed,
