@@ -45,6 +45,8 @@ from pelton.wire import (
 _log: Final = logging.getLogger("pelton.server")
 STALE_CONNECTION: Final = "Stale Connection"
 _UNKNOWN: Final = "Unknown Protocol Operation"
+# Of a client that has not introduced itself.
+_UNSAID: Final = ConnectOptions()
 
 
 class ClientConnection(ClientOutput):
@@ -52,7 +54,7 @@ class ClientConnection(ClientOutput):
 
     def __init__(self, host: ServerHost, number: int) -> None:
         super().__init__(host, number)
-        self.options = ConnectOptions()
+        self.options = _UNSAID
         self.user: ServerUser | None = None
         self.account: AccountPort | None = None
         self.echo = True
@@ -246,8 +248,10 @@ class ClientConnection(ClientOutput):
                 reason,
                 extra={"client": self.number, "peer": self.peer},
             )
+            self._host.turned_away(self)
             self.refuse(said.AUTHORIZATION_VIOLATION)
             return False
+        is_new = account is not self.account
         refused = self._membership.enter(user, account, self._host.settings.max_subscriptions)
         if refused:
             self.refuse(refused)
@@ -256,6 +260,8 @@ class ClientConnection(ClientOutput):
         self._is_limited, self._notes_replies = self._membership.is_limited, self._membership.rights.answers
         self._max_pending = self._host.settings.max_pending
         self._is_plain = not (self._is_limited or self.options.verbose or self.options.pedantic)
+        if is_new and self.options is not _UNSAID:
+            self._host.entered(self)
         return True
 
     async def reconsider(self) -> None:

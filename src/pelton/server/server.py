@@ -34,6 +34,7 @@ from pelton.server.jetstream.service import JetStreamService
 from pelton.server.jetstream.verbs import API_LEVEL
 from pelton.server.listening import Listener
 from pelton.server.monitoring import MonitoringListener, ObservedAccount, SystemService, TrafficTotals
+from pelton.server.monitoring.events import SystemEvents
 from pelton.server.monitoring.system import SYSTEM_ACCOUNT
 from pelton.server.output import SLOW_CONSUMER
 from pelton.server.ports import Client, Flushed
@@ -65,6 +66,7 @@ class Server:
         self.begun = runtime.clock.now()
         self.totals = TrafficTotals()
         self._monitoring: MonitoringListener | None = None
+        self._events = SystemEvents(self, lambda: self._accounts.get(SYSTEM_ACCOUNT), runtime)
         self._accounts: dict[str, ServerAccount] = {}
         self._crossing: AccountCrossing | None = None
         self._clients: dict[int, ClientConnection] = {}
@@ -160,6 +162,7 @@ class Server:
         self._closed = True
         if self._look_timer is not None:
             self._look_timer.cancel()
+        self._events.ends("SHUTDOWN")
         await self._stop_listening()
         if self._monitoring is not None:
             await self._monitoring.close()
@@ -208,6 +211,7 @@ class Server:
         if self._is_lame or self._closed:
             return
         self._is_lame = True
+        self._events.ends("LAMEDUCK")
         await self._stop_listening()
         for client in list(self._clients.values()):
             client.write(encode_info(self.hello(client, "")))
@@ -261,12 +265,24 @@ class Server:
         self.totals.connections += 1
         return refused
 
+    def entered(self, client: Client) -> None:
+        """Tell that a client was let in."""
+        assert isinstance(client, ClientConnection)
+        self._events.connected(client)
+
+    def turned_away(self, client: Client) -> None:
+        """Tell that a client was not let in."""
+        assert isinstance(client, ClientConnection)
+        self._events.refused(client)
+
     def forget(self, client: Client) -> None:
         """Count a connection no more."""
         gone = self._clients.pop(client.number, None)
         if gone is not None:
             for name in ("in_msgs", "out_msgs", "in_bytes", "out_bytes"):
                 setattr(self.totals, name, getattr(self.totals, name) + getattr(gone, name))
+            if gone.account_name:
+                self._events.disconnected(gone, gone.reason)
             self.totals.slow_consumers += gone.reason == SLOW_CONSUMER
             self.totals.stale_connections += gone.reason == STALE_CONNECTION
 
@@ -357,6 +373,7 @@ class Server:
     def _look(self) -> None:
         """Check what only time tells, now and again."""
         now = self.clock.monotonic()
+        self._events.look()
         if self._crossing is not None:
             self._crossing.look()
         for client in list(self._clients.values()):

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from pelton.api import rfc3339
 from pelton.runtime import Clock
 from pelton.server.settings import ServerSettings
 from pelton.wire import ConnectOptions, ServerHello
@@ -31,6 +32,7 @@ class ObservedClient(Protocol):
 
     number: int
     peer: str
+    is_bridged: bool
     options: ConnectOptions
     started: float
     heard: float
@@ -96,3 +98,17 @@ class Observed(Protocol):
     def clients(self) -> Sequence[ObservedClient]: ...
     @property
     def observed_accounts(self) -> Mapping[str, ObservedAccount]: ...
+
+
+def server_facts(server: Observed) -> dict[str, Any]:
+    """Return what each answer and event says of its server."""
+    about = server.about()
+    return {
+        "name": server.name,
+        "host": about.host,
+        "id": server.id,
+        "ver": about.version,
+        "jetstream": about.jetstream,
+        "seq": 0,
+        "time": rfc3339(server.clock.now()),
+    }

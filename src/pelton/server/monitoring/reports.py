@@ -247,23 +247,24 @@ async def accountz(server: Observed, parameters: Parameters) -> dict[str, Any]:
 
 async def accstatz(server: Observed, parameters: Parameters) -> dict[str, Any]:
     """Return how much each account is used."""
-    accounts = []
-    for name, account in server.observed_accounts.items():
-        clients = [client for client in server.clients if client.account_name == name]
-        accounts.append(
-            {
-                "acc": name,
-                "name": name,
-                "conns": len(clients),
-                "leafnodes": 0,
-                "total_conns": len(clients),
-                "num_subscriptions": account.num_subscriptions,
-                "sent": {"msgs": sum(c.out_msgs for c in clients), "bytes": sum(c.out_bytes for c in clients)},
-                "received": {"msgs": sum(c.in_msgs for c in clients), "bytes": sum(c.in_bytes for c in clients)},
-                "slow_consumers": 0,
-            }
-        )
+    accounts = [account_connections(server, name) for name in server.observed_accounts]
     return {"server_id": server.id, "now": rfc3339(server.clock.now()), "account_statz": accounts}
+
+
+def account_connections(server: Observed, name: str) -> dict[str, Any]:
+    """Return how much one account is used now."""
+    clients = [client for client in server.clients if client.account_name == name]
+    return {
+        "acc": name,
+        "name": name,
+        "conns": len(clients),
+        "leafnodes": 0,
+        "total_conns": len(clients),
+        "num_subscriptions": server.observed_accounts[name].num_subscriptions,
+        "sent": {"msgs": sum(c.out_msgs for c in clients), "bytes": sum(c.out_bytes for c in clients)},
+        "received": {"msgs": sum(c.in_msgs for c in clients), "bytes": sum(c.in_bytes for c in clients)},
+        "slow_consumers": 0,
+    }
 
 
 async def healthz(server: Observed, parameters: Parameters) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from pelton.api import PeltonError, rfc3339
+from pelton.api import PeltonError
 from pelton.runtime import Runtime
-from pelton.server.monitoring.observed import Observed
+from pelton.server.monitoring.observed import Observed, server_facts
 from pelton.server.monitoring.reports import REPORTS, Report, statsz
 from pelton.server.ports import Published
 
@@ -78,17 +78,7 @@ class SystemService:
         return {"data": {"user": user.name if user is not None else "", "account": self._account}}
 
     def _reply(self, reply: str, found: dict[str, Any]) -> None:
-        about, clock = self._server.about(), self._server.clock
-        server = {
-            "name": self._server.name,
-            "host": about.host,
-            "id": self._server.id,
-            "ver": about.version,
-            "jetstream": about.jetstream,
-            "seq": 0,
-            "time": rfc3339(clock.now()),
-        }
-        self._answer(reply, None, msgspec.json.encode({"server": server, **found}))
+        self._answer(reply, None, msgspec.json.encode({"server": server_facts(self._server), **found}))
 
 
 def _parameters(body: bytes) -> dict[str, str]:
