@@ -39,6 +39,7 @@ _SLOW: Final = {
     "tests/queue/test_schedules.py::test_many_processes": "processes",
     "tests/moving/test_copy.py::test_killed": "kills",
     "tests/queue/flow/test_kills.py": "kills",
+    "tests/server/clients": "clients for Node and others",
     "tests/server/test_process.py": "processes that serve",
     "tests/server/test_processes.py": "processes beside a server",
     "tests/server/test_reload.py": "processes that serve",

@@ -86,7 +86,9 @@ class EverybodySystem:
 
 
 async def test_that_it_ends(started: Started, connected: Connected) -> None:
-    server: Server = await started(authenticator=EverybodySystem(), lame_duck_grace_period=0.01, lame_duck_duration=0.01)
+    server: Server = await started(
+        authenticator=EverybodySystem(), lame_duck_grace_period=0.01, lame_duck_duration=0.01
+    )
     client = await connected(server)
     told = await client.subscribe(f"$SYS.SERVER.{server.id}.*")
     await client.flush()
