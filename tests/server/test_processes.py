@@ -6,10 +6,12 @@ A clone stands for another process: it has its own connection to the file, and i
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 import pelton
+from pelton.api import StoreBusyError
 from pelton.server import Server
 from tests.server.conftest import Connected, settled
 from tests.server.raw import raw_client
@@ -132,3 +134,28 @@ async def test_ten_thousand_subscriptions_are_few_rows(server: Server, jet: pelt
         for number in range(10_000):
             client.send(f"UNSUB i{number}", f"UNSUB m{number}")
         assert await client.settle() == []
+
+
+async def test_a_client_waits_until_others_know_of_its_subscription(
+    server: Server, connected: Connected, jet: pelton.Jet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store may be busy when a row is to be made: no ping is answered before it is there."""
+    account = server.account("$G")
+    assert account is not None
+    assert account.link is not None
+    serving, failures = account.link.serving, ["once"]
+    join = serving.join
+
+    async def busy_once(*row: Any) -> int:
+        if failures:
+            failures.pop()
+            raise StoreBusyError("store.pelton", "busy")
+        return await join(*row)
+
+    monkeypatch.setattr(serving, "join", busy_once)
+    client = await connected()
+    told = await client.subscribe("here")
+    await settled(client)
+    assert not failures
+    await jet.backend.send("here", b"x")
+    assert (await told.next_msg(5)).data == b"x"

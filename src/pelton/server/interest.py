@@ -58,6 +58,8 @@ class RelayedInterest:
         self._version = -1
         self._task: asyncio.Task[None] | None = None
         self._settled: list[Callable[[], None]] = []
+        # Whether the last try has failed, and the next look tries again.
+        self._is_behind = False
         self._closed = False
 
     async def open(self) -> None:
@@ -131,7 +133,7 @@ class RelayedInterest:
         """Adjust the rows of deliver subjects, if consumers have changed."""
         if self._serving.version != self._version:
             self._look_at_pushes("")
-        if self._wanted != self._rows.keys():
+        if self._is_behind or self._wanted != self._rows.keys():
             self._adjust_soon()
 
     def _look_at_pushes(self, subject: str) -> None:
@@ -175,11 +177,14 @@ class RelayedInterest:
     async def _adjusted(self) -> None:
         try:
             await self._adjust()
+            self._is_behind = False
         except PeltonError as error:
-            # It is tried again when the server next looks.
+            # It is tried again when the server next looks; until then, nobody is told that it is done.
+            self._is_behind = True
             _log.warning("other processes do not know yet what clients subscribe to: %s", error)
         finally:
             self._task = None
+        if not self._is_behind:
             settled, self._settled = self._settled, []
             for call in settled:
                 call()
@@ -197,7 +202,7 @@ class RelayedInterest:
     @property
     def is_settled(self) -> bool:
         """Whether other processes know of all subscriptions."""
-        return self._task is None
+        return self._task is None and not self._is_behind
 
     def on_settled(self, call: Callable[[], None]) -> None:
         """Call back when they do."""
