@@ -5,6 +5,7 @@ import asyncio
 import nats.errors
 import pytest
 
+from pelton.server import Server
 from tests.server.conftest import Connected, settled
 
 
@@ -91,3 +92,21 @@ async def test_many_clients(connected: Connected) -> None:
     await clients[0].publish("all", b"x")
     for subscription in subscriptions:
         assert (await subscription.next_msg(5)).data == b"x"
+
+
+async def test_what_a_client_may_no_longer_receive(server: Server, connected: Connected) -> None:
+    """A subject's way is remembered; permissions that change meanwhile count at once."""
+    client, other = await connected(), await connected()
+    told = await client.subscribe("a.*")
+    await settled(client)
+    await other.publish("a.b", b"open")
+    assert (await told.next_msg(5)).data == b"open"
+    account = server.account("$G")
+    assert account is not None
+    (subscription,) = account.router.subscriptions("a.b")
+    subscription.is_cut = True
+    subscription.client.may_receive = lambda *_: False  # type: ignore[method-assign]  # as after a reload
+    await other.publish("a.b", b"secret")
+    await settled(other)
+    await settled(client)
+    assert told.pending_msgs == 0

@@ -130,7 +130,8 @@ class ServerAccount:
                 break
             subject, reply = command.subject, command.reply  # type: ignore[attr-defined]  # it is either
             direct, head, *_ = routes.get(subject) or self._route(subject)
-            if direct is not None and (direct.client is not client or client.echo):
+            # What a client may receive can change at any time.
+            if direct is not None and not direct.is_cut and (direct.client is not client or client.echo):
                 direct.client.deliver_encoded(direct, encoded(head, reply, block, data, direct.client), reply)
                 continue
             if not self.pass_on(client, subject, reply, block, data) and reply and client.options.no_responders:
