@@ -15,10 +15,11 @@ from nats.aio.client import Client
 from nats.js.errors import NotFoundError
 
 import pelton
-from pelton.server import Server
+from pelton.api import AccountLimits
+from pelton.server import Server, StoreSettings
 from pelton.testing.nats_server import NatsServer, nats_server
 from tests.server.archives import asked, backup, restore
-from tests.server.conftest import Connected
+from tests.server.conftest import Connected, Started
 
 
 @pytest.fixture(scope="module")
@@ -321,3 +322,17 @@ async def test_two_restores_of_one_name(here: Client) -> None:
     taken = await backup(here, "S")
     found = await asyncio.gather(*(restore(here, taken, name="T", subjects=["t.>"]) for _ in range(2)))
     assert sorted(one.get("error", {}).get("err_code", 0) for one in found) == [0, 10130]
+
+
+async def test_an_archive_beyond_the_limit_is_refused(started: Started, connected: Connected, tmp_path: Path) -> None:
+    limits = AccountLimits(max_storage=10_000)
+    free = await started(stores={"$G": StoreSettings(path=str(tmp_path / "free.pelton"))})
+    tight = await started(stores={"$G": StoreSettings(path=str(tmp_path / "tight.pelton"), limits=limits)})
+    here, there = await connected(free), await connected(tight)
+    await fill(here)
+    done = await restore(there, await backup(here, "S"))
+    assert done["error"]["err_code"] == 10002
+    # More than any archive of so many bytes has is not even kept.
+    taken = await backup(here, "S")
+    done = await restore(there, taken, data=bytes(1_200_000), size=400_000)
+    assert done["error"]["err_code"] == 10002

@@ -70,6 +70,11 @@ class StreamArchives:
         found: StreamConfig = await self._host.stage(lambda: streams.checked_restore(session, config), durable=False)
         return found
 
+    def most_bytes(self, config: StreamConfig) -> int:
+        """Return how many bytes a stream may have at most, by the account's limits; -1 for any number."""
+        limits = self._host.session.registry.account.limits
+        return limits.max_memory if config.storage == "memory" else limits.max_storage
+
     def new_folder(self, name: str) -> str:
         """Make a folder beside the store for what a restore writes. Raises ConfigError, OSError."""
         settings = self._connections.settings

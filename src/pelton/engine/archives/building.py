@@ -39,7 +39,7 @@ class ArchivedStream(NamedTuple):
     """A stream to build: its real configuration, the sequences it begins and ends with, and what it holds.
 
     ``messages`` come in portions; reading them may raise ApiError. ``origins`` are the creation times of the streams
-    it may continue to source, by their names.
+    it may continue to source, by their names. ``most`` is how many bytes it may account for (-1: any number).
     """
 
     config: StreamConfig
@@ -48,6 +48,7 @@ class ArchivedStream(NamedTuple):
     consumers: Iterable[ArchivedConsumer]
     messages: Iterable[Sequence[ArchivedMessage]]
     origins: Mapping[str, str]
+    most: int = -1
 
 
 def build_store(path: str, key: bytes | None, archive: ArchivedStream, now: int, halt: Halt) -> int:
@@ -112,6 +113,8 @@ class _Building:
                 self._check_order(log, rows, first, last)
                 log.copier.append_rows(rows)
                 log.state.write_rows()
+                if 0 <= self._archive.most < log.state.bytes:
+                    raise api_error("JSAccountResourcesExceededErr", stream=log.name)
                 for row in rows:
                     self._remember(log, row)
         log.copier.skip_to(last + 1)

@@ -30,6 +30,8 @@ from pelton.server.ports import Published
 _KIND: Final = "stream_restore"
 _SILENT_S: Final = 5.0
 _FILE: Final = "archive"
+# An archive has names and consumers besides, and may be hard to compress.
+_BESIDES: Final = 1 << 20
 
 
 class RestoreService:
@@ -95,7 +97,8 @@ class _Receiving:
         self._folder = link.archives.new_folder(runtime.ids.new())
         self._file: IO[bytes] = open(os.path.join(self._folder, _FILE), "w+b")  # noqa: SIM115  # run() closes it
         self._bytes = 0
-        self._failure: OSError | None = None
+        self._most = link.archives.most_bytes(config)
+        self._failure: OSError | PeltonError | None = None
         self._last: Published | None = None
         self._told = Signal()
 
@@ -107,6 +110,8 @@ class _Receiving:
             self._last = message
         elif self._failure is None:
             self._bytes += len(message.data)
+            if self._most >= 0 and self._bytes > 2 * self._most + _BESIDES:
+                self._failure = api_error("JSAccountResourcesExceededErr", stream=self._config.name)
             try:
                 self._file.write(message.data)
             except OSError as failure:
@@ -150,5 +155,5 @@ class _Receiving:
         source = ArchiveSource(self._file, self._config.name)
         state = source.state
         return ArchivedStream(
-            self._config, state.first_seq, state.last_seq, source.consumers, source.messages(), origins
+            self._config, state.first_seq, state.last_seq, source.consumers, source.messages(), origins, self._most
         )
