@@ -8,14 +8,14 @@ from pelton.queue.run.appetite import Appetite
 
 
 def test_slow_jobs_are_asked_for_by_free_slots_alone() -> None:
-    appetite = Appetite(8, 30.0, no_wait=False)
+    appetite = Appetite(8, 30.0)
     assert appetite.wanted(running=0, waiting=0) == 8
     assert appetite.wanted(running=5, waiting=0) == 3
     assert appetite.wanted(running=8, waiting=0) == 0
 
 
 def test_short_jobs_are_asked_for_ahead_but_many_at_a_time() -> None:
-    appetite = Appetite(8, 30.0, no_wait=False)
+    appetite = Appetite(8, 30.0)
     for _ in range(200):
         appetite.ran(0.001)
     assert appetite.room(running=8, waiting=0) == pytest.approx(8 * 20, abs=1)
@@ -27,6 +27,5 @@ def test_short_jobs_are_asked_for_ahead_but_many_at_a_time() -> None:
 
 
 def test_a_request_ends_within_a_part_of_the_lease() -> None:
-    assert Appetite(8, 3.0, no_wait=False).request(5).expires_ns == 1_000_000_000
-    assert Appetite(8, 300.0, no_wait=False).request(5).expires_ns == 10_000_000_000
-    assert Appetite(8, 3.0, no_wait=True).request(5).no_wait
+    assert Appetite(8, 3.0).request(5).expires_ns == 1_000_000_000
+    assert Appetite(8, 300.0).request(5).expires_ns == 10_000_000_000

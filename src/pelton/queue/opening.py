@@ -18,6 +18,7 @@ from pelton.queue.backing.setup import (
     free_consumer,
     jobs_stream,
     keys_stream,
+    ranked_consumers,
     side_streams,
     worker_consumers,
 )
@@ -54,21 +55,23 @@ async def _source(
 ) -> tuple[QueueStats, Callable[[str], JobSource]]:
     """Return the stats for the views, and the factory of a worker's job source."""
     known = FailedAttempts(jet, names).last
+    read_only = jet.backend.planning.read_only
+    ranked = [] if read_only else await ranked_consumers(stream, names, lease)
     # As the queue was made, whichever backend opens it: the two ways cannot be mixed.
     if stream.config.metadata.get(KEYS) == RECORDS:
         await keys_stream(jet, names, settings)
         free = await free_consumer(stream, names, lease)
 
         def keyed(worker: str) -> JobSource:
-            return KeyedJobSource(jet, names, stream, free, known, worker, lease)
+            return KeyedJobSource(jet, names, stream, free, ranked, known, worker, lease)
 
-        return KeyedStats(jet, names, free), keyed
-    if jet.backend.planning.read_only:
+        return KeyedStats(jet, names, (*ranked, free)), keyed
+    if read_only:
         consumers = await existing_consumers(stream)
     else:
         consumers = await worker_consumers(stream, names, exclusive, lease)
 
     def delivered(_worker: str) -> JobSource:
-        return ConsumerJobSource(jet.backend, names, consumers, known)
+        return ConsumerJobSource(jet.backend, names, stream, consumers, ranked, known)
 
-    return ConsumerStats(jet.backend, consumers), delivered
+    return ConsumerStats(jet.backend, (*ranked, *consumers)), delivered

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import msgspec
 
 from pelton.api import AckOp, Delivered, Outgoing, PeltonError, PullRequest, Unsettled
+from pelton.queue.model.naming import HIGHEST_PRIORITY
 
 if TYPE_CHECKING:
     from pelton.queue.model.records import Ended
@@ -18,16 +19,20 @@ Underway = dict[int, Unsettled]
 
 
 class Unlisted(NamedTuple):
-    """Jobs that were taken, but servers do not say which: ``number`` of those up to sequence ``upto``.
+    """Jobs that were taken, but servers do not say which: ``number`` of those up to a sequence, by their priority.
 
     In an exclusive queue, they have no key.
     """
 
-    upto: int
+    upto: Sequence[int]
     number: int
 
+    def may_have(self, priority: int, seq: int) -> bool:
+        """Whether a job may have been taken; in an exclusive queue, one without a key."""
+        return seq <= self.upto[priority]
 
-ALL_LISTED: Final = Unlisted(0, 0)
+
+ALL_LISTED: Final = Unlisted((0,) * (HIGHEST_PRIORITY + 1), 0)
 
 
 class QueueStats(Protocol):
@@ -70,10 +75,18 @@ class Extender(Protocol):
 
 
 class JobSource(Protocol):
-    """The jobs of a queue, for one worker. ``channels`` names the ways they arrive."""
+    """The jobs of a queue, for one worker.
+
+    ``channels`` names the ways they arrive, ``ranked`` those of jobs with a priority, the highest first.
+    """
 
     channels: Sequence[str]
+    ranked: Sequence[str]
     extender: Extender
+
+    async def has_ranked(self) -> bool:
+        """Whether there are jobs with a priority that have not ended."""
+        ...
 
     async def take(self, channel: str, request: PullRequest) -> list[TakenJob]:
         """Take jobs, as a pull does."""

@@ -340,6 +340,7 @@ class Queue(QueueWithFlows):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
         key: str = "",
+        priority: int = 0,
         cron: str | None = None,
         timezone: str | None = None,
         every: Seconds | None = None,
@@ -355,7 +356,7 @@ class Queue(QueueWithFlows):
         """
         timetable = timetable_of(self.name, name, cron, timezone, every, overlap)
         call = self._enqueuer.call_of(job, args, dict(kwargs or {}), PLAIN)
-        return await self._schedules.define(timetable, call, key)
+        return await self._schedules.define(timetable, call, key, priority)
 
     async def unschedule(self, name: str) -> bool:
         """Remove a schedule; return False if there was none. Jobs that it has enqueued stay. Raises ConfigError."""

@@ -967,6 +967,7 @@ class Queue:
         args: Sequence[Any] = ...,
         kwargs: Mapping[str, Any] | None = None,
         key: str = "",
+        priority: int = 0,
         cron: str | None = None,
         timezone: str | None = None,
         every: Seconds | None = None,

@@ -289,4 +289,4 @@ async def test_a_queue_works_as_it_was_made_wherever_it_is_opened_from(queue: Qu
         handle = await job.enqueue(1, key="k")
         await drain(same)
         assert (await handle.outcome()).value() == 1
-        assert await (await jet.stream("JOBS_garage")).consumer_names() == ["free"]
+        assert await (await jet.stream("JOBS_garage")).consumer_names() == ["free", "rank1", "rank2", "rank3"]

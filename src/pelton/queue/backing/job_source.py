@@ -14,11 +14,12 @@ from pelton.api import Backend, Delivered, Outgoing, PeltonError, PullRequest, S
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet import ack_of
 from pelton.queue.backing.first_outcome import as_only, guarded, refusal_of
+from pelton.queue.backing.setup import has_ranked_jobs
 from pelton.queue.model.records import job_id_of
 from pelton.queue.ports import Extender, TakenJob
 
 if TYPE_CHECKING:
-    from pelton.jet import Consumer
+    from pelton.jet import Consumer, Stream
     from pelton.queue.model.naming import QueueNames
     from pelton.queue.model.records import Ended
     from pelton.queue.model.states import Attempt
@@ -31,20 +32,28 @@ class ConsumerJobSource:
         self,
         backend: Backend,
         names: QueueNames,
+        stream: Stream,
         consumers: Sequence[Consumer],
+        ranked: Sequence[Consumer],
         attempt_of: Callable[[str], Awaitable[Attempt | None]],
     ) -> None:
         self.extender: Extender = backend
         self.channels: Sequence[str] = [consumer.name for consumer in consumers]
+        self.ranked: Sequence[str] = [consumer.name for consumer in ranked]
         self._backend = backend
         self._names = names
-        self._consumers = consumers
+        self._stream = stream
+        self._consumers = [*consumers, *ranked]
         self._attempt_of = attempt_of
 
     async def take(self, channel: str, request: PullRequest) -> list[TakenJob]:
         """Pull from the consumer of that name."""
-        found = await self._backend.pull(self._consumers[0].stream_name, channel, request)
+        found = await self._backend.pull(self._stream.name, channel, request)
         return list(map(TakenJob, found))
+
+    async def has_ranked(self) -> bool:
+        """Whether there are jobs with a priority that have not ended."""
+        return await has_ranked_jobs(self._stream, self._names)
 
     async def known(self, delivered: Delivered) -> Attempt | None:
         """Return the record of the last attempt; the first delivery has none."""
@@ -79,21 +88,20 @@ class ConsumerJobSource:
 
     async def settle_many(self, endings: Sequence[Ended]) -> list[PeltonError | None]:
         """Publish and acknowledge together: one transaction per consumer."""
-        if len(self._consumers) == 1:
-            return await self._settle_on(self._consumers[0], endings)
+        names = sorted({ended.delivered.consumer for ended in endings})
+        if len(names) == 1:
+            return await self._settle_on(names[0], endings)
         answers: dict[int, PeltonError | None] = {}
-        groups = [[ended for ended in endings if ended.delivered.consumer == one.name] for one in self._consumers]
-        found = await asyncio.gather(*map(self._settle_on, self._consumers, groups))
+        groups = [[ended for ended in endings if ended.delivered.consumer == name] for name in names]
+        found = await asyncio.gather(*map(self._settle_on, names, groups))
         for group, refusals in zip(groups, found, strict=True):
             answers.update((ended.delivered.seq, refused) for ended, refused in zip(group, refusals, strict=True))
         return [answers[ended.delivered.seq] for ended in endings]
 
-    async def _settle_on(self, consumer: Consumer, endings: Sequence[Ended]) -> list[PeltonError | None]:
-        if not endings:
-            return []
+    async def _settle_on(self, consumer: str, endings: Sequence[Ended]) -> list[PeltonError | None]:
         settled = [Settled(self._messages(ended), ended.ack) for ended in endings]
         try:
-            answers = await self._backend.settle_many(settled, consumer.stream_name, consumer.name)
+            answers = await self._backend.settle_many(settled, self._stream.name, consumer)
         except FINAL_ERRORS:
             raise
         except PeltonError as error:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 async def delivered_by(consumers: Sequence[Consumer]) -> Unlisted:
-    """Return what consumers have delivered so far."""
-    infos = [await consumer.info() for consumer in consumers]
-    return Unlisted(max(info.delivered.stream_seq for info in infos), sum(info.num_ack_pending for info in infos))
+    """Return what the consumers of jobs without a key have delivered so far; the highest priority comes first."""
+    infos = [await consumer.info() for consumer in reversed(consumers)]
+    return Unlisted([info.delivered.stream_seq for info in infos], sum(info.num_ack_pending for info in infos))
 
 
 class ConsumerStats:

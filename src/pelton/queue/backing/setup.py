@@ -9,12 +9,13 @@ The settings of an existing queue: ``exclusive`` and ``lease`` are fixed, becaus
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from pelton.api import ApiError, ConfigError, QueueNotFoundError, StreamNotFoundError
+from pelton.api import ApiError, ConfigError, MessageNotFoundError, QueueNotFoundError, StreamNotFoundError
 from pelton.api.defaults import DUPLICATE_WINDOW
 from pelton.api.durations import given
 from pelton.queue.model.checks import seconds, whole
@@ -255,6 +256,28 @@ async def free_consumer(stream: Stream, names: QueueNames, lease: float) -> Cons
 async def existing_consumers(stream: Stream) -> list[Consumer]:
     """Return the consumers that workers pull from, of a queue that can only be looked at."""
     return [await stream.consumer(name) for name in await stream.consumer_names()]
+
+
+async def ranked_consumers(stream: Stream, names: QueueNames, lease: float) -> list[Consumer]:
+    """Return the consumers of the jobs with a priority, the highest first."""
+    common: dict[str, Any] = {"ack_wait": lease, "max_ack_pending": -1, "max_deliver": -1}
+    return [
+        await stream.create_consumer(durable_name=f"rank{priority}", filter_subject=jobs, **common)
+        for priority, jobs in reversed(list(enumerate(names.ranked_jobs, 1)))
+    ]
+
+
+async def has_ranked_jobs(stream: Stream, names: QueueNames) -> bool:
+    """Whether a job with a priority is stored."""
+    return any(await asyncio.gather(*(_has_any(stream, jobs) for jobs in names.ranked_jobs)))
+
+
+async def _has_any(stream: Stream, subjects: str) -> bool:
+    try:
+        await stream.get_last_message(subjects)
+    except MessageNotFoundError:
+        return False
+    return True
 
 
 async def worker_consumers(stream: Stream, names: QueueNames, exclusive: bool, lease: float) -> list[Consumer]:

@@ -35,7 +35,7 @@ async def unfinished_job(stream: Stream, names: QueueNames, job_id: str) -> Stor
             return None
     leaf, key = found_by(job_id)
     # A job can fall due between the two, but never goes back.
-    for subject in (names.later(key, leaf), names.place(key, leaf)):
+    for subject in (names.later(key, leaf), *names.places(key, leaf)):
         if (stored := await _one_of(stream, subject, job_id)) is not None:
             return stored
     return None

@@ -70,8 +70,9 @@ class Mover:
         return handle
 
     async def _may_run(self, stored: StoredMessage, info: JobInfo) -> bool:
-        is_free = self._queue.names.is_free(stored.subject)
-        return info.state == "running" or (is_free and stored.seq <= (await self._queue.stats.unlisted()).upto)
+        if info.state == "running" or not self._queue.names.is_free(stored.subject):
+            return info.state == "running"
+        return (await self._queue.stats.unlisted()).may_have(info.priority, stored.seq)
 
     async def _replace(self, stored: StoredMessage, info: JobInfo, error: str, message: Outgoing) -> bool:
         try:

@@ -36,7 +36,8 @@ class Removal:
                 if found.stored.seq > last:
                     break
                 is_free = self._queue.names.is_free(found.stored.subject)
-                if found.info.state == "running" or (is_free and found.stored.seq <= unlisted.upto):
+                may_run = is_free and unlisted.may_have(found.info.priority, found.stored.seq)
+                if found.info.state == "running" or may_run:
                     continue
                 batch.append(found)
                 if len(batch) == _AT_ONCE:

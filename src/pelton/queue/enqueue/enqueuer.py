@@ -156,8 +156,11 @@ class Enqueuer:
 
     async def _started(self, stored: StoredMessage) -> bool:
         """Whether a worker has begun a job; on servers, also one that was taken and handed back."""
-        if self._queue.names.is_free(stored.subject) and stored.seq <= (await self._queue.stats.unlisted()).upto:
-            return True
+        names = self._queue.names
+        if names.is_free(stored.subject):
+            unlisted = await self._queue.stats.unlisted()
+            if unlisted.may_have(names.priority_of(stored.subject), stored.seq):
+                return True
         try:
             info = await self._lookup.get(job_id_in(stored.data, stored.seq))
         except JobNotFoundError:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from pelton.api import Outgoing, headers
+from pelton.api import ConfigError, Outgoing, headers
 from pelton.api.times import rfc3339
 from pelton.api.timing import schedule_headers
 from pelton.queue.model.naming import encode_key
@@ -45,14 +45,23 @@ class JobMessage:
 
         ``now`` is in wall nanoseconds, ``new_id`` gives an id that nobody has. Raises ConfigError.
         """
-        options.check(f"job {self.job!r}")
+        self.check(options)
         envelope, key = self._envelope(args, options, now, meta), self._key(options)
         if not options.is_plain:
             return self._placed(envelope, key, options, place_of(self.job, args, options, key, new_id()))
         # Per job name: another job of the queue may work on the same thing.
         msg_id = f"{self.job}/{options.idempotency_key}"
         block = headers.encode({headers.MSG_ID: msg_id}) if options.idempotency_key else None
-        return Outgoing(self._names.job_subject(options.key if key else ""), _encode(envelope), block)
+        return Outgoing(self._names.job_subject(options.key if key else "", options.priority), _encode(envelope), block)
+
+    def check(self, options: JobOptions) -> None:
+        """Raise ConfigError for options that contradict each other, or that the queue can't keep."""
+        options.check(f"job {self.job!r}")
+        if options.priority and options.key and self._exclusive:
+            raise ConfigError(
+                f"job {self.job!r}: priority is {options.priority}, but in an exclusive queue the jobs of a key run "
+                "in their order: leave priority or key out, or use a queue that is not exclusive"
+            )
 
     def of_flow(
         self, args: bytes, options: JobOptions, now: int, meta: dict[str, str], place: FlowPlace, generation: int
@@ -69,7 +78,15 @@ class JobMessage:
         expires = 0 if options.ttl is None else max(due, now) + int(options.ttl * 1e9)
         kept = 0 if options.unique_for is None else now + int(options.unique_for * 1e9)
         return Envelope(
-            self.job, msgspec.Raw(args), options.key, due=due, expires=expires, unique_until=kept, meta=meta or {}
+            self.job,
+            msgspec.Raw(args),
+            options.key,
+            due=due,
+            expires=expires,
+            unique_until=kept,
+            meta=meta or {},
+            # The jobs of a key have an order of their own.
+            priority=0 if self._exclusive and options.key else options.priority,
         )
 
     def _key(self, options: JobOptions) -> str:
@@ -97,6 +114,9 @@ class JobMessage:
     def moved(self, envelope: Envelope, queue: str, job_id: str, leaf: str) -> Outgoing:
         """Return the message of a job of another ``queue``, which is refused while the job is here and unfinished."""
         key = encode_key(envelope.key) if self._exclusive and envelope.key else ""
+        if key:
+            # Here, its key orders it.
+            envelope = msgspec.structs.replace(envelope, priority=0)
         place = moved_place(queue, job_id, leaf, key)
         return self._placed(envelope, key, JobOptions(idempotency_key=f"move-{queue}-{job_id}"), place)
 
@@ -113,7 +133,7 @@ class JobMessage:
 
     def _placed(self, envelope: Envelope, key: str, options: JobOptions, place: Place) -> Outgoing:
         names = self._names
-        subject = target = names.place(key, place.leaf)
+        subject = target = names.place(key, place.leaf, envelope.priority)
         fields: dict[str, str | None] = {}
         if envelope.due:
             subject = names.later(key, place.leaf)

@@ -141,6 +141,7 @@ class JobViews:
             enqueued_at=stored.time_ns,
             last_error=(known.error or known.waits) if known else "",
             progress=await self._progress(job_id),
+            priority=envelope.priority,
         )
 
     async def _progress(self, job_id: str) -> JobProgress | None:

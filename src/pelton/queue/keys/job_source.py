@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 from pelton.api import AckRejectedError, Delivered, Outgoing, PeltonError, PullRequest, WrongLastSequenceError
 from pelton.jet import ack_of
 from pelton.queue.backing.first_outcome import as_first, as_only, refusal_of
+from pelton.queue.backing.setup import has_ranked_jobs
 from pelton.queue.backing.unfinished_jobs import not_to_be_taken
 from pelton.queue.keys.claimer import Claimer
 from pelton.queue.keys.held_keys import CHANNEL, HeldKey, HoldExtender, Holdings, replaced
@@ -58,6 +59,7 @@ class KeyedJobSource:
         names: QueueNames,
         jobs: Stream,
         free: Consumer,
+        ranked: Sequence[Consumer],
         attempt_of: Callable[[str], Awaitable[Attempt | None]],
         worker: str,
         lease: float,
@@ -78,6 +80,7 @@ class KeyedJobSource:
         self._watching: list[asyncio.Task[None]] = []
         self._claiming: set[asyncio.Task[Any]] = set()
         self.channels: Sequence[str] = [CHANNEL, free.name]
+        self.ranked: Sequence[str] = [consumer.name for consumer in ranked]
         self.extender: Extender = HoldExtender(jet.backend, self._ledger, self._holdings)
 
     # --- taking
@@ -101,6 +104,10 @@ class KeyedJobSource:
                 return []
             else:
                 await self._wait(seen, min(end, self._table.next_due()) - now)
+
+    async def has_ranked(self) -> bool:
+        """Whether there are jobs with a priority that have not ended."""
+        return await has_ranked_jobs(self._jobs, self._names)
 
     def _begin(self) -> None:
         if not self._watching:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from pelton.api import MessageNotFoundError, Unsettled
@@ -22,9 +23,10 @@ _AT_ONCE: Final = 64
 class KeyedStats:
     """Views of an exclusive queue on a cluster. For jobs without a key only their number is known."""
 
-    def __init__(self, jet: Streams, names: QueueNames, free: Consumer) -> None:
+    def __init__(self, jet: Streams, names: QueueNames, free: Sequence[Consumer]) -> None:
         self._jet = jet
         self._names = names
+        # By priority, the highest first.
         self._free = free
 
     async def underway(self) -> Underway:
@@ -43,14 +45,14 @@ class KeyedStats:
 
     async def unlisted(self) -> Unlisted:
         """Return what was delivered of the jobs without a key."""
-        return await delivered_by((self._free,))
+        return await delivered_by(self._free)
 
     async def untouched(self, underway: Underway) -> int:
         """Return how many jobs are stored that no worker holds."""
-        info = await self._free.info()
+        taken = sum([(await consumer.info()).num_ack_pending for consumer in self._free])
         stream = await self._jet.stream(self._names.jobs)
         stored = (await stream.info()).state.messages - await not_to_be_taken(self._jet, self._names)
-        return max(stored - info.num_ack_pending - len(underway), 0)
+        return max(stored - taken - len(underway), 0)
 
     async def _entry(self, key: str, hold: KeyRecord, written: int) -> Unsettled | None:
         job = hold.job

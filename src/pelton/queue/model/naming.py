@@ -7,8 +7,8 @@ A queue ``garage`` lives in six streams: ``JOBS_garage`` (jobs that have not end
 a cluster an exclusive queue has another one, ``JOBS_garage_keys`` (who holds which key), and a queue with flows
 ``JOBS_garage_flows``.
 
-Jobs of a key share a subject, and so do those without one. A job that is scheduled or unique has a place of its own:
-one more token, by which it is found, and which is not taken twice.
+Jobs of a key share a subject, and so do those without one; those with a priority have a subject for each rank. A job
+that is scheduled or unique has a place of its own: one more token, by which it is found, and which is not taken twice.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _SAFE: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0
 _KEY_LIMIT: Final = 512
 PLACE: Final = "%"
 """The token between a key and the place of one of its jobs: an encoded key never has it."""
+HIGHEST_PRIORITY: Final = 3
 SIDES: Final = {
     "history": "history",
     "dead": "dead letters",
@@ -81,6 +82,12 @@ class QueueNames:
         self.kept = f"{self.root}.kept.>"
         self._cron_prefix = f"{self.root}.cron."
         self._kept_prefix = f"{self.root}.kept."
+        # The prefixes of jobs without a key, by their priority: only those without one have two filters.
+        self._free_prefixes = (
+            f"{self.free_subject}.",
+            *(f"{self.root}.rank{rank}." for rank in range(1, HIGHEST_PRIORITY + 1)),
+        )
+        self.ranked_jobs = tuple(f"{prefix}>" for prefix in self._free_prefixes[1:])
         self._key_prefix = f"{self.root}.key."
         self._later_prefix = f"{self.root}.later."
         self._hold_prefix = f"{self.root}.hold."
@@ -93,6 +100,7 @@ class QueueNames:
             self.scheduled,
             self.crons,
             self.kept,
+            *self.ranked_jobs,
         )
         self.free_jobs = (self.free_subject, self.free_places)
         # The side streams, each with the subject it takes.
@@ -108,13 +116,21 @@ class QueueNames:
         # The prefix of the job's id in the subject of a completed one: most jobs complete.
         self.completed_prefix = f"{self.ending_prefix}completed."
 
-    def job_subject(self, key: str) -> str:
-        """Return the subject of a job: one for all jobs without a key, one per key for the others."""
-        return self._key_prefix + encode_key(key) if key else self.free_subject
+    def job_subject(self, key: str, priority: int = 0) -> str:
+        """Return the subject of a job: one for all jobs of a priority without a key, one per key for the others."""
+        if key:
+            return self._key_prefix + encode_key(key)
+        return f"{self._free_prefixes[priority]}{PLACE}" if priority else self.free_subject
 
-    def place(self, key: str, leaf: str) -> str:
+    def place(self, key: str, leaf: str, priority: int = 0) -> str:
         """Return the subject of a job with a place of its own: ``leaf`` is one token, the key in its subject form."""
-        return f"{self._key_prefix}{key}.{PLACE}.{leaf}" if key else f"{self.free_subject}.{leaf}"
+        return f"{self._key_prefix}{key}.{PLACE}.{leaf}" if key else f"{self._free_prefixes[priority]}{leaf}"
+
+    def places(self, key: str, leaf: str) -> tuple[str, ...]:
+        """Return the subjects where a job of any priority with this leaf may be."""
+        if key:
+            return (self.place(key, leaf),)
+        return tuple(f"{prefix}{leaf}" for prefix in self._free_prefixes)
 
     def later(self, key: str, leaf: str) -> str:
         """Return the subject of the schedule of a job that is to be at its :meth:`place` later."""
@@ -147,7 +163,14 @@ class QueueNames:
 
     def is_free(self, subject: str) -> bool:
         """Whether a subject is that of a job without a key, or of a queue that is not exclusive."""
-        return subject.startswith(self.free_subject)
+        return subject == self.free_subject or subject.startswith(self._free_prefixes)
+
+    def priority_of(self, subject: str) -> int:
+        """Return the priority that a job's subject names."""
+        for priority, prefix in enumerate(self._free_prefixes):
+            if priority and subject.startswith(prefix):
+                return priority
+        return 0
 
     def key_of_job(self, subject: str) -> str:
         """Return the key, in its subject form, that a job's subject names."""
@@ -162,8 +185,9 @@ class QueueNames:
 
     def leaf_of(self, subject: str) -> str:
         """Return the leaf of a job that has a place of its own; empty for the others."""
-        placed = subject.startswith((f"{self.free_subject}.", self._later_prefix)) or f".{PLACE}." in subject
-        return subject.rpartition(".")[2] if placed else ""
+        placed = subject.startswith((*self._free_prefixes, self._later_prefix)) or f".{PLACE}." in subject
+        leaf = subject.rpartition(".")[2] if placed else ""
+        return "" if leaf == PLACE else leaf
 
     def hold_subject(self, key: str) -> str:
         """Return the subject of a key's record; the key in its subject form."""

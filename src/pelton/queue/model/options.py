@@ -11,7 +11,7 @@ from pelton.api import ConfigError
 from pelton.api.build import time_text
 from pelton.api.times import datetime_ns
 from pelton.queue.model.checks import seconds
-from pelton.queue.model.naming import encode_key
+from pelton.queue.model.naming import HIGHEST_PRIORITY, encode_key
 
 if TYPE_CHECKING:
     from pelton.api.times import Seconds
@@ -23,12 +23,13 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     ``key`` names what the job works on: in an exclusive queue one job per key runs at a time, in order.
     ``delay`` (seconds) or ``at`` (a time with a time zone) is when the job becomes ready; until then it is
     ``scheduled``. ``ttl`` (seconds, from then on) is how long a worker may take to start it: after that it ends as
-    ``expired``. ``unique`` allows one unfinished job with the same ``"arguments"`` (and the same function and
-    key), one of the same ``"key"``, or one of another text, which you choose. With ``replace``, one that is still
-    scheduled gets the new arguments and the new time instead (debounce). ``unique_until="started"`` allows the next one
-    as soon as a worker has begun the job, and ``unique_for`` (seconds, from now on) none for so long, even if the job
-    ends before, unless it is cancelled while no worker holds it. ``id`` is your own name for
-    the job: while it is unfinished, no other job of the queue gets the same. ``idempotency_key`` makes it safe
+    ``expired``. ``priority`` is from 0 to 3; jobs with a higher one start first. ``unique`` allows one unfinished
+    job with the same ``"arguments"`` (and the same function and key), one of the same ``"key"``, or one of another
+    text, which you choose. With ``replace``, one that is still scheduled gets the new arguments and the new time
+    instead (debounce). ``unique_until="started"`` allows the next one as soon as a worker has begun the job, and
+    ``unique_for`` (seconds, from now on) none for so long, even if the job ends before, unless it is cancelled while
+    no worker holds it. ``id`` is your own name for the job: while it is unfinished, no other job of the queue gets
+    the same. ``idempotency_key`` makes it safe
     to repeat the call within two minutes. For a duplicate, you get the handle of the first job, whose
     ``duplicate`` is True; with ``on_duplicate="raise"``, one of a unique job raises DuplicateJobError.
     """
@@ -37,6 +38,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     delay: float | None = None
     at: datetime | None = None
     ttl: float | None = None
+    priority: int = 0
     unique: str = ""
     replace: bool = False
     unique_until: Literal["ended", "started"] = "ended"
@@ -73,6 +75,8 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.replace and (not self.unique or (self.delay is None and self.at is None)):
             raise ConfigError(f"{what}: replace is for scheduled unique jobs: give unique=..., and delay=... or at=...")
         self._check_unique(what)
+        if self.priority or type(self.priority) is not int:
+            check_priority(what, self.priority)
         if self.ttl is not None and self.ttl <= 0:
             raise ConfigError(f"{what}: ttl is {self.ttl:g} s; it must be more than 0")
 
@@ -92,6 +96,12 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f"{what}: unique_for is {self.unique_for:g} s; it must be from 1 s to 366 days")
 
 
+def check_priority(what: str, priority: object) -> None:
+    """Raise ConfigError for a priority that there is not; ``what`` names the job."""
+    if type(priority) is not int or not 0 <= priority <= HIGHEST_PRIORITY:
+        raise ConfigError(f"{what}: priority is {priority!r}; it must be a whole number from 0 to {HIGHEST_PRIORITY}")
+
+
 class OptionFields(TypedDict, total=False):
     """The options of `JobOptions` as keyword arguments; durations in seconds or as `timedelta`."""
 
@@ -99,6 +109,7 @@ class OptionFields(TypedDict, total=False):
     delay: float | timedelta | None
     at: datetime | None
     ttl: float | timedelta | None
+    priority: int
     unique: str
     replace: bool
     unique_until: Literal["ended", "started"]

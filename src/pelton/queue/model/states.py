@@ -111,6 +111,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     timetable: Timetable | None = None
     meta: dict[str, str] = {}
     flow: FlowPlace | None = None
+    priority: int = 0
 
 
 class AttemptError(msgspec.Struct, frozen=True, gc=False):
@@ -244,6 +245,7 @@ class JobSchedule(msgspec.Struct, frozen=True, kw_only=True):
     timezone: str = ""
     every: float = 0.0
     overlap: str = "skip"
+    priority: int = 0
     paused: bool = False
     next_due: int = 0
     last_job: str = ""
@@ -267,6 +269,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome | None = None
     due: int = 0
     progress: JobProgress | None = None
+    priority: int = 0
 
 
 class JobCounts(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,12 +13,11 @@ _LONGEST_PULL_S: Final = 10.0
 
 
 class Appetite:
-    """What a worker with ``concurrency`` slots asks for; ``lease`` in seconds, ``no_wait``: only what is there."""
+    """What a worker with ``concurrency`` slots asks for; ``lease`` in seconds."""
 
-    def __init__(self, concurrency: int, lease: float, *, no_wait: bool) -> None:
+    def __init__(self, concurrency: int, lease: float) -> None:
         self._concurrency = concurrency
         self._lease = lease
-        self._no_wait = no_wait
         self._job_seconds = _UNKNOWN_JOB_S
 
     def ran(self, seconds: float) -> None:
@@ -37,8 +36,6 @@ class Appetite:
         return room if room >= waiting else 0
 
     def request(self, wanted: int) -> PullRequest:
-        """Return the request for so many."""
-        if self._no_wait:
-            return PullRequest(batch=wanted, no_wait=True)
+        """Return the request of a pull that waits for so many."""
         # For no longer than part of a lease: a lease counts from when the pull was requested.
         return PullRequest(batch=wanted, expires_ns=int(min(_LONGEST_PULL_S, self._lease / 3) * 1e9))

@@ -29,6 +29,7 @@ from pelton.queue.model.rules import JobRules
 from pelton.queue.run.claimed import ClaimedJob, Completed, Failed
 from pelton.queue.run.core import EndedAttempt, HeldJobs
 from pelton.queue.run.order_reader import OrderReader
+from pelton.queue.run.ranked_takes import RankedTakes
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -57,6 +58,7 @@ class Claims:
         self._parking: Parking[ClaimedJob] = Parking(queue, self._admission, _MOST_PARKED)
         self._orders = OrderReader(queue, self._heed)
         self._following: asyncio.Task[None] | None = None
+        self._takes = RankedTakes(self._held, self._clock)
         self.worker: str = self._held.worker
         # Jobs that are held and that no take has returned yet.
         self._ready: list[ClaimedJob] = []
@@ -115,13 +117,16 @@ class Claims:
 
     async def _take_now(self, limit: int) -> bool:
         limit = self._allowed(limit)
-        channels, request = self._job_source.channels, PullRequest(batch=limit, no_wait=True)
+        channels = self._job_source.channels
         if not limit:
             return False
         for _ in channels:
             # The other channel's turn: neither starves.
             self._turn = (self._turn + 1) % len(channels)
-            if await self._pull(channels[self._turn], request):
+            # Even if the caller is gone by now, each is returned, settled or handed back.
+            taken = await self._takes.now(channels[self._turn], limit)
+            self._ready += taken
+            if taken:
                 return True
         return False
 
@@ -138,25 +143,25 @@ class Claims:
         if not limit:
             await self._admission.changed.wait_at_most(self._clock, min(left, self._admission.room_in()), seen)
             return
-        channels = self._job_source.channels
+        channels, ranked = self._job_source.channels, self._job_source.ranked
         request = PullRequest(batch=max(limit // len(channels), 1), expires_ns=int(left * 1e9))
         spawn = self._queue.runtime.spawn
-        pulls = [spawn(self._pull(channel, request), f"pelton claims {channel}") for channel in channels]
+        pulls = [spawn(self._pull(channel, request), f"pelton claims {channel}") for channel in (*ranked, *channels)]
         try:
             await asyncio.wait(pulls, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for pull in pulls:
                 pull.cancel()
             answers = await asyncio.gather(*pulls, return_exceptions=True)
+            self._takes.turns.doubt()
         for answer in answers:
             if isinstance(answer, Exception):
                 raise answer
 
-    async def _pull(self, channel: str, request: PullRequest) -> bool:
+    async def _pull(self, channel: str, request: PullRequest) -> None:
         # Even if the caller is gone by now, each is returned, settled or handed back.
         taken = await self._held.take(channel, request)
         self._ready += taken
-        return bool(taken)
 
     async def _prepared(self, found: list[ClaimedJob]) -> list[ClaimedJob]:
         """Prepare jobs; if that fails, or the caller is gone, the next take gets them."""

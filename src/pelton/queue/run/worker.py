@@ -32,6 +32,7 @@ from pelton.queue.run.idle_slots import IdleSlots
 from pelton.queue.run.job_threads import Called, JobThreads
 from pelton.queue.run.order_reader import OrderReader
 from pelton.queue.run.progress import Sweeper
+from pelton.queue.run.ranked_takes import RankedFetcher
 from pelton.queue.run.roll_call import RollCall
 from pelton.queue.run.signals import watch_signals
 from pelton.queue.run.unsettled import Unsettled
@@ -98,7 +99,10 @@ class Worker:
         # When a channel brought jobs the last time, in seconds since boot.
         self._taken_in_at = float("-inf")
         self._ends_by_itself = settings.until_empty or settings.until_idle
-        self._appetite = Appetite(settings.concurrency, queue.lease, no_wait=self._ends_by_itself)
+        self._appetite = Appetite(settings.concurrency, queue.lease)
+        self._fetcher = RankedFetcher(
+            self._held, queue.runtime, self._wanted, self._taken, self._appetite.request, self._take_in
+        )
         self._is_shared = len(self._job_source.channels) > 1
         self._served = ""
         self._flows = flows(self._carried_on)
@@ -117,6 +121,7 @@ class Worker:
         fetchers.append(self._spawn(self._order_reader.follow(self._begun.notify), "orders"))
         fetchers.append(self._spawn(self._flows.follow(), "flows"))
         fetchers.append(self._spawn(self._parking.follow(self._unpark), "limits"))
+        fetchers.append(self._spawn(self._fetcher.run(), "fetcher of jobs with a priority"))
         try:
             while not self._stopping:
                 await self._stop.wait(self._stop.generation)
@@ -257,7 +262,7 @@ class Worker:
             if self._served == channel and self._is_shared:
                 # The other channel's turn: neither starves.
                 await self._clock.sleep(0)
-            wanted = 0 if self._orders.is_all_paused else self._wanted()
+            wanted = self._wanted()
             if wanted <= 0:
                 if self._settings.until_idle and (self._orders.is_all_paused or await self._is_over(channel)):
                     self.stop()
@@ -265,15 +270,17 @@ class Worker:
                 continue
             asked = self._clock.boottime()
             try:
-                found = await self._held.take(channel, self._appetite.request(wanted))
-                if not found and self._ends_by_itself and await self._is_over(channel):
-                    self.stop()
+                if self._ends_by_itself:
+                    found = await self._fetcher.now(channel)
+                    if not found and await self._is_over(channel):
+                        self.stop()
+                else:
+                    found = await self._fetcher.take(channel, wanted)
             except PeltonError as error:
                 await self._outage.wait(error)
                 continue
             self._outage.is_over()
             if found:
-                self._roll_call.taken += len(found)
                 self._served = channel
                 await self._take_in(found, asked)
             elif self._ends_by_itself and not self._stopping:
@@ -294,6 +301,7 @@ class Worker:
 
     async def _take_in(self, found: list[JobAttempt], asked: float) -> None:
         """Accept what fits; when two channels were asked to fill the same slots, hand the rest back."""
+        self._roll_call.taken += len(found)
         room = len(found)
         if self._taken_in_at >= asked:
             room = max(self._appetite.room(self._active, len(self._waiting)), 0)

@@ -1,0 +1,109 @@
+"""Whose turn it is when a worker takes jobs: the highest priority's, and sometimes that of others. Pure.
+
+Jobs of a priority come through a channel of their own, jobs without one through the others. The highest channel that
+may have jobs has the turn; after seven of its jobs, one job comes from below, where channels take turns. So of every 24
+jobs at least one is of each priority, as long as there are some.
+
+A channel that had nothing is left out for a moment. As long as no job with a priority is stored, none of their channels
+is asked at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+BYPASS: Final = 8
+"""One of so many jobs comes from below."""
+_EMPTY_FOR_S: Final = 0.02
+_QUIET_FOR_S: Final = 0.5
+
+
+class RankTurn(NamedTuple):
+    """The channel to ask now, and for how many jobs at most. ``waits``: whether it may be waited for."""
+
+    channel: str
+    most: int
+    waits: bool
+
+
+class RankTurns:
+    """The turns of one worker. ``ranked`` are the channels of jobs with a priority, the highest first.
+
+    Times in seconds since boot.
+    """
+
+    def __init__(self, ranked: Sequence[str]) -> None:
+        self._ranked = ranked
+        self._empty_until: dict[str, float] = {}
+        self._awaited: set[str] = set()
+        # Until when no job with a priority is expected, and until when that need not be checked.
+        self._quiet_until = self._sure_until = 0.0
+        # Jobs that came from the highest channel since the last one from below; when channels below had turns.
+        self._owed = 0
+        self._served: dict[str, int] = {}
+        self._count = 0
+
+    def is_unsure(self, now: float) -> bool:
+        """Whether to find out if there are jobs with a priority: nobody waits for them, and it is some time ago."""
+        return now >= self._sure_until and len(self._awaited) < len(self._ranked)
+
+    def learned(self, has_ranked: bool, now: float) -> None:
+        """Note whether there are jobs with a priority."""
+        self._sure_until = now + _QUIET_FOR_S
+        self._quiet_until = 0.0 if has_ranked else self._sure_until
+        self._empty_until.clear()
+
+    def doubt(self) -> None:
+        """Forget what may have changed: a job can have come at any time."""
+        self._empty_until.clear()
+        self._quiet_until = self._sure_until = 0.0
+
+    def awaits(self, channel: str) -> None:
+        """Note that a pull waits for the jobs of a channel: so it has none."""
+        self._awaited.add(channel)
+
+    def next(self, channel: str, wanted: int, now: float) -> RankTurn:
+        """Return whose turn it is, if ``channel``, of jobs without a priority, could have it, too."""
+        ranked = self._waiting(now)
+        if not ranked:
+            return RankTurn(channel, wanted, waits=True)
+        top, below = ranked[0], ranked[1:]
+        if channel and not self._is_empty(channel, now):
+            below.append(channel)
+        if not below:
+            self._owed = 0
+            return RankTurn(top, wanted, waits=False)
+        if self._owed >= BYPASS - 1:
+            least = min(below, key=lambda name: self._served.get(name, 0))
+            return RankTurn(least, min(wanted, self._owed // (BYPASS - 1)), waits=False)
+        return RankTurn(top, max(wanted - wanted // BYPASS, 1), waits=False)
+
+    def answered(self, channel: str, found: int, now: float) -> None:
+        """Note how many jobs a channel had."""
+        self._awaited.discard(channel)
+        if not found:
+            self._empty_until[channel] = now + _EMPTY_FOR_S
+            return
+        self._empty_until.pop(channel, None)
+        is_ranked = channel in self._ranked
+        if is_ranked:
+            self._quiet_until = 0.0
+        above = self._waiting(now)
+        if is_ranked:
+            above = above[: above.index(channel)]
+        if above:
+            self._count += 1
+            self._served[channel] = self._count
+            self._owed = max(self._owed - found * (BYPASS - 1), 0)
+        elif is_ranked:
+            self._owed += found
+
+    def _waiting(self, now: float) -> list[str]:
+        """Return the channels of priorities that may have jobs, the highest first."""
+        if now < self._quiet_until:
+            return []
+        return [name for name in self._ranked if name not in self._awaited and not self._is_empty(name, now)]
+
+    def _is_empty(self, channel: str, now: float) -> bool:
+        return now < self._empty_until.get(channel, 0.0)
