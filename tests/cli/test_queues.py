@@ -23,7 +23,7 @@ def garage(run: Run, address: str) -> list[str]:
             return car
 
         ids = [repair.enqueue(car, key=car).id for car in ("a", "b", "wreck")]
-        garage.work(until_empty=True, handle_signals=False)
+        garage.work(until_empty=True, concurrency=1, handle_signals=False)
         return [*ids, repair.enqueue("c", key="c").id]
 
 

@@ -11,8 +11,8 @@ import pelton
 from pelton import ConfigError, Jet, JobCounts
 from pelton.queue import ClaimedJob, Queue
 from pelton.queue.model.rank_turns import BYPASS
-from tests.queue.conftest import ON_BOTH
-from tests.queue.helpers import FAST, drain, ended, waiting, working
+from tests.queue.conftest import ON_BOTH, OpenQueue
+from tests.queue.helpers import FAST, Child, drain, ended, waiting, working
 
 BOTH_KINDS = pytest.mark.parametrize("exclusive", [False, True])
 jobs = pelton.Jobs()
@@ -231,6 +231,18 @@ async def test_the_job_of_a_lost_lease_comes_again(jet: Jet) -> None:
 
 
 @ON_BOTH
+async def test_a_killed_worker_costs_its_job_one_attempt(jet: Jet, path: str) -> None:
+    queue = await jet.queue("shop", exclusive=True, lease=0.5)
+    handle = await queue.options(priority=2).enqueue("endless")
+    with Child("work", path, "0.5") as first:
+        await first.says("started 1")
+        first.process.kill()
+        with Child("work", path, "0.5") as second:
+            await second.says("started 2")
+            assert (await handle.info()).priority == 2
+
+
+@ON_BOTH
 async def test_schedules_have_a_priority(jet: Jet) -> None:
     queue = await jet.queue("garage", jobs=jobs)
     schedule = await queue.schedule("tick", wash, args=("car",), every=1, priority=2)
@@ -284,6 +296,17 @@ async def test_a_queue_of_an_older_version_gets_them(jet: Jet) -> None:
     await again.options(priority=3).enqueue(wash, "3")
     await drain(again, concurrency=1)
     assert await order(again) == [3, 0]
+
+
+@ON_BOTH
+async def test_workers_share_them(jet: Jet, another: OpenQueue) -> None:
+    queue, other = await jet.queue("garage", jobs=jobs), await another("garage", jobs=jobs)
+    async with working(queue, other, concurrency=3):
+        handles = await queue.enqueue_many([wash.bind(str(n)).with_options(priority=n % 4) for n in range(200)])
+        for n, handle in enumerate(handles):
+            assert await handle.value(timeout=20) == f"{n} washed"
+            assert (await handle.outcome()).attempt == 1
+    assert await queue.counts() == JobCounts(completed=200)
 
 
 async def test_pausing_holds_them_up(queue: Queue) -> None:

@@ -92,6 +92,7 @@ async def _show(jet: Jet, options: argparse.Namespace) -> None:
     facts: dict[str, str | int] = {
         "state": job.state,
         "key": job.key,
+        "priority": job.priority,
         "attempt": job.attempt,
         "enqueued": moment_text(rfc3339(job.enqueued_at)),
         "last error": job.last_error,
