@@ -11,6 +11,7 @@ import pelton
 from pelton import ConfigError, Jet, JobCounts
 from pelton.queue import ClaimedJob, Queue
 from pelton.queue.model.rank_turns import BYPASS
+from pelton.testing import manual_runtime
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import FAST, Child, drain, ended, waiting, working
 
@@ -252,6 +253,19 @@ async def test_schedules_have_a_priority(jet: Jet) -> None:
             while not await ended(queue):
                 await asyncio.sleep(0.05)
     assert (await queue.schedules())[0].last_job
+
+
+async def test_a_run_of_another_priority_is_an_earlier_run_all_the_same() -> None:
+    runtime = manual_runtime()
+    async with pelton.open("memory:", runtime=runtime) as jet:
+        queue = await jet.queue("garage", jobs=jobs)
+        for priority in (1, 3):
+            await queue.schedule("tick", wash, args=("car",), every=60, priority=priority)
+            runtime.clock.advance(61)
+            assert (await queue.counts()).pending == 1 + (priority == 3)
+        await queue.unschedule("tick")
+        await drain(queue, concurrency=1)
+        assert [outcome.state for outcome in await ended(queue)] == ["cancelled", "completed"]
 
 
 async def test_in_a_transaction_and_by_name(jet: Jet) -> None:

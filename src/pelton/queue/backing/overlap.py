@@ -19,13 +19,15 @@ _decode: Final = msgspec.json.Decoder(LastRun).decode
 
 async def has_overlap(jet: Streams, names: QueueNames, delivered: Delivered) -> bool:
     """Whether an earlier job of the same schedule is there, or has ended after this one was stored."""
-    jobs = await jet.stream(names.jobs)
-    try:
-        if (await jobs.get_next_message(delivered.subject, 1)).seq < delivered.seq:
-            return True
-    except MessageNotFoundError:
-        # A replica that does not have it yet has no earlier one either.
-        pass
+    jobs, leaf = await jet.stream(names.jobs), names.leaf_of(delivered.subject)
+    # An earlier job may have had another priority.
+    for subject in names.places("", leaf) if names.is_free(delivered.subject) else (delivered.subject,):
+        try:
+            if (await jobs.get_next_message(subject, 1)).seq < delivered.seq:
+                return True
+        except MessageNotFoundError:
+            # A replica that does not have it yet has no earlier one either.
+            continue
     # In this order: the job is removed with, or after, the note that it has ended.
     control = await jet.stream(names.control)
     try:

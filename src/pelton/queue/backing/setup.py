@@ -261,10 +261,11 @@ async def existing_consumers(stream: Stream) -> list[Consumer]:
 async def ranked_consumers(stream: Stream, names: QueueNames, lease: float) -> list[Consumer]:
     """Return the consumers of the jobs with a priority, the highest first."""
     common: dict[str, Any] = {"ack_wait": lease, "max_ack_pending": -1, "max_deliver": -1}
-    return [
-        await stream.create_consumer(durable_name=f"rank{priority}", filter_subject=jobs, **common)
+    making = [
+        stream.create_consumer(durable_name=f"rank{priority}", filter_subject=jobs, **common)
         for priority, jobs in reversed(list(enumerate(names.ranked_jobs, 1)))
     ]
+    return await asyncio.gather(*making)
 
 
 async def has_ranked_jobs(stream: Stream, names: QueueNames) -> bool:
