@@ -8,8 +8,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "pelton"
 
-# Two sides of one concept: a stream as users see it and as stored; a queue event as it is told and as it is noted.
-SAME_CONCEPT = {"QueueEvent", "StreamState"}
+# Two sides of one concept: a stream as users see it, and as it is stored.
+SAME_CONCEPT = {"StreamState"}
 
 
 def classes() -> dict[str, list[str]]:

@@ -3,7 +3,7 @@
 Design: one fetcher for each channel asks for as many jobs as there are free slots, and a few more when jobs are short
 (``appetite.py``), so that quick jobs do not wait for the store and slow ones are not hoarded. A slot is a task that
 runs one attempt after another; when none can start, it settles those that have ended, together (``core.py``). How many
-may end before they are settled is decided in ``unsettled.py``. A separate thread keeps the leases (``leases.py``).
+may end before they are settled is decided in ``ended_attempts.py``. A separate thread keeps the leases (``leases.py``).
 
 States: working; stopping (no more jobs are taken, waiting ones are handed back, running ones are notified and have
 their grace); cancelling (async jobs are cancelled and handed back, threads are waited for: a thread cannot be killed,
@@ -28,6 +28,7 @@ from pelton.queue.run.attempt import AttemptEnv, JobAttempt
 from pelton.queue.run.batches import JobBatches
 from pelton.queue.run.children import JobChildren
 from pelton.queue.run.core import EndedAttempt, HeldJobs
+from pelton.queue.run.ended_attempts import EndedAttempts
 from pelton.queue.run.idle_slots import IdleSlots
 from pelton.queue.run.job_threads import Called, JobThreads
 from pelton.queue.run.order_reader import OrderReader
@@ -35,7 +36,6 @@ from pelton.queue.run.progress import Sweeper
 from pelton.queue.run.ranked_takes import RankedFetcher
 from pelton.queue.run.roll_call import RollCall
 from pelton.queue.run.signals import watch_signals
-from pelton.queue.run.unsettled import Unsettled
 from pelton.queue.run.worker_settings import WorkerSettings
 from pelton.runtime import Home, Signal
 
@@ -83,7 +83,7 @@ class Worker:
         self._surplus: list[JobAttempt] = []
         # Those that have a slot: until they are settled.
         self._running: dict[JobAttempt, None] = {}
-        self._unsettled: Unsettled[JobAttempt] = Unsettled(
+        self._unsettled: EndedAttempts[JobAttempt] = EndedAttempts(
             settings.concurrency, together=queue.backend.planning.atomic_batches
         )
         # When a job has started the last time, in seconds since boot.

@@ -18,7 +18,7 @@ _MOST: Final = 192
 _LONGEST_S: Final = 0.01
 
 
-class Unsettled(Generic[J]):
+class EndedAttempts(Generic[J]):
     """The ended attempts of a worker with ``concurrency`` slots; ``together``: settlements share a transaction."""
 
     def __init__(self, concurrency: int, *, together: bool) -> None:
