@@ -1,6 +1,7 @@
 """The manual clock keeps the promises of a clock."""
 
 import asyncio
+import threading
 from functools import partial
 
 import pytest
@@ -94,3 +95,23 @@ def test_equal_seeds_give_equal_runs() -> None:
     one, same, other = manual_runtime(1), manual_runtime(1), manual_runtime(2)
     assert (one.ids.new(), one.random.random()) == (same.ids.new(), same.random.random())
     assert one.ids.new() != other.ids.new()
+
+
+def test_a_call_of_another_thread_s_loop_is_made_there() -> None:
+    clock = ManualClock()
+    waiting, called_on = threading.Event(), list[int]()
+
+    async def wait() -> None:
+        clock.call_later(5, lambda: called_on.append(threading.get_ident()))
+        asleep = asyncio.create_task(clock.sleep(5))
+        await asyncio.sleep(0)
+        waiting.set()
+        await asleep
+
+    thread = threading.Thread(target=lambda: asyncio.run(wait()))
+    thread.start()
+    assert waiting.wait(5)
+    clock.advance(5)
+    thread.join(5)
+    assert not thread.is_alive()
+    assert called_on == [thread.ident]

@@ -5,13 +5,15 @@ the time it was scheduled for. `set_wall` steps the wall clock alone, as NTP or 
 a machine that sleeps. Nothing here waits for real.
 
 Calls happen inside `advance`; a task woken by one continues on the event loop's next iteration, so await what it
-signals.
+signals. What another thread's event loop has scheduled is called there.
 """
 
 import asyncio
 import heapq
 import itertools
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pelton.runtime import Ids, Random, Runtime, Timer
@@ -21,8 +23,14 @@ _START_NS = 1_700_000_000 * _NS
 
 
 class _ManualTimer:
+    """A call that is made in :meth:`ManualClock.advance`, or by the event loop of another thread that asked for it."""
+
     def __init__(self, fn: Callable[[], None]) -> None:
         self._fn: Callable[[], None] | None = fn
+        self._thread = threading.get_ident()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        with suppress(RuntimeError):
+            self._loop = asyncio.get_running_loop()
 
     @property
     def is_over(self) -> bool:
@@ -32,6 +40,15 @@ class _ManualTimer:
         self._fn = None
 
     def fire(self) -> None:
+        """Make the call now, or let the loop that it belongs to make it, if that runs on another thread."""
+        if self._loop is None or self._thread == threading.get_ident():
+            self._call()
+            return
+        # A loop that is closed has no use for it.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._call)
+
+    def _call(self) -> None:
         fn, self._fn = self._fn, None
         if fn is not None:
             fn()
@@ -47,6 +64,8 @@ class ManualClock:
         self._wall_offset_ns = start_ns
         self._order = itertools.count()  # equal deadlines fire in the order they were scheduled
         self._timers: list[tuple[int, int, _ManualTimer]] = []
+        # Leases are kept on a thread of their own, which uses the same clock.
+        self._lock = threading.Lock()
 
     def now(self) -> int:
         """Wall time in nanoseconds since the epoch."""
@@ -63,8 +82,9 @@ class ManualClock:
     def call_later(self, delay_s: float, fn: Callable[[], None]) -> Timer:
         """Call `fn` in the `advance` that reaches `delay_s` seconds from now, `advance(0)` for 0."""
         timer = _ManualTimer(fn)
-        due_ns = self._elapsed_ns + max(0, round(delay_s * _NS))
-        heapq.heappush(self._timers, (due_ns, next(self._order), timer))
+        with self._lock:
+            due_ns = self._elapsed_ns + max(0, round(delay_s * _NS))
+            heapq.heappush(self._timers, (due_ns, next(self._order), timer))
         return timer
 
     async def sleep(self, delay_s: float) -> None:
@@ -93,17 +113,25 @@ class ManualClock:
         if seconds < 0:
             raise ValueError(f"a clock advances; to step the wall clock back use set_wall: {seconds}")
         until_ns = self._elapsed_ns + round(seconds * _NS)
-        while self._timers and self._timers[0][0] <= until_ns:
-            due_ns, _, timer = heapq.heappop(self._timers)
-            self._elapsed_ns = max(self._elapsed_ns, due_ns)
+        while (timer := self._due(until_ns)) is not None:
             timer.fire()
         self._elapsed_ns = max(self._elapsed_ns, until_ns)  # a call may itself have advanced
 
+    def _due(self, until_ns: int) -> _ManualTimer | None:
+        """Return the next call that falls due until then, and let its time be now."""
+        with self._lock:
+            if not self._timers or self._timers[0][0] > until_ns:
+                return None
+            due_ns, _, timer = heapq.heappop(self._timers)
+            self._elapsed_ns = max(self._elapsed_ns, due_ns)
+            return timer
+
     def next_call(self) -> float | None:
         """Return in how many seconds the next scheduled call falls due, or None."""
-        while self._timers and self._timers[0][2].is_over:
-            heapq.heappop(self._timers)
-        return (self._timers[0][0] - self._elapsed_ns) / _NS if self._timers else None
+        with self._lock:
+            while self._timers and self._timers[0][2].is_over:
+                heapq.heappop(self._timers)
+            return (self._timers[0][0] - self._elapsed_ns) / _NS if self._timers else None
 
     def set_wall(self, wall_ns: int) -> None:
         """Step the wall clock to `wall_ns` nanoseconds since the epoch; timers do not notice."""
