@@ -10,6 +10,7 @@ The settings of an existing queue: ``exclusive`` and ``lease`` are fixed, becaus
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -202,6 +203,10 @@ async def side_streams(jet: Streams, names: QueueNames, settings: QueueSettings)
     await _side(jet, names, names.attempts, settings, max_age=_ATTEMPTS_AGE, **last)
     await _side(jet, names, names.control, settings, allow_msg_ttl=True, **last)
     await _side(jet, names, names.running, settings, allow_msg_ttl=True, max_age=_TRACES_AGE, **last)
+    if settings.num_replicas is not None:
+        # That of flows is there if the queue has had some.
+        with suppress(StreamNotFoundError):
+            await _replicated(jet, await jet.stream(names.flows), settings)
 
 
 async def flows_stream(jet: Streams, names: QueueNames) -> Stream:

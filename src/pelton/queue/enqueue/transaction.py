@@ -89,7 +89,10 @@ class Transaction(StreamsTransaction):
 
         Raises ConfigError.
         """
-        self._check_opening(flow.queue)
+        queue = getattr(flow, "queue", None)
+        if queue is None or not hasattr(flow, "messages"):
+            raise ConfigError(f"transaction: the flow is {flow!r}; give a flow, as queue.new_flow() returns it")
+        self._check_opening(queue)
         await self._port().publish(flow.messages())
         return flow.handle
 

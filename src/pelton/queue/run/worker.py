@@ -288,6 +288,8 @@ class Worker:
                 await self._taken.wait_at_most(self._clock, _SETTLED_LOOK_S, seen)
 
     def _wanted(self) -> int:
+        if self._orders.is_all_paused:
+            return 0
         wanted = self._appetite.wanted(self._active, len(self._waiting))
         room = self._parking.room() if self._held.admission.is_on else None
         return wanted if room is None else min(wanted, room - len(self._waiting))
