@@ -55,6 +55,26 @@ async def test_every_state_is_seen_alike_in_all_views(jet: Jet, exclusive: bool)
     assert await queue.counts() == await tallies(queue)
 
 
+@ON_BOTH
+async def test_the_counts_leave_no_job_out(another: OpenQueue) -> None:
+    queue = await another("garage")
+    started, finish = asyncio.Event(), asyncio.Event()
+
+    @queue.job(backoff=Backoff(base=600))
+    async def job(kind: str) -> None:
+        if kind == "retry":
+            raise RetryJob(600)
+        started.set()
+        await finish.wait()
+
+    await job.enqueue_many([(kind,) for kind in ("retry", "hold", "wait", "wait")])
+    async with working(queue, concurrency=1):
+        await started.wait()
+        counts = await queue.counts()
+        assert (counts.unfinished, counts.running + counts.retrying) == (4, 2)
+        finish.set()
+
+
 async def test_a_job_handed_back_is_pending_and_has_no_attempt(queue: Queue) -> None:
     started = asyncio.Event()
 

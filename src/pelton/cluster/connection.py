@@ -17,7 +17,6 @@ Whether to retry depends on the request, so the caller decides; ``retry.py`` doe
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import Callable, Sequence
 from itertools import count
@@ -37,13 +36,13 @@ from pelton.api import (
 )
 from pelton.api.error_table import ERRORS
 from pelton.cluster.client import NatsClient
+from pelton.cluster.complaint_log import ComplaintLog
 from pelton.cluster.connecting import connected, denied, refusal
 from pelton.cluster.loop_guard import LoopGuard
 from pelton.cluster.settings import ClusterSettings
 from pelton.cluster.status import NO_RESPONDERS, status_of
 from pelton.runtime import Runtime, Signal
 
-_log: Final = logging.getLogger("pelton.cluster")
 _SILENCE_S: Final = 5.0
 _FIRST_S: Final = 1.0
 _SWEEP_S: Final = 1.0
@@ -103,6 +102,7 @@ class Connection:
         self._client: NatsClient | None = None
         self._closed = False
         self._complaints: list[Exception] = []
+        self._complaint_log = ComplaintLog(settings.name, runtime.clock)
         self._waiting: dict[str, _Waiting] = {}
         self._numbers = count()
         self._inbox = ""
@@ -179,7 +179,7 @@ class Connection:
         if (subject := denied(error)) is not None:
             self._deny(subject, ServerPermissionError(self.settings.name, str(error).removeprefix("nats: ")))
         if self._client is not None:
-            _log.warning("cluster %s: %s", self.settings.name, error, extra={"store": self.settings.name})
+            self._complaint_log.add(error)
 
     def _deny(self, subject: str, error: ServerPermissionError) -> None:
         """Fail the callers of a refused request; if our inbox is refused, that is all of them."""
@@ -202,6 +202,7 @@ class Connection:
             tell()
 
     async def _back(self) -> None:
+        self._complaint_log.is_over()
         self._changed.notify()
 
     def _fail_waiting(self, error: Exception) -> None:

@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from typing import Final
 
-from pelton.api import ConfigError, ConsumerList, StoredMessage, StoreError, StreamInfo, StreamNotFoundError
+from pelton.api import ConfigError, ConsumerList, StoredMessage, StreamInfo, StreamNotFoundError
 from pelton.api.arguments import check_callback, names_of_streams
 from pelton.api.backend import StrPath
 from pelton.api.keys import Key
@@ -54,8 +54,8 @@ async def copy(
     stores and queues are streams. Killed at any time and run again, it completes, and copies nothing twice. Nothing
     should write to either side meanwhile. ``progress`` is called with a stream, and its messages done and in all.
 
-    Raises ConfigError if the target has a stream of that name with other contents; StreamNotFoundError, StoreError,
-    ApiError.
+    Raises ConfigError if the target has a stream of that name with other contents, or if somebody writes meanwhile;
+    StreamNotFoundError, StoreError, ApiError.
     """
     check_callback("copy", "progress", progress)
     chosen = names_of_streams("copy", streams)
@@ -201,7 +201,10 @@ class _Copying:
         try:
             found = await self._compared(original, copy)
         except Differing as difference:
-            raise StoreError(name, f"the copy is not what it should be: {difference}; did anybody write?") from None
+            raise ConfigError(
+                f"the copy of stream {name!r} is not like its original ({difference}): if programs write to either side "
+                "meanwhile, stop them; then delete the stream in the target, and copy again"
+            ) from None
         if consumers is None:
             consumers = tuple(await copy.consumer_names())
         self._done.append(self._copied(name, found, (await copy.info()).state.last_seq, consumers, False))

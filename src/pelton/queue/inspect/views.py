@@ -43,6 +43,8 @@ class JobViews:
     async def counts(self) -> JobCounts:
         """Return how many jobs are in each state."""
         underway = await self._queue.stats.underway()
+        # Servers do not say which of these run, and which wait for another attempt: but they have not ended.
+        taken = (await self._queue.stats.unlisted()).number
         states = [self._state_of(entry) for entry in underway.values()]
         pending = await self._queue.stats.untouched(underway) + states.count("pending")
         history = await self._queue.jet.stream(self._queue.names.history)
@@ -55,7 +57,7 @@ class JobViews:
         return JobCounts(
             pending=pending,
             scheduled=await scheduled_jobs(self._queue.jet, self._queue.names),
-            running=states.count("running"),
+            running=states.count("running") + taken,
             retrying=states.count("retrying"),
             **ended,
         )
