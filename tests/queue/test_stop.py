@@ -9,10 +9,13 @@ from collections.abc import Sequence
 import pytest
 
 import pelton
+from pelton.api import PullRequest
 from pelton.queue import JobContext, JobCounts, Queue
+from pelton.queue.model.records import AttemptRecords
 from pelton.queue.run.appetite import Appetite
 from pelton.queue.run.attempt import JobAttempt
 from pelton.queue.run.worker import Worker
+from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import Child, drain, working
 from tests.queue.roles import QUEUE, register
 
@@ -55,6 +58,22 @@ async def test_after_the_grace_an_async_job_is_cancelled_and_handed_back(queue: 
         assert await queue.counts() == JobCounts(pending=1)
     await drain(queue)
     assert (await handle.outcome()).value() == 1  # being handed back burns no attempt
+
+
+@ON_BOTH
+async def test_a_job_with_its_own_id_that_was_not_begun_burns_no_attempt(another: OpenQueue) -> None:
+    queue = await another("garage")
+
+    @queue.job(max_attempts=1)
+    async def job(context: JobContext) -> int:
+        return context.attempt
+
+    handle = await queue.options(unique="wash").enqueue(job)
+    source = queue.job_source("w")
+    (taken,) = await source.take(source.channels[0], PullRequest(batch=1, expires_ns=5 * 10**9))
+    await source.settle(AttemptRecords(queue.names, "w", taken.delivered).handed_back())
+    await drain(queue)
+    assert (await handle.outcome()).value() == 1
 
 
 async def test_what_is_being_handed_back_when_it_stops_burns_no_attempt(

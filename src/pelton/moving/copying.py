@@ -202,8 +202,8 @@ class _Copying:
             found = await self._compared(original, copy)
         except Differing as difference:
             raise ConfigError(
-                f"the copy of stream {name!r} is not like its original ({difference}): if programs write to either side "
-                "meanwhile, stop them; then delete the stream in the target, and copy again"
+                f"the copy of stream {name!r} is not like its original ({difference}): if programs write to either "
+                "side meanwhile, stop them; then delete the stream in the target, and copy again"
             ) from None
         if consumers is None:
             consumers = tuple(await copy.consumer_names())

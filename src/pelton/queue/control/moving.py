@@ -7,7 +7,7 @@ under the condition that it has not ended otherwise.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -16,7 +16,7 @@ from pelton.queue.control.withdrawal import Withdrawal
 from pelton.queue.enqueue.announcing import announce_again
 from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.model.records import job_id_in
-from pelton.queue.model.states import ENDINGS, Envelope
+from pelton.queue.model.states import ENDINGS, decode_envelope
 
 if TYPE_CHECKING:
     from pelton.api import Outgoing, StoredMessage
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from pelton.queue.enqueue.enqueuer import Enqueuer
     from pelton.queue.inspect.views import JobViews
     from pelton.queue.model.states import JobInfo
-
-_envelope: Final = msgspec.json.Decoder(Envelope).decode
 
 
 class Mover:
@@ -94,7 +92,7 @@ class Mover:
 
     def _message(self, stored: StoredMessage, info: JobInfo) -> Outgoing:
         try:
-            envelope = _envelope(stored.data)
+            envelope = decode_envelope(stored.data)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             raise ConfigError(f"queue {self._queue.name!r}: {info.id!r} is no valid job: {error}") from None
         if envelope.flow is not None:

@@ -12,14 +12,13 @@ from pelton.api import MessageNotFoundError, MsgWithdraw, Outgoing, StoredMessag
 from pelton.queue.backing.first_outcome import as_first
 from pelton.queue.model.flow_records import told_to_flow
 from pelton.queue.model.orders import Order
-from pelton.queue.model.states import Envelope, Outcome
+from pelton.queue.model.states import Outcome, decode_envelope
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.model.states import JobInfo
 
 _encode: Final = msgspec.json.Encoder().encode
-_envelope: Final = msgspec.json.Decoder(Envelope).decode
 
 
 class Withdrawal:
@@ -66,7 +65,7 @@ class Withdrawal:
     def _told(self, stored: StoredMessage, outcome: Outcome) -> tuple[Outgoing, ...]:
         """Return what tells the flow of a job that it has ended."""
         with suppress(msgspec.DecodeError, msgspec.ValidationError):
-            if (place := _envelope(stored.data).flow) is not None:
+            if (place := decode_envelope(stored.data).flow) is not None:
                 return (told_to_flow(self._queue.names, place, outcome),)
         return ()
 

@@ -13,7 +13,7 @@ from pelton.queue.model.naming import encode_key
 from pelton.queue.model.options import PLAIN, JobOptions, due_time
 from pelton.queue.model.places import Place, flow_place, moved_place, place_of, redriven_place
 from pelton.queue.model.records import job_id_in
-from pelton.queue.model.states import Envelope, FlowPlace
+from pelton.queue.model.states import Envelope, FlowPlace, encode_envelope
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,4 +144,4 @@ class JobMessage:
         if options.idempotency_key:
             fields[headers.MSG_ID] = f"{self.job}/{options.idempotency_key}"
         block = headers.encode({name: value for name, value in fields.items() if value is not None})
-        return Outgoing(subject, _encode(msgspec.structs.replace(envelope, id=place.id)), block or None)
+        return Outgoing(subject, encode_envelope(msgspec.structs.replace(envelope, id=place.id)), block or None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -10,16 +10,13 @@ from pelton.api import Outgoing
 from pelton.queue.backing.first_outcome import as_first
 from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.model.flow_records import FlowRecord, NodeEnd, encode_record
-from pelton.queue.model.states import Envelope, FlowPlace, Outcome
+from pelton.queue.model.states import FlowPlace, Outcome, decode_envelope
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.flow.decide import CancelledNode, FlowProgress
     from pelton.queue.model.flow_records import FlowState
     from pelton.queue.model.states import Ending
-
-
-_envelope: Final = msgspec.json.Decoder(Envelope).decode
 
 
 class FlowMessages:
@@ -53,7 +50,7 @@ class FlowMessages:
 
     def failed(self, job: bytes, error: str) -> tuple[Outgoing, Outgoing]:
         """Return the outcome of a node whose job can't be stored, and the event for its flow."""
-        envelope = _envelope(job)
+        envelope = decode_envelope(job)
         assert envelope.flow is not None, "it is the job of a node"
         ended = NodeEnd(node=envelope.flow.node, id=envelope.id, state="failed", error=error)
         now = self._queue.clock.now()

@@ -14,14 +14,22 @@ from pelton.queue.backing.unfinished_jobs import scheduled_jobs, unfinished_job
 from pelton.queue.inspect.first_message import first_of
 from pelton.queue.model.checks import checked_id
 from pelton.queue.model.job_filter import ALL_JOBS, JobFilter
-from pelton.queue.model.states import ENDINGS, Envelope, JobCounts, JobInfo, JobProgress, JobState, Outcome
+from pelton.queue.model.states import (
+    ENDINGS,
+    Envelope,
+    JobCounts,
+    JobInfo,
+    JobProgress,
+    JobState,
+    Outcome,
+    decode_envelope,
+)
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.ports import Underway
 
 _TAKEN: Final[tuple[JobState, ...]] = ("running", "retrying")
-_envelope: Final = msgspec.json.Decoder(Envelope).decode
 _told: Final = msgspec.json.Decoder(JobProgress).decode
 _outcome: Final = msgspec.json.Decoder(Outcome).decode
 
@@ -123,7 +131,7 @@ class JobViews:
 
     async def _unfinished(self, stored: StoredMessage, unsettled: Underway) -> JobInfo:
         try:
-            envelope = _envelope(stored.data)
+            envelope = decode_envelope(stored.data)
         except (msgspec.DecodeError, msgspec.ValidationError):
             # Not a valid job, as the worker that takes it will find; the view shows it among the others.
             envelope = Envelope(job="", args=msgspec.Raw(b"null"))

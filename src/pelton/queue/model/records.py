@@ -13,9 +13,17 @@ from pelton.queue.model.decide import COMPLETED, SKIPPED, TOO_LATE, AfterAttempt
 from pelton.queue.model.flow_records import told_to_flow
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.rules import JobRules
-from pelton.queue.model.states import NOTHING, Attempt, AttemptError, DeadLetter, Envelope, LastRun, Outcome
+from pelton.queue.model.states import (
+    NOTHING,
+    Attempt,
+    AttemptError,
+    DeadLetter,
+    Envelope,
+    LastRun,
+    Outcome,
+    decode_envelope,
+)
 
-_decode_envelope: Final = msgspec.json.Decoder(Envelope).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -64,7 +72,7 @@ def job_id_of(delivered: Delivered) -> str:
 def job_id_in(data: bytes, seq: int) -> str:
     """Return the id of a job from its message."""
     try:
-        return _decode_envelope(data).id or str(seq)
+        return decode_envelope(data).id or str(seq)
     except (msgspec.DecodeError, msgspec.ValidationError):
         return str(seq)
 
@@ -89,7 +97,7 @@ class AttemptRecords:
     def read(self) -> Finish | None:
         """Read the message; return the failure for one that is not a valid job."""
         try:
-            self.envelope = _decode_envelope(self.delivered.data)
+            self.envelope = decode_envelope(self.delivered.data)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             return Finish("failed", f"the message is not a valid job: {error}")
         if self.envelope.id:
@@ -173,7 +181,10 @@ class AttemptRecords:
         return self._given_back(record, again.delay)
 
     def handed_back(self) -> Ended:
-        """Return the end of a delivery that is not counted."""
+        """Return the end of a delivery that is not counted, also of a job that was not looked at yet."""
+        if self.envelope is _UNREAD:
+            # It may have an id of its own, by which the record is found.
+            self.read()
         known = self.known or Attempt(id=self.id, attempt=0)
         return self._given_back(msgspec.structs.replace(known, returned=known.returned + 1, retry_at=0))
 

@@ -114,6 +114,30 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     priority: int = 0
 
 
+_OF_FLOW: Final = "flow:"
+_decode_envelope: Final = msgspec.json.Decoder(Envelope).decode
+_encode_envelope: Final = msgspec.json.Encoder().encode
+
+
+def decode_envelope(data: bytes) -> Envelope:
+    """Return a job from its message. Raises msgspec.DecodeError, msgspec.ValidationError."""
+    envelope = _decode_envelope(data)
+    if envelope.flow is None:
+        return envelope
+    return msgspec.structs.replace(envelope, job=envelope.job.removeprefix(_OF_FLOW))
+
+
+def encode_envelope(envelope: Envelope) -> bytes:
+    """Return the message of a job.
+
+    A job of a flow has another name there: a worker of a version without flows would end it, and its flow never learn
+    of it. So it gives the job back, as one that it does not know.
+    """
+    if envelope.flow is not None:
+        envelope = msgspec.structs.replace(envelope, job=_OF_FLOW + envelope.job)
+    return _encode_envelope(envelope)
+
+
 class AttemptError(msgspec.Struct, frozen=True, gc=False):
     """What one attempt of a job has raised; ``at`` in wall nanoseconds."""
 
