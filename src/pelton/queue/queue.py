@@ -7,8 +7,7 @@ a time (the engine's ``max_ack_pending_per_subject``; a key is a subject), jobs 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 
 from pelton.api import ConfigError, Outgoing, PubAck, WrongLastSequenceError
@@ -27,33 +26,21 @@ from pelton.queue.enqueue.enqueuer import Enqueuer, QueueWithOptions
 from pelton.queue.flow.flows import Flows
 from pelton.queue.flow.queue_flows import QueueWithFlows
 from pelton.queue.inspect.dead_letters import DeadLetters
-from pelton.queue.inspect.events import QueueEvents
 from pelton.queue.inspect.history import History
+from pelton.queue.inspect.queue_views import QueueWithViews
 from pelton.queue.inspect.views import JobViews
-from pelton.queue.inspect.workers import workers_of
 from pelton.queue.model.checks import checked_id, checked_text, seconds
 from pelton.queue.model.job_filter import job_filter
 from pelton.queue.model.limits import JobLimit, Rate, job_limit
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
-from pelton.queue.model.queue_events import QueueEventKind
 from pelton.queue.model.rules import JobRules
-from pelton.queue.model.states import (
-    DeadLetter,
-    Ending,
-    JobCounts,
-    JobInfo,
-    JobSchedule,
-    JobState,
-    Outcome,
-    WorkerInfo,
-)
+from pelton.queue.model.states import JobSchedule
 from pelton.queue.model.timetable import timetable_of
 from pelton.queue.opening import open_queue
 from pelton.queue.run.claims import Claims
 from pelton.queue.run.worker import Worker
 from pelton.queue.run.worker_settings import worker_settings
-from pelton.runtime import at_home
 
 if TYPE_CHECKING:
     from pelton.jet import Streams
@@ -64,7 +51,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Queue(QueueWithFlows):
+class Queue(QueueWithFlows, QueueWithViews):
     """A work queue. Made by ``await jet.queue(name)``."""
 
     def __init__(self, jet: Streams, context: QueueContext) -> None:
@@ -373,85 +360,3 @@ class Queue(QueueWithFlows):
     async def resume_schedule(self, name: str) -> None:
         """Enqueue jobs of a paused schedule again, from its next time on. Raises ConfigError if there is none."""
         await self._schedules.resume(name)
-
-    # --- views
-
-    async def counts(self) -> JobCounts:
-        """Return how many jobs are in each state."""
-        return await self._views.counts()
-
-    async def workers(self) -> list[WorkerInfo]:
-        """Return the workers of this queue, in every process, each as it told about 10 s ago.
-
-        One that has died is listed for 30 s at most.
-        """
-        return await workers_of(self._context)
-
-    async def get(self, job_id: str) -> JobInfo:
-        """Return a job by its id, in whatever state it is.
-
-        Raises JobNotFoundError if it is not known, or no longer known; ConfigError.
-        """
-        return await self._views.get(job_id)
-
-    @at_home
-    async def jobs(
-        self, *, state: JobState | None = None, key: str | None = None, job: str | None = None
-    ) -> AsyncIterator[JobInfo]:
-        """Iterate over the jobs that have not ended, oldest first; only those of a state, a key or a name, if given.
-
-        Raises ConfigError.
-        """
-        async with aclosing(self._views.jobs(job_filter(self.name, key, job, state))) as jobs:
-            async for found in jobs:
-                yield found.info
-
-    def events(self, *kinds: QueueEventKind) -> QueueEvents:
-        """Return what happens to jobs from now on, in any process: ``async with queue.events() as events``.
-
-        ``kinds`` are those to be told, by default all: see `QueueEvent`. Raises ConfigError.
-        """
-        return QueueEvents(self._context, kinds)
-
-    @at_home
-    async def history(self, state: Ending | None = None) -> AsyncIterator[Outcome]:
-        """Iterate over the outcomes of jobs, oldest first; only over those in state ``state`` if given.
-
-        Raises ConfigError.
-        """
-        async with aclosing(self._history.outcomes(state)) as found:
-            async for outcome in found:
-                yield outcome
-
-    @at_home
-    async def dead_letters(self, *, key: str | None = None, job: str | None = None) -> AsyncIterator[DeadLetter]:
-        """Iterate over failed jobs that can be redriven, oldest first; only those of a key or a name, if given."""
-        async with aclosing(self._dead_letters.letters(job_filter(self.name, key, job))) as letters:
-            async for stored in letters:
-                yield stored.letter
-
-    async def redrive(self, job_id: str, args: Mapping[str, object] | None = None) -> JobHandle[Any]:
-        """Put a failed job into the queue again, as a new job, and remove its dead letter: both, or neither.
-
-        ``args`` replace some of its arguments, by name. A redrive can be repeated: the job is stored once. Raises
-        JobNotFoundError when there is no such dead letter, JobArgumentsError, ConfigError.
-        """
-        return await self._dead_letters.redrive(job_id, args)
-
-    async def redrive_all(self, *, key: str | None = None, job: str | None = None) -> int:
-        """Redrive all dead letters that there are now, or those of a key or a job's name; return how many.
-
-        Raises ConfigError.
-        """
-        return await self._dead_letters.redrive_all(job_filter(self.name, key, job))
-
-    async def discard(self, job_id: str) -> None:
-        """Remove a dead letter; the history keeps the job's outcome. Raises JobNotFoundError, ConfigError."""
-        await self._dead_letters.discard(job_id)
-
-    async def clean(self, *, older_than: Seconds) -> int:
-        """Remove from the history what ended more than ``older_than`` (seconds) ago; return how many were removed.
-
-        Raises ConfigError.
-        """
-        return await self._history.clean(older_than)
