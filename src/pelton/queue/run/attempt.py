@@ -37,7 +37,7 @@ from pelton.queue.enqueue.transaction import JobEnding, JobTransaction
 from pelton.queue.model.decide import AfterAttempt, PutOff
 from pelton.queue.model.failure import describe
 from pelton.queue.model.records import AttemptRecords, Ended
-from pelton.queue.run.children import ChildTimeout, child_call
+from pelton.queue.run.child_attempt import ChildAttempt
 from pelton.queue.run.context import JobContext
 from pelton.queue.run.core import ASK_AGAIN_S, HeldJob, HeldJobs
 from pelton.queue.run.failure_log import log_fields
@@ -47,12 +47,10 @@ from pelton.queue.run.steps import JobSteps
 if TYPE_CHECKING:
     from pelton.api import Outgoing
     from pelton.queue.define.queue_context import QueueContext
-    from pelton.queue.limits.parking import Parking
-    from pelton.queue.model.orders import Orders
-    from pelton.queue.model.states import JobProgress
     from pelton.queue.run.batches import JobBatches
     from pelton.queue.run.children import JobChildren
     from pelton.queue.run.job_threads import JobThreads
+    from pelton.queue.run.start_gate import StartGate
     from pelton.runtime import Clock
 
 T = TypeVar("T")
@@ -70,8 +68,7 @@ class AttemptEnv(NamedTuple):
     threads: JobThreads[JobAttempt]
     children: JobChildren
     batches: JobBatches
-    orders: Orders
-    parking: Parking[JobAttempt]
+    gate: StartGate[JobAttempt]
     tell_lost: Callable[[JobAttempt, str], None]
 
 
@@ -194,16 +191,9 @@ class JobAttempt(HeldJob):
 
     async def _not_started(self, task: asyncio.Task[None]) -> Ended | None:
         """Return how it ended before its function was called, if it is not to start; it may be parked instead."""
-        decision = self._env.held.judge(self)
-        if decision is not None:
-            return self._concluded(decision, None)
-        envelope = self.records.envelope
-        if (cancelled := self._env.orders.cancellation(self.records.id, envelope.key)) is not None:
-            return self.conclude(None, cancelled)
-        if self._env.orders.is_paused(envelope.key, envelope.job):
-            return self._concluded(PutOff(None, "it is paused"), None)
-        if envelope.timetable is not None and (skipped := await self._env.held.skipped(self)) is not None:
-            return self._concluded(skipped, None)
+        refusal = await self._env.gate.refusal(self)
+        if refusal is not None:
+            return self._concluded(refusal, None)
         if self._env.held.admission.is_on:
             return await self._admit(task)
         return None
@@ -222,9 +212,7 @@ class JobAttempt(HeldJob):
         if held_back is None:
             self.records.started = self._env.clock.now()
             return None
-        parking, is_paused = self._env.parking, self._env.orders.is_all_paused
-        # A queue that is paused is to be left by all jobs.
-        put_off = parking.put_off(held_back) if is_paused else parking.take(self, held_back)
+        put_off = self._env.gate.hold_back(self, held_back)
         self.is_parked = put_off is None
         return None if put_off is None else self._concluded(put_off, None)
 
@@ -316,7 +304,8 @@ class JobAttempt(HeldJob):
             if job.context_parameter:
                 arguments[job.context_parameter] = context
         if job.in_process:
-            function = partial(self._call_in_process, job)
+            env = self._env
+            function = ChildAttempt(env.children, env.queue.name, env.held.worker, job, self).run
         if job.hooks.has_run:
             function = job.hooks.around(function, self.context, is_async=job.is_async or job.in_process)
         self._check()
@@ -350,23 +339,6 @@ class JobAttempt(HeldJob):
                 raise
             # The cause is where the job was.
             raise JobTimeoutError(self.records.id, job.name, limit) from error.__cause__ or error
-
-    async def _call_in_process(self, job: Job[Any, Any], **_arguments: Any) -> object:
-        records, limit = self.records, job.rules.timeout
-        call = child_call(self._env.queue.name, self._env.held.worker, job, records)
-        try:
-            reply = await self._env.children.run(call, self._pass_on, limit)
-        except ChildTimeout:
-            assert limit is not None, "or there is none"
-            raise JobTimeoutError(records.id, job.name, limit) from None
-        if self.context is not None:
-            self.context.add_emitted(reply.emitted)
-        return reply.result
-
-    def _pass_on(self, told: JobProgress) -> None:
-        """Store the progress that a child tells; on its thread."""
-        if self.context is not None:
-            self.context.progress(told.fraction, told.note)
 
     def _call_on_thread(
         self, function: Callable[..., object], arguments: dict[str, Any], span: AbstractContextManager[None]

@@ -36,6 +36,7 @@ from pelton.queue.run.progress import Sweeper
 from pelton.queue.run.ranked_takes import RankedFetcher
 from pelton.queue.run.roll_call import RollCall
 from pelton.queue.run.signals import watch_signals
+from pelton.queue.run.start_gate import StartGate
 from pelton.queue.run.worker_settings import WorkerSettings
 from pelton.runtime import Home, Signal
 
@@ -75,8 +76,8 @@ class Worker:
         self._roll_call = RollCall(queue, self._held.worker, settings.concurrency, self._how_many)
         batches = JobBatches(queue.runtime, settings.concurrency)
         self._env = AttemptEnv(
-            queue, self._clock, self._held, self._threads, self._children, batches, self._orders, self._parking,
-            self._tell_lost,
+            queue, self._clock, self._held, self._threads, self._children, batches,
+            StartGate(self._held, self._orders, self._parking), self._tell_lost,
         )  # fmt: skip
         self._outage = Outage(queue.name, self._clock)
         self._waiting: deque[JobAttempt] = deque()

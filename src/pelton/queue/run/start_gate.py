@@ -1,0 +1,49 @@
+"""Whether a job that was taken starts: asked before its function is called, at each delivery.
+
+It does not if it can't or may not run at all, was cancelled, is paused, or is the run of a schedule beside an earlier
+one. A job that only waits for a limit is parked if there is room, and given back otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from pelton.queue.model.decide import PutOff
+from pelton.queue.run.core import HeldJob, HeldJobs
+
+if TYPE_CHECKING:
+    from pelton.queue.limits.admission import HeldBack
+    from pelton.queue.limits.parking import Parking
+    from pelton.queue.model.decide import AfterAttempt
+    from pelton.queue.model.orders import Orders
+
+J = TypeVar("J", bound=HeldJob)
+
+
+class StartGate(Generic[J]):
+    """Decides for the jobs of one worker."""
+
+    def __init__(self, held: HeldJobs[J], orders: Orders, parking: Parking[J]) -> None:
+        self._held = held
+        self._orders = orders
+        self._parking = parking
+
+    async def refusal(self, job: J) -> AfterAttempt | None:
+        """Return how a job ends that is not to start, whatever the limits; None if it is."""
+        # First, because this reads what the others need to know.
+        decision = self._held.judge(job)
+        if decision is not None:
+            return decision
+        envelope = job.records.envelope
+        if (cancelled := self._orders.cancellation(job.records.id, envelope.key)) is not None:
+            return self._held.after(job, cancelled)
+        if self._orders.is_paused(envelope.key, envelope.job):
+            return PutOff(None, "it is paused")
+        return None if envelope.timetable is None else await self._held.skipped(job)
+
+    def hold_back(self, job: J, held_back: HeldBack) -> PutOff | None:
+        """Park a job that a limit holds back; or return for how long it is given back."""
+        # A queue that is paused is to be left by all jobs.
+        if self._orders.is_all_paused:
+            return self._parking.put_off(held_back)
+        return self._parking.take(job, held_back)
