@@ -14,7 +14,7 @@ from pelton.queue import JobContext, JobCounts, Queue
 from pelton.queue.model.records import AttemptRecords
 from pelton.queue.run.appetite import Appetite
 from pelton.queue.run.attempt import JobAttempt
-from pelton.queue.run.worker import Worker
+from pelton.queue.run.intake import JobIntake
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import Child, drain, working
 from tests.queue.roles import QUEUE, register
@@ -80,23 +80,23 @@ async def test_what_is_being_handed_back_when_it_stops_burns_no_attempt(
     keyed: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handing, go_on = asyncio.Event(), asyncio.Event()
-    hand_back = Worker._hand_back
+    hand_back = JobIntake.hand_back
 
-    async def slowly(worker: Worker, attempts: Sequence[JobAttempt]) -> None:
+    async def slowly(intake: JobIntake, attempts: Sequence[JobAttempt]) -> None:
         handing.set()
         await go_on.wait()
-        await hand_back(worker, attempts)
+        await hand_back(intake, attempts)
 
-    async def for_nobody(worker: Worker, found: list[JobAttempt], asked: float) -> None:
+    async def for_nobody(intake: JobIntake, found: list[JobAttempt], asked: float) -> None:
         monkeypatch.setattr(Appetite, "room", lambda appetite, running, waiting: 0)
         # As if the other channel had filled the slots meanwhile.
-        worker._taken_in_at = asked
-        await take_in(worker, found, asked)
+        intake._taken_in_at = asked
+        await take_in(intake, found, asked)
 
-    take_in = Worker._take_in
+    take_in = JobIntake._take_in
     with monkeypatch.context() as patch:
-        patch.setattr(Worker, "_hand_back", slowly)
-        patch.setattr(Worker, "_take_in", for_nobody)
+        patch.setattr(JobIntake, "hand_back", slowly)
+        patch.setattr(JobIntake, "_take_in", for_nobody)
 
         @keyed.job(max_attempts=1)
         async def job() -> None: ...

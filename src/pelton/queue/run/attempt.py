@@ -281,30 +281,27 @@ class JobAttempt(HeldJob):
     # --- the job itself
 
     async def _call(self, job: Job[Any, Any], task: asyncio.Task[None]) -> object:
-        records = self.records
+        env, records = self._env, self.records
         envelope, last_error = records.envelope, records.known.error if records.known is not None else ""
         arguments = job.decode_arguments(envelope.args)
-        function: Callable[..., Any] = job.function
-        if isinstance(job, BatchJob):
-            function = partial(self._env.batches.run, job)
-        tracing = self._env.queue.backend.tracing
+        function: Callable[..., Any] = partial(env.batches.run, job) if isinstance(job, BatchJob) else job.function
+        tracing = env.queue.backend.tracing
         if job.context_parameter or job.hooks.has_run or tracing is not None:
             self.context = context = JobContext(
-                self._env.queue.name,
-                self._env.held.worker,
+                env.queue.name,
+                env.held.worker,
                 self.records.delivered,
                 envelope,
                 records.attempt,
                 last_error,
                 partial(self._transaction, job) if job.is_async else None,
-                partial(JobSteps, self._env.queue, self._env.held.source, records, self) if job.is_async else None,
-                partial(ProgressNotes, self._env.queue, records.id, asyncio.get_running_loop()),
+                partial(JobSteps, env.queue, env.held.source, records, self) if job.is_async else None,
+                partial(ProgressNotes, env.queue, records.id, asyncio.get_running_loop()),
                 tracing,
             )
             if job.context_parameter:
                 arguments[job.context_parameter] = context
         if job.in_process:
-            env = self._env
             function = ChildAttempt(env.children, env.queue.name, env.held.worker, job, self).run
         if job.hooks.has_run:
             function = job.hooks.around(function, self.context, is_async=job.is_async or job.in_process)
@@ -314,7 +311,7 @@ class JobAttempt(HeldJob):
         )
         if not (job.is_async or job.in_process):
             self.on_thread = True
-            self._env.threads.run(self, partial(self._call_on_thread, function, arguments, span))
+            env.threads.run(self, partial(self._call_on_thread, function, arguments, span))
             return None
         self._cancel = task.cancel
         try:

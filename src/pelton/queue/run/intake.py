@@ -1,0 +1,189 @@
+"""Taking jobs for a worker: as many as its slots can start soon, until it stops or has nothing left to do.
+
+Design: one fetcher for each channel asks for as many jobs as there are free slots, and a few more when jobs are short
+(``appetite.py``), so that quick jobs do not wait for the store and slow ones are not hoarded. What two fetchers have
+taken for the same slots is handed back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from pelton.api import PeltonError
+from pelton.queue.backing.outage import Outage
+from pelton.queue.run.appetite import Appetite
+from pelton.queue.run.core import EndedAttempt, HeldJobs
+from pelton.queue.run.ranked_takes import RankedFetcher
+from pelton.runtime import Signal
+
+if TYPE_CHECKING:
+    from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.limits.parking import Parking
+    from pelton.queue.model.orders import Orders
+    from pelton.queue.ports import FlowFollower
+    from pelton.queue.run.attempt import JobAttempt
+    from pelton.queue.run.job_slots import JobSlots
+    from pelton.queue.run.roll_call import RollCall
+    from pelton.queue.run.worker_settings import WorkerSettings
+
+_SETTLED_LOOK_S: Final = 0.2
+
+
+class JobIntake:
+    """Takes the jobs of one worker, and fills its slots; ``stop`` is called when it is to end by itself.
+
+    ``begun`` is notified when the worker knows what is cancelled or paused; ``changed`` whenever more jobs may be
+    wanted, or there may be others to take.
+    """
+
+    def __init__(
+        self,
+        queue: QueueContext,
+        settings: WorkerSettings,
+        held: HeldJobs[JobAttempt],
+        slots: JobSlots[JobAttempt],
+        parking: Parking[JobAttempt],
+        orders: Orders,
+        roll_call: RollCall,
+        flows: Callable[[Callable[[], None]], FlowFollower],
+        stop: Callable[[], None],
+    ) -> None:
+        self._clock = queue.clock
+        self._settings = settings
+        self._held = held
+        self._job_source = held.source
+        self._slots = slots
+        self._waiting = slots.waiting
+        self._parking = parking
+        self._orders = orders
+        self._roll_call = roll_call
+        self._stop = stop
+        self._stopping = False
+        self.begun = Signal()
+        self.changed = Signal()
+        self.appetite = Appetite(settings.concurrency, queue.lease)
+        self.ranked = RankedFetcher(
+            held, queue.runtime, self._wanted, self.changed, self.appetite.request, self._take_in
+        )
+        self.flows = flows(self._carried_on)
+        self._outage = Outage(queue.name, self._clock)
+        self._surplus: list[JobAttempt] = []
+        # When a channel brought jobs the last time, in seconds since boot.
+        self._taken_in_at = float("-inf")
+        self._ends_by_itself = settings.until_empty or settings.until_idle
+        self._is_shared = len(self._job_source.channels) > 1
+        self._served = ""
+        # The channels that had nothing, since something was taken or ran.
+        self._dry: set[str] = set()
+
+    def close(self) -> None:
+        """Take no more jobs."""
+        self._stopping = True
+        self.changed.notify()
+
+    async def fetch(self, channel: str) -> None:
+        """Take jobs of a channel until closed."""
+        # No job starts that is known to be cancelled or paused.
+        await self.begun.wait(0)
+        while not self._stopping:
+            seen = self.changed.generation
+            if self._served == channel and self._is_shared:
+                # The other channel's turn: neither starves.
+                await self._clock.sleep(0)
+            wanted = self._wanted()
+            if wanted <= 0:
+                if self._settings.until_idle and (self._orders.is_all_paused or await self._is_over(channel)):
+                    self._stop()
+                await self.changed.wait(seen)
+                continue
+            asked = self._clock.boottime()
+            try:
+                if self._ends_by_itself:
+                    found = await self.ranked.now(channel)
+                    if not found and await self._is_over(channel):
+                        self._stop()
+                else:
+                    found = await self.ranked.take(channel, wanted)
+            except PeltonError as error:
+                await self._outage.wait(error)
+                continue
+            self._outage.is_over()
+            if found:
+                self._served = channel
+                await self._take_in(found, asked)
+            elif self._ends_by_itself and not self._stopping:
+                # Until one of our jobs has ended, or some time has passed.
+                await self.changed.wait_at_most(self._clock, _SETTLED_LOOK_S, seen)
+
+    def _wanted(self) -> int:
+        if self._orders.is_all_paused:
+            return 0
+        wanted = self.appetite.wanted(self._slots.active, len(self._waiting))
+        room = self._parking.room() if self._held.admission.is_on else None
+        return wanted if room is None else min(wanted, room - len(self._waiting))
+
+    async def _take_in(self, found: list[JobAttempt], asked: float) -> None:
+        """Accept what fits; when two channels were asked to fill the same slots, hand the rest back."""
+        self._roll_call.taken += len(found)
+        room = len(found)
+        if self._taken_in_at >= asked:
+            room = max(self.appetite.room(self._slots.active, len(self._waiting)), 0)
+        self._taken_in_at = self._clock.boottime()
+        self._waiting.extend(found[:room])
+        self._dry.clear()
+        self._slots.wake()
+        surplus = found[room:]
+        if not surplus:
+            return
+        try:
+            await self.hand_back(surplus)
+        finally:
+            # A stopping worker hands back the rest.
+            self._surplus += [attempt for attempt in surplus if self._held.is_held(attempt)]
+
+    def unpark(self, attempts: list[JobAttempt]) -> None:
+        """Start jobs that have waited for a limit, before those that were taken after them."""
+        self._waiting.extendleft(reversed(attempts))
+        self._slots.wake()
+        # There may be room for others.
+        self.changed.notify()
+
+    async def hand_back(self, attempts: Sequence[JobAttempt]) -> None:
+        """Give jobs back that were not started, so that another worker can start them at once."""
+        tried = [attempt for attempt in attempts if attempt.records.delivered.num_delivered > 1]
+        await asyncio.gather(*(attempt.look_up() for attempt in tried))
+        ended = [(attempt, attempt.handed_back()) for attempt in attempts]
+        self._held.release([attempt for attempt, end in ended if end is None])
+        await self._held.settle([EndedAttempt(attempt, end) for attempt, end in ended if end is not None])
+
+    async def hand_back_waiting(self) -> None:
+        """Give back all jobs that were taken and not started."""
+        waiting = [*self._waiting, *self._surplus, *self._parking.clear()]
+        self._waiting.clear()
+        self._surplus.clear()
+        with suppress(PeltonError):
+            await self.hand_back(waiting)
+
+    async def _is_over(self, channel: str) -> bool:
+        if ready := self._parking.ready():
+            # Something was returned to a limit.
+            self.unpark(ready)
+        if self._slots.running or self._waiting or self._held.admission.is_writing:
+            # What ends may let another job start.
+            self._dry.clear()
+            return False
+        self._dry.add(channel)
+        if self._settings.until_idle and len(self._dry) == len(self._job_source.channels):
+            # It may have enqueued jobs meanwhile.
+            return await self.flows.is_idle() and len(self._dry) == len(self._job_source.channels)
+        if not self._settings.until_empty or (quiet := await self.flows.quiet()) is None:
+            return False
+        return await self._job_source.is_empty() and quiet == await self.flows.quiet()
+
+    def _carried_on(self) -> None:
+        """Take note that a flow went on: it may have enqueued jobs."""
+        self._dry.clear()
+        self.changed.notify()
