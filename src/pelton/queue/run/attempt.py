@@ -169,9 +169,13 @@ class JobAttempt(HeldJob):
         self.records.started = self._env.clock.now()
         if self.records.delivered.num_delivered > 1:
             await self.look_up()
-        ended = await self._not_started(task)
-        if ended is not None or self.is_parked:
-            return ended
+        refusal = await self._env.gate.refusal(self)
+        if refusal is not None:
+            return self._concluded(refusal, None)
+        if self._env.held.admission.is_on:
+            ended = await self._admit(task)
+            if ended is not None or self.is_parked:
+                return ended
         self._job = job = self._env.queue.jobs.get(self.records.envelope.job)
         assert job is not None, "a job that is unknown here does not run"
         if has_listeners(self._env.queue):
@@ -188,15 +192,6 @@ class JobAttempt(HeldJob):
                 raise
             return self.conclude(None, error)
         return None if self.on_thread else self._concluded(None, result)
-
-    async def _not_started(self, task: asyncio.Task[None]) -> Ended | None:
-        """Return how it ended before its function was called, if it is not to start; it may be parked instead."""
-        refusal = await self._env.gate.refusal(self)
-        if refusal is not None:
-            return self._concluded(refusal, None)
-        if self._env.held.admission.is_on:
-            return await self._admit(task)
-        return None
 
     async def _admit(self, task: asyncio.Task[None]) -> Ended | None:
         """Take the slots of the queue's limits; a job that is held back is parked, or put off."""
