@@ -59,6 +59,15 @@ async def test_a_stream_of_that_name_that_is_no_queue_is_refused(jet: Jet) -> No
         await jet.queue("q")
 
 
+@pytest.mark.parametrize("option", ["unique", "id", "idempotency_key"])
+async def test_texts_that_cannot_be_stored_are_refused(jet: Jet, option: str) -> None:
+    queue = await jet.queue("q")
+    with pytest.raises(ConfigError, match=rf"queue 'q': {option} is '.ud800', which is not valid text"):
+        queue.options(**{option: "\ud800"})  # type: ignore[misc]
+    with pytest.raises(ConfigError, match=r"the name of a flow is '.ud800', which is not valid text"):
+        await queue.new_flow("\ud800")
+
+
 @pytest.mark.parametrize(
     "options",
     [

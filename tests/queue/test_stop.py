@@ -68,7 +68,7 @@ async def test_a_job_with_its_own_id_that_was_not_begun_burns_no_attempt(another
     async def job(context: JobContext) -> int:
         return context.attempt
 
-    handle = await queue.options(unique="wash").enqueue(job)
+    handle = await queue.options(delay=0.01).enqueue(job)
     source = queue.job_source("w")
     (taken,) = await source.take(source.channels[0], PullRequest(batch=1, expires_ns=5 * 10**9))
     await source.settle(AttemptRecords(queue.names, "w", taken.delivered).handed_back())

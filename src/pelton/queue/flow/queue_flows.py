@@ -10,7 +10,7 @@ from pelton.api import ConfigError
 from pelton.queue.define.registry import DeclaresJobs
 from pelton.queue.flow.flow import Flow
 from pelton.queue.flow.handle import FlowHandle, FlowInfo
-from pelton.queue.model.checks import checked_text
+from pelton.queue.model.checks import checked_text, valid_text
 from pelton.queue.model.flow_records import FlowState
 from pelton.runtime import at_home
 
@@ -34,8 +34,7 @@ class QueueWithFlows(DeclaresJobs):
 
         The first one makes what flows need, which can't be done inside a transaction.
         """
-        if not isinstance(name, str):
-            raise ConfigError(f"queue {self.name!r}: the name of a flow is {name!r}; give a text (str)")
+        valid_text(f"queue {self.name!r}: the name of a flow", name)
         await self._flows.prepare()
         return Flow(self._as_job_queue(), self._flows, name)
 

@@ -39,6 +39,17 @@ def checked_text(what: str, value: object) -> str:
     return value
 
 
+def valid_text(what: str, value: object) -> str:
+    """Return a text that can be stored: half a character, a lone surrogate, can't."""
+    if not isinstance(value, str):
+        raise ConfigError(f"{what} is {value!r}; give a text (str)")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{what} is {value[:40]!r}, which is not valid text ({error.reason})") from None
+    return value
+
+
 def checked_id(queue: str, value: object) -> str:
     """Return a job's id: the text of a sequence, or the id of a scheduled job."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and value[0] != "0" and int(value) < 1 << 64:

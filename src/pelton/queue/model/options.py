@@ -10,7 +10,7 @@ import msgspec
 from pelton.api import ConfigError
 from pelton.api.build import time_text
 from pelton.api.times import datetime_ns
-from pelton.queue.model.checks import seconds
+from pelton.queue.model.checks import seconds, valid_text
 from pelton.queue.model.naming import HIGHEST_PRIORITY, encode_key
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.key != "":
             encode_key(self.key)
         for name in ("unique", "id", "idempotency_key"):
-            if not isinstance(getattr(self, name), str):
-                raise ConfigError(f"{what}: {name} is {getattr(self, name)!r}; give a text (str)")
+            if getattr(self, name) != "":
+                valid_text(f"{what}: {name}", getattr(self, name))
         if self.delay is not None and self.at is not None:
             raise ConfigError(f"{what}: give delay or at, not both")
         if self.unique == "key" and not self.key:
