@@ -38,7 +38,11 @@ def test_metrics_are_served_until_a_signal(address: str) -> None:
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(url + "/x", timeout=30)
         running.send_signal(signal.SIGTERM)
-        assert (running.wait(30), running.stderr.read()) == (0, "")
+        try:
+            assert (running.wait(30), running.stderr.read()) == (0, "")
+        finally:
+            # Or the end of this block would wait for ever.
+            running.kill()
 
 
 def test_a_port_that_is_taken_is_told(run: Run) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -89,6 +90,52 @@ def test_the_handler_of_asyncio_run_is_nobodys() -> None:
 
     asyncio.run(main())
     assert stops == [1]
+
+
+def test_a_signal_that_does_not_interrupt_the_wait_of_the_loop_is_heard() -> None:
+    over = threading.Event()
+    other = threading.Thread(target=over.wait)
+    other.start()
+
+    async def main() -> None:
+        stopped = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        signals = StopSignals(lambda: loop.call_soon_threadsafe(stopped.set))
+        signals.take()
+        # As a signal that comes just before the loop waits: the wait goes on.
+        killer = threading.Timer(0.05, lambda: signal.pthread_kill(other.ident or 0, signal.SIGTERM))
+        killer.start()
+        await stopped.wait()
+        signals.give_back()
+        signals.give_back()
+
+    try:
+        asyncio.run(main())
+    finally:
+        over.set()
+        other.join()
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_whoever_is_woken_by_signals_already_is_left_alone() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGUSR1, lambda: None)
+        before = _wakeup_fd()
+        signals = StopSignals(lambda: None)
+        signals.take()
+        assert _wakeup_fd() == before != -1
+        signals.give_back()
+        assert _wakeup_fd() == before
+        loop.remove_signal_handler(signal.SIGUSR1)
+
+    asyncio.run(main())
+
+
+def _wakeup_fd() -> int:
+    found = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(found)
+    return found
 
 
 def test_nothing_is_taken_on_another_thread() -> None:

@@ -15,8 +15,11 @@ import asyncio
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import Any, Final
+
+from pelton.runtime.signal_wakeup import SignalWakeup
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -28,6 +31,7 @@ class StopSignals:
         self._stop = stop
         self._before: dict[int, Any] = {}
         self._is_active = False
+        self._wakeup: SignalWakeup | None = None
 
     @property
     def taken(self) -> bool:
@@ -41,6 +45,9 @@ class StopSignals:
         if not _is_default(signal.getsignal(signal.SIGTERM)):
             return
         self._is_active = True
+        with suppress(RuntimeError):
+            # Without one, the main thread runs the program itself, and is interrupted.
+            self._wakeup = self._wakeup or SignalWakeup(asyncio.get_running_loop())
         for number in _SIGNALS:
             before = signal.getsignal(number)
             if _is_default(before):
@@ -50,6 +57,12 @@ class StopSignals:
     def give_back(self) -> None:
         """Restore the original handlers where ours are still installed. Idempotent."""
         self._is_active = False
+        if self._wakeup is not None:
+            self._wakeup.close()
+            self._wakeup = None
+        self._restore()
+
+    def _restore(self) -> None:
         for number, before in list(self._before.items()):
             # A later handler may have saved ours, to restore it in the end: see _signalled.
             if signal.getsignal(number) == self._signalled:
@@ -58,7 +71,10 @@ class StopSignals:
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
         if self._is_active:
-            self.give_back()
+            self._is_active = False
+            self._restore()
+            if self._wakeup is not None:
+                self._wakeup.close_soon()
             self._stop()
             return
         # We had given up the signal, but our handler was restored since.
