@@ -26,13 +26,13 @@ class FakeServer:
         """The address of the server."""
         return f"nats://127.0.0.1:{self.port}"
 
-    def say(self, subject: str, data: bytes, reply: str = "", block: bytes = b"") -> None:
-        """Deliver a message to the subscribers of its subject."""
+    def say(self, subject: str, data: bytes, reply: str = "", block: bytes = b"", stored_as: str = "") -> None:
+        """Deliver a message to the subscribers of a subject; a stored message has a subject of its own."""
         assert self._writer is not None
         for pattern, number in self._listens.items():
             if pattern == subject or (pattern.endswith("*") and subject.startswith(pattern[:-1])):
                 sizes = f"{len(block)} {len(block) + len(data)}" if block else f"{len(data)}"
-                line = f"{'HMSG' if block else 'MSG'} {subject} {number} {reply} {sizes}\r\n"
+                line = f"{'HMSG' if block else 'MSG'} {stored_as or subject} {number} {reply} {sizes}\r\n"
                 self._writer.write(line.encode() + block + data + b"\r\n")
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

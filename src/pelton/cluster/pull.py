@@ -167,16 +167,16 @@ class Channel:
 
     def _arrived(self, subject: str, reply: str, block: bytes | None, data: bytes) -> None:
         status = status_of(block)
-        is_of_this = subject.endswith(f".{self._number}")
         if not status.code:
+            # Its subject is its own; a channel with messages of an earlier pull on their way is not used again.
             self.messages.append(delivery_of(subject, reply, block, data))
-            self._came += is_of_this
+            self._came += 1
             if self._early_word is not None and self._came >= self._sent:
                 self.last_word = self._early_word
             elif len(self.messages) != 1 and len(self.messages) < self._enough:
                 # The waiting pull only checks when there is enough, or when messages pause.
                 return
-        elif status.code != HEARTBEAT.code and is_of_this:
+        elif status.code != HEARTBEAT.code and subject.endswith(f".{self._number}"):
             self._sent = self._asked - _not_sent(block, self._asked)
             if self._came < self._sent:
                 self._early_word = status

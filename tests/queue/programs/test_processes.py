@@ -102,9 +102,6 @@ async def test_killed_workers_on_a_server(tmp_path: Path, exclusive: bool) -> No
         await play(server.url, EventLog(log), Crew(server.url, log, 2), exclusive, 150, seed=1)
 
 
-# Known, and to be mended: with a lease of a second, jobs that were delivered before the server died are taken again and
-# again by the workers without an attempt, for a minute and more, and without a word.
-@pytest.mark.xfail(raises=TimeoutError, reason="jobs stay taken after one of three servers has died", strict=False)
 @pytest.mark.parametrize("exclusive", [False, True])
 async def test_one_of_three_servers_is_killed(tmp_path: Path, exclusive: bool) -> None:
     log = str(tmp_path / "log")

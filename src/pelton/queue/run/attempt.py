@@ -230,6 +230,16 @@ class JobAttempt(HeldJob):
             return None
         return self._concluded(self._env.held.after(self, error), None)
 
+    def report_not_begun(self) -> None:
+        """Log that the lease was over before the job began."""
+        queue = self._env.queue.name
+        _log.warning(
+            "job %s of queue %r was not begun: its lease was over; it is redelivered",
+            self.records.id,
+            queue,
+            extra=log_fields(queue, self.records),
+        )
+
     def _concluded(self, decision: AfterAttempt | None, result: object) -> Ended | None:
         if self._has_ended:
             return None

@@ -262,6 +262,8 @@ class Worker:
             held = self._held
             if not attempt.is_lost and (not held.is_doubtful(attempt, attempt.began) or await held.confirm(attempt)):
                 ended = await attempt.run(task)
+            else:
+                attempt.report_not_begun()
             if self._stopping and self._parking.remove(attempt):
                 ended, attempt.is_parked = attempt.handed_back(), False
         except asyncio.CancelledError:
