@@ -85,6 +85,7 @@ _ROOM_OF = {name: room for room, names in _HOMES.items() for name in names}
 # Rooms that may be reached by a dot without an import of their own.
 _ROOMS = (
     "api",
+    "arrow",
     "buckets",
     "connect",
     "consumers",

@@ -2,6 +2,7 @@
 
 # ruff: noqa: F403
 from pelton import api as api
+from pelton import arrow as arrow
 from pelton import buckets as buckets
 from pelton import connect as connect
 from pelton import consumers as consumers

@@ -1,13 +1,17 @@
 """Spark finds the data source."""
 
 import asyncio
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 import pelton.spark
+from pelton.spark.python_choice import choose_python
 
 
 def test_the_format_is_found_without_registration(spark: SparkSession) -> None:
@@ -39,3 +43,44 @@ def test_without_pyspark_the_extra_is_named() -> None:
     program = "import sys; sys.modules['pyspark'] = None\nimport pelton.spark"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert "pip install 'pelton[spark]'" in done.stderr
+
+
+def test_a_session_that_starts_later_has_this_python() -> None:
+    environ: dict[str, str] = {}
+    assert choose_python(environ, "/env/bin/python", None) is None
+    assert environ == {"PYSPARK_PYTHON": "/env/bin/python", "PYSPARK_DRIVER_PYTHON": "/env/bin/python"}
+
+
+@pytest.mark.parametrize("name", ["PYSPARK_PYTHON", "PYSPARK_GATEWAY_PORT", "PYTHON_WORKER_FACTORY_PORT"])
+def test_what_others_have_decided_stays(name: str) -> None:
+    environ = {name: "1"}
+    assert choose_python(environ, "/env/bin/python", "/usr/bin/python3") is None
+    assert environ == {name: "1"}
+
+
+def test_a_session_with_another_python_is_told() -> None:
+    environ: dict[str, str] = {}
+    assert "set PYSPARK_PYTHON" in (choose_python(environ, "/env/bin/python", "/usr/bin/python3") or "")
+    assert choose_python(environ, "/env/bin/python", "/env/bin/python") is None
+    assert environ == {}
+
+
+_PROGRAM = """
+import sys
+import pelton.spark
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+print(spark.read.format("pelton").options(path=sys.argv[1], stream="orders").load().count())
+"""
+
+
+def test_an_environments_python_needs_no_activation(tmp_path: Path) -> None:
+    with pelton.sync.open(tmp_path / "s.pelton") as jet:
+        jet.create_stream("orders", subjects=["orders"])
+        jet.publish("orders", b"")
+    java = Path(shutil.which("java") or "").resolve().parent
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
+    environ["PATH"] = f"{java}:/usr/bin:/bin"
+    command = [sys.executable, "-c", _PROGRAM, str(tmp_path / "s.pelton")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environ, cwd=tmp_path)
+    assert done.stdout.split()[-1:] == ["1"], done.stderr[-2000:]

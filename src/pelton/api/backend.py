@@ -249,8 +249,76 @@ class StoreTroubles(msgspec.Struct, frozen=True, kw_only=True):
     blocked_checkpoints: int = 0
 
 
+class RowPortion(Protocol):
+    """Messages in columns, in order, as bytes; see `pelton.storage.Portion`."""
+
+    @property
+    def messages(self) -> int:
+        """How many there are; damaged ones are not among them."""
+        ...
+
+    @property
+    def seqs(self) -> bytes:
+        """Sequences, int64 each in native byte order, as are the times in nanoseconds."""
+        ...
+
+    @property
+    def times(self) -> bytes: ...  # noqa: D102  # told above
+
+    @property
+    def subjects(self) -> bytes:
+        """The subjects, concatenated, and the length of each as int32; so are the payloads."""
+        ...
+
+    @property
+    def subject_lengths(self) -> bytes: ...  # noqa: D102  # told above
+
+    @property
+    def headers(self) -> list[bytes | None]: ...  # noqa: D102  # told by the name
+
+    @property
+    def payloads(self) -> bytes: ...  # noqa: D102  # told above
+
+    @property
+    def payload_lengths(self) -> bytes: ...  # noqa: D102  # told above
+
+    @property
+    def damaged(self) -> list[int]:
+        """The sequences of damaged messages."""
+        ...
+
+    @property
+    def after(self) -> int:
+        """The sequence up to which everything was read."""
+        ...
+
+
+class RowReader(Protocol):
+    """Reads one stream of a store file in columns, on one thread, which may be any; close it."""
+
+    def read(self, first: int, last: int) -> RowPortion:
+        """Return the next messages from ``first`` to at most ``last``. Raises `StreamNotFoundError`."""
+        ...
+
+    def corrupt(self, seq: int) -> PeltonError:
+        """Return the error for a damaged message."""
+        ...
+
+    def close(self) -> None:
+        """Close it. Idempotent."""
+        ...
+
+
 class EmbeddedStore(Backend, Protocol):
     """A backend that keeps its streams in a file which this process has open."""
+
+    def row_reader(self, stream: str, created: str, filters: Sequence[str]) -> RowReader | None:
+        """Return a reader of one stream's messages, on a connection of its own; None where there is no file to read.
+
+        ``created`` (RFC 3339) distinguishes the stream from a later one of its name. Needs numpy and pyarrow. Raises
+        `StreamNotFoundError`.
+        """
+        ...
 
     def reading(self, timeout: float) -> Reading:
         """Return SQL on a snapshot, held for at most ``timeout`` seconds.

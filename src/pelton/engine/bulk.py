@@ -14,6 +14,7 @@ from typing import Final, Self
 from pelton.api import CorruptMessageError, NotAStoreError, StreamNotFoundError, api_error, rfc3339
 from pelton.api.keys import Key, key_bytes
 from pelton.engine.faults import public_error
+from pelton.engine.settings import EngineSettings
 from pelton.storage import (
     BulkRead,
     Database,
@@ -94,3 +95,13 @@ class BulkReader:
     def close(self) -> None:
         """Close the connection. Idempotent."""
         self._database.close()
+
+
+def column_reader(settings: EngineSettings, stream: str, created: str, filters: Sequence[str]) -> BulkReader:
+    """Return a reader that verifies and splits whole columns with numpy, which is loaded by the first of them."""
+    from pelton.columns.checksums import sums_of_columns
+    from pelton.columns.joined_columns import split_columns
+
+    return BulkReader(
+        settings.path, stream, created, filters=filters, key=settings.key, sums=sums_of_columns, split=split_columns
+    )

@@ -28,7 +28,7 @@ from pelton.api import (
     StoreBusyError,
 )
 from pelton.api.admission import check_request, check_subject
-from pelton.api.backend import Backups, EmbeddedStore, Progress, StoreTroubles, StrPath
+from pelton.api.backend import Backups, EmbeddedStore, Progress, RowReader, StoreTroubles, StrPath
 from pelton.api.codec import names_of
 from pelton.api.events import ClientInfo
 from pelton.api.keys import Key
@@ -36,6 +36,7 @@ from pelton.api.pub_acks import encode_pub_ack, encode_pub_error
 from pelton.api.tracing import Tracing
 from pelton.consumers import ConsumerLog
 from pelton.engine.archives import StreamArchives
+from pelton.engine.bulk import column_reader
 from pelton.engine.connections import Connections
 from pelton.engine.delivery.pulls import Pulls
 from pelton.engine.delivery.pushes import Pushes
@@ -324,6 +325,15 @@ class Engine:
     def embedded(self, what: str) -> EmbeddedStore:
         """Return this store, which is a file of its own."""
         return self
+
+    def row_reader(self, stream: str, created: str, filters: Sequence[str]) -> RowReader | None:
+        """Return a reader with a connection of its own; None for a store in memory."""
+        self._check()
+        with self._connections.unchanged() as settings:
+            if settings.memory:
+                return None
+            self.check_place()
+            return column_reader(settings, stream, created, filters)
 
     async def troubles(self) -> StoreTroubles:
         """Return what has slowed the store down, or damaged it."""

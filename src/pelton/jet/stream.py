@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 from pelton.api import (
     ApiError,
@@ -27,11 +28,17 @@ from pelton.api.admission import explain
 from pelton.api.build import seconds_to_ns
 from pelton.api.numbers import counter_value
 from pelton.api.times import Seconds
+from pelton.jet.arrow_reads import batches_of_rows, plan_read, requested, row_reader
 from pelton.jet.consumer import Consumer
 from pelton.jet.message import Message
 from pelton.jet.ordered import HEARTBEAT_S, OrderedReader
 from pelton.jet.readable import Readable
 from pelton.runtime import Runtime, at_home
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from pelton.columns.decoder import Decode
 
 
 class Stream(Readable):
@@ -74,6 +81,46 @@ class Stream(Readable):
     async def delete(self) -> None:
         """Remove the stream, its messages and its consumers."""
         await self._backend.call(StreamDelete(name=self.name))
+
+    async def to_arrow(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        subjects: str | Iterable[str] = ">",
+        start_seq: int = 1,
+        end_seq: int = 0,
+        start_time: datetime | str | None = None,
+        end_time: datetime | str | None = None,
+        decode: Decode | None = None,
+        schema: pyarrow.Schema | pyarrow.DataType | None = None,
+    ) -> pyarrow.RecordBatchReader:
+        """Return the messages that the stream holds now as an Arrow reader, for Polars, DuckDB and pandas.
+
+        ``columns``: some of ``stream``, ``subject``, ``sequence``, ``time``, ``headers``, ``data`` and ``size``; all by
+        default. ``subjects`` is a filter or several. ``end_seq`` is the last sequence (0: the stream's last),
+        ``start_time`` and ``end_time`` (exclusive) are aware datetimes or RFC 3339 text. ``decode`` (``json``,
+        ``msgpack``, ``text``) adds the columns ``value``, of the type that ``schema`` gives, and ``error``, with the
+        reason for each payload that cannot be decoded.
+
+        A store's file is read as the reader is read, on a connection of its own, while others write; what is removed
+        meanwhile may be missing. On a cluster and in memory all messages are fetched before this returns. Needs the
+        extra ``arrow``. Raises ConfigError, StreamNotFoundError, ImportError; the reader raises CorruptMessageError.
+        """
+        read, info = await plan_read(
+            self,
+            columns=columns,
+            subjects=subjects,
+            start_seq=start_seq,
+            end_seq=end_seq,
+            start_time=start_time,
+            end_time=end_time,
+            decode=decode,
+            schema=schema,
+        )
+        rows = row_reader(self._backend, info, read.filters)
+        if rows is not None:
+            return read.reader(batches_of_rows(rows, read))
+        return read.reader([batch async for batch in requested(self, read)])
 
     async def create_consumer(self, config: ConsumerConfig | None = None, /, **fields: Any) -> Consumer:
         """Create a consumer, update it, or return the existing one.

@@ -6,8 +6,11 @@ shipped with the job).
 
 from __future__ import annotations
 
+import sys
+
 try:
     from pelton.spark.errors import DataLossError, LateReplayError
+    from pelton.spark.python_choice import choose_for_this_process
     from pelton.spark.read.offsets import lag
     from pelton.spark.source import PeltonSource, register
     from pelton.spark.work.executors import Worked, enqueue_from, work
@@ -18,6 +21,8 @@ except ModuleNotFoundError as error:
     raise ImportError(
         f"pelton.spark needs {error.name}, which is not installed: pip install 'pelton[spark]'", name=error.name
     ) from None
+
+choose_for_this_process(sys.executable)
 
 __all__ = [
     "DataLossError",

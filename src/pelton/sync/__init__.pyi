@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, Literal, Self, Unpack, overload
 
 import msgspec
+import pyarrow
 
 from pelton.api import *
 from pelton.api.keys import Key
@@ -29,6 +30,7 @@ from pelton.buckets.objects.open import ObjectSettings as ObjectSettings
 from pelton.buckets.objects.sources import Content
 from pelton.buckets.objects.upload import Progress
 from pelton.buckets.settings import BucketSettings as BucketSettings
+from pelton.columns.decoder import Decode
 from pelton.connect.opening import ClusterOptions as ClusterOptions
 from pelton.engine.maintenance.upkeep import backup as backup
 from pelton.engine.maintenance.upkeep import compact as compact
@@ -1057,6 +1059,18 @@ class Stream:
     def name(self) -> str: ...
     def ordered(self, *, heartbeat: Seconds = 5.0, **fields: Any) -> Iterator[Message]: ...
     def purge(self, *, filter: str = "", seq: int = 0, keep: int = 0) -> int: ...
+    def to_arrow(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        subjects: str | Iterable[str] = ">",
+        start_seq: int = 1,
+        end_seq: int = 0,
+        start_time: datetime | str | None = None,
+        end_time: datetime | str | None = None,
+        decode: Decode | None = None,
+        schema: pyarrow.Schema | pyarrow.DataType | None = None,
+    ) -> pyarrow.RecordBatchReader: ...
 
 class SyncContextJob(Job[P, R], Generic[P, R]):
     in_process: bool

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.types import LongType, StructField, StructType
 
 import pelton
 from pelton.api import parse_rfc3339
+from pelton.columns.arrow_batches import BatchBuilder
 from pelton.spark import DataLossError
-from pelton.spark.columns.arrow_batches import BatchBuilder
 from pelton.spark.options import StoreOptions
 from pelton.spark.read.data_loss import DataLossPolicy
 from pelton.spark.read.ranges import SequenceRange
@@ -268,7 +268,7 @@ def test_what_limits_remove_while_a_task_reads_is_told(tmp_path: Path) -> None:
         jet.publish_batch([("orders.big", bytes(1 << 18))] * 40)
 
         def batches(*, fail: bool) -> Iterator[list[int]]:
-            schema = StructType([StructField("sequence", LongType())])
+            schema = pa.schema([pa.field("sequence", pa.int64())])
             builder = BatchBuilder("orders", schema, None)
             for batch in read_store(StoreOptions(str(path), False), part, (), builder, DataLossPolicy(fail=fail)):
                 yield batch.column(0).to_pylist()

@@ -36,7 +36,7 @@ from pelton.api import (
     StoreReadOnlyError,
 )
 from pelton.api.admission import check_request
-from pelton.api.backend import Backups, EmbeddedStore, Progress, StoreTroubles, StrPath
+from pelton.api.backend import Backups, EmbeddedStore, Progress, RowReader, StoreTroubles, StrPath
 from pelton.api.codec import names_of
 from pelton.api.keys import Key
 from pelton.api.tracing import Tracing
@@ -233,6 +233,10 @@ class ReadOnlyEngine:
     ) -> list[str]:
         """Raise StoreReadOnlyError."""
         self._refuse()
+
+    def row_reader(self, stream: str, created: str, filters: Sequence[str]) -> RowReader | None:
+        """Return None: such a reader locks the file while it reads, which is not promised here."""
+        return None
 
     async def troubles(self) -> StoreTroubles:
         """Return what has damaged the store; it slows nothing down itself."""

@@ -9,13 +9,13 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pelton.api import ConfigError
-from pelton.spark.columns.decoder import Decode
+from pelton.columns.decoder import Decode
+from pelton.columns.message_schema import ERROR, VALUE
+from pelton.columns.row_encoder import ColumnTypes
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-VALUE: Final = "value"
-ERROR: Final = "error"
 # A header can occur several times, and every value counts.
 _COLUMNS: Final = {
     "stream": "string",
@@ -68,3 +68,8 @@ def checked_schema(schema: StructType, decode: Decode | None) -> StructType:
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Return the Arrow schema that Spark compares our batches with."""
     return to_arrow_schema(schema, timezone="UTC")
+
+
+def sql_types(schema: StructType) -> ColumnTypes:
+    """Return a schema's columns and their types, for an encoder."""
+    return [(field.name, field.dataType.simpleString()) for field in schema]

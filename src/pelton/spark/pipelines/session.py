@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -109,9 +108,6 @@ def _start(name: str, master: str, memory: str) -> SparkSession:
     if master.startswith("sc://"):
         return SparkSession.builder.remote(master).config("spark.sql.session.timeZone", "UTC").getOrCreate()
     check_java()
-    # The workers must use this Python, whatever is on their path.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName(name).config("spark.driver.memory", memory)
     for setting, value in {**_SETTINGS, **(_LOCAL if master.startswith("local") else {})}.items():
         builder = builder.config(setting, value)

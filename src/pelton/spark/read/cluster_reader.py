@@ -10,16 +10,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from pelton.api import DirectGet, MessageNotFoundError, StoredMessage, StreamNotFoundError, api_error
-from pelton.spark.columns.arrow_batches import MessageColumns
+from pelton.columns.arrow_batches import columns_of_messages
 from pelton.spark.store_handle import StoreHandle, StreamView
 from pelton.subjects import compile_filter
 
 if TYPE_CHECKING:
-    from pelton.spark.columns.arrow_batches import BatchBuilder
+    from pelton.columns.arrow_batches import BatchBuilder
     from pelton.spark.options import StoreOptions
     from pelton.spark.read.data_loss import DataLossPolicy
     from pelton.spark.read.ranges import SequenceRange
@@ -43,7 +42,7 @@ def read_cluster(
             position = messages[-1].seq + 1
             wanted = _matching(messages, filters)
             if wanted:
-                yield builder.of(_columns(wanted))
+                yield builder.of(columns_of_messages(wanted))
         if position <= part.last:
             _current_stream(store, part, position, losses)
 
@@ -132,13 +131,3 @@ def _matching(messages: list[StoredMessage], filters: Sequence[str]) -> list[Sto
         return messages
     tests = [compile_filter(text) for text in filters]
     return [message for message in messages if any(test(message.subject) for test in tests)]
-
-
-def _columns(messages: list[StoredMessage]) -> MessageColumns:
-    return MessageColumns(
-        np.array([message.seq for message in messages], np.int64),
-        np.array([message.time_ns for message in messages], np.int64),
-        pa.array([message.subject for message in messages], pa.string()),
-        [message.hdrs or None for message in messages],
-        pa.array([message.data for message in messages], pa.binary()),
-    )

@@ -9,7 +9,7 @@ from typing import Final
 
 from pelton.api import ConfigError
 from pelton.api.times import parse_rfc3339
-from pelton.spark.columns.decoder import Decode
+from pelton.columns.decoder import Decode
 from pelton.spark.options import Bound, OptionParser, StoreOptions, flag, positive, seconds, store_options
 from pelton.spark.stream_names import is_selected
 from pelton.subjects import is_filter

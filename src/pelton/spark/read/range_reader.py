@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pelton.spark.columns.arrow_batches import BatchBuilder
+from pelton.columns.arrow_batches import BatchBuilder
+from pelton.spark.columns.read_schema import arrow_schema
 from pelton.spark.read.cluster_reader import read_cluster
 from pelton.spark.read.data_loss import DataLossPolicy
 from pelton.spark.read.store_reader import read_store
@@ -22,7 +23,7 @@ def read_range(
     options: ReadOptions, schema: StructType, part: SequenceRange, filters: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a range as batches. Raises DataLossError, StreamNotFoundError, CorruptMessageError."""
-    builder = BatchBuilder(part.stream, schema, options.decode)
+    builder = BatchBuilder(part.stream, arrow_schema(schema), options.decode)
     losses = DataLossPolicy(fail=options.fail_on_data_loss)
     read = read_cluster if options.store.is_cluster else read_store
     yield from read(options.store, part, filters, builder, losses)

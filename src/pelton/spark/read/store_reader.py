@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from pelton.columns.arrow_batches import columns_of_rows
+from pelton.columns.checksums import sums_of_columns
+from pelton.columns.joined_columns import split_columns
 from pelton.engine import BulkReader
-from pelton.spark.columns.arrow_batches import MessageColumns, array_of, int64s
-from pelton.spark.columns.checksums import sums_of_columns
-from pelton.spark.columns.joined_columns import split_columns
 from pelton.spark.read.data_loss import DataLossPolicy
 from pelton.spark.store_handle import encryption_key
 
 if TYPE_CHECKING:
-    from pelton.spark.columns.arrow_batches import BatchBuilder
+    from pelton.columns.arrow_batches import BatchBuilder
     from pelton.spark.options import StoreOptions
     from pelton.spark.read.ranges import SequenceRange
-    from pelton.storage import Portion
 
 
 def read_store(
@@ -45,19 +44,9 @@ def read_store(
                 losses.check(part, position, found.first)
                 for seq in found.damaged:
                     losses.report(reader.corrupt(seq))
-                batch = builder.of(_columns(found)) if found.messages else None
+                batch = builder.of(columns_of_rows(found)) if found.messages else None
             finally:
                 gc.enable()
             position = found.after + 1
             if batch is not None:
                 yield batch
-
-
-def _columns(found: Portion) -> MessageColumns:
-    return MessageColumns(
-        int64s(found.seqs),
-        int64s(found.times),
-        array_of(pa.string(), found.subjects, found.subject_lengths),
-        found.headers,
-        array_of(pa.binary(), found.payloads, found.payload_lengths),
-    )

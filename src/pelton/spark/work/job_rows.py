@@ -19,10 +19,11 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from pelton.api import ConfigError, JobArgumentsError, PermanentJobError, RetryJob
+from pelton.columns.decoder import decoded, decoder
+from pelton.columns.row_json import json_rows
+from pelton.columns.stream_encoder import StreamEncoder
 from pelton.queue.run.claimed import Failed
-from pelton.spark.columns.decoder import decoded, decoder
-from pelton.spark.columns.row_json import json_rows
-from pelton.spark.write.stream_encoder import StreamEncoder
+from pelton.spark.columns.read_schema import sql_types
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -64,7 +65,7 @@ class JobRows:
         self._decode: Callable[[bytes], Any] | None = None
         if arguments is not None:
             self._schema = to_arrow_schema(arguments, timezone="UTC")
-            self._decode = decoder("json", arguments)
+            self._decode = decoder("json", pa.struct(list(self._schema)))
 
     def rows(self, jobs: list[ClaimedJob]) -> tuple[list[ClaimedJob], pa.RecordBatch]:
         """Return the job of each row. Raises ConfigError for a row without one."""
@@ -87,7 +88,7 @@ def check_arguments(arguments: StructType) -> None:
     taken = sorted(set(arguments.names) & {*COLUMNS, "args"})
     if taken:
         raise ConfigError(f"args: {', '.join(taken)} are columns of every job; leave args out, and read them as JSON")
-    decoder("json", arguments)
+    decoder("json", pa.struct(list(to_arrow_schema(arguments, timezone="UTC"))))
 
 
 def _batch(jobs: Sequence[ClaimedJob], arguments: dict[str, pa.Array]) -> pa.RecordBatch:
@@ -167,7 +168,7 @@ class ResultRows:
             kept = [name for name in schema.names if name not in _ENDINGS and schema.field(name).type != pa.null()]
             fields = pa.schema([schema.field(name) for name in kept])
             self._encoder, self._encoder_schema = (
-                StreamEncoder(from_arrow_schema(fields), self._config, self._subject),
+                StreamEncoder(sql_types(from_arrow_schema(fields)), self._config, self._subject),
                 schema,
             )
         return self._encoder

@@ -10,9 +10,10 @@ import pyarrow.compute as pc
 from pelton.api import ConfigError, StreamConfig, headers
 from pelton.buckets.entry import OPERATION_HEADER
 from pelton.buckets.naming import check_key, key_prefix
-from pelton.spark.write import row_encoder as rows
-from pelton.spark.write.row_encoder import EncodedRows, InputColumns, RowEncoder, ValueCheck
-from pelton.spark.write.stream_encoder import check_ttl
+from pelton.columns import row_encoder as rows
+from pelton.columns.row_encoder import EncodedRows, InputColumns, RowEncoder, ValueCheck
+from pelton.columns.stream_encoder import check_ttl
+from pelton.spark.columns.read_schema import sql_types
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -24,7 +25,7 @@ class BucketEncoder(RowEncoder):
     """Encodes rows as writes to a bucket's keys."""
 
     def __init__(self, schema: StructType, config: StreamConfig) -> None:
-        columns = InputColumns(schema)
+        columns = InputColumns(sql_types(schema))
         columns.need("key", rows.TEXT, "a bucket's rows have one")
         self._has_ttl = columns.take("ttl", rows.INTEGERS)
         self._rest = columns.payload("value", rows.BYTES)

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 from pelton import engine
 from pelton.api import PeltonError, WrongLastSequenceError
+from pelton.columns.checksums import placed_sums
 from pelton.jet import Savepoint
-from pelton.spark.columns.checksums import placed_sums
 from pelton.spark.store_handle import StoreHandle, encryption_key
 from pelton.spark.stream_names import COMMIT_STREAM
 from pelton.spark.write.commit_log import CommitLog

@@ -18,8 +18,8 @@ from pelton.spark.write.staging import file_name
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pelton.columns.row_encoder import EncodedRows
     from pelton.spark.write.plan import WritePlan
-    from pelton.spark.write.row_encoder import EncodedRows
     from pelton.spark.write.task_attempt import BatchId, TaskAttempt
 
 _ID: Final = headers.MSG_ID.encode()

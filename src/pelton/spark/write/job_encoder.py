@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pelton.api import ConfigError
+from pelton.columns import row_encoder as rows
+from pelton.columns.row_encoder import EncodedRows, InputColumns, RowEncoder
+from pelton.columns.row_json import json_rows
 from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.model.options import JobOptions
-from pelton.spark.columns.row_json import json_rows
-from pelton.spark.write import row_encoder as rows
-from pelton.spark.write.row_encoder import EncodedRows, InputColumns, RowEncoder
+from pelton.spark.columns.read_schema import sql_types
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -25,7 +26,7 @@ class JobEncoder(RowEncoder):
     """Encodes rows as messages that enqueue jobs."""
 
     def __init__(self, schema: StructType, form: JobMessage) -> None:
-        columns = InputColumns(schema)
+        columns = InputColumns(sql_types(schema))
         self._has_key = columns.take("key", rows.TEXT)
         self._has_id = columns.take("idempotency_key", rows.TEXT)
         self._arguments = columns.rest()

@@ -10,21 +10,22 @@ from typing import TYPE_CHECKING, Final
 
 from pelton.api import ConfigError, StreamNotFoundError
 from pelton.buckets.naming import stream_of
+from pelton.columns.stream_encoder import StreamEncoder
 from pelton.queue.backing.setup import EXCLUSIVE
 from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.model.naming import QueueNames
+from pelton.spark.columns.read_schema import sql_types
 from pelton.spark.store_handle import StoreHandle
 from pelton.spark.write.bucket_encoder import BucketEncoder
 from pelton.spark.write.commit_log import CommitLog, check_duplicate_window
 from pelton.spark.write.job_encoder import JobEncoder
-from pelton.spark.write.stream_encoder import StreamEncoder
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pelton.api import StreamConfig
+    from pelton.columns.row_encoder import RowEncoder
     from pelton.spark.write.options import WriteOptions
-    from pelton.spark.write.row_encoder import RowEncoder
 
 _MADE_BY: Final = {
     "stream": "jet.create_stream({name!r}, subjects=[...])",
@@ -76,7 +77,7 @@ def _stream(options: WriteOptions) -> str:
 
 def _encoder(options: WriteOptions, schema: StructType, config: StreamConfig) -> RowEncoder:
     if options.kind == "stream":
-        return StreamEncoder(schema, config, options.subject)
+        return StreamEncoder(sql_types(schema), config, options.subject)
     if options.kind == "bucket":
         return BucketEncoder(schema, config)
     if EXCLUSIVE not in config.metadata:

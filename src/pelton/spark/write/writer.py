@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from pelton.spark.write.row_encoder import EncodedRows
+    from pelton.columns.row_encoder import EncodedRows
 
 
 @dataclass

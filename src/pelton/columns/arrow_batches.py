@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pelton.api import ConfigError, headers
-from pelton.spark.columns.decoder import Decode, decoded, decoder
-from pelton.spark.columns.read_schema import ERROR, VALUE, arrow_schema
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
+from pelton.api import ConfigError, StoredMessage, headers
+from pelton.api.backend import RowPortion
+from pelton.columns.decoder import Decode, decoded, decoder
+from pelton.columns.message_schema import ERROR, VALUE
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -28,6 +25,28 @@ class MessageColumns(NamedTuple):
     subject: pa.Array
     headers: Sequence[bytes | None]
     data: pa.Array
+
+
+def columns_of_rows(found: RowPortion) -> MessageColumns:
+    """Return the messages of a portion as columns, without copying texts and payloads."""
+    return MessageColumns(
+        int64s(found.seqs),
+        int64s(found.times),
+        array_of(pa.string(), found.subjects, found.subject_lengths),
+        found.headers,
+        array_of(pa.binary(), found.payloads, found.payload_lengths),
+    )
+
+
+def columns_of_messages(messages: Sequence[StoredMessage]) -> MessageColumns:
+    """Return messages as columns."""
+    return MessageColumns(
+        np.array([message.seq for message in messages], np.int64),
+        np.array([message.time_ns for message in messages], np.int64),
+        pa.array([message.subject for message in messages], pa.string()),
+        [message.hdrs or None for message in messages],
+        pa.array([message.data for message in messages], pa.binary()),
+    )
 
 
 def int64s(column: bytes) -> Numbers:
@@ -43,7 +62,7 @@ def array_of(kind: pa.DataType, values: bytes, lengths: bytes) -> pa.Array:
 
 
 def _time(columns: MessageColumns, stream: str, kind: pa.DataType) -> pa.Array:
-    return pa.array(columns.time_ns // 1000).view(kind)
+    return pa.array(columns.time_ns if kind.unit == "ns" else columns.time_ns // 1000).view(kind)
 
 
 def _stream(columns: MessageColumns, stream: str, kind: pa.DataType) -> pa.Array:
@@ -80,18 +99,17 @@ _BUILDERS: Final[dict[str, Callable[[MessageColumns, str, pa.DataType], pa.Array
 class BatchBuilder:
     """Builds the batches of one stream, with the columns of ``schema`` in its order."""
 
-    def __init__(self, stream: str, schema: StructType, decode: Decode | None) -> None:
+    def __init__(self, stream: str, schema: pa.Schema, decode: Decode | None) -> None:
         self._stream = stream
-        self._schema = arrow_schema(schema)
+        self._schema = schema
         self._builders = [(_BUILDERS.get(field.name), field.name, field.type) for field in self._schema]
         self._wants_values = any(builder is None for builder, _, _ in self._builders)
-        kinds = {field.name: field.dataType for field in schema}
         self._read = None
         if decode is not None and self._wants_values:
-            if VALUE not in kinds:
+            if VALUE not in schema.names:
                 raise ConfigError(f"column {ERROR} holds the reason for a missing {VALUE}: select both")
-            self._read = decoder(decode, kinds[VALUE])
-            self._value_kind = self._schema.field(VALUE).type
+            self._value_kind = schema.field(VALUE).type
+            self._read = decoder(decode, self._value_kind)
 
     def of(self, columns: MessageColumns) -> pa.RecordBatch:
         """Return the messages as a batch."""

@@ -11,23 +11,48 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pelton.api import ConfigError, headers
-from pelton.spark.columns.row_json import json_rows
+from pelton.columns.row_json import json_rows
 
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
+ColumnTypes = Sequence[tuple[str, str]]
+"""Columns by name, and the types of their values in SQL's words, as Spark writes them: ``bigint``, ``string``."""
 TEXT: Final = ("string",)
 BYTES: Final = ("binary", "string")
 INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 HEADERS: Final = ("map<string,string>", "map<string,array<string>>")
 # Further columns of a read, which a write ignores.
 _READ: Final = frozenset({"stream", "sequence", "time", "size", "value", "error"})
+
+
+_SQL_WORDS: Final[tuple[tuple[Callable[[pa.DataType], bool], str], ...]] = (
+    (pa.types.is_string, "string"),
+    (pa.types.is_binary, "binary"),
+    (pa.types.is_boolean, "boolean"),
+    (pa.types.is_int8, "tinyint"),
+    (pa.types.is_int16, "smallint"),
+    (pa.types.is_int32, "int"),
+    (pa.types.is_int64, "bigint"),
+    (pa.types.is_date32, "date"),
+)
+
+
+def types_of(schema: pa.Schema) -> ColumnTypes:
+    """Return an Arrow schema's columns and types."""
+    return [(field.name, _sql_word(field.type)) for field in schema]
+
+
+def _sql_word(kind: pa.DataType) -> str:
+    for is_kind, word in _SQL_WORDS:
+        if is_kind(kind):
+            return word
+    if pa.types.is_map(kind):
+        return f"map<{_sql_word(kind.key_type)},{_sql_word(kind.item_type)}>"
+    return f"array<{_sql_word(kind.value_type)}>" if pa.types.is_list(kind) else str(kind)
 
 
 class EncodedRows(NamedTuple):
@@ -49,9 +74,9 @@ class RowEncoder(ABC):
 class InputColumns:
     """The columns of a write; an encoder takes those that it knows, the others are the rest."""
 
-    def __init__(self, schema: StructType) -> None:
-        self._types = {field.name: field.dataType.simpleString() for field in schema}
-        if len(self._types) < len(schema.fields):
+    def __init__(self, types: ColumnTypes) -> None:
+        self._types = dict(types)
+        if len(self._types) < len(types):
             raise ConfigError("two columns have the same name: rename one")
         self._taken: set[str] = set()
 

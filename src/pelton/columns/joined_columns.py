@@ -8,9 +8,9 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
-from pelton.spark.columns.arrow_batches import array_of
-from pelton.spark.columns.checksums import Numbers, Sums, positions
-from pelton.spark.columns.crc_check import Repeated, crcs_match
+from pelton.columns.arrow_batches import array_of
+from pelton.columns.checksums import Numbers, Sums, positions
+from pelton.columns.crc_check import Repeated, crcs_match
 from pelton.storage import SUM_DIGITS, Joined, Split
 
 _SPACE: Final = b" "

@@ -5,35 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
+import pyarrow as pa
 
 from pelton.api import ConfigError
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import DataType
 
 Decode = Literal["json", "msgpack", "text"]
 Decoder = Callable[[bytes], Any]
 _REASON_LENGTH: Final = 200
-_PLAIN: Final[dict[str, Any]] = {
-    "string": str,
-    "boolean": bool,
-    "bigint": int,
-    "int": int,
-    "smallint": int,
-    "tinyint": int,
-    "double": float,
-    "float": float,
-    "binary": bytes,
-    "timestamp": datetime,
-    "date": date,
-}
-_BITS: Final = {"bigint": 63, "int": 31, "smallint": 15, "tinyint": 7}
+_PLAIN: Final[tuple[tuple[Callable[[pa.DataType], bool], Any], ...]] = (
+    (pa.types.is_string, str),
+    (pa.types.is_large_string, str),
+    (pa.types.is_boolean, bool),
+    (pa.types.is_floating, float),
+    (pa.types.is_binary, bytes),
+    (pa.types.is_large_binary, bytes),
+    (pa.types.is_timestamp, datetime),
+    (pa.types.is_date32, date),
+    (pa.types.is_decimal, Decimal),
+)
 
 
-def decoder(decode: Decode, kind: DataType) -> Decoder:
+def decoder(decode: Decode, kind: pa.DataType) -> Decoder:
     """Return a function that decodes a payload to a value of a type, and raises ValueError if it cannot.
 
     A missing field is null, a field that the type does not have is ignored. Raises ConfigError for a type that no
@@ -63,26 +58,24 @@ def decoded(read: Decoder, payloads: Sequence[bytes]) -> tuple[list[Any], list[s
     return values, errors
 
 
-def _python_type(kind: DataType) -> Any:
+def _python_type(kind: pa.DataType) -> Any:
     """Return the Python type that msgspec validates a value against."""
-    name = kind.typeName()
-    if name == "struct":
-        fields = [(field.name, _python_type(field.dataType) | None, None) for field in kind.fields]  # type: ignore[attr-defined]  # a StructType
+    types = pa.types
+    if types.is_struct(kind):
+        fields = [(field.name, _python_type(field.type) | None, None) for field in kind]
         encoded = {f"f{number}": field[0] for number, field in enumerate(fields)}
         renamed = [(ours, field[1], None) for ours, field in zip(encoded, fields, strict=True)]
         return msgspec.defstruct("Value", renamed, rename=encoded)
-    if name == "array":
-        return list[_python_type(kind.elementType) | None]  # type: ignore[attr-defined,misc]  # an ArrayType
-    if name == "map":
-        return dict[str, _python_type(kind.valueType) | None]  # type: ignore[attr-defined,misc]  # a MapType
-    if name == "decimal":
-        return Decimal
-    simple = kind.simpleString()
-    if simple not in _PLAIN:
-        raise ConfigError(f"a payload cannot be decoded to {simple}: decode to a string, and cast it")
-    if simple in _BITS:
-        from typing import Annotated
-
-        limit = 1 << _BITS[simple]
-        return Annotated[int, msgspec.Meta(ge=-limit, le=limit - 1)]
-    return _PLAIN[simple]
+    if types.is_list(kind) or types.is_large_list(kind):
+        return list[_python_type(kind.value_type) | None]  # type: ignore[misc]  # a type that is made here
+    if types.is_map(kind):
+        return dict[str, _python_type(kind.item_type) | None]  # type: ignore[misc]  # a type that is made here
+    if types.is_integer(kind):
+        span = 1 << kind.bit_width
+        least = -span // 2 if types.is_signed_integer(kind) else 0
+        # msgspec's bounds have 64 bits; of larger numbers Arrow says so.
+        return Annotated[int, msgspec.Meta(ge=least, le=min(least + span, 1 << 63) - 1)]
+    for is_kind, python in _PLAIN:
+        if is_kind(kind):
+            return python
+    raise ConfigError(f"a payload cannot be decoded to {kind}: decode to a string, and cast it")

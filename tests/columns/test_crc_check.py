@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pelton.spark.columns.checksums import Sums, positions
-from pelton.spark.columns.crc_check import Repeated, crcs_match
+from pelton.columns.checksums import Sums, positions
+from pelton.columns.crc_check import Repeated, crcs_match
 from pelton.storage.checksum import row_checksum
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pelton.api import ConfigError, StreamConfig, headers
-from pelton.spark.write import row_encoder as rows
-from pelton.spark.write.row_encoder import EncodedRows, InputColumns, RowEncoder, ValueCheck
+from pelton.columns import row_encoder as rows
+from pelton.columns.row_encoder import ColumnTypes, EncodedRows, InputColumns, RowEncoder, ValueCheck
 from pelton.subjects import compile_filter, is_subject
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 _FIELD: Final = re.compile(r"\{([^{}]*)\}")
 _TOKEN: Final = re.compile(r"[^\s.*>\x00]+")
@@ -26,12 +23,12 @@ _IN_TEMPLATE: Final = (*rows.TEXT, *rows.INTEGERS, "date", "boolean")
 class StreamEncoder(RowEncoder):
     """Encodes rows as messages of one stream. ``template`` makes subjects from other columns."""
 
-    def __init__(self, schema: StructType, config: StreamConfig, template: str | None) -> None:
-        columns = InputColumns(schema)
+    def __init__(self, types: ColumnTypes, config: StreamConfig, template: str | None) -> None:
+        columns = InputColumns(types)
         if template is None:
             why = "add one, or set option subject to make it, such as 'flights.{carrier}'"
             columns.need("subject", rows.TEXT, why)
-        self._parts = None if template is None else _parts(template, schema)
+        self._parts = None if template is None else _parts(template, dict(types))
         self._has_headers = columns.take("headers", rows.HEADERS)
         self._has_id = columns.take("msg_id", rows.TEXT)
         self._has_ttl = columns.take("ttl", rows.INTEGERS)
@@ -103,9 +100,8 @@ def check_ttl(config: StreamConfig, wanted: bool) -> None:
         raise ConfigError(f"column ttl: stream {config.name!r} has no allow_msg_ttl; update it, or drop the column")
 
 
-def _parts(template: str, schema: StructType) -> list[tuple[str, bool]]:
+def _parts(template: str, types: Mapping[str, str]) -> list[tuple[str, bool]]:
     """Return a template's parts: texts and column names, distinguished by the flag. Raises ConfigError."""
-    types = {field.name: field.dataType.simpleString() for field in schema}
     parts: list[tuple[str, bool]] = []
     for index, piece in enumerate(_FIELD.split(template)):
         if index % 2 == 0:

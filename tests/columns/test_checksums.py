@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pelton import storage
-from pelton.spark.columns import checksums
+from pelton.columns import checksums
 from pelton.storage.checksum import row_checksum
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

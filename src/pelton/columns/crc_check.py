@@ -14,7 +14,7 @@ from zlib import crc32
 
 import numpy as np
 
-from pelton.spark.columns.checksums import Numbers, Sums, table
+from pelton.columns.checksums import Numbers, Sums, table
 
 _POSITION: Final = 20
 """Bytes of a row's sequence and time, which follow its content."""

@@ -1,0 +1,1 @@
+"""Messages as Arrow columns: decoding, checksums, and the reading of a stream. Needs the extra `arrow`."""
