@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ARGS ?=
 
-.PHONY: test test-slow check differential power crash linear safety storm demo bench bench-spark declarative soak java clean lock
+.PHONY: test test-slow check differential power crash linear safety storm demo bench bench-spark packages declarative soak java clean lock
 
 # Two processes, because most tests wait for a disk, a server or another process. Each starts with half of the tests and
 # takes over tests from the other.
@@ -61,6 +61,10 @@ bench: $(VENV)/.bench
 # Spark's reads and writes, compared with Parquet and with simpler sources and sinks: make bench-spark ARGS="--rows 200000"
 bench-spark: $(VENV)/.dev java
 	$(BIN)/python -m benchmarks.spark $(ARGS)
+
+# Build sdist and wheel into dist/, and try the wheel in a clean environment of each Python on the path, from 3.11 on.
+packages: $(VENV)/.dev
+	$(BIN)/python -m tools.packages $(ARGS)
 
 # The example of Spark Declarative Pipelines, twice in a row, and all tests of Spark Connect: two minutes if idle.
 declarative: $(VENV)/.dev java

@@ -33,6 +33,7 @@ _SLOW: Final = {
     "tests/examples/test_web_shop.py": "processes that serve and work",
     "tests/locks/test_dead_waiters.py::test_ctrl_c": "processes that wait for terms",
     "tests/model/test_processes.py": "programs over four processes",
+    "tests/packaging/test_wheel.py": "environments of their own",
     "tests/queue/programs/test_processes.py": "workers that are killed, on a file and on servers",
     "tests/queue/test_leases.py::test_a_paused": "pauses",
     "tests/queue/test_leases.py::test_order_of_a_key": "kills",

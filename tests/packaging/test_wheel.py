@@ -1,0 +1,55 @@
+"""The wheel, as somebody who installs it finds it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.packages import CleanEnvironment, build, lowest, requirements, strays
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="module")
+def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> CleanEnvironment:
+    found = CleanEnvironment(sys.executable, tmp_path_factory.mktemp("clean"))
+    found.install(str(wheel))
+    return found
+
+
+def test_the_wheel_has_the_program_and_nothing_else(wheel: Path) -> None:
+    assert not strays(wheel)
+
+
+def test_few_distributions_come_with_it(clean: CleanEnvironment) -> None:
+    command = [clean.python, "-I", "-m", "pip", "list", "--format=freeze"]
+    listed = subprocess.run(command, capture_output=True, text=True, cwd=clean.folder)
+    names = {line.partition("==")[0].replace("_", "-") for line in listed.stdout.split()}
+    assert names - {"pip", "setuptools"} == {"pelton", "apsw-sqlite3mc", "msgspec"}
+
+
+def test_the_quick_start_runs_from_the_wheel(clean: CleanEnvironment) -> None:
+    clean.run_pages(ROOT / "README.md")
+
+
+def test_the_command_is_there(clean: CleanEnvironment, tmp_path: Path) -> None:
+    pelton = Path(clean.python).with_name("pelton")
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run([pelton, "--version"], capture_output=True, text=True, cwd=tmp_path, env=environ)
+    assert done.returncode == 0
+    assert done.stdout.startswith("pelton ")
+
+
+def test_the_lowest_versions_of_all_dependencies_do(wheel: Path, tmp_path: Path) -> None:
+    env = CleanEnvironment(sys.executable, tmp_path)
+    env.install(f"{wheel}[arrow,cli,cluster,dashboard,metrics,otel,serve]", constraints=lowest(requirements(wheel)))
+    rooms = ("arrow", "cli.main", "cluster", "dashboard", "metrics", "otel", "server")
+    env.run(f"import {', '.join(f'pelton.{room}' for room in rooms)}")
+    env.run_pages(ROOT / "README.md", ROOT / "docs/guides/streams.md", ROOT / "docs/guides/transactions.md")
