@@ -51,3 +51,11 @@ async def test_what_cannot_be_opened_is_told_at_once(address: str, options: dict
 async def test_an_opening_that_is_never_used_opens_nothing(tmp_path: Path) -> None:
     pelton.open(tmp_path / "s")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_python_without_its_lock_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys._is_gil_enabled", lambda: False, raising=False)
+    with pytest.warns(RuntimeWarning, match="PYTHON_GIL=1"):
+        pelton.open("memory:")
+    monkeypatch.setattr("sys._is_gil_enabled", lambda: True, raising=False)
+    pelton.open("memory:")

@@ -15,6 +15,7 @@ from pelton.api import AccountLimits, Backend, ConfigError
 from pelton.api.arguments import check_fields, check_instance, check_known
 from pelton.api.build import seconds_to_ns
 from pelton.api.keys import Key, key_bytes
+from pelton.connect.interpreter import warn_without_gil
 from pelton.connect.store import Jet
 from pelton.engine import Engine, EngineSettings, ReadOnlyEngine
 from pelton.runtime import Runtime, system_runtime
@@ -134,6 +135,7 @@ def open(
     ServerTimeoutError, JetStreamMissingError; NotAStoreError, StoreKeyError, StoreVersionError,
     StoreReadOnlyError, StoreSettingsError, StoreBusyError.
     """
+    warn_without_gil()
     text = _text_of(address)
     runtime = system_runtime() if runtime is None else runtime
     check_instance("open", "runtime", runtime, Runtime, "leave it out, or give a pelton.runtime.Runtime")
