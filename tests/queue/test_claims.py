@@ -286,3 +286,24 @@ async def test_a_message_under_no_subject_fails_its_job_alone(jet: Jet) -> None:
     states = {outcome.id: outcome.state async for outcome in queue.history()}
     assert states == {bad.id: "failed", good.id: "completed"}
     assert (await (await jet.stream("bills")).info()).state.messages == 1
+
+
+@ON_BOTH
+@pytest.mark.parametrize("exclusive", [False, True])
+async def test_what_is_paused_is_not_taken(jet: Jet, another: OpenQueue, exclusive: bool) -> None:
+    queue = await jet.queue("garage", exclusive=exclusive, lease=5)
+    elsewhere = await another("garage")
+    await queue.pause(key="car.1")
+    await queue.pause(job="paint")
+    held = [await queue.options(key=key).enqueue(job, n=1) for key, job in (("car.1", "wash"), ("car.2", "paint"))]
+    free = await queue.options(key="car.3").enqueue("wash", n=2)
+    async with queue.claims(RULES) as claims:
+        assert [job.id for job in await claims.take(timeout=PATIENT)] == [free.id]
+        assert not await claims.take(timeout=0.3)
+        await elsewhere.resume(key="car.1")
+        await elsewhere.resume(job="paint")
+        taken = list[ClaimedJob]()
+        while len(taken) < 2:
+            taken += await claims.take(timeout=PATIENT)
+        assert {job.id for job in taken} == {handle.id for handle in held}
+        assert {job.attempt for job in taken} == {1}, "waiting for it is no attempt"

@@ -24,12 +24,14 @@ from pelton.api import (
 )
 from pelton.queue.limits.parking import Parking
 from pelton.queue.model.checks import seconds, whole
+from pelton.queue.model.orders import Orders
 from pelton.queue.model.records import Ended
 from pelton.queue.model.rules import JobRules
 from pelton.queue.run.claimed import ClaimedJob, Completed, Failed
 from pelton.queue.run.core import EndedAttempt, HeldJobs
 from pelton.queue.run.order_reader import OrderReader
 from pelton.queue.run.ranked_takes import RankedTakes
+from pelton.queue.run.start_gate import StartGate
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -56,7 +58,9 @@ class Claims:
         self._job_source = self._held.source
         self._admission = self._held.admission
         self._parking: Parking[ClaimedJob] = Parking(queue, self._admission, _MOST_PARKED)
-        self._orders = OrderReader(queue, self._heed)
+        self._orders = Orders()
+        self._gate = StartGate(self._held, self._orders, self._parking)
+        self._order_reader = OrderReader(queue, self._heed)
         self._following: asyncio.Task[None] | None = None
         self._takes = RankedTakes(self._held, self._clock)
         self.worker: str = self._held.worker
@@ -67,9 +71,9 @@ class Claims:
     async def __aenter__(self) -> Self:
         """Start keeping leases."""
         self._check_loop()
-        await self._orders.begin()
+        await self._order_reader.begin()
         self._held.start()
-        follow = self._orders.follow(lambda: None)
+        follow = self._order_reader.follow(lambda: None)
         self._following = self._queue.runtime.spawn(follow, f"pelton {self._queue.name} orders")
         return self
 
@@ -86,11 +90,12 @@ class Claims:
             if self._following is not None:
                 self._following.cancel()
                 await asyncio.gather(self._following, return_exceptions=True)
-            await self._orders.close()
+            await self._order_reader.close()
             await self._admission.close()
             await self._job_source.close()
 
     def _heed(self, order: Order) -> None:
+        self._orders.heed(order)
         if order.limit is not None:
             self._admission.heed(order.limit, over=order.over)
 
@@ -100,7 +105,8 @@ class Claims:
         """Take up to ``limit`` jobs, as soon as there is one; an empty list after ``timeout`` seconds.
 
         In an exclusive queue at most one job per key is held anywhere, so a batch never has two of the same key. A job
-        whose workers died too often, whose name is unknown here, or that is not valid, is settled and not returned.
+        whose workers died too often, or that was cancelled or is not valid, is settled and not returned; one whose name is
+        unknown here, that is paused, or that a limit holds back, is given back.
         Raises ConfigError, StoreError.
         """
         self._check_loop()
@@ -185,7 +191,7 @@ class Claims:
         unfit: list[EndedAttempt[ClaimedJob]] = []
         for job in jobs:
             job.records.started = now
-            decision = self._held.judge(job) or await self._held.skipped(job)
+            decision = await self._gate.refusal(job)
             if decision is None:
                 fit.append(job)
             else:
@@ -205,7 +211,7 @@ class Claims:
             job.records.started = self._clock.now()
             if held_back is None:
                 fit.append(job)
-            elif (later := self._parking.take(job, held_back)) is not None:
+            elif (later := self._gate.hold_back(job, held_back)) is not None:
                 put_off.append(EndedAttempt(job, job.records.after(later, now)))
         return fit, put_off
 
