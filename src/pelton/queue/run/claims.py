@@ -105,9 +105,8 @@ class Claims:
         """Take up to ``limit`` jobs, as soon as there is one; an empty list after ``timeout`` seconds.
 
         In an exclusive queue at most one job per key is held anywhere, so a batch never has two of the same key. A job
-        whose workers died too often, or that was cancelled or is not valid, is settled and not returned; one whose name is
-        unknown here, that is paused, or that a limit holds back, is given back.
-        Raises ConfigError, StoreError.
+        whose workers died too often, or that was cancelled or is not valid, is settled and not returned. One whose name
+        is unknown here, that is paused, or that a limit holds back, is given back. Raises ConfigError, StoreError.
         """
         self._check_loop()
         whole(f"queue {self._queue.name!r}: the limit of take", limit)
