@@ -9,8 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from pelton.queue import JobLimit, Rate
 from pelton.testing.history import Contradiction
-from pelton.testing.queue_history import HistoryEvent, HistoryEventKind, QueueHistory, broken, check_queue
+from pelton.testing.queue_history import (
+    HistoryEvent,
+    HistoryEventKind,
+    PlannedNode,
+    QueueHistory,
+    Tolerance,
+    broken,
+    check_queue,
+)
 
 
 def event(
@@ -112,3 +121,205 @@ def test_further_checks_are_made() -> None:
 
     found = check_queue(GOOD, exclusive=True, max_attempts=3, more=[at_most_three])
     assert [one.job for one in found] == ["4"]
+
+
+# --- limits
+
+TWO_AT_ONCE = JobLimit(concurrency=2)
+FAST_WASH = JobLimit(job="wash", rate=Rate(1, per=1.0, burst=2))
+S = 10**9
+
+
+def free(job: str, start: int, end: int | None, name: str = "wash", key: str = "") -> list[HistoryEvent]:
+    """Return a job that was enqueued at the beginning, ran, and completed."""
+    ran = [msgspec.structs.replace(one, name=name) for one in attempt(job, start, end, key=key)]
+    return [event("enqueued", 1, job, key=key, name=name), *ran, ended(job, at=10**12)]
+
+
+def limited(limit: JobLimit, at: int, until: int = 0) -> list[HistoryEvent]:
+    over = event("unlimited", until, limit=JobLimit(job=limit.job, per_key=limit.per_key))
+    return [event("limited", at, limit=limit), *([over] if until else [])]
+
+
+WITH_LIMITS = [
+    *free("1", 10, 100),
+    *free("2", 11, 100),
+    *free("3", 12, 30),
+    *limited(TWO_AT_ONCE, 40, until=80),
+    *limited(FAST_WASH, 2 * S),
+    *free("4", 41, None),
+    *free("5", 50, 60),
+    *free("6", 51, 59),
+    *free("7", 61, 70),
+    *(one for place, at in enumerate((3, 3, 4, 5)) for one in free(f"{10 + place}", at * S + place, at * S + 9)),
+    *free("20", 3 * S + 5, 3 * S + 6, name="paint"),
+]
+
+
+def test_what_keeps_to_limits_breaks_no_promise() -> None:
+    assert check_queue(WITH_LIMITS, exclusive=False, max_attempts=3) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "rule"),
+    [
+        (free("8", 52, 58), "limit"),
+        (free("8", 55, None), "limit"),
+        (limited(JobLimit(per_key=True, concurrency=1), 200) + free("8", 201, 210, key="k"), None),
+        (
+            limited(JobLimit(per_key=True, concurrency=1), 200)
+            + free("8", 201, 210, key="k")
+            + free("9", 205, 207, key="k"),
+            "limit",
+        ),
+        (
+            limited(JobLimit(per_key=True, concurrency=1), 200)
+            + free("8", 201, 210, key="k")
+            + free("9", 205, 207, key="l"),
+            None,
+        ),
+        (
+            limited(JobLimit(job="paint", concurrency=1), 200)
+            + free("8", 201, 210, name="paint")
+            + free("9", 202, 203, name="paint"),
+            "limit",
+        ),
+        (
+            limited(JobLimit(job="paint", per_key=True, concurrency=1), 200)
+            + free("8", 201, 210, name="paint", key="k")
+            + free("9", 202, 203, key="k"),
+            None,
+        ),
+        (
+            limited(JobLimit(job="paint", per_key=True, concurrency=1), 200)
+            + free("8", 201, 210, name="paint", key="k")
+            + free("9", 202, 203, name="paint", key="k"),
+            "limit",
+        ),
+        (free("8", 5 * S + 100, 5 * S + 200), "rate"),
+        (free("8", 5 * S + 100, 5 * S + 200, name="paint"), None),
+        ([event("stepped", 5 * S + 50, seconds=2.0), *free("8", 5 * S + 100, 5 * S + 200)], None),
+    ],
+)
+def test_limits_that_are_not_kept_are_found(more: list[HistoryEvent], rule: str | None) -> None:
+    assert rules([*WITH_LIMITS, *more], exclusive=False) == ({rule} if rule else set())
+
+
+def test_what_workers_have_not_heard_of_yet_is_no_limit() -> None:
+    history = [*limited(TWO_AT_ONCE, 10), *(one for job in "123" for one in free(job, 12 + int(job), 20))]
+    assert rules(history, exclusive=False) == {"limit"}
+    assert not check_queue(history, exclusive=False, max_attempts=3, tolerance=Tolerance(hears_within=1.0))
+
+
+# --- priorities
+
+
+def ranked(*starts: int, waiting: int = 1) -> list[HistoryEvent]:
+    """Return a history whose jobs start one after the other, by their priorities; ``waiting`` of 0 start at the end."""
+    found: list[HistoryEvent] = []
+    for place, priority in enumerate([*starts, *[0] * waiting]):
+        [enqueued, start, end, outcome] = free(f"{place}", 10 + 2 * place, 11 + 2 * place)
+        one = {"worker": "w", "token": place + 1}
+        start, end = (msgspec.structs.replace(event, **one) for event in (start, end))
+        found += [msgspec.structs.replace(enqueued, priority=priority), start, end, outcome]
+    return found
+
+
+def bypassed(history: list[HistoryEvent], held: int = 0) -> set[str]:
+    tolerance = Tolerance(bypass=3, held=held)
+    return {one.rule for one in check_queue(history, exclusive=False, max_attempts=3, tolerance=tolerance)}
+
+
+def test_a_lower_priority_waits_for_some_jobs_and_not_for_more() -> None:
+    assert bypassed(ranked(2, 1, 3)) == set()
+    assert bypassed(ranked(2, 1, 3, 3)) == {"bypass"}
+    assert bypassed(ranked(2, 1, 0, 3, 3)) == set()
+    assert bypassed(ranked(2, 2, 0, 2, 0, 2, 2, 1)) == {"bypass"}, "priority 1 has waited for four"
+    assert rules(ranked(2, 1, 3, 3), exclusive=False) == set(), "it was not asked for"
+
+
+def test_jobs_that_something_else_may_hold_up_count_for_nothing() -> None:
+    history = ranked(3, 3, 3, 3)
+    assert bypassed([*history, event("paused", 2, key="x"), event("resumed", 3, key="x")]) == set()
+    assert bypassed([*history, *limited(JobLimit(concurrency=9), 2)]) == set()
+    assert bypassed(history, held=1) == set()
+    assert bypassed(ranked(3, 3, 3, 3, waiting=2), held=1) == {"bypass"}
+
+
+# --- flows
+
+PLAN = (PlannedNode(), PlannedNode(), PlannedNode(after=(0, 1)), PlannedNode(after=(1,), runs_anyway=True))
+
+
+def of_node(node: int, job: str, start: int, end: int | None, given: str = "[]") -> list[HistoryEvent]:
+    facts = {"flow": "f", "node": node, "value": given}
+    [began, *over] = attempt(job, start, end, key="")
+    return [
+        msgspec.structs.replace(began, **facts),
+        *(msgspec.structs.replace(one, **facts, state="returned") for one in over),
+    ]
+
+
+def said(node: int, job: str, state: str = "completed") -> HistoryEvent:
+    return event("node", 10**6, job, key="", flow="f", node=node, state=state)
+
+
+def result(job: str, value: str = "", state: str = "completed") -> HistoryEvent:
+    return event("outcome", 10**6, job, key="", flow="f", state=state, value=value)
+
+
+def flow_ended(state: str = "completed") -> HistoryEvent:
+    return event("flow ended", 10**6, key="", flow="f", state=state)
+
+
+BEGUN = [event("flow", 1, key="", flow="f", plan=PLAN)]
+FIRST = [*of_node(0, "f0", 10, 20), *of_node(1, "f1", 10, 30), result("f0", "7"), result("f1", "8")]
+LAST = [*of_node(2, "f2", 40, 50, "[7,8]"), *of_node(3, "f3", 40, 50, "[8]"), result("f2", "9"), result("f3", "10")]
+SAID = [said(node, f"f{node}") for node in range(4)]
+FLOW = [*BEGUN, *FIRST, *LAST, *SAID, flow_ended()]
+REDRIVEN = [
+    *(*BEGUN, *of_node(0, "f0", 10, 20), result("f0", "7"), *of_node(1, "f1", 10, 30), result("f1", state="failed")),
+    *(*of_node(3, "f3", 40, 50, "[null]"), result("f3", "10"), event("letter", 60, "f1"), event("redriven", 60, "f1")),
+    *(event("enqueued", 61, "r1", key=""), *of_node(1, "r1", 70, 80), result("r1", "8")),
+    *(*of_node(2, "f2", 90, 95, "[7,8]"), result("f2", "9")),
+    *(said(0, "f0"), said(1, "r1"), said(2, "f2"), said(3, "f3"), flow_ended()),
+]
+CANCELLED = [
+    *(*BEGUN, *FIRST, event("flow cancelled", 15, key="", flow="f")),
+    *(result("f2", state="cancelled"), result("f3", state="cancelled")),
+    *(said(0, "f0"), said(1, "f1"), said(2, "f2", "cancelled"), said(3, "f3", "cancelled"), flow_ended("cancelled")),
+]
+
+
+@pytest.mark.parametrize("history", [FLOW, REDRIVEN, CANCELLED])
+def test_flows_that_go_as_planned_break_no_promise(history: list[HistoryEvent]) -> None:
+    assert check_queue(history, exclusive=True, max_attempts=3) == []
+
+
+def replaced(history: list[HistoryEvent], old: HistoryEvent, *new: HistoryEvent) -> list[HistoryEvent]:
+    assert old in history
+    return [*(one for one in history if one != old), *new]
+
+
+@pytest.mark.parametrize(
+    ("history", "text"),
+    [
+        ([*FLOW, *of_node(2, "f9", 60, 70, "[7,8]"), result("f9", "1")], "ran as jobs f2, f9"),
+        ([*FLOW, *of_node(3, "f3", 25, 26, "[8]")], "node 3 started before node 1 had ended"),
+        (replaced(FLOW, result("f1", "8"), result("f1", state="failed"), event("letter", 60, "f1")), "never completed"),
+        (replaced(REDRIVEN, event("redriven", 60, "f1")), "node 1 ran as jobs f1, r1"),
+        ([*BEGUN, *FIRST, *of_node(2, "f2", 40, 50, "[8,7]"), *SAID], "given 8 as the result of node 0"),
+        ([*BEGUN, *FIRST, *of_node(2, "f2", 40, 50, "[7]"), *SAID], "node 2 was given ['7']"),
+        ([*BEGUN, *FIRST, *of_node(2, "f2", 40, 50, "[7,null]"), *SAID], "given null"),
+        ([*CANCELLED, *of_node(3, "f3", 40, 50, "[8]")], "was waiting for node 1 when its flow was cancelled"),
+        (replaced(FLOW, flow_ended()), "has not ended"),
+        (replaced(FLOW, flow_ended(), flow_ended("running")), "has not ended"),
+        (replaced(FLOW, flow_ended(), flow_ended("failed")), "flow f is failed"),
+        (replaced(FLOW, said(2, "f2")), "flow f is completed, and its nodes"),
+        (replaced(FLOW, said(2, "f2"), said(2, "f2", "failed")), "node 2 is failed, and its job completed"),
+        (replaced(FLOW, said(2, "f2"), said(2, "f5")), "node 2 is completed, and its job lost"),
+    ],
+)
+def test_flows_that_go_otherwise_are_found(history: list[HistoryEvent], text: str) -> None:
+    found = check_queue(history, exclusive=False, max_attempts=3)
+    assert any(one.rule == "flow" and text in one.text for one in found), found

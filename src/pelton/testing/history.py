@@ -26,7 +26,10 @@ from typing import Literal
 import msgspec
 
 EventKind = Literal["enqueued", "start", "end", "lost", "finished"]
-Rule = Literal["exclusive", "order", "lost", "once", "attempts", "token", "step", "unique", "paused", "drained"]
+Rule = Literal[
+    "exclusive", "order", "lost", "once", "attempts", "token",
+    "step", "unique", "paused", "drained", "limit", "rate", "bypass", "flow",
+]  # fmt: skip
 
 
 class JobEvent(msgspec.Struct, frozen=True, kw_only=True):

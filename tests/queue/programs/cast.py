@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -53,7 +54,7 @@ class Player:
         self._queue = queue
         self._note = note
 
-    def _event(self, kind: HistoryEventKind, context: JobContext, name: str, step: str = "", value: str = "") -> None:
+    def _event(self, kind: HistoryEventKind, context: JobContext, name: str, **facts: Any) -> None:
         event = HistoryEvent(
             kind=kind,
             queue=self._queue.name,
@@ -64,20 +65,19 @@ class Player:
             worker=context.worker,
             token=context.token,
             attempt=context.attempt,
-            step=step,
-            value=value,
+            **facts,
         )
         self._note(event)
 
-    async def play(self, name: str, number: int, context: JobContext) -> int:
-        self._event("start", context, name)
+    async def play(self, name: str, number: int, context: JobContext, **facts: Any) -> int:
+        self._event("start", context, name, **facts)
         try:
             await self._steps(name, number, context)
             self._end(number, context)
         except BaseException:
             self._event("lost" if context.lost else "end", context, name)
             raise
-        self._event("end", context, name)
+        self._event("end", context, name, state="returned")
         return number
 
     async def _steps(self, name: str, number: int, context: JobContext) -> None:
@@ -85,14 +85,14 @@ class Player:
             await asyncio.sleep(0)
         if number % 3 == 0:
             value = await context.step("draw", draw)
-            self._event("step", context, name, "draw", str(value))
+            self._event("step", context, name, step="draw", value=str(value))
         if number % 5 == 0:
             await asyncio.sleep(0.003)
         if number % 13 == 0:
             await context.sleep(1.5)
         if number % 6 == 0:
             value = await context.step("again", draw)
-            self._event("step", context, name, "again", str(value))
+            self._event("step", context, name, step="again", value=str(value))
 
     def _end(self, number: int, context: JobContext) -> None:
         if number % 7 == 0 and context.attempt < 3:
@@ -119,6 +119,18 @@ def register(queue: Queue, note: Note) -> None:
     @queue.job(max_attempts=MAX_ATTEMPTS, backoff=BACKOFF)
     async def paint(number: int, context: JobContext) -> int:
         return await player.play("paint", number, context)
+
+    @queue.job(max_attempts=MAX_ATTEMPTS, backoff=BACKOFF)
+    async def node(flow: str, place: int, number: int, before: list[int | None], context: JobContext) -> int:
+        given = msgspec.json.encode(before).decode()
+        return await player.play("node", number, context, flow=flow, node=place, value=given)
+
+    @queue.job(max_attempts=MAX_ATTEMPTS, backoff=BACKOFF)
+    async def hurry(context: JobContext) -> int:
+        await player.play("hurry", 1, context)
+        # So that a worker takes few of them ahead.
+        await asyncio.sleep(0.01)
+        return 1
 
 
 async def main(path: str, log: str) -> None:

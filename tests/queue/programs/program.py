@@ -11,9 +11,9 @@ from typing import Any
 
 import pelton
 from pelton import Jet
-from pelton.queue import JobHandle, Queue
+from pelton.queue import FlowHandle, FlowNode, JobHandle, JobLimit, Queue, Rate
 from pelton.queue.model.states import ENDINGS
-from pelton.testing.queue_history import HistoryEvent, HistoryEventKind
+from pelton.testing.queue_history import HistoryEvent, HistoryEventKind, PlannedNode
 from tests.queue.programs.cast import LEASE_S, QUEUES, Note, register
 
 KEYS = ("", "a", "b.c", "d")
@@ -37,6 +37,8 @@ class Program:
         self._known: list[tuple[str, str]] = []
         self._number = 0
         self._paused: dict[tuple[int, str, str], None] = {}
+        self._limited: dict[tuple[int, str, bool], None] = {}
+        self._flows: list[tuple[Queue, FlowHandle]] = []
         self._acts: list[tuple[int, Callable[[], Awaitable[None]]]] = [
             (30, self._enqueue),
             (10, self._enqueue_unique),
@@ -47,6 +49,10 @@ class Program:
             (6, self._redrive),
             (2, self._purge),
             (4, self._move),
+            (5, self._limit),
+            (3, self._unlimit),
+            (4, self._flow),
+            (2, self._cancel_flow),
             (drains, self._drain),
         ]
 
@@ -57,19 +63,29 @@ class Program:
         await act()
 
     async def finish(self) -> None:
-        """Resume all that is paused."""
+        """Resume all that is paused, and take limits away."""
         while self._paused:
             await self._resume()
+        while self._limited:
+            await self._unlimit()
 
     async def tell_the_end(self) -> None:
         """Record what the queues say when nothing runs any more."""
         for queue in self._openings[0]:
             async for outcome in queue.history():
-                self._tell("outcome", queue, outcome.id, state=outcome.state)
+                # Ids of the jobs of flows begin so.
+                flow = "a flow" if outcome.id.startswith("f") else ""
+                result = bytes(outcome.result).decode() if outcome.state == "completed" else ""
+                self._tell("outcome", queue, outcome.id, state=outcome.state, value=result, flow=flow)
             async for letter in queue.dead_letters():
                 self._tell("letter", queue, letter.outcome.id)
             async for info in queue.jobs():
                 self._tell("unfinished", queue, info.id, state=info.state)
+        for queue, handle in self._flows:
+            status = await queue.flow(handle.id).status()
+            for node in status.nodes:
+                self._tell("node", queue, node.id, state=node.state, flow=handle.id, node=node.number)
+            self._tell("flow ended", queue, state=status.state, flow=handle.id)
 
     # --- what it does
 
@@ -83,6 +99,8 @@ class Program:
             options["delay"] = self._chance.uniform(0.1, 3.0)
         if self._chance.random() < 0.1:
             options["ttl"] = self._chance.uniform(0.1, 3.0)
+        if self._chance.random() < 0.2 and not (options["key"] and self._openings[0][0].exclusive):
+            options["priority"] = self._chance.randrange(1, 4)
         return options
 
     def _job(self) -> tuple[str, int]:
@@ -164,6 +182,55 @@ class Program:
             await queue.drain(timeout=20)
             self._tell("drained", queue)
 
+    async def _limit(self) -> None:
+        place, per_key = self._chance.randrange(2), self._chance.random() < 0.5
+        name = self._chance.choice(("", "wash", "paint"))
+        concurrency, rate = self._chance.randrange(1, 4), None
+        if self._chance.random() < 0.4:
+            rate = Rate(self._chance.randrange(10, 40), burst=self._chance.randrange(1, 5))
+        queue = self._chance.choice(self._openings)[place]
+        self._limited[place, name, per_key] = None
+        self._tell("unlimited", queue, limit=JobLimit(job=name, per_key=per_key))
+        async with self._asking(queue):
+            options: dict[str, Any] = {"rate": rate} if rate is not None else {"concurrency": concurrency}
+            limit = await queue.limit(job=name or None, per_key=per_key, **options)
+            self._tell("limited", queue, limit=limit)
+
+    async def _unlimit(self) -> None:
+        if not self._limited:
+            return
+        place, name, per_key = self._chance.choice(list(self._limited))
+        queue = self._chance.choice(self._openings)[place]
+        self._tell("unlimited", queue, limit=JobLimit(job=name, per_key=per_key))
+        async with self._asking(queue):
+            await queue.unlimit(job=name or None, per_key=per_key)
+            del self._limited[place, name, per_key]
+
+    async def _flow(self) -> None:
+        queue = self._draw()
+        async with self._asking(queue):
+            flow, plan, nodes = await queue.new_flow(), list[PlannedNode](), list[FlowNode[Any]]()
+            for place in range(self._chance.randrange(2, 6)):
+                after = sorted(self._chance.sample(range(place), self._chance.randrange(min(place, 2) + 1)))
+                planned = PlannedNode(tuple(after), runs_anyway=self._chance.random() < 0.2)
+                options = {name: value for name, value in self._options().items() if name != "ttl"}
+                how = flow.options(**options, on_failure="run" if planned.runs_anyway else "cancel")
+                before = [nodes[one].result for one in after]
+                number = self._chance.randrange(1, 1000)
+                nodes.append(how.add("node", flow=flow.id, place=place, number=number, before=before))
+                plan.append(planned)
+            handle = await flow.enqueue()
+            self._flows.append((queue, handle))
+            self._tell("flow", queue, flow=flow.id, plan=tuple(plan))
+
+    async def _cancel_flow(self) -> None:
+        if not self._flows:
+            return
+        queue, handle = self._chance.choice(self._flows[-5:])
+        async with self._asking(queue):
+            if await handle.cancel(reason="at random"):
+                self._tell("flow cancelled", queue, flow=handle.id)
+
     async def _redrive(self) -> None:
         queue = self._draw()
         letters = [letter async for letter in queue.dead_letters()]
@@ -185,7 +252,7 @@ class Program:
             return
         queue, job_id = known
         [other] = [one for queues in self._openings for one in queues if one.jet is queue.jet and one is not queue]
-        async with self._asking(queue, pelton.JobNotMovedError, pelton.JobNotFoundError):
+        async with self._asking(queue, pelton.JobNotMovedError, pelton.JobNotFoundError, pelton.ConfigError):
             info = await queue.get(job_id)
             moved = await queue.move(job_id, other)
             self._accepted(other, {"key": info.key, "delay": info.due or None}, moved)
@@ -217,10 +284,10 @@ class Program:
         unique = next((f"{how} {options[how]} {where}" for how in ("unique", "id") if how in options), "")
         if "unique_until" in options:
             unique = ""
-        state = "scheduled" if options.get("delay") else ""
-        self._tell("enqueued", queue, handle.id, key=key, unique=unique, state=state)
+        state, priority = "scheduled" if options.get("delay") else "", options.get("priority", 0)
+        self._tell("enqueued", queue, handle.id, key=key, unique=unique, state=state, priority=priority)
 
-    def _tell(self, kind: HistoryEventKind, queue: Queue, job: str = "", **facts: str) -> None:
+    def _tell(self, kind: HistoryEventKind, queue: Queue, job: str = "", **facts: Any) -> None:
         self._note(HistoryEvent(kind=kind, queue=queue.name, at=time.monotonic_ns(), job=job, **facts))
 
 

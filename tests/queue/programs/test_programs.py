@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from random import Random
 
@@ -11,18 +12,19 @@ import pytest
 import pelton
 from pelton.queue import Queue
 from pelton.testing import ManualClock, manual_runtime
-from pelton.testing.queue_history import HistoryEvent, check_queue
-from tests.queue.programs.cast import LEASE_S, MAX_ATTEMPTS
+from pelton.testing.queue_history import HistoryEvent, Tolerance, check_queue
+from tests.queue.programs.cast import LEASE_S, MAX_ATTEMPTS, QUEUES, Note
 from tests.queue.programs.program import Program, opened
 
-HEARS_WITHIN_S = 0.1
+TOLERANCE = Tolerance(hears_within=0.1)
 
 
 class Stage:
     """Two openings of one store file, whose workers run, and crash, when the play wants it; time is turned by hand."""
 
-    def __init__(self, openings: list[list[Queue]], chance: Random, clock: ManualClock) -> None:
+    def __init__(self, openings: list[list[Queue]], chance: Random, clock: ManualClock, note: Note) -> None:
         self._openings = openings
+        self._note = note
         self._chance = chance
         self._clock = clock
 
@@ -33,9 +35,11 @@ class Stage:
             elif drawn < 0.85:
                 await self._work(program, crash=drawn > 0.78)
             elif drawn < 0.97:
-                self._clock.advance(self._chance.choice((0.1, 0.5, LEASE_S * 1.1, 5.0)))
+                self._advance(self._chance.choice((0.1, 0.5, LEASE_S * 1.1, 5.0)))
             else:
-                self._clock.set_wall(self._clock.now() + round(self._chance.uniform(-20e9, 20e9)))
+                step = self._chance.uniform(-20, 20)
+                self._tell_step(step)
+                self._clock.set_wall(self._clock.now() + round(step * 1e9))
 
     async def drain(self) -> None:
         """Work until nothing is left; waits for retries and schedules by turning the clock."""
@@ -43,8 +47,16 @@ class Stage:
             await self._work(None)
             if not sum([(await queue.counts()).unfinished for queue in self._openings[0]]):
                 return
-            self._clock.advance(LEASE_S)
+            self._advance(LEASE_S)
         raise AssertionError("jobs are left that never end")
+
+    def _advance(self, seconds: float) -> None:
+        self._tell_step(seconds)
+        self._clock.advance(seconds)
+
+    def _tell_step(self, seconds: float) -> None:
+        for queue in QUEUES:
+            self._note(HistoryEvent(kind="stepped", queue=queue, at=time.monotonic_ns(), seconds=seconds))
 
     async def _work(self, program: Program | None, *, crash: bool = False) -> None:
         queues = [queue for queues in self._openings for queue in queues]
@@ -76,10 +88,13 @@ async def test_no_history_breaks_a_promise(tmp_path: Path, seeds: range, exclusi
             pelton.open(path, sync="off", runtime=runtime) as two,
         ):
             openings = [await opened(jet, exclusive, events.append) for jet in (one, two)]
-            program, stage = Program(openings, chance, events.append), Stage(openings, chance, runtime.clock)
+            program, stage = (
+                Program(openings, chance, events.append),
+                Stage(openings, chance, runtime.clock, events.append),
+            )
             await stage.play(program, 60)
             await program.finish()
             await stage.drain()
             await program.tell_the_end()
-        broken = check_queue(events, exclusive=exclusive, max_attempts=MAX_ATTEMPTS, hears_within=HEARS_WITHIN_S)
+        broken = check_queue(events, exclusive=exclusive, max_attempts=MAX_ATTEMPTS, tolerance=TOLERANCE)
         assert not broken, f"seed {seed}"
