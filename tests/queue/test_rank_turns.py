@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pelton.queue.model.rank_turns import BYPASS, RankTurns
+from pelton.queue.model.rank_turns import BYPASS, RankTurn, RankTurns
 
 RANKED = ("rank3", "rank2", "rank1")
 ALL = (*RANKED, "rest")
@@ -14,20 +16,23 @@ ALL = (*RANKED, "rest")
 class World:
     """Waiting jobs by channel, taken by turns; ``taken`` lists the channels of the jobs that were taken."""
 
-    def __init__(self) -> None:
-        self.turns = RankTurns(RANKED)
+    def __init__(self, plain: Sequence[str] = ("rest",)) -> None:
+        self.turns = RankTurns(RANKED, plain)
         self.turns.learned(True, 0.0)
-        self.jobs = dict.fromkeys(ALL, 0)
+        self.jobs = dict.fromkeys((*RANKED, *plain), 0)
         self.taken: list[str] = []
         self.now = 0.0
+        # How long an answer takes.
+        self.lag = 0.0
 
-    def take(self, wanted: int) -> int:
-        turn = self.turns.next("rest", wanted, self.now)
+    def take(self, wanted: int, asks: str = "rest") -> int:
+        turn = self.turns.next(asks, wanted, self.now)
         assert 1 <= turn.most <= wanted
         found = min(turn.most, self.jobs[turn.channel])
         self.jobs[turn.channel] -= found
         self.taken += [turn.channel] * found
-        self.turns.answered(turn.channel, found, self.now)
+        self.now += self.lag
+        self.turns.answered(turn.channel, found, self.now, is_below=turn.is_below)
         return found
 
 
@@ -69,6 +74,17 @@ def test_no_priority_waits_for_ever(concurrency: int, arrivals: list[tuple[str, 
             assert since <= most, channel
 
 
+def test_a_channel_without_jobs_does_not_use_up_the_turns_of_another() -> None:
+    world = World(("keyed", "rest"))
+    world.jobs |= {"rank3": 1000, "rest": 1000}
+    while len(world.taken) < 240:
+        world.now += 0.03
+        # Whenever a job may come from below, it is the one that asks.
+        world.take(8, asks="keyed")
+        world.take(8, asks="rest")
+    assert world.taken.count("rest") >= 240 // BYPASS - 2
+
+
 def test_a_channel_that_had_nothing_is_left_out_for_a_moment() -> None:
     world = World()
     world.jobs["rest"] = 10
@@ -78,16 +94,25 @@ def test_a_channel_that_had_nothing_is_left_out_for_a_moment() -> None:
     assert world.turns.next("rest", 4, 0.03).channel == "rank3"
 
 
+def test_turns_are_kept_even_if_answers_take_long() -> None:
+    world = World()
+    world.lag = 0.015
+    world.jobs |= {"rank2": 1000, "rest": 1000}
+    while len(world.taken) < 240:
+        world.take(8)
+    assert world.taken.count("rest") >= 240 // BYPASS - 2
+
+
 def test_without_priorities_nothing_else_is_asked() -> None:
-    turns = RankTurns(RANKED)
+    turns = RankTurns(RANKED, ("rest",))
     assert turns.is_unsure(0.0)
     turns.learned(False, 0.0)
     assert not turns.is_unsure(0.4)
-    assert turns.next("rest", 4, 0.4) == ("rest", 4, True)
+    assert turns.next("rest", 4, 0.4) == RankTurn("rest", 4, waits=True)
     assert turns.is_unsure(0.6)
     for channel in RANKED:
         turns.awaits(channel)
     assert not turns.is_unsure(0.6), "pulls wait for them"
-    assert turns.next("rest", 4, 0.6) == ("rest", 4, True)
+    assert turns.next("rest", 4, 0.6) == RankTurn("rest", 4, waits=True)
     turns.answered("rank2", 1, 0.7)
-    assert turns.next("rest", 1, 0.7) == ("rank2", 1, False)
+    assert turns.next("rest", 1, 0.7) == RankTurn("rank2", 1)

@@ -12,6 +12,7 @@ from typing import Any
 import pelton
 from pelton import Jet
 from pelton.queue import FlowHandle, FlowNode, JobHandle, JobLimit, Queue, Rate
+from pelton.queue.model.options import JobOptions
 from pelton.queue.model.states import ENDINGS
 from pelton.testing.queue_history import HistoryEvent, HistoryEventKind, PlannedNode
 from tests.queue.programs.cast import LEASE_S, QUEUES, Note, register
@@ -68,6 +69,14 @@ class Program:
             await self._resume()
         while self._limited:
             await self._unlimit()
+
+    async def hurry(self, number: int) -> None:
+        """Enqueue jobs of all priorities in the first queue."""
+        queue = self._openings[0][0]
+        ranks = self._chance.choices(range(4), (3, 1, 2, 6), k=number)
+        calls = [queue.call_of("hurry", (), {}, JobOptions(priority=rank)) for rank in ranks]
+        for rank, handle in zip(ranks, await queue.enqueue_many(calls), strict=True):
+            self._accepted(queue, {"priority": rank}, handle)
 
     async def tell_the_end(self) -> None:
         """Record what the queues say when nothing runs any more."""

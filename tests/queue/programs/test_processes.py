@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 import pelton
@@ -21,6 +22,8 @@ from tests.queue.programs.program import Program, opened, until
 ROOT = Path(__file__).parents[3]
 TOLERANCE = Tolerance(hears_within=3.0, starts_within=0.5)
 """Workers on a loaded machine may hear late."""
+AHEAD = 9
+"""What a worker takes at once, and may hold when it is killed: as many as it runs, and some more of short ones."""
 
 
 class Crew:
@@ -87,6 +90,45 @@ async def play(store: str, log: EventLog, crew: Crew, exclusive: bool, acts: int
         await program.tell_the_end()
     broken = check_queue(log.read(), exclusive=exclusive, max_attempts=MAX_ATTEMPTS, tolerance=TOLERANCE)
     assert not broken
+
+
+async def hurry_all(store: str, log: EventLog, crew: Crew, exclusive: bool) -> None:
+    """Enqueue jobs of all priorities while workers run them and are killed; none waits for too many others."""
+    chance = Random(5)
+    async with pelton.open(store) as jet:
+        [queue, _] = openings = await opened(jet, exclusive, log.write)
+        program = Program([openings], chance, log.write)
+        await program.hurry(300)
+        crew.start()
+        try:
+            await crew.ready()
+            for _ in range(6):
+                await program.hurry(40)
+                await asyncio.sleep(0.1)
+                crew.kill_one(chance)
+
+            async def nothing_left() -> bool:
+                return not await unfinished([queue])
+
+            await until(nothing_left, 60)
+        finally:
+            crew.dismiss()
+        await program.tell_the_end()
+    # Of 24 jobs that a worker takes one is of each priority; it may have taken some more at once.
+    tolerance = msgspec.structs.replace(TOLERANCE, bypass=24 + AHEAD, held=12 * AHEAD)
+    assert not check_queue(log.read(), exclusive=exclusive, max_attempts=MAX_ATTEMPTS, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+async def test_no_priority_waits_for_ever_on_a_file(tmp_path: Path, exclusive: bool) -> None:
+    store, log = str(tmp_path / "store.pelton"), str(tmp_path / "log")
+    await hurry_all(store, EventLog(log), Crew(store, log, 2), exclusive)
+
+
+async def test_no_priority_waits_for_ever_on_a_server(tmp_path: Path) -> None:
+    log = str(tmp_path / "log")
+    with nats_server(tmp_path / "nats") as server:
+        await hurry_all(server.url, EventLog(log), Crew(server.url, log, 2), exclusive=False)
 
 
 @pytest.mark.parametrize("exclusive", [False, True])

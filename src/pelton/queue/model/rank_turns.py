@@ -20,21 +20,26 @@ _QUIET_FOR_S: Final = 0.5
 
 
 class RankTurn(NamedTuple):
-    """The channel to ask now, and for how many jobs at most. ``waits``: whether it may be waited for."""
+    """The channel to ask now, and for how many jobs at most.
+
+    ``waits``: whether it may be waited for. ``is_below``: a higher one may have jobs.
+    """
 
     channel: str
     most: int
-    waits: bool
+    waits: bool = False
+    is_below: bool = False
 
 
 class RankTurns:
-    """The turns of one worker. ``ranked`` are the channels of jobs with a priority, the highest first.
+    """The turns of one worker. ``ranked`` are the channels of jobs with a priority, highest first, ``plain`` others.
 
     Times in seconds since boot.
     """
 
-    def __init__(self, ranked: Sequence[str]) -> None:
+    def __init__(self, ranked: Sequence[str], plain: Sequence[str]) -> None:
         self._ranked = ranked
+        self._plain = plain
         self._empty_until: dict[str, float] = {}
         self._awaited: set[str] = set()
         # Until when no job with a priority is expected, and until when that need not be checked.
@@ -64,40 +69,36 @@ class RankTurns:
         self._awaited.add(channel)
 
     def next(self, channel: str, wanted: int, now: float) -> RankTurn:
-        """Return whose turn it is, if ``channel``, of jobs without a priority, could have it, too."""
+        """Return whose turn it is, if ``channel``, of jobs without a priority, asks; empty: none of those has any."""
         ranked = self._waiting(now)
         if not ranked:
             return RankTurn(channel, wanted, waits=True)
         top, below = ranked[0], ranked[1:]
-        if channel and not self._is_empty(channel, now):
-            below.append(channel)
+        if channel:
+            # Each of them, whoever asks: otherwise one that has nothing could use up the turns of another one.
+            below += [name for name in self._plain if not self._is_empty(name, now)]
         if not below:
             self._owed = 0
-            return RankTurn(top, wanted, waits=False)
+            return RankTurn(top, wanted)
         if self._owed >= BYPASS - 1:
             least = min(below, key=lambda name: self._served.get(name, 0))
-            return RankTurn(least, min(wanted, self._owed // (BYPASS - 1)), waits=False)
-        return RankTurn(top, max(wanted - wanted // BYPASS, 1), waits=False)
+            return RankTurn(least, min(wanted, self._owed // (BYPASS - 1)), is_below=True)
+        return RankTurn(top, max(wanted - wanted // BYPASS, 1))
 
-    def answered(self, channel: str, found: int, now: float) -> None:
-        """Note how many jobs a channel had."""
+    def answered(self, channel: str, found: int, now: float, *, is_below: bool = False) -> None:
+        """Note how many jobs a channel had; ``is_below``: as its turn said."""
         self._awaited.discard(channel)
         if not found:
             self._empty_until[channel] = now + _EMPTY_FOR_S
             return
         self._empty_until.pop(channel, None)
-        is_ranked = channel in self._ranked
-        if is_ranked:
+        if channel in self._ranked:
             self._quiet_until = 0.0
-        above = self._waiting(now)
-        if is_ranked:
-            above = above[: above.index(channel)]
-        if above:
+            self._owed += 0 if is_below else found
+        if is_below:
             self._count += 1
             self._served[channel] = self._count
             self._owed = max(self._owed - found * (BYPASS - 1), 0)
-        elif is_ranked:
-            self._owed += found
 
     def _waiting(self, now: float) -> list[str]:
         """Return the channels of priorities that may have jobs, the highest first."""

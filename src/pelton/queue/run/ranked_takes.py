@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from pelton.api import PeltonError, PullRequest
 from pelton.api.store_errors import FINAL_ERRORS
-from pelton.queue.model.rank_turns import RankTurns
+from pelton.queue.model.rank_turns import RankTurn, RankTurns
 from pelton.queue.run.core import ASK_AGAIN_S, HeldJob, HeldJobs
 from pelton.runtime import Signal
 
@@ -31,7 +31,7 @@ class RankedTakes(Generic[J]):
     def __init__(self, held: HeldJobs[J], clock: Clock) -> None:
         self._held = held
         self._clock = clock
-        self.turns = RankTurns(held.source.ranked)
+        self.turns = RankTurns(held.source.ranked, held.source.channels)
 
     async def now(self, channel: str, most: int) -> list[J]:
         """Take up to so many jobs of a channel, or jobs with a priority; none only if there are none of both."""
@@ -40,7 +40,7 @@ class RankedTakes(Generic[J]):
             is_sure = await self.look() or is_sure
             now = self._clock.boottime()
             turn = self.turns.next(channel, most, now)
-            found = await self.ask(turn.channel, turn.most)
+            found = await self.ask(turn)
             if found or (turn.waits and is_sure):
                 return found
             if turn.waits:
@@ -55,10 +55,10 @@ class RankedTakes(Generic[J]):
         self.turns.learned(await self._held.source.has_ranked(), now)
         return True
 
-    async def ask(self, channel: str, most: int) -> list[J]:
-        """Take up to so many jobs that a channel has now."""
-        found = await self._held.take(channel, PullRequest(batch=most, no_wait=True))
-        self.turns.answered(channel, len(found), self._clock.boottime())
+    async def ask(self, turn: RankTurn) -> list[J]:
+        """Take up to so many jobs that a channel has now whose turn it is."""
+        found = await self._held.take(turn.channel, PullRequest(batch=turn.most, no_wait=True))
+        self.turns.answered(turn.channel, len(found), self._clock.boottime(), is_below=turn.is_below)
         return found
 
 
@@ -112,7 +112,7 @@ class RankedFetcher(Generic[J]):
             async with self._one:
                 wanted = self._wanted()
                 turn = self._turns.next(channel, wanted, self._clock.boottime())
-                return [] if turn.waits or wanted <= 0 else await self.takes.ask(turn.channel, turn.most)
+                return [] if turn.waits or wanted <= 0 else await self.takes.ask(turn)
         if channel in self._rich:
             found = self._note(channel, await self._held.take(channel, PullRequest(batch=wanted, no_wait=True)))
             if found:
@@ -161,7 +161,7 @@ class RankedFetcher(Generic[J]):
         """Ask the channel whose turn it is; if none can have any, wait for all, and return False."""
         turn = self._turns.next("", wanted, self._clock.boottime())
         if not turn.waits:
-            await self._take_from(turn.channel, lambda: self.takes.ask(turn.channel, turn.most))
+            await self._take_from(turn.channel, lambda: self.takes.ask(turn))
         elif self._is_idle:
             self._wait_for_all(wanted)
         return not turn.waits
