@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pelton.queue.flow.decide import FlowProgress, FlowStep
-from pelton.queue.model.flow_records import FlowBegin, FlowCancel, FlowEvent, NodeEnd, NodeSpec
+from pelton.queue.model.flow_records import FlowBegin, FlowCancel, FlowEvent, NodeAgain, NodeEnd, NodeSpec
 
 NOTHING = msgspec.Raw(b"{}")
 BEGIN = FlowBegin(size=0)
@@ -106,6 +106,10 @@ def test_every_node_is_enqueued_once_and_after_those_before_it(specs: list[NodeS
         if choice == 0:
             model.cancelled = model.cancelled or not was_over
             event: FlowEvent = FlowCancel(reason="no")
+        elif choice < 4 and (failed := [node for node in jobs if states[node] == "failed"]):
+            node = data.draw(st.sampled_from(failed))
+            del model.ends[node]
+            event = NodeAgain(node=node, id=f"{node}-{number}")
         else:
             node = data.draw(st.sampled_from(jobs))
             end = data.draw(st.sampled_from(["completed", "completed", "failed", "cancelled", "expired"]))
@@ -171,3 +175,15 @@ def test_long_chains_and_wide_groups() -> None:
     assert len(progress.apply(BEGIN).enqueue) == size
     steps = [progress.apply(NodeEnd(node=node, id=f"{node}/0", state="completed")) for node in range(size)]
     assert [list(step.enqueue) for step in steps if step.enqueue] == [[size]]
+
+
+def test_a_job_that_is_redriven_before_its_end_is_told_has_not_ended() -> None:
+    specs = [NodeSpec(job="a", args=NOTHING), NodeSpec(job="b", args=NOTHING, after=(0,))]
+    progress = progress_of(specs)
+    progress.apply(BEGIN)
+    assert progress.apply(NodeAgain(node=0, id="again")) == FlowStep()
+    assert progress.apply(NodeEnd(node=0, id=job_id(0, 0), state="failed", error="why")) == FlowStep()
+    assert (progress.state, progress.states, progress.job_ids[0]) == ("running", ["enqueued", "waiting"], "again")
+    assert list(progress.apply(NodeEnd(node=0, id="again", state="completed")).enqueue) == [1]
+    assert progress.apply(NodeAgain(node=0, id="later")) == FlowStep(), "it has completed"
+    assert progress.apply(NodeAgain(node=1, id=job_id(1, 0))) == FlowStep(), "told late"

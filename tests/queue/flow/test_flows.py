@@ -202,7 +202,11 @@ async def test_a_redriven_job_continues_its_flow(jet: Jet) -> None:
     assert states(await handle.outcome(timeout=5)) == ["completed", "failed", "completed", "cancelled", "cancelled"]
     is_broken = False
     [letter] = [letter async for letter in queue.dead_letters()]
-    await queue.redrive(letter.outcome.id)
+    redriven = await queue.redrive(letter.outcome.id)
+    info = await handle.status()
+    assert (info.state, info.error, info.finished_at) == ("running", "", 0), "at once"
+    assert states(info) == ["completed", "enqueued", "completed", "waiting", "waiting"]
+    assert info.nodes[1].id == redriven.id
     await drain(queue)
     info = await handle.outcome(timeout=5)
     assert (info.state, info.error) == ("completed", "")

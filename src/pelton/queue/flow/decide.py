@@ -5,8 +5,8 @@ A node has one of these states; what its job is doing meanwhile, the queue says:
     waiting   -> enqueued    all nodes that it comes after have completed (``on_failure="run"``: have ended)
     waiting   -> cancelled   one of them has not completed, or the flow was cancelled: it never starts
     enqueued  -> completed, failed, cancelled, expired: how its job ended
-    failed    -> completed   its dead letter was redriven
-    cancelled -> waiting     and so is a node again that was cancelled because of that one
+    failed    -> enqueued    its dead letter was redriven
+    cancelled -> waiting     a node that it was cancelled for was redriven
 
 Every change follows from an event of the log and those before it, so whoever applies an event, however often, finds the
 same. Each node counts the nodes that it still waits for, so an event costs as much as its node has dependents, and a
@@ -26,6 +26,7 @@ from pelton.queue.model.flow_records import (
     FlowEvent,
     FlowNodeState,
     FlowState,
+    NodeAgain,
     NodeEnd,
     NodeSpec,
 )
@@ -85,6 +86,8 @@ class FlowProgress:
         self._bad = [0] * size
         # Nodes that were cancelled without a job.
         self._skipped: set[int] = set()
+        # Jobs that were redriven before their flow was told of their end.
+        self._replaced: set[str] = set()
         for node, spec in enumerate(specs):
             for before in spec.after:
                 self._dependents[before].append(node)
@@ -116,6 +119,8 @@ class FlowProgress:
             step = self._react([node for node, waits in enumerate(self._open) if not waits])
         elif isinstance(event, FlowCancel):
             step = self._cancel(event.reason)
+        elif isinstance(event, NodeAgain):
+            step = self._again(event.node, event.id)
         else:
             step = self._end(event)
         if step is _NOTHING:
@@ -142,7 +147,7 @@ class FlowProgress:
 
     def _end(self, event: NodeEnd) -> FlowStep:
         node = event.node
-        if not 0 <= node < len(self.specs) or node in self._skipped:
+        if not 0 <= node < len(self.specs) or node in self._skipped or event.id in self._replaced:
             return _NOTHING
         present = self.states[node]
         if present in ("waiting", "completed") or (present in _ENDED and event.id == self.job_ids[node]):
@@ -160,6 +165,21 @@ class FlowProgress:
             self.left -= 1
             return self._react(self._passed_on(node, opened=-1, bad=0 if is_good else 1))
         return self._react(self._passed_on(node, opened=0, bad=-1 if is_good else 0))
+
+    def _again(self, node: int, job_id: str) -> FlowStep:
+        if not 0 <= node < len(self.specs) or node in self._skipped or job_id == self.job_ids[node]:
+            # What is told late: the job has ended by now.
+            return _NOTHING
+        present, before = self.states[node], self.job_ids[node]
+        if present in ("waiting", "completed"):
+            return _NOTHING
+        self.states[node], self.job_ids[node] = "enqueued", job_id
+        self._replaced.add(before)
+        if present == "enqueued":
+            return _NOTHING
+        del self.errors[node]
+        self.left += 1
+        return self._react(self._passed_on(node, opened=1, bad=-1))
 
     def _cancel(self, reason: str) -> FlowStep:
         if self.cancelled is not None or not self.left:

@@ -28,6 +28,7 @@ from pelton.queue.backing.scan import scan
 from pelton.queue.enqueue.announcing import announce_again
 from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.model.checks import checked_id
+from pelton.queue.model.flow_records import redriven_in_flow
 from pelton.queue.model.job_filter import ALL_JOBS, JobFilter
 from pelton.queue.model.options import PLAIN
 from pelton.queue.model.records import job_id_in
@@ -128,14 +129,19 @@ class DeadLetters:
     async def _put_back(self, stored: StoredLetter, job_id: str, args: Mapping[str, object] | None) -> JobHandle[Any]:
         letter = stored.letter
         message = self._message(letter, job_id, args)
+        place, names = letter.envelope.flow, self._queue.names
+        again = () if place is None else (redriven_in_flow(names, place, job_id_in(message.data, 0)),)
         if MsgWithdraw in self._queue.backend.planning.own_verbs:
-            request = MsgWithdraw(stream=self._queue.names.dead, seq=stored.seq, publish=(message,))
+            request = MsgWithdraw(stream=names.dead, seq=stored.seq, publish=(message, *again))
             answer = await self._queue.backend.call(request)
             if answer.state != "withdrawn":
                 raise self._missing(job_id)
             return self._enqueuer.handle(job_id_in(message.data, answer.stored[0]), letter.envelope.job)
         handle = await self._publish(message, letter)
-        dead = await self._queue.jet.stream(self._queue.names.dead)
+        for event in again:
+            # After the job: a flow waits for it from then on. If that has ended by now, it changes nothing.
+            await self._queue.backend.publish(event.subject, event.data)
+        dead = await self._queue.jet.stream(names.dead)
         with suppress(MessageNotFoundError):
             # It was redriven concurrently: both calls got the same job.
             await dead.delete_message(stored.seq)

@@ -61,6 +61,13 @@ class NodeEnd(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
     error: str = ""
 
 
+class NodeAgain(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="again"):
+    """The dead letter of a node's job was redriven, as the job ``id``."""
+
+    node: int
+    id: str
+
+
 class FlowCancel(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="cancel"):
     """Somebody has cancelled the flow."""
 
@@ -76,7 +83,7 @@ class FlowRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     error: str = ""
 
 
-FlowEvent = FlowBegin | NodeEnd | FlowCancel
+FlowEvent = FlowBegin | NodeEnd | NodeAgain | FlowCancel
 
 encode_record: Final = msgspec.json.Encoder().encode
 _CANCEL: Final = encode_record(FlowCancel())[:-1]
@@ -105,3 +112,8 @@ def node_end(place: FlowPlace, outcome: Outcome) -> NodeEnd:
 def told_to_flow(names: QueueNames, place: FlowPlace, outcome: Outcome) -> Outgoing:
     """Return the message that is stored with the outcome of a job of a flow, or before it."""
     return Outgoing(names.flow_told(place.flow, outcome.id), encode_record(node_end(place, outcome)))
+
+
+def redriven_in_flow(names: QueueNames, place: FlowPlace, job_id: str) -> Outgoing:
+    """Return the event that a job of a flow was redriven, as ``job_id``."""
+    return Outgoing(names.flow_log(place.flow), encode_record(NodeAgain(node=place.node, id=job_id)))
