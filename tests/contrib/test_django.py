@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import pelton
+
 pytest.importorskip("django_tasks")
 
 SETTINGS = """
@@ -122,6 +124,22 @@ def test_tasks_are_enqueued_run_and_looked_up(project: Path, arguments: list[str
     finally:
         worker.kill()
         worker.wait()
+
+
+PRIORITIES = """
+from pelton.contrib.django.backend import rank_of
+
+given = [-100, -1, 0, 1, 50, 51, 100]
+print([rank_of(priority) for priority in given])
+results = [tasks.add.using(priority=priority).enqueue(priority) for priority in given]
+"""
+
+
+def test_priorities_have_four_ranks(project: Path) -> None:
+    ranks, *_ = run(project, PRIORITIES).splitlines()
+    assert ranks == "[0, 0, 1, 2, 2, 3, 3]"
+    with pelton.sync.open(project / "tasks.pelton") as jet:
+        assert [job.priority for job in jet.queue("default").jobs()] == [0, 0, 1, 2, 2, 3, 3]
 
 
 def test_settings_are_checked(project: Path) -> None:

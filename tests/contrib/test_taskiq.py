@@ -61,6 +61,27 @@ async def test_tasks_are_kicked_run_and_awaited(tmp_path: Path) -> None:
         await broker.shutdown()
 
 
+async def test_labels_are_options_of_jobs(tmp_path: Path) -> None:
+    store = str(tmp_path / "tasks.pelton")
+    broker = PeltonBroker(store)
+
+    @broker.task(task_name="add")
+    async def add(a: int) -> int:
+        return a
+
+    await broker.startup()
+    await add.kicker().with_labels(priority=2, delay=60, key="k").kiq(1)
+    await add.kicker().with_labels(ttl=0.001).kiq(2)
+    await broker.shutdown()
+    async with pelton.open(store) as jet:
+        queue = await jet.queue("taskiq")
+        [scheduled] = [job async for job in queue.jobs(state="scheduled")]
+        assert (scheduled.priority, scheduled.key) == (2, "k")
+        async with queue.claims(pelton.JobRules()) as claims:
+            assert not await claims.take()
+        assert (await queue.counts()).expired == 1
+
+
 PROGRAM = """
 import asyncio, os
 from pelton.contrib.taskiq import PeltonBroker, PeltonResults

@@ -29,9 +29,10 @@ class _Arguments(msgspec.Struct):
 class PeltonBroker(AsyncBroker):
     """Sends tasks through a queue of a store, a file or ``nats://host:4222``; created if it is missing.
 
-    A task has the labels ``delay`` (seconds) and ``key``. Its message is acknowledged as taskiq's ``--ack-type`` says
-    (after it has run, by default); those of a worker that dies come again when their lease runs out, as another
-    attempt, of which there are ``max_attempts``. Retries after errors are those of taskiq's middleware.
+    A task has the labels ``delay`` and ``ttl`` (seconds), ``priority`` (0 to 3, the highest first) and ``key``.
+    Its message is acknowledged as taskiq's ``--ack-type`` says (after it has run, by default); those of a worker that
+    dies come again when their lease runs out, as another attempt, of which there are ``max_attempts``. Retries after
+    errors are those of taskiq's middleware.
     """
 
     def __init__(self, store: str, queue: str = "taskiq", *, batch: int = 16, max_attempts: int = 5) -> None:
@@ -58,8 +59,13 @@ class PeltonBroker(AsyncBroker):
 
     async def kick(self, message: BrokerMessage) -> None:
         """Put a task into the queue; returns when it is durable. Raises pelton.PeltonError."""
-        delay, key = message.labels.get("delay"), message.labels.get("key", "")
-        options = self._opened().options(key=str(key), delay=None if delay is None else float(delay))
+        labels = message.labels
+        options = self._opened().options(
+            key=str(labels.get("key", "")),
+            delay=_seconds(labels.get("delay")),
+            ttl=_seconds(labels.get("ttl")),
+            priority=int(labels.get("priority", 0)),
+        )
         await options.enqueue(message.task_name, data=message.message)
 
     async def listen(self) -> AsyncGenerator[bytes | AckableMessage, None]:
@@ -74,6 +80,10 @@ class PeltonBroker(AsyncBroker):
         if self._queue is None:
             raise pelton.ConfigError("the broker was not started: await broker.startup()")
         return self._queue
+
+
+def _seconds(label: Any) -> float | None:
+    return None if label is None else float(label)
 
 
 async def _ack(claims: Claims, job: ClaimedJob) -> None:

@@ -41,10 +41,15 @@ def opened_store(store: str) -> Any:
         return found
 
 
+def rank_of(priority: int) -> int:
+    """Return the priority of a job, 0 to 3, from a task's, -100 to 100: below 0, 0, up to 50, above."""
+    return (priority >= 0) + (priority > 0) + (priority > 50)
+
+
 class PeltonBackend(backends.BaseTaskBackend):  # type: ignore[misc]
     """Enqueues Django's tasks in Pelton's queues of the same names.
 
-    ``OPTIONS``: ``store``, a file or ``nats://host:4222``. Results are kept for a week.
+    ``OPTIONS``: ``store``, a file or ``nats://host:4222``. Results are kept for a week. Priorities have four ranks.
     """
 
     supports_defer = True
@@ -66,10 +71,9 @@ class PeltonBackend(backends.BaseTaskBackend):  # type: ignore[misc]
             at = timezone.make_aware(at)
         jet = opened_store(self.store)
         named = {"task": task.module_path, "args": list(args), "kwargs": dict(kwargs)}
-        handle = (
-            jet.queue(task.queue_name).options(at=at).enqueue(JOB, **named, result_id=result_id, backend=self.alias)
-        )
-        record = TaskRecord(**named, queue=task.queue_name, job=handle.id)
+        queue = jet.queue(task.queue_name).options(at=at, priority=rank_of(task.priority))
+        handle = queue.enqueue(JOB, **named, result_id=result_id, backend=self.alias)
+        record = TaskRecord(**named, queue=task.queue_name, job=handle.id, priority=task.priority)
         self._records(jet).put(result_id, msgspec.json.encode(record))
         # As it was stored: a worker may have begun it already.
         ready = JobInfo(id=handle.id, job=JOB, state="pending", key="", attempt=0, enqueued_at=jet.runtime.clock.now())
