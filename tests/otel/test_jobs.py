@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
 
@@ -154,3 +155,55 @@ async def test_a_job_without_a_trace_begins_one(tmp_path: Path, recording: Recor
         await queue.work(until_empty=True, handle_signals=False)
     runs = [span for span in recording.spans if span.name == "run garage/repair"]
     assert [parent_of(run) for run in runs] == [None, None]
+
+
+async def test_a_flow_is_one_trace(address: str, recording: Recording) -> None:
+    async with pelton.open(address) as jet:
+        recording.instrument(jet)
+        queue = await jet.queue("garage")
+
+        @queue.job
+        async def add(one: int, other: int) -> int:
+            return one + other
+
+        flow = await queue.new_flow("sum")
+        flow.add(add, flow.add(add, 1, 2).result, 3)
+        with recording.tracer.start_as_current_span("request") as request:
+            handle = await flow.enqueue()
+        await queue.work(until_empty=True, handle_signals=False)
+        assert await handle.value(timeout=5) == 6
+    enqueued = recording.span("enqueue garage/add")
+    assert parent_of(enqueued) == (request.get_span_context().trace_id, request.get_span_context().span_id)
+    assert (enqueued.attributes or {})["messaging.message.id"] == flow.id
+    assert (enqueued.attributes or {})["messaging.batch.message_count"] == 2
+    runs = [span for span in recording.spans if span.name == "run garage/add"]
+    assert [parent_of(run) for run in runs] == [identity(enqueued)] * 2
+
+
+async def test_claimed_jobs_belong_to_the_trace_of_who_enqueued_them(address: str, recording: Recording) -> None:
+    async with pelton.open(address) as jet:
+        recording.instrument(jet)
+        done = await jet.create_stream("done", subjects=["done"])
+        queue = await jet.queue("garage")
+        first, _ = [await queue.enqueue("repair", car=car) for car in "ab"]
+        async with queue.claims(pelton.JobRules()) as claims:
+            jobs = await claims.take(2, timeout=20)
+            with pelton.otel.process(jobs[0]):
+                jobs[0].emit("done", b"yes")
+                jobs[0].complete()
+            with pytest.raises(ValueError, match="no"), pelton.otel.process(jobs[1]):
+                raise ValueError("no")
+            jobs[1].fail(ValueError("no"))
+            assert not await claims.settle(jobs)
+        emitted = await done.get_last_message("done")
+    enqueued = [identity(span) for span in recording.spans if span.name == "enqueue garage/repair"]
+    runs = [span for span in recording.spans if span.name == "run garage/repair"]
+    assert [parent_of(run) for run in runs] == enqueued
+    assert (runs[0].attributes or {})["messaging.message.id"] == first.id
+    assert [run.status.is_ok for run in runs] == [True, False]
+    for name in ("receive garage", "settle garage"):
+        span = recording.span(name)
+        assert links_of(span) == enqueued
+        assert (span.attributes or {})["messaging.batch.message_count"] == 2
+        assert (span.attributes or {})["messaging.client.id"] == claims.worker
+    assert f"{identity(runs[0])[1]:016x}" in emitted.headers["traceparent"]

@@ -42,16 +42,42 @@ class SettleSpan(Protocol):
 
 
 class TracedJob(Protocol):
-    """One attempt of a job; ``enqueued_at`` in wall nanoseconds."""
+    """One attempt of a job."""
 
-    queue: str
-    worker: str
-    id: str
-    job: str
-    key: str
-    meta: dict[str, str]
-    attempt: int
-    enqueued_at: int
+    @property
+    def queue(self) -> str:
+        """The name of its queue."""
+        ...
+
+    @property
+    def worker(self) -> str:
+        """Who runs it."""
+        ...
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        ...
+
+    @property
+    def job(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def key(self) -> str:
+        """The key that it works on, or empty."""
+        ...
+
+    @property
+    def meta(self) -> Mapping[str, str]:
+        """What travels with it."""
+        ...
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt it is, from 1."""
+        ...
 
 
 class Tracing(Protocol):
@@ -85,8 +111,16 @@ class Tracing(Protocol):
         """Cover the enqueuing of jobs, given by their names."""
         ...
 
-    def running(self, job: TracedJob) -> AbstractContextManager[None]:
-        """Cover an attempt of a job, where its function runs."""
+    def running(self, job: TracedJob, *, is_new: bool = True) -> AbstractContextManager[None]:
+        """Cover an attempt of a job, where its function runs; ``is_new`` if the program has not claimed it itself."""
+        ...
+
+    def claimed(self, jobs: Sequence[TracedJob], began: int) -> None:
+        """Note what claims have taken that ``began`` at this wall time (ns); it is not empty."""
+        ...
+
+    def settling_jobs(self, jobs: Sequence[TracedJob]) -> AbstractContextManager[None]:
+        """Cover the settlement of claimed jobs; there is one at least."""
         ...
 
     def stepping(self, name: str) -> AbstractContextManager[None]:

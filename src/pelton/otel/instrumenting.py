@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from opentelemetry import metrics, trace
@@ -15,6 +15,7 @@ from pelton.connect import Jet
 from pelton.jet import Message
 from pelton.jet.processing import processing
 from pelton.otel.tracing import MessageTracing
+from pelton.queue import ClaimedJob
 from pelton.sync import Jet as SyncJet
 from pelton.sync.derive import unwrap
 
@@ -27,9 +28,9 @@ def instrument(
 ) -> None:
     """Trace and count what this opening of a store or cluster does from now on, with all handles that came of it.
 
-    Publishes, fetches, callbacks, acks, and the jobs of its queues, with their steps; the context of a trace travels in
-    the headers of messages, and with jobs. The default providers are OpenTelemetry's global ones. A second call
-    replaces the first. ``jet`` may be one of ``pelton.sync``. Raises ConfigError.
+    Publishes, fetches, callbacks, acks, and the jobs of its queues, with their flows, steps and claims; the context of
+    a trace travels in the headers of messages, and with jobs. The default providers are OpenTelemetry's global ones. A
+    second call replaces the first. ``jet`` may be one of ``pelton.sync``. Raises ConfigError.
     """
     opened = checked(jet)
     tracer = trace.get_tracer(NAME, VERSION, tracer_provider)
@@ -44,15 +45,17 @@ def uninstrument(jet: AnyJet) -> None:
     checked(jet).backend.tracing = None
 
 
-def process(message: Message) -> AbstractContextManager[None]:
-    """Cover the processing of a fetched message: ``with pelton.otel.process(message):``.
+def process(message: Message | ClaimedJob) -> AbstractContextManager[None]:
+    """Cover the processing of a fetched message, or of a claimed job: ``with pelton.otel.process(message):``.
 
-    Spans that are made in the block belong to the trace of who has sent the message. Without effect if the message's
-    opening is not instrumented. ``consume`` does it by itself.
+    Spans that are made in the block belong to the trace of who has sent the message, or enqueued the job. Without
+    effect if its opening is not instrumented. ``consume`` and workers do it by themselves.
     """
-    given: Message = unwrap(message)
+    given: Message | ClaimedJob = unwrap(message)
+    if isinstance(given, ClaimedJob):
+        return nullcontext() if given.tracing is None else given.tracing.running(given, is_new=False)
     if not isinstance(given, Message):
-        raise ConfigError(f"process: {message!r} is no message: give one that was fetched")
+        raise ConfigError(f"process: {message!r} is no message: give one that was fetched, or a claimed job")
     return processing(given)
 
 

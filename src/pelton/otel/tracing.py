@@ -199,8 +199,23 @@ class MessageTracing:
         finally:
             self._metrics.sent(len(jobs), values)
 
+    def claimed(self, jobs: Sequence[TracedJob], began: int) -> None:
+        """Note what claims have taken."""
+        values, now = self._of_jobs("receive", "receive", jobs), self._clock.now()
+        name, links = f"receive {jobs[0].queue}", _links_of_jobs(jobs)
+        self._tracer.start_span(name, kind=SpanKind.CLIENT, attributes=values, links=links, start_time=began).end(now)
+        self._metrics.consumed(len(jobs), values)
+        self._metrics.operation(max(now - began, 0) / 1e9, values)
+
     @contextmanager
-    def running(self, job: TracedJob) -> Iterator[None]:
+    def settling_jobs(self, jobs: Sequence[TracedJob]) -> Iterator[None]:
+        """Cover the settlement of claimed jobs."""
+        values = self._of_jobs("settle", "settle", jobs)
+        with self._operation(f"settle {jobs[0].queue}", SpanKind.CLIENT, values, links=_links_of_jobs(jobs)):
+            yield
+
+    @contextmanager
+    def running(self, job: TracedJob, *, is_new: bool = True) -> Iterator[None]:
         """Cover an attempt of a job."""
         values = self._values("run", "process", job.queue)
         values |= {
@@ -211,7 +226,8 @@ class MessageTracing:
         }
         if job.key:
             values[words.JOB_KEY] = job.key
-        self._metrics.consumed(1, values)
+        if is_new:
+            self._metrics.consumed(1, values)
         with self._process(f"run {job.queue}/{job.job}", values, context_of(job.meta)):
             yield
 
@@ -279,6 +295,19 @@ class MessageTracing:
                 words.DELIVERY: first.num_delivered,
             }
         return values
+
+    def _of_jobs(self, operation: str, kind: str, jobs: Sequence[TracedJob]) -> _Values:
+        values = self._values(operation, kind, jobs[0].queue)
+        values[words.CLIENT_ID] = jobs[0].worker
+        if len(jobs) > 1:
+            values[words.BATCH_COUNT] = len(jobs)
+        else:
+            values |= {words.MESSAGE_ID: jobs[0].id, words.JOB_NAME: jobs[0].job}
+        return values
+
+
+def _links_of_jobs(jobs: Sequence[TracedJob]) -> list[Link]:
+    return [link for job in jobs for link in link_to(context_of(job.meta))]
 
 
 def _is_own(delivered: Delivered) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar, Unpack, overload
 
@@ -34,8 +34,8 @@ class EnqueuedFlow(Protocol[H]):
         """The handle of the flow."""
         ...
 
-    def messages(self) -> list[Outgoing]:
-        """Return the messages that put the flow into its queue."""
+    async def put(self, publish: Callable[[list[Outgoing]], Awaitable[object]]) -> None:
+        """Have the messages published that put the flow into its queue."""
         ...
 
 
@@ -90,10 +90,10 @@ class Transaction(StreamsTransaction):
         Raises ConfigError.
         """
         queue = getattr(flow, "queue", None)
-        if queue is None or not hasattr(flow, "messages"):
+        if queue is None or not hasattr(flow, "put"):
             raise ConfigError(f"transaction: the flow is {flow!r}; give a flow, as queue.new_flow() returns it")
         self._check_opening(queue)
-        await self._port().publish(flow.messages())
+        await flow.put(self._port().publish)
         return flow.handle
 
     async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:

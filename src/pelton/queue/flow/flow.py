@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar, Unpack, overload
 
@@ -84,12 +84,31 @@ class Flow:
 
     async def enqueue(self) -> FlowHandle:
         """Put all jobs into the queue, together; returns when they are durable. Safe to repeat. Raises ConfigError."""
-        # If it is refused, an earlier call has stored it.
-        with suppress(WrongLastSequenceError):
-            await self._flows.publish(self.messages())
+        await self.put(self._publish)
         self._is_enqueued = True
         await self._flows.stored()
         return self.handle
+
+    async def _publish(self, messages: Sequence[Outgoing]) -> None:
+        # If it is refused, an earlier call has stored it.
+        with suppress(WrongLastSequenceError):
+            await self._flows.publish(messages)
+
+    async def put(self, publish: Callable[[list[Outgoing]], Awaitable[object]]) -> None:
+        """Have the messages published that put the flow into the queue; its jobs are of the trace of who does it."""
+        tracing = self._flows.tracing
+        if tracing is None or not self._specs:
+            await publish(self.messages())
+            return
+        with tracing.enqueuing(self.queue.name, [spec.job for spec in self._specs]) as span:
+            self._specs = [
+                spec
+                if spec.meta.keys() & span.meta.keys()
+                else msgspec.structs.replace(spec, meta={**span.meta, **spec.meta})
+                for spec in self._specs
+            ]
+            await publish(self.messages())
+            span.stored([self.id])
 
     @property
     def handle(self) -> FlowHandle:

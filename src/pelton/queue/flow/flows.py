@@ -27,6 +27,7 @@ from pelton.queue.model.orders import Order
 from pelton.runtime import Deadline
 
 if TYPE_CHECKING:
+    from pelton.api.tracing import Tracing
     from pelton.jet import Stream
     from pelton.queue.define.job import Job
     from pelton.queue.define.queue_context import QueueContext
@@ -58,6 +59,11 @@ class Flows:
     def queue_name(self) -> str:
         """The name of the queue."""
         return self._queue.name
+
+    @property
+    def tracing(self) -> Tracing | None:
+        """Who traces the opening."""
+        return self._queue.backend.tracing
 
     def reactor(self, acted: Callable[[], None]) -> FlowReactor:
         """Return what carries out the flows, for a worker."""

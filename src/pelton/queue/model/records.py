@@ -80,17 +80,22 @@ def job_id_in(data: bytes, seq: int) -> str:
 class AttemptRecords:
     """One attempt of a delivered job. Times in wall nanoseconds; ``attempt`` counts from 1."""
 
-    __slots__ = ("_names", "_worker", "attempt", "delivered", "envelope", "id", "known", "started")
+    __slots__ = ("_names", "attempt", "delivered", "envelope", "id", "known", "started", "worker")
 
     def __init__(self, names: QueueNames, worker: str, delivered: Delivered) -> None:
         self._names = names
-        self._worker = worker
+        self.worker = worker
         self.delivered = delivered
         self.id = str(delivered.seq)
         self.envelope = _UNREAD
         self.known: Attempt | None = None
         self.attempt = delivered.num_delivered
         self.started = 0
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue."""
+        return self._names.queue
 
     # --- before
 
@@ -233,7 +238,7 @@ class AttemptRecords:
             state=finish.state,
             key=self.envelope.key,
             attempt=self.attempt,
-            worker=self._worker,
+            worker=self.worker,
             enqueued_at=self.delivered.time_ns,
             started_at=self.started,
             finished_at=now,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,6 +13,9 @@ from pelton.queue.define.codec import encoded_result
 from pelton.queue.model.records import AttemptRecords, Ended
 from pelton.queue.model.states import NOTHING
 from pelton.queue.run.core import HeldJob
+
+if TYPE_CHECKING:
+    from pelton.api.tracing import Tracing
 
 
 class Completed(msgspec.Struct, frozen=True, gc=False):
@@ -30,15 +34,16 @@ class ClaimedJob(HeldJob):
     """A job of a batch. Report how it ended with :meth:`complete` or :meth:`fail`; ``claims.settle`` stores that.
 
     ``lost``: its lease was lost, another worker may have it, and what you report has no effect. ``records``,
-    ``lease`` and ``ending`` are for the claims.
+    ``lease`` and ``ending`` are for the claims, ``tracing`` for ``pelton.otel.process``.
     """
 
-    __slots__ = ("_emitted", "ending")
+    __slots__ = ("_emitted", "ending", "tracing")
 
     def __init__(self, records: AttemptRecords) -> None:
         super().__init__(records)
         self.ending: Completed | Failed | None = None
         self._emitted: list[Outgoing] | None = None
+        self.tracing: Tracing | None = None
 
     def __repr__(self) -> str:
         return f"<ClaimedJob {self.id} {self.job!r}>"
@@ -52,6 +57,21 @@ class ClaimedJob(HeldJob):
     def job(self) -> str:
         """The job's name."""
         return self.records.envelope.job
+
+    @property
+    def queue(self) -> str:
+        """The name of its queue."""
+        return self.records.queue
+
+    @property
+    def worker(self) -> str:
+        """The name of the claims that hold it, as a worker."""
+        return self.records.worker
+
+    @property
+    def meta(self) -> Mapping[str, str]:
+        """What travels with it: texts by name."""
+        return self.records.envelope.meta
 
     @property
     def key(self) -> str:
@@ -117,7 +137,8 @@ class ClaimedJob(HeldJob):
         """Publish a message whose headers are already encoded."""
         if self._emitted is None:
             self._emitted = []
-        self._emitted.append(Outgoing(subject, data, block))
+        message = Outgoing(subject, data, block)
+        self._emitted.append(message if self.tracing is None else self.tracing.carried(message))
 
     def completed(self, result: msgspec.Raw, now: int) -> Ended:
         """Return the record of its completion, with what it emitted; for the claims."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -110,15 +110,24 @@ class Claims:
         """
         self._check_loop()
         whole(f"queue {self._queue.name!r}: the limit of take", limit)
+        began = self._clock.now()
         end = self._clock.monotonic() + seconds(f"queue {self._queue.name!r}: the timeout of take", timeout)
         while True:
             seen = self._admission.changed.generation
             if not (self._ready or await self._take_now(limit)):
                 await self._wait(limit, end - self._clock.monotonic(), seen)
             found, self._ready = self._ready[:limit], self._ready[limit:]
-            jobs = await self._prepared(found)
+            jobs = self._traced(await self._prepared(found), began)
             if jobs or not (found or self._clock.monotonic() < end):
                 return jobs
+
+    def _traced(self, jobs: list[ClaimedJob], began: int) -> list[ClaimedJob]:
+        tracing = self._queue.backend.tracing
+        if tracing is not None and jobs:
+            for job in jobs:
+                job.tracing = tracing
+            tracing.claimed(jobs, began)
+        return jobs
 
     async def _take_now(self, limit: int) -> bool:
         limit = self._allowed(limit)
@@ -233,7 +242,9 @@ class Claims:
         now = self._clock.now()
         held = [job for job in jobs if self._held.is_held(job)]
         endings = [EndedAttempt(job, self._ended(job, job.ending, now)) for job in held if job.ending]
-        return list(await self._held.settle(endings))
+        tracing = self._queue.backend.tracing
+        with nullcontext() if tracing is None or not endings else tracing.settling_jobs([one.job for one in endings]):
+            return list(await self._held.settle(endings))
 
     def _ended(self, job: ClaimedJob, ending: Completed | Failed, now: int) -> Ended:
         if isinstance(ending, Failed):
