@@ -61,6 +61,7 @@ _HOMES = {
         "JobRules",
         "JobSchedule",
         "Flow",
+        "FlowExtension",
         "FlowHandle",
         "FlowInfo",
         "FlowNode",

@@ -68,6 +68,7 @@ from pelton.queue import ClaimedJob as ClaimedJob
 from pelton.queue import Claims as Claims
 from pelton.queue import DeadLetter as DeadLetter
 from pelton.queue import Flow as Flow
+from pelton.queue import FlowExtension as FlowExtension
 from pelton.queue import FlowHandle as FlowHandle
 from pelton.queue import FlowInfo as FlowInfo
 from pelton.queue import FlowNode as FlowNode

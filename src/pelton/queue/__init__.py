@@ -18,7 +18,9 @@ from pelton.queue.define.job_codec import JobCodec
 from pelton.queue.define.registry import Jobs
 from pelton.queue.enqueue.enqueuer import QueueWithOptions
 from pelton.queue.enqueue.transaction import JobTransaction, QueueInTransaction, Transaction
-from pelton.queue.flow.flow import Flow, FlowWithOptions
+from pelton.queue.flow.builder import FlowWithOptions
+from pelton.queue.flow.extension import FlowExtension
+from pelton.queue.flow.flow import Flow
 from pelton.queue.flow.handle import FlowHandle, FlowInfo, FlowNodeInfo
 from pelton.queue.flow.nodes import FlowNode
 from pelton.queue.inspect.events import QueueEvents
@@ -56,6 +58,7 @@ __all__ = [
     "DeadLetter",
     "Envelope",
     "Flow",
+    "FlowExtension",
     "FlowHandle",
     "FlowInfo",
     "FlowNode",

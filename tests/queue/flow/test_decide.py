@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pelton.queue.flow.decide import FlowProgress, FlowStep
-from pelton.queue.model.flow_records import FlowBegin, FlowCancel, FlowEvent, NodeAgain, NodeEnd, NodeSpec
+from pelton.queue.model.flow_records import FlowBegin, FlowCancel, FlowEvent, NodeAdd, NodeAgain, NodeEnd, NodeSpec
 
 NOTHING = msgspec.Raw(b"{}")
 BEGIN = FlowBegin(size=0)
 
 
-def job_id(node: int, generation: int) -> str:
+def job_id(node: int, generation: int, key: str = "") -> str:
     return f"{node}/{generation}"
 
 
@@ -187,3 +187,42 @@ def test_a_job_that_is_redriven_before_its_end_is_told_has_not_ended() -> None:
     assert list(progress.apply(NodeEnd(node=0, id="again", state="completed")).enqueue) == [1]
     assert progress.apply(NodeAgain(node=0, id="later")) == FlowStep(), "it has completed"
     assert progress.apply(NodeAgain(node=1, id=job_id(1, 0))) == FlowStep(), "told late"
+
+
+@given(graphs(), graphs(), st.data())
+def test_what_a_job_adds_runs_after_it_and_before_those_after_it(
+    specs: list[NodeSpec], more: list[NodeSpec], data: st.DataObject
+) -> None:
+    progress = progress_of(specs)
+    by = data.draw(st.integers(0, len(specs) - 1))
+    dependents = [node for node, spec in enumerate(specs) if by in spec.after]
+    running, done = list(progress.apply(BEGIN).enqueue), dict[int, int]()
+    while running:
+        node = running.pop(data.draw(st.integers(0, len(running) - 1)))
+        assert {*progress.specs[node].after} <= done.keys()
+        done[node] = len(done)
+        job = progress.job_ids[node]
+        if node == by:
+            for number, spec in enumerate(more):
+                # Told twice, and by an attempt that does not complete.
+                for attempt in (1, 2, 2):
+                    add = NodeAdd(by=by, id=job, attempt=attempt, number=number, node=spec)
+                    assert progress.apply(add) == FlowStep()
+        step = progress.apply(NodeEnd(node=node, id=job, state="completed", attempt=2))
+        running += step.enqueue
+    added = range(len(specs), len(specs) + len(more))
+    assert (done.keys(), step.ends) == ({*range(added.stop)}, "completed")
+    for node in added:
+        spec = progress.specs[node]
+        assert (spec.by, spec.job) == (by, more[node - added.start].job)
+        assert done[node] > done[by]
+        assert all(done[node] < done[after] for after in dependents)
+
+
+def test_a_job_that_fails_adds_nothing() -> None:
+    progress = progress_of([NodeSpec(job="a", args=NOTHING)])
+    progress.apply(BEGIN)
+    spec = NodeSpec(job="b", args=NOTHING)
+    progress.apply(NodeAdd(by=0, id=job_id(0, 0), attempt=1, number=0, node=spec))
+    assert progress.apply(NodeEnd(node=0, id=job_id(0, 0), state="failed", attempt=1)).ends == "failed"
+    assert len(progress.specs) == 1

@@ -10,8 +10,8 @@ import pytest
 
 import pelton
 import pelton.sync
-from pelton import FlowHandle, FlowInfo, Jet, StoredMessage, Stream
-from pelton.queue import Queue
+from pelton import FlowHandle, FlowInfo, Jet, JobFailedError, StoredMessage, Stream
+from pelton.queue import JobContext, Queue
 from pelton.testing import manual_runtime
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import FAST, drain, working
@@ -558,3 +558,94 @@ async def test_jobs_of_a_flow_are_told_of(jet: Jet) -> None:
     assert sorted((event.kind, event.id) for event in told) == sorted(
         (kind, job_id) for kind in ("enqueued", "completed") for job_id in ids
     )
+
+
+@ON_BOTH
+@BOTH_KINDS
+async def test_a_job_adds_jobs_to_its_flow(jet: Jet, exclusive: bool) -> None:
+    queue = await jet.queue("garage", exclusive=exclusive, lease=5)
+    ran = list[str]()
+
+    @queue.job
+    async def page(n: int) -> int:
+        ran.append(f"page {n}")
+        return n
+
+    @queue.job
+    async def add(pages: list[int]) -> int:
+        ran.append("add")
+        return sum(pages)
+
+    @queue.job(backoff=FAST)
+    async def split(count: int, context: JobContext) -> int:
+        more = pelton.FlowExtension(context)
+        # The first attempt adds others, and does not complete.
+        numbers = range(count) if context.attempt > 1 else range(100, 105)
+        pages = [more.options(key=f"k{n % 2}").add(page, n) for n in numbers]
+        more.add(add, [one.result for one in pages])
+        if context.attempt == 1:
+            raise ValueError("not yet")
+        return count
+
+    @queue.job
+    async def tell(count: int) -> str:
+        ran.append("tell")
+        return f"{count} pages"
+
+    flow = await queue.new_flow()
+    parts = flow.add(split, 3)
+    flow.add(tell, parts.result)
+    handle = await flow.enqueue()
+    await drain(queue)
+    info = await handle.outcome(timeout=5)
+    assert [(node.job, node.state) for node in info.nodes] == [
+        *[(job, "completed") for job in ("split", "tell", "page", "page", "page", "add")]
+    ]
+    assert [node.added_by for node in info.nodes] == [None, None, 0, 0, 0, 0]
+    assert [node.after for node in info.nodes] == [(), (0, 5), (0,), (0,), (0,), (0, 2, 3, 4)]
+    assert ran[-2:] == ["add", "tell"]
+    assert sorted(ran) == ["add", "page 0", "page 1", "page 2", "tell"]
+    assert await handle.value(timeout=5) == "3 pages"
+    assert await queue.flow(handle.id).value(timeout=5) == "3 pages"
+    assert [(one.state, one.size) async for one in queue.flows()] == [("completed", 6)]
+
+
+async def test_what_was_added_fails_and_is_redriven_as_other_jobs(queue: Queue) -> None:
+    is_broken = True
+
+    @queue.job(max_attempts=1)
+    async def check() -> str:
+        if is_broken:
+            raise ValueError("broken")
+        return "well"
+
+    @queue.job
+    def split(context: JobContext) -> None:
+        pelton.FlowExtension(context).add("check")
+
+    @queue.job
+    async def tell(context: JobContext) -> str:
+        return context.job
+
+    flow = await queue.new_flow()
+    flow.options(after=[flow.add(split)]).add(tell)
+    handle = await flow.enqueue()
+    await drain(queue)
+    assert states(await handle.outcome(timeout=5)) == ["completed", "cancelled", "failed"]
+    is_broken = False
+    [letter] = [letter async for letter in queue.dead_letters()]
+    await queue.redrive(letter.outcome.id)
+    assert states(await handle.status()) == ["completed", "waiting", "enqueued"]
+    await drain(queue)
+    assert states(await handle.outcome(timeout=5)) == ["completed"] * 3
+
+
+async def test_only_a_job_of_a_flow_adds_to_it(queue: Queue) -> None:
+    @queue.job(max_attempts=1)
+    async def alone(context: JobContext) -> None:
+        pelton.FlowExtension(context)
+
+    handle = await alone.enqueue()
+    await drain(queue)
+    with pytest.raises(JobFailedError, match="not of a flow"):
+        await handle.value()

@@ -8,6 +8,8 @@ A node has one of these states; what its job is doing meanwhile, the queue says:
     failed    -> enqueued    its dead letter was redriven
     cancelled -> waiting     a node that it was cancelled for was redriven
 
+A job that completes may add nodes after its own; those that came after it wait for these, too.
+
 Every change follows from an event of the log and those before it, so whoever applies an event, however often, finds the
 same. Each node counts the nodes that it still waits for, so an event costs as much as its node has dependents, and a
 whole flow as much as it has edges.
@@ -15,7 +17,7 @@ whole flow as much as it has edges.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -26,6 +28,7 @@ from pelton.queue.model.flow_records import (
     FlowEvent,
     FlowNodeState,
     FlowState,
+    NodeAdd,
     NodeAgain,
     NodeEnd,
     NodeSpec,
@@ -35,8 +38,8 @@ from pelton.queue.model.states import NOTHING
 _ENDED: Final[frozenset[FlowNodeState]] = frozenset({"completed", "failed", "cancelled", "expired"})
 _SHOWN: Final = 200
 
-JobIdOf = Callable[[int, int], str]
-"""Returns the id of a node's job, from the node and its generation."""
+JobIdOf = Callable[[int, int, str], str]
+"""Returns the id of a node's job, from the node, its generation and its key."""
 
 
 class CancelledNode(NamedTuple):
@@ -68,7 +71,7 @@ class FlowProgress:
 
     def __init__(self, specs: Sequence[NodeSpec], job_id_of: JobIdOf, name: str = "") -> None:
         size = len(specs)
-        self.specs = specs
+        self.specs = list(specs)
         self.name = name
         self.upto = 0
         self.began_at = 0
@@ -86,6 +89,8 @@ class FlowProgress:
         self._bad = [0] * size
         # Nodes that were cancelled without a job.
         self._skipped: set[int] = set()
+        # What attempts that have not ended yet want to add, by job and attempt.
+        self._added: dict[tuple[str, int], dict[int, NodeSpec]] = {}
         # Jobs that were redriven before their flow was told of their end.
         self._replaced: set[str] = set()
         for node, spec in enumerate(specs):
@@ -121,6 +126,9 @@ class FlowProgress:
             step = self._cancel(event.reason)
         elif isinstance(event, NodeAgain):
             step = self._again(event.node, event.id)
+        elif isinstance(event, NodeAdd):
+            self._added.setdefault((event.id, event.attempt), {})[event.number] = event.node
+            return _NOTHING
         else:
             step = self._end(event)
         if step is _NOTHING:
@@ -154,6 +162,7 @@ class FlowProgress:
             # It was told twice, or is not of this flow.
             return _NOTHING
         is_good = event.state == "completed"
+        added = self._extended(node, self._added.pop((event.id, event.attempt), {})) if is_good else ()
         self.states[node], self.job_ids[node] = event.state, event.id
         if is_good:
             self.errors.pop(node, None)
@@ -163,8 +172,38 @@ class FlowProgress:
             self.errors[node] = event.error
         if present == "enqueued":
             self.left -= 1
-            return self._react(self._passed_on(node, opened=-1, bad=0 if is_good else 1))
-        return self._react(self._passed_on(node, opened=0, bad=-1 if is_good else 0))
+            return self._react([*added, *self._passed_on(node, opened=-1, bad=0 if is_good else 1)])
+        return self._react([*added, *self._passed_on(node, opened=0, bad=-1 if is_good else 0)])
+
+    def _extended(self, by: int, added: Mapping[int, NodeSpec]) -> Sequence[int]:
+        """Add nodes after one that completes; those that come after it wait for them, too. Return their numbers."""
+        first = len(self.specs)
+        numbers = range(first, first + len(added))
+        for number, (_, spec) in zip(numbers, sorted(added.items()), strict=True):
+            results = {name: _shifted(of, first) for name, of in spec.results.items()}
+            before = [first + one for one in spec.after]
+            self.specs.append(msgspec.structs.replace(spec, after=(by, *before), results=results, by=by))
+            self.states.append("waiting")
+            self.generations.append(0)
+            self.job_ids.append("")
+            self._dependents.append([])
+            # The one that has added it has completed, and never takes that back.
+            self._open.append(len(before))
+            self._bad.append(0)
+            for one in before:
+                self._dependents[one].append(number)
+            for of in results.values():
+                for one in (of,) if isinstance(of, int) else of:
+                    self.specs[one] = msgspec.structs.replace(self.specs[one], wanted=True)
+        self.left += len(added)
+        last = [number for number in numbers if not self._dependents[number]]
+        for after in self._dependents[by]:
+            if self.states[after] == "waiting" or after in self._skipped:
+                self.specs[after] = msgspec.structs.replace(self.specs[after], after=(*self.specs[after].after, *last))
+                self._open[after] += len(last)
+                for number in last:
+                    self._dependents[number].append(after)
+        return numbers
 
     def _again(self, node: int, job_id: str) -> FlowStep:
         if not 0 <= node < len(self.specs) or node in self._skipped or job_id == self.job_ids[node]:
@@ -216,7 +255,7 @@ class FlowProgress:
                     cancelled.append(CancelledNode(node, self.job_ids[node], self.errors[node]))
                 elif not self._open[node]:
                     self.states[node] = "enqueued"
-                    self.job_ids[node] = self._job_id_of(node, self.generations[node])
+                    self.job_ids[node] = self._job_id(node)
                     enqueue.append(node)
         return FlowStep(enqueue, cancelled)
 
@@ -224,9 +263,12 @@ class FlowProgress:
         self.errors[node] = self._why_skipped(node)
         self._skipped.add(node)
         self.states[node] = "cancelled"
-        self.job_ids[node] = self._job_id_of(node, self.generations[node])
+        self.job_ids[node] = self._job_id(node)
         self.left -= 1
         return self._passed_on(node, opened=-1, bad=1)
+
+    def _job_id(self, node: int) -> str:
+        return self._job_id_of(node, self.generations[node], self.specs[node].options.key)
 
     def _taken_back(self, node: int) -> Sequence[int]:
         """Let a node wait again that was cancelled; it has another job then, because a job has one outcome."""
@@ -252,3 +294,7 @@ class FlowProgress:
     def _described(self, node: int) -> str:
         what = f"{self.specs[node].job!r} (job {self.job_ids[node]}) of its flow {self.states[node]}"
         return f"{what}: {self.errors[node][:_SHOWN]}" if self.errors[node] else what
+
+
+def _shifted(of: int | tuple[int, ...], by: int) -> int | tuple[int, ...]:
+    return of + by if isinstance(of, int) else tuple([one + by for one in of])

@@ -148,6 +148,7 @@ class Flows:
                     state=progress.states[number],
                     id=progress.job_ids[number] if progress.states[number] != "waiting" else "",
                     after=spec.after,
+                    added_by=None if spec.by < 0 else spec.by,
                     error=progress.errors.get(number, ""),
                 )
                 for number, spec in enumerate(progress.specs)
@@ -186,7 +187,7 @@ class Flows:
                         id=flow_id,
                         name=begin.name,
                         state=record.state,
-                        size=begin.size,
+                        size=max(begin.size, record.size),
                         enqueued_at=delivered.time_ns,
                         finished_at=record.at if is_over else 0,
                         error=record.error if is_over else "",

@@ -23,7 +23,8 @@ R = TypeVar("R")
 class FlowNodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A job of a flow: its ``number`` there, and its id as a job, which is empty while it is ``waiting``.
 
-    ``after``: the numbers of the jobs that it waits for. ``error``: why it has not completed.
+    ``after``: the numbers of the jobs that it waits for. ``error``: why it has not completed. ``added_by``: the number
+    of the job that has added it as it ran.
     """
 
     number: int
@@ -32,6 +33,7 @@ class FlowNodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     id: str = ""
     after: tuple[int, ...] = ()
     error: str = ""
+    added_by: int | None = None
 
 
 class FlowInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,12 +117,15 @@ class FlowHandle:
     async def value(self, *, timeout: Seconds | None = None) -> Any: ...
 
     async def value(self, node: FlowNode[Any] | None = None, *, timeout: Seconds | None = None) -> Any:
-        """Wait until the flow has ended, and return what a job has returned; without ``node``, the last one added.
+        """Wait until the flow has ended, and return what a job has returned.
+
+        Without ``node``, the last one added, before the flow was enqueued.
 
         Raises JobFailedError if that job has not completed, FlowNotFoundError, TimeoutError, ConfigError.
         """
         outcome = await self.outcome(timeout=timeout)
-        number = len(outcome.nodes) - 1 if node is None else self._checked(node).number
+        last = sum(one.added_by is None for one in outcome.nodes) - 1
+        number = last if node is None else self._checked(node).number
         info = outcome.nodes[number]
         if info.state != "completed":
             raise JobFailedError(info.id, info.job, info.state, info.error)

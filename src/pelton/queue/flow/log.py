@@ -38,6 +38,8 @@ class FlowLog:
     def __init__(self, queue: QueueContext) -> None:
         self._queue = queue
         self._known: OrderedDict[str, FlowProgress] = OrderedDict()
+        # How many nodes each of them had when it was counted.
+        self._sizes: dict[str, int] = {}
         self._nodes = 0
         self._lock = asyncio.Lock()
 
@@ -122,12 +124,11 @@ class FlowLog:
         return progress
 
     def _begun(self, flow: str, begin: FlowBegin, nodes: tuple[NodeSpec, ...], at: int) -> FlowProgress:
-        progress = FlowProgress(nodes, partial(self._job_id, flow, nodes), begin.name)
+        progress = FlowProgress(nodes, partial(self._job_id, flow), begin.name)
         progress.began_at = at
         return progress
 
-    def _job_id(self, flow: str, nodes: tuple[NodeSpec, ...], node: int, generation: int) -> str:
-        key = nodes[node].options.key
+    def _job_id(self, flow: str, node: int, generation: int, key: str) -> str:
         return flow_place(flow, node, generation, encode_key(key) if key and self._queue.exclusive else "").id
 
     async def _stored(self, stream: Stream, flow: str, upto: int) -> AsyncGenerator[Delivered, None]:
@@ -148,16 +149,17 @@ class FlowLog:
     # --- keeping
 
     def _keep(self, flow: str, progress: FlowProgress) -> None:
-        before = self._known.pop(flow, None)
-        self._nodes += len(progress.specs) - (0 if before is None else len(before.specs))
+        self.forget(flow)
         self._known[flow] = progress
+        self._sizes[flow] = len(progress.specs)
+        self._nodes += self._sizes[flow]
         while self._nodes > _MOST_NODES and len(self._known) > 1:
-            self._nodes -= len(self._known.popitem(last=False)[1].specs)
+            self.forget(next(iter(self._known)))
 
     def forget(self, flow: str) -> None:
         """Keep nothing of a flow."""
-        if (known := self._known.pop(flow, None)) is not None:
-            self._nodes -= len(known.specs)
+        self._known.pop(flow, None)
+        self._nodes -= self._sizes.pop(flow, 0)
 
 
 def _joined(parts: list[tuple[NodeSpec, ...]]) -> tuple[NodeSpec, ...]:

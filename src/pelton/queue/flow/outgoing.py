@@ -74,5 +74,7 @@ class FlowMessages:
 
     def state(self, flow: str, upto: int, progress: FlowProgress, state: FlowState) -> Outgoing:
         """Return the record of how a flow has ended."""
-        record = FlowRecord(state=state, upto=upto, at=self._queue.clock.now(), error=progress.error)
+        record = FlowRecord(
+            state=state, upto=upto, at=self._queue.clock.now(), error=progress.error, size=len(progress.specs)
+        )
         return Outgoing(self._names.flow_state(flow), encode_record(record))

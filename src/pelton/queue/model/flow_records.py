@@ -28,7 +28,8 @@ class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_onl
     """A node of a flow as stored: a job to be enqueued when the nodes ``after`` which it comes have ended.
 
     ``args`` are the arguments that are known, as a JSON object, and ``results`` names the nodes, one or several, whose
-    results are the others. ``wanted``: its own result is an argument of another node.
+    results are the others. ``wanted``: its own result is an argument of another node. ``by``: the node whose job has
+    added it.
     """
 
     job: str
@@ -39,6 +40,7 @@ class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_onl
     options: JobOptions = PLAIN
     meta: dict[str, str] = {}
     wanted: bool = False
+    by: int = -1
 
 
 class FlowBegin(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="begin"):
@@ -51,7 +53,10 @@ class FlowBegin(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, t
 
 
 class NodeEnd(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True, tag="end"):
-    """The job of a node has ended; ``id`` is the job's. ``result`` is kept if it is ``wanted`` by another node."""
+    """The job of a node has ended, with an ``attempt``; ``id`` is the job's.
+
+    ``result`` is kept if it is ``wanted`` by another node.
+    """
 
     node: int
     id: str
@@ -59,6 +64,7 @@ class NodeEnd(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
     result: msgspec.Raw = NOTHING
     wanted: bool = False
     error: str = ""
+    attempt: int = 0
 
 
 class NodeAgain(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="again"):
@@ -66,6 +72,19 @@ class NodeAgain(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, t
 
     node: int
     id: str
+
+
+class NodeAdd(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="add"):
+    """An attempt of the job ``id`` of the node ``by`` adds a node: its ``number`` th, as numbers in it count.
+
+    It is one of the flow if that attempt completes.
+    """
+
+    by: int
+    id: str
+    attempt: int
+    number: int
+    node: NodeSpec
 
 
 class FlowCancel(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="cancel"):
@@ -81,9 +100,10 @@ class FlowRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     upto: int
     at: int = 0
     error: str = ""
+    size: int = 0
 
 
-FlowEvent = FlowBegin | NodeEnd | NodeAgain | FlowCancel
+FlowEvent = FlowBegin | NodeEnd | NodeAgain | NodeAdd | FlowCancel
 
 encode_record: Final = msgspec.json.Encoder().encode
 _CANCEL: Final = encode_record(FlowCancel())[:-1]
@@ -106,6 +126,7 @@ def node_end(place: FlowPlace, outcome: Outcome) -> NodeEnd:
         result=outcome.result if place.wanted and outcome.state == "completed" else NOTHING,
         wanted=place.wanted,
         error=outcome.error[:_LONGEST_ERROR],
+        attempt=outcome.attempt,
     )
 
 

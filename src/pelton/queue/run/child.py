@@ -90,7 +90,8 @@ class ChildContext(JobContext):
         for name in ("queue", "worker", "id", "job", "key", "attempt", "last_error", "enqueued_at", "token", "meta"):
             setattr(self, name, getattr(call, name))
         self._emitted = []
-        self._tracing = None
+        self.tracing = None
+        self.flow = None
         self._lost = ""
         self._stopping = False
         self._cancelled = None

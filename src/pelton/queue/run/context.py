@@ -9,7 +9,7 @@ from pelton.api import ConfigError, Delivered, JobCancelledError, LeaseLostError
 from pelton.api.admission import check_subject
 from pelton.api.times import Seconds
 from pelton.queue.define.arguments import RunContext
-from pelton.queue.model.states import Envelope
+from pelton.queue.model.states import Envelope, FlowPlace
 
 if TYPE_CHECKING:
     from pelton.api.tracing import Tracing
@@ -50,13 +50,14 @@ class JobContext(RunContext):
 
     ``token`` grows with every start of a job of the same key, or of the same job: an outside system that remembers the
     largest token it has seen can refuse a worker that was replaced. ``attempt`` counts from 1; ``last_error`` is why
-    the previous attempt failed; ``meta`` is what the program has attached to the call.
+    the previous attempt failed; ``meta`` is what the program has attached to the call. ``flow`` says of which flow the
+    job is, if it is of one (see `FlowExtension`).
     """
 
     __slots__ = (
         "_cancelled", "_emitted", "_lost", "_make_notes", "_make_steps", "_notes", "_open_transaction", "_steps",
-        "_stopping", "_tracing", "attempt", "enqueued_at", "id", "job", "key", "last_error", "meta", "queue", "token",
-        "worker",
+        "_stopping", "attempt", "enqueued_at", "flow", "id", "job", "key", "last_error", "meta", "queue", "token",
+        "tracing", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -78,12 +79,13 @@ class JobContext(RunContext):
         self.job = envelope.job
         self.key = envelope.key
         self.meta = envelope.meta
+        self.flow: FlowPlace | None = envelope.flow
         self.attempt = attempt
         self.last_error = last_error
         self.enqueued_at = delivered.time_ns
         self.token = delivered.token
         self._emitted: list[Outgoing] = []
-        self._tracing = tracing
+        self.tracing = tracing
         self._lost = ""
         self._stopping = False
         self._cancelled: JobCancelledError | None = None
@@ -230,7 +232,7 @@ class JobContext(RunContext):
 
     def add_emitted(self, messages: Sequence[Outgoing]) -> None:
         """Publish these with the completion; for the worker."""
-        self._emitted += messages if self._tracing is None else map(self._tracing.carried, messages)
+        self._emitted += messages if self.tracing is None else map(self.tracing.carried, messages)
 
     def lose(self, reason: str) -> None:
         """Note that the lease was lost; for the worker."""

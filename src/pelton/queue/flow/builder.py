@@ -1,0 +1,166 @@
+"""Describing jobs of a flow: the results that they pass on, and what they come after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal, ParamSpec, TypeVar, Unpack, overload
+
+import msgspec
+
+from pelton.api import ConfigError, JobArgumentsError
+from pelton.queue.define.job import Job, JobCall, JobDefinition
+from pelton.queue.flow.nodes import FlowNode, checked_nodes, nodes_in
+from pelton.queue.model.checks import checked_text
+from pelton.queue.model.flow_records import NodeSpec, OnFailure
+from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_NOT_OF_NODES: Final = ("unique", "id", "idempotency_key", "replace")
+
+
+class NodeOptionFields(OptionFields, total=False):
+    """The options of a node: those of its job, and how it depends on others."""
+
+    after: Sequence[FlowNode[Any]]
+    on_failure: Literal["cancel", "run"]
+
+
+class FlowBuilder:
+    """Jobs that are added to a flow: a new one, or that of a job that runs. ``nodes_id`` is what their nodes are of."""
+
+    def __init__(self, nodes_id: str, queue_name: str) -> None:
+        self._nodes_id = nodes_id
+        self._queue_name = queue_name
+        self._nodes: list[FlowNode[Any]] = []
+
+    @overload
+    def add(self, job: JobDefinition[P, R], /, *args: P.args, **kwargs: P.kwargs) -> FlowNode[R]: ...
+    @overload
+    def add(self, job: str, /, *args: Any, **kwargs: Any) -> FlowNode[Any]: ...
+
+    def add(self, job: JobDefinition[Any, Any] | str, /, *args: Any, **kwargs: Any) -> FlowNode[Any]:
+        """Add a job, which is enqueued when all jobs have completed whose results are arguments of it.
+
+        An argument may be ``node.result``, or a list of such; the others are checked now. ``job`` may be the name of a
+        job that other programs know. Options are given with :meth:`options`. Raises JobArgumentsError, ConfigError.
+        """
+        return self.add_with(job, args, kwargs, PLAIN, (), "cancel")
+
+    def options(self, **options: Unpack[NodeOptionFields]) -> FlowWithOptions:
+        """Return the flow with options for what is added: ``flow.options(after=[a, b]).add(send)``.
+
+        ``after``: nodes that it also waits for, without their results. ``on_failure="run"``: start it when they have
+        ended, even if one has not completed; its result is None then. The others are those of `JobOptions`, except
+        those that make a job unique; a ``delay`` counts from when the job would start. Raises ConfigError.
+        """
+        fields: dict[str, Any] = dict(options)
+        after, on_failure = fields.pop("after", ()), fields.pop("on_failure", "cancel")
+        if on_failure not in ("cancel", "run"):
+            raise ConfigError(f"{self!r}: on_failure is {on_failure!r}; it must be 'cancel' or 'run'")
+        for name in _NOT_OF_NODES:
+            if fields.get(name):
+                raise ConfigError(f"{self!r}: {name} is not for jobs of a flow, which are enqueued once as they are")
+        numbers = checked_nodes(f"{self!r}", self._nodes_id, after)
+        return FlowWithOptions(self, job_options(f"{self!r}", fields), numbers, on_failure)
+
+    def add_with(
+        self,
+        job: JobDefinition[Any, Any] | str,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        options: JobOptions,
+        after: Sequence[int],
+        on_failure: OnFailure,
+    ) -> FlowNode[Any]:
+        """Add a job with options. Raises JobArgumentsError, ConfigError."""
+        known, later = self._arguments(job, args, kwargs)
+        call = self._call(job, known, options)
+        codec = job.codec if isinstance(job, JobDefinition) else None
+        results = {name: self._numbers(call.job, found, codec) for name, found in later.items()}
+        before = {*after, *(one for of in results.values() for one in ((of,) if isinstance(of, int) else of))}
+        spec = NodeSpec(
+            job=call.job,
+            args=msgspec.Raw(call.args),
+            results=results,
+            after=tuple(sorted(before)),
+            on_failure=on_failure,
+            options=call.options,
+            meta=call.meta,
+        )
+        node = FlowNode[Any](self._nodes_id, len(self._nodes), call.job, call.results, codec)
+        self._take(spec)
+        self._nodes.append(node)
+        return node
+
+    def _take(self, spec: NodeSpec) -> None:
+        """Add a node. Raises ConfigError."""
+        raise NotImplementedError
+
+    def _known(self, job: str) -> Job[Any, Any] | None:
+        """Return the job of a name, if this program knows it."""
+        raise NotImplementedError
+
+    def _arguments(
+        self, job: JobDefinition[Any, Any] | str, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[bytes, dict[str, FlowNode[Any] | tuple[FlowNode[Any], ...]]]:
+        if isinstance(job, str):
+            job = self._known(job) or job
+        if isinstance(job, JobDefinition):
+            return job.encode_known(args, kwargs, nodes_in)
+        name = checked_text(f"{self!r}: a job's name", job)
+        if args:
+            raise JobArgumentsError(
+                name, "this program does not know the job's parameters: give its arguments by name (car='car1')"
+            )
+        later = {key: found for key, value in kwargs.items() if (found := nodes_in(value)) is not None}
+        try:
+            return msgspec.json.encode({key: kwargs[key] for key in kwargs if key not in later}), later
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise JobArgumentsError(name, str(error)) from None
+
+    def _call(self, job: JobDefinition[Any, Any] | str, args: bytes, options: JobOptions) -> JobCall:
+        if isinstance(job, str):
+            job = self._known(job) or job
+        if not isinstance(job, JobDefinition):
+            return JobCall(job, args, options)
+        if isinstance(job, Job) and job.queue is not None and job.queue.name != self._queue_name:
+            raise ConfigError(f"{self!r}: {job!r} belongs to another queue; all jobs of a flow are in one")
+        call = job.call_of(args, options)
+        return job.hooks.before_enqueue(call) if job.hooks.has_enqueue else call
+
+    def _numbers(
+        self, job: str, found: FlowNode[Any] | tuple[FlowNode[Any], ...], codec: object
+    ) -> int | tuple[int, ...]:
+        """Return the numbers of the nodes whose results an argument is. Raises ConfigError."""
+        nodes = (found,) if isinstance(found, FlowNode) else found
+        for node in nodes:
+            if not node.is_of(self._nodes_id):
+                raise ConfigError(f"{self!r}: {node!r} is a node of another flow")
+            if node.codec is not codec:
+                raise ConfigError(f"job {job!r}: {node!r} has another codec: results pass between jobs with the same")
+        if codec is not None and not isinstance(found, FlowNode):
+            raise ConfigError(f"job {job!r}: a list of results can't be an argument of a job with a codec")
+        return found.number if isinstance(found, FlowNode) else tuple([node.number for node in nodes])
+
+
+class FlowWithOptions:
+    """A flow and the options of what is added to it; made by ``flow.options(...)``."""
+
+    __slots__ = ("_after", "_flow", "_on_failure", "_options")
+
+    def __init__(self, flow: FlowBuilder, options: JobOptions, after: Sequence[int], on_failure: OnFailure) -> None:
+        self._flow = flow
+        self._options = options
+        self._after = after
+        self._on_failure = on_failure
+
+    @overload
+    def add(self, job: JobDefinition[P, R], /, *args: P.args, **kwargs: P.kwargs) -> FlowNode[R]: ...
+    @overload
+    def add(self, job: str, /, *args: Any, **kwargs: Any) -> FlowNode[Any]: ...
+
+    def add(self, job: JobDefinition[Any, Any] | str, /, *args: Any, **kwargs: Any) -> FlowNode[Any]:
+        """Add a job, as :meth:`FlowBuilder.add` does. Raises JobArgumentsError, ConfigError."""
+        return self._flow.add_with(job, args, kwargs, self._options, self._after, self._on_failure)
