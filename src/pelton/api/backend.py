@@ -93,6 +93,13 @@ class Backend(Protocol):
         """
         ...
 
+    async def publish_apart(self, messages: Sequence[Outgoing]) -> list[PubAck | PeltonError]:
+        """Store messages in order, durable together, each answered by itself: its ack, or why it was refused.
+
+        A refused message does not affect the others.
+        """
+        ...
+
     async def direct_get(self, stream: str, request: DirectGet) -> DirectReply:
         """Read messages by direct get, without the administrative API (ADR-31).
 

@@ -60,6 +60,10 @@ class Transacting(Protocol):
         """Store all messages or, if one is refused, none; raises what `Backend.publish` raises."""
         ...
 
+    async def publish_apart(self, messages: Sequence[Outgoing]) -> list[PubAck | PeltonError]:
+        """Store messages, as `Backend.publish_apart` does."""
+        ...
+
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
         """Acknowledge deliveries, as `Backend.ack` does."""
         ...

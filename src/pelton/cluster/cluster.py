@@ -53,7 +53,7 @@ from pelton.cluster.batches import publish_atomic
 from pelton.cluster.connection import Connection, Interrupted
 from pelton.cluster.direct import direct_get
 from pelton.cluster.presence import Presence
-from pelton.cluster.publish_each import publish_each
+from pelton.cluster.publish_each import publish_apart, publish_each
 from pelton.cluster.publisher import Publisher
 from pelton.cluster.pull import Channel, FreeChannels, Pull
 from pelton.cluster.retry import Retry
@@ -152,6 +152,11 @@ class Cluster:
         """Store messages in order; after a refused one, some of the next 4,096 may have been stored."""
         self._check()
         return await self._publisher.publish_all(messages)
+
+    async def publish_apart(self, messages: Sequence[Outgoing]) -> list[PubAck | PeltonError]:
+        """Store messages, some at once, each answered by itself."""
+        self._check()
+        return await publish_apart(self._publisher, messages)
 
     async def publish_atomic(self, messages: Sequence[Outgoing]) -> PubAck:
         """Store messages together or not at all; stored messages keep the headers that made them a batch."""

@@ -1,11 +1,15 @@
-"""Publishing groups of messages together, each of which is refused by itself."""
+"""Publishing many messages, or groups of messages, together: each is refused by itself."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from typing import Final
 
-from pelton.api import ApiError, ConfigError, Outgoing, PeltonError
+from pelton.api import ApiError, ConfigError, Outgoing, PeltonError, PubAck
 from pelton.cluster.publisher import Publisher
+
+_AT_ONCE: Final = 500
 
 
 async def publish_each(
@@ -20,6 +24,22 @@ async def publish_each(
         # Their ids make it harmless to repeat those that were stored.
         for index in wanted:
             answers[index] = await _refusal(publisher, groups[index])
+    return answers
+
+
+async def publish_apart(publisher: Publisher, messages: Sequence[Outgoing]) -> list[PubAck | PeltonError]:
+    """Publish messages, each of which is answered by itself; other errors are raised when all are answered."""
+    answers: list[PubAck | PeltonError] = []
+    failed: list[BaseException] = []
+    for start in range(0, len(messages), _AT_ONCE):
+        sending = map(publisher.publish, messages[start : start + _AT_ONCE])
+        for answer in await asyncio.gather(*sending, return_exceptions=True):
+            if isinstance(answer, PubAck | PeltonError):
+                answers.append(answer)
+            else:
+                failed.append(answer)
+    if failed:
+        raise failed[0]
     return answers
 
 

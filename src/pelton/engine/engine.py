@@ -209,6 +209,15 @@ class Engine:
         acks: list[PubAck] = await future
         return acks
 
+    async def publish_apart(self, messages: Sequence[Outgoing]) -> list[PubAck | PeltonError]:
+        """Store messages in order, durable together, each answered by itself."""
+        if not messages:
+            return []
+        future = self._loop.create_future()
+        self._submissions.publish(Publishing(messages, future, apart=True))
+        answers: list[PubAck | PeltonError] = await future
+        return answers
+
     async def direct_get(self, stream: str, request: DirectGet) -> DirectReply:
         """Read messages directly from the stream (ADR-31)."""
         self._check()

@@ -52,9 +52,19 @@ def checksums_of_one(subject: bytes, payloads: Iterable[bytes]) -> list[int]:
     return list(map(crc32, payloads, repeat(crc32(subject))))
 
 
-def placed_checksums(sequences: Sequence[int], ts: int, contents: Iterable[int]) -> Iterator[int]:
-    """Return the checksums of rows without headers from those of their contents."""
-    return map(crc32, map(_POSITION.pack, sequences, repeat(ts), repeat(-1)), contents)
+def checksums_with_headers(
+    subjects: Iterable[str], blocks: Iterable[bytes | None], payloads: Iterable[bytes]
+) -> list[int]:
+    """Return the checksums of the contents of rows, of which some have headers: all except sequence and time."""
+    contents = content_checksums(subjects, payloads)
+    return [crc if hdr is None else crc32(hdr, crc) for hdr, crc in zip(blocks, contents, strict=True)]
+
+
+def placed_checksums(
+    sequences: Sequence[int], ts: int, contents: Iterable[int], header_lengths: Iterable[int] = repeat(-1)
+) -> Iterator[int]:
+    """Return the checksums of rows from those of their contents; a row without headers has length -1."""
+    return map(crc32, map(_POSITION.pack, sequences, repeat(ts), header_lengths), contents)
 
 
 def placed_sums(first: int, ts: int, contents: memoryview) -> bytes:

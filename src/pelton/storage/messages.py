@@ -126,12 +126,23 @@ class MessageTable:
             self._db.executemany(self._insert, rows)
 
     def insert_columns(
-        self, first: int, ts: int, subjects: Sequence[str], payloads: Sequence[bytes], contents: Sequence[int]
+        self,
+        first: int,
+        ts: int,
+        subjects: Sequence[str],
+        payloads: Sequence[bytes],
+        contents: Sequence[int],
+        blocks: Sequence[bytes | None] | None = None,
     ) -> None:
-        """Append rows without headers from ``first`` on; ``contents`` are their `content_checksums`."""
+        """Append rows from ``first`` on, without headers or with ``blocks``.
+
+        ``contents`` are their `content_checksums`, or `checksums_with_headers`.
+        """
         sequences = range(first, first + len(subjects))
+        lengths = repeat(-1) if blocks is None else (-1 if block is None else len(block) for block in blocks)
+        sums = placed_checksums(sequences, ts, contents, lengths)
         # No row exists as a Python object longer than SQLite needs it.
-        rows = zip(sequences, repeat(ts), subjects, repeat(None), payloads, placed_checksums(sequences, ts, contents))
+        rows = zip(sequences, repeat(ts), subjects, repeat(None) if blocks is None else blocks, payloads, sums)
         values = chain.from_iterable(rows)
         if len(subjects) >= _MANY:
             many = (tuple(islice(values, _MANY * 6)) for _ in range(len(subjects) // _MANY))

@@ -5,6 +5,7 @@ from pelton.streams.atomic import append_atomic, spans_streams
 from pelton.streams.blocks import without_headers
 from pelton.streams.bulk import Bulk, Packed, bulk_of
 from pelton.streams.changes import changed_stream, check_consumers
+from pelton.streams.checked_bulk import PlannedMessage
 from pelton.streams.direct import DirectReads, stored_message
 from pelton.streams.effects import StreamEffects
 from pelton.streams.env import CheckQuota, IsWanted, StreamEnv
@@ -22,6 +23,7 @@ __all__ = [
     "DirectReads",
     "IsWanted",
     "Packed",
+    "PlannedMessage",
     "Staging",
     "StreamEffects",
     "StreamEnv",

@@ -68,12 +68,19 @@ class Appender:
     @property
     def takes_bulk(self) -> bool:
         """Whether messages without headers can be stored unchanged, in bulk."""
+        return self.is_plain and self._stores_columns
+
+    @property
+    def takes_checked_bulk(self) -> bool:
+        """Whether messages need no other checks than those of their headers, and can be stored in bulk."""
+        state, env = self.state, self.state.env
+        unchecked = self._plain and env.check_quota is None and state.id not in env.wanted and self.batch is None
+        return unchecked and self._stores_columns and not state.is_trimmed and state.subjects.has_all_adds_uncounted
+
+    @property
+    def _stores_columns(self) -> bool:
         config = self.state.config
-        return (
-            self.is_plain
-            and self.mappings is None
-            and not (config.max_msgs_per_subject > 0 or config.compression != "none")
-        )
+        return self.mappings is None and not (config.max_msgs_per_subject > 0 or config.compression != "none")
 
     # --- append
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pelton.storage import PlacedSums, placed_sums
+from collections.abc import Sequence
+
+from pelton.storage import PlacedSums, checksums_with_headers, placed_sums
 from pelton.streams.bulk import Bulk, Packed
 from pelton.streams.state import StreamState
 
@@ -22,6 +24,20 @@ class BulkAppender:
         state.subjects.add_all(bulk.subjects, first)
         self._count(count, bulk.size, now)
         return range(first, first + count)
+
+    def append_with_headers(
+        self, subjects: Sequence[str], blocks: Sequence[bytes | None], payloads: Sequence[bytes], now: int
+    ) -> None:
+        """Store messages by columns, of which some have headers. The caller has checked what these ask for."""
+        state = self._state
+        first = state.last + 1
+        contents = checksums_with_headers(subjects, blocks, payloads)
+        state.table.insert_columns(first, now, subjects, payloads, contents, blocks)
+        state.subjects.add_all(subjects, first)
+        lengths = map(len, subjects if all(map(str.isascii, subjects)) else map(str.encode, subjects))
+        size = sum(map(len, payloads)) + sum(lengths)
+        size += sum(state.cost.header + len(block) for block in blocks if block is not None)
+        self._count(len(subjects), size, now)
 
     def append_packed(self, packed: Packed, now: int, sums: PlacedSums = placed_sums) -> None:
         """Store packed messages."""

@@ -11,6 +11,7 @@ from pelton.api import StreamConfig
 from pelton.storage import FastGet
 from pelton.streams.appender import Appender
 from pelton.streams.bulk_appender import BulkAppender
+from pelton.streams.checked_bulk import CheckedBulk
 from pelton.streams.copier import Copier
 from pelton.streams.env import StreamEnv
 from pelton.streams.reader import Reader
@@ -33,6 +34,7 @@ class StreamLog:
         self.remover = Remover(self.state, self.reader)
         self.appender = Appender(self.state, self.reader, self.remover)
         self.bulk = BulkAppender(self.state)
+        self.checked_bulk = CheckedBulk(self.appender, self.reader, self.bulk)
         self.copier = Copier(self.appender)
 
     @property

@@ -72,6 +72,11 @@ class Reader:
             return row
         return state.table.last_where(known.last, Condition("subject=?", (subject_filter,)))
 
+    def literal_subjects(self, subject_filter: str) -> set[str] | None:
+        """Return all subjects that a filter can match; None if they cannot be listed, or are many."""
+        self._state.write_rows()
+        return self._filters.subjects_of(subject_filter)
+
     def _last_matching(self, subject_filter: str) -> MessageRow | None:
         subjects = self._filters.subjects_of(subject_filter)
         if subjects is None:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from pelton.api.times import NEVER
 from pelton.storage import Database, Removed, column, decoded
 
@@ -135,6 +137,19 @@ class Timers:
         row = (self._stream, firing.subject, firing.seq, firing.due)
         self._db.execute("INSERT OR REPLACE INTO schedules VALUES(?, ?, ?, ?)", row)
         self._earlier(firing.due)
+
+    def put_all(self, firings: Sequence[Firing]) -> None:
+        """Set the schedules of many subjects."""
+        rows = [(self._stream, firing.subject, firing.seq, firing.due) for firing in firings]
+        self._db.executemany("INSERT OR REPLACE INTO schedules VALUES(?, ?, ?, ?)", rows)
+        self._earlier(min(firing.due for firing in firings))
+
+    def stop_all(self, subjects: Sequence[str]) -> None:
+        """Remove the schedules of subjects, if they have any."""
+        if subjects and self.has_any():
+            listed = msgspec.json.encode(subjects).decode()
+            sql = "DELETE FROM schedules WHERE stream=? AND subject IN (SELECT value FROM json_each(?))"
+            self._db.execute(sql, (self._stream, listed))
 
     def stop(self, subject: str) -> None:
         """Remove the schedule of a subject."""

@@ -273,6 +273,10 @@ class HazardBackend:
         """Store messages in order."""
         return await self._ask(lambda: self._inner.publish_batch(messages))
 
+    async def publish_apart(self, messages: Sequence[Outgoing]) -> list[PubAck | PeltonError]:
+        """Store messages, each answered by itself."""
+        return await self._ask(lambda: self._inner.publish_apart(messages))
+
     async def publish_atomic(self, messages: Sequence[Outgoing]) -> PubAck:
         """Store messages together or not at all."""
         return await self._ask(lambda: self._inner.publish_atomic(messages))

@@ -183,6 +183,10 @@ class ReadOnlyEngine:
         """Raise StoreReadOnlyError."""
         self._refuse()
 
+    async def publish_apart(self, messages: Sequence[Outgoing]) -> list[PubAck | PeltonError]:
+        """Raise StoreReadOnlyError."""
+        self._refuse()
+
     async def publish_atomic(self, messages: Sequence[Outgoing]) -> PubAck:
         """Raise StoreReadOnlyError."""
         self._refuse()

@@ -13,7 +13,7 @@ from pelton.api import AckOp, DirectGet, DirectReply, Outgoing, PeltonError, Pub
 from pelton.consumers import Settlement
 from pelton.engine.direct import DirectGets
 from pelton.engine.session import Session, SessionMark
-from pelton.engine.transactions.works import append_alike, append_all, make_ready
+from pelton.engine.transactions.works import append_alike, append_all, append_apart, make_ready
 from pelton.storage import Database, PlacedSums, UserSql, Writer
 from pelton.storage.user_sql import Bindings
 from pelton.streams import Packed, is_bare
@@ -63,6 +63,11 @@ class Operations:
             raise
         self.keep(mark)
         return acks
+
+    def publish_apart(self, messages: Sequence[Outgoing]) -> list[PubAck | PeltonError]:
+        """Append messages, each answered by itself."""
+        self._settle_up()
+        return append_apart(self.session, messages, self.session.now())
 
     def load(self, packed: Packed, sums: PlacedSums) -> None:
         """Append messages without headers, or none."""

@@ -169,6 +169,11 @@ class OpenTransaction:
         operations = await self._opened()
         return self._done(lambda: operations.publish(messages))
 
+    async def publish_apart(self, messages: Sequence[Outgoing]) -> list[PubAck | PeltonError]:
+        """Store messages, each answered by itself."""
+        operations = await self._opened()
+        return self._done(lambda: operations.publish_apart(messages))
+
     async def load(self, messages: Packed | Sequence[Outgoing], sums: PlacedSums = placed_sums) -> None:
         """Store many messages, or none, without holding them in memory.
 

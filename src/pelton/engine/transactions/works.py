@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby, repeat
+from itertools import compress, groupby, repeat
 from operator import attrgetter, methodcaller
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +17,7 @@ from pelton.api.admission import not_taken
 from pelton.engine.faults import public_error
 from pelton.engine.session import Session, retire
 from pelton.storage import Work
-from pelton.streams import StreamLog, append_atomic, bulk_of, is_bare, is_member, spans_streams
+from pelton.streams import PlannedMessage, StreamLog, append_atomic, bulk_of, is_bare, is_member, spans_streams
 
 Future = asyncio.Future[Any]
 
@@ -76,12 +76,14 @@ class CallWork:
 class Publishing(NamedTuple):
     """One caller's messages; the answer is a list of acks.
 
-    With a ``batch`` id they are stored together or not at all, and the answer is one ack.
+    With a ``batch`` id they are stored together or not at all, and the answer is one ack. ``apart``: each is answered
+    by itself, with its ack or its error.
     """
 
     messages: Sequence[Outgoing]
     future: Future
     batch: str = ""
+    apart: bool = False
 
 
 class Singles:
@@ -147,8 +149,9 @@ class PublishWork:
         results: list[object] = []
         numbered = zip(messages, futures, strict=True)
         for log, run in groupby(numbered, self._plain_log):
-            if log is None:
-                results += [self._store_one(message, future, now) for message, future in run]
+            # A message of the run before may have been the stream's first schedule.
+            if log is None or not log.appender.is_plain:
+                results += self._store_others(list(run), now)
                 continue
             make_ready(self._session, log, now)
             results += _append_plain(self._session, log, [message for message, _ in run], now)
@@ -162,13 +165,12 @@ class PublishWork:
         log: StreamLog | None = self._session.registry.route(message.subject)
         return log if log is not None and log.appender.is_plain and is_bare(message.headers) else None
 
-    def _store_one(self, message: Outgoing, future: Future, now: int) -> object:
-        if future.cancelled():
-            return None
-        try:
-            return append_all(self._session, (message,), now)[0]
-        except PeltonError as error:
-            return error
+    def _store_others(self, run: Sequence[tuple[Outgoing, Future]], now: int) -> Sequence[object]:
+        if not any(future.cancelled() for _, future in run):
+            return append_apart(self._session, [message for message, _ in run], now)
+        wanted = [not future.cancelled() for _, future in run]
+        answers = iter(append_apart(self._session, [message for message, _ in compress(run, wanted)], now))
+        return [next(answers) if is_wanted else None for is_wanted in wanted]
 
     def _store(self, entry: Publishing, now: int) -> object:
         if entry.future.cancelled():
@@ -176,6 +178,8 @@ class PublishWork:
         try:
             if entry.batch:
                 return append_as_one(self._session, entry.messages, entry.batch, now)
+            if entry.apart:
+                return append_apart(self._session, entry.messages, now)
             return append_all(self._session, entry.messages, now)
         except PeltonError as error:
             return error
@@ -247,24 +251,93 @@ def append_all(session: Session, messages: Sequence[Outgoing], now: int) -> list
     if stored is not None:
         return stored
     acks: list[PubAck] = []
-    bus = session.bus
-    for log, group in groupby(messages, lambda message: session.registry.route(message.subject)):
-        if log is None:
-            raise not_taken(next(group).subject)
-        make_ready(session, log, now)
-        for bare, run in groupby(group, _is_bare if log.appender.is_plain else _never):
-            if bare:
-                acks += _append_plain(session, log, list(run), now)
+    for answer in _Appending(session, now, until_refused=True).append(messages):
+        if not isinstance(answer, PubAck):
+            raise answer
+        acks.append(answer)
+    return acks
+
+
+def append_apart(session: Session, messages: Sequence[Outgoing], now: int) -> list[PubAck | PeltonError]:
+    """Append messages in order; return the ack of each, or why it is refused, which does not affect the others."""
+    stored = append_alike(session, messages, now)
+    if stored is not None:
+        return list[PubAck | PeltonError](stored)
+    return _Appending(session, now, until_refused=False).append(messages)
+
+
+class _Appending:
+    """Appends messages to whatever streams take them. ``until_refused``: none after the first that is refused."""
+
+    __slots__ = ("_now", "_session", "_until_refused", "answers")
+
+    def __init__(self, session: Session, now: int, *, until_refused: bool) -> None:
+        self._session = session
+        self._now = now
+        self._until_refused = until_refused
+        self.answers: list[PubAck | PeltonError] = []
+
+    @property
+    def is_over(self) -> bool:
+        return self._until_refused and bool(self.answers) and not isinstance(self.answers[-1], PubAck)
+
+    def append(self, messages: Sequence[Outgoing]) -> list[PubAck | PeltonError]:
+        """Return an answer for each message, or for those up to the first refused one."""
+        session = self._session
+        for log, group in groupby(messages, lambda message: session.registry.route(message.subject)):
+            if self.is_over:
+                break
+            run = list(group)
+            if log is None:
+                self.answers += [not_taken(message.subject) for message in run[: 1 if self._until_refused else None]]
+                continue
+            make_ready(session, log, self._now)
+            if len(run) >= _MANY and log.appender.takes_checked_bulk:
+                self._append_checked(log, run)
+            else:
+                self._append_each(log, run)
+        return self.answers
+
+    def _append_checked(self, log: StreamLog, messages: Sequence[Outgoing]) -> None:
+        """Append messages, those of the usual forms in bulk."""
+        bulk, bus = log.checked_bulk, self._session.bus
+        for is_planned, pairs in groupby([(message, bulk.plan(message)) for message in messages], _has_plan):
+            if self.is_over:
+                break
+            run = list(pairs)
+            left = [message for message, _ in run]
+            if is_planned and len(run) >= _MANY:
+                plans = [plan for _, plan in run if plan is not None]
+                answers, stored = bulk.append(plans, self._now, until_refused=self._until_refused)
+                for answer in answers:
+                    if isinstance(answer, ApiError):
+                        answer.locate(stream=log.name)
+                self.answers += answers
+                if stored and bus.has_subscriptions:
+                    bus.publish(stored)
+                left = left[len(answers) :]
+            if not self.is_over:
+                self._append_each(log, left)
+
+    def _append_each(self, log: StreamLog, messages: Sequence[Outgoing]) -> None:
+        session, bus, appender = self._session, self._session.bus, log.appender
+        # Asked for each message when its turn comes: after a schedule, the next may replace it.
+        for is_plain, run in groupby(messages, lambda message: is_bare(message.headers) and appender.is_plain):
+            if is_plain:
+                self.answers += _append_plain(session, log, list(run), self._now)
                 continue
             for message in run:
                 try:
-                    acks.append(_append(session, log, message, now))
-                except ApiError as error:
-                    error.locate(stream=log.name)
-                    raise
+                    self.answers.append(_append(session, log, message, self._now))
+                except PeltonError as error:
+                    if isinstance(error, ApiError):
+                        error.locate(stream=log.name)
+                    self.answers.append(error)
+                    if self._until_refused:
+                        return
+                    continue
                 if bus.has_subscriptions:
                     bus.publish((message,))
-    return acks
 
 
 def _append(session: Session, log: StreamLog, message: Outgoing, now: int) -> PubAck:
@@ -311,9 +384,5 @@ def make_ready(session: Session, log: StreamLog, now: int) -> None:
         retire(session, log, now)
 
 
-def _never(message: Outgoing) -> bool:
-    return False
-
-
-def _is_bare(message: Outgoing) -> bool:
-    return message.headers is None or is_bare(message.headers)
+def _has_plan(pair: tuple[Outgoing, PlannedMessage | None]) -> bool:
+    return pair[1] is not None

@@ -75,7 +75,7 @@ class Resolved(NamedTuple):
     handle: JobHandle[Any] | None
 
 
-class JobCall(msgspec.Struct, frozen=True):
+class JobCall(msgspec.Struct, frozen=True, gc=False):
     """A job with its arguments and options, ready to be enqueued.
 
     ``queue`` is the one that the job was registered with, or None for a job of a `Jobs`, which any queue takes.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, overload
 
 import msgspec
@@ -27,6 +26,7 @@ from pelton.queue.model.records import job_id_in
 
 if TYPE_CHECKING:
     from pelton.api import Outgoing, PubAck, StoredMessage
+    from pelton.jet import Stream
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.model.options import JobOptions
     from pelton.queue.ports import JobLookup
@@ -44,6 +44,7 @@ class Enqueuer:
         self._queue = queue
         self._lookup = lookup
         self._form: JobMessage | None = None
+        self._jobs: Stream | None = None
         # Awaited when jobs are stored; for tests.
         self.on_stored: Callable[[], Awaitable[None]] | None = None
 
@@ -72,7 +73,7 @@ class Enqueuer:
     async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
         """Put many jobs into the queue, durable together and in order.
 
-        Unique ones are stored each by itself, some at once; if one is refused, the others are stored all the same.
+        With unique ones among them, each is stored by itself: if one is refused, the others are stored all the same.
         """
         tracing = self._queue.backend.tracing
         if tracing is None or not calls:
@@ -83,15 +84,12 @@ class Enqueuer:
             return handles
 
     async def _enqueue(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
-        handles: list[JobHandle[Any]] = []
-        for is_unique, group in groupby(calls, lambda call: call.options.is_unique):
-            if is_unique:
-                handles += await self._enqueue_each(list(group))
-                continue
-            together = list(group)
-            messages = [self.message_of(call) for call in together]
+        messages = [self.message_of(call) for call in calls]
+        if any(call.options.is_unique for call in calls):
+            handles = await self._enqueue_apart(calls, messages)
+        else:
             acks = await self._queue.backend.publish_batch(messages)
-            handles += map(self.handle_of, together, messages, acks)
+            handles = list(map(self.handle_of, calls, messages, acks))
         await self.stored()
         await self.announce(calls, handles)
         return handles
@@ -106,40 +104,50 @@ class Enqueuer:
         if has_listeners(self._queue):
             await announce_enqueued(self._queue, calls, handles)
 
-    async def _enqueue_each(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
-        if len(calls) == 1:
-            return [await self._enqueue_unique(calls[0])]
+    async def _enqueue_apart(self, calls: Sequence[JobCall], messages: Sequence[Outgoing]) -> list[JobHandle[Any]]:
+        answers = await self._queue.backend.publish_apart(messages)
+        refused = [
+            (index, answer) for index, answer in enumerate(answers) if isinstance(answer, WrongLastSequenceError)
+        ]
+        settled: dict[int, JobHandle[Any] | BaseException] = {}
+        for start in range(0, len(refused), _AT_ONCE):
+            some = refused[start : start + _AT_ONCE]
+            settling = (self._after_refusal(calls[index], messages[index], why) for index, why in some)
+            found = await asyncio.gather(*settling, return_exceptions=True)
+            settled.update(zip((index for index, _ in some), found, strict=True))
         handles: list[JobHandle[Any]] = []
-        for start in range(0, len(calls), _AT_ONCE):
-            storing = map(self._enqueue_unique, calls[start : start + _AT_ONCE])
-            stored = await asyncio.gather(*storing, return_exceptions=True)
-            for one in stored:
-                if isinstance(one, BaseException):
-                    raise one
-                handles.append(one)
+        for index, (call, message, answer) in enumerate(zip(calls, messages, answers, strict=True)):
+            one = settled.get(index, answer)
+            if isinstance(one, BaseException):
+                raise one
+            handles.append(one if isinstance(one, JobHandle) else self.handle_of(call, message, one))
         return handles
 
-    async def _enqueue_unique(self, call: JobCall) -> JobHandle[Any]:
-        message = first = self.message_of(call)
+    async def _after_refusal(self, call: JobCall, message: Outgoing, refused: WrongLastSequenceError) -> JobHandle[Any]:
+        """Return the handle of the job that a unique one met, or of that one, if it could be stored after all."""
+        first = message
         while True:
+            instead, found = await self.resolve(call, refused)
+            if found is not None:
+                return found
+            # What was there may be gone, with the condition that was to meet it.
+            message = instead or first
             try:
                 ack = await self._queue.backend.publish(message.subject, message.data, message.headers)
+            except WrongLastSequenceError as again:
+                refused = again
+            else:
                 return self.handle_of(call, message, ack)
-            except WrongLastSequenceError as refused:
-                instead, found = await self.resolve(call, refused)
-                if found is not None:
-                    return found
-                # What was there may be gone, with the condition that was to meet it.
-                message = instead or first
 
     async def resolve(self, call: JobCall, refused: WrongLastSequenceError) -> Resolved:
         """Return the handle of the job that kept a unique one from being stored, or the message to store instead."""
         if not refused.seq:
             # It was to replace, or to follow, a job that has ended.
             return Resolved(None, None)
-        stream = await self._queue.jet.stream(self._queue.names.jobs)
+        if self._jobs is None:
+            self._jobs = await self._queue.jet.stream(self._queue.names.jobs)
         try:
-            stored = await stream.get_message(refused.seq)
+            stored = await self._jobs.get_message(refused.seq)
         except MessageNotFoundError:
             return Resolved(None, None)
         message = self.message_of(call)
@@ -184,8 +192,8 @@ class Enqueuer:
 
     def handle_of(self, call: JobCall, message: Outgoing, ack: PubAck) -> JobHandle[Any]:
         """Return the handle of a job that was stored."""
-        is_plain = call.options is PLAIN or call.options.is_plain
-        job_id = str(ack.seq) if is_plain else job_id_in(message.data, ack.seq)
+        has_sequence = call.options is PLAIN or not call.options.is_later
+        job_id = str(ack.seq) if has_sequence else job_id_in(message.data, ack.seq)
         return self._handle(call, job_id, duplicate=ack.duplicate)
 
     def _handle(self, call: JobCall, job_id: str, *, duplicate: bool) -> JobHandle[Any]:

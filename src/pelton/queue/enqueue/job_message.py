@@ -8,7 +8,6 @@ import msgspec
 
 from pelton.api import ConfigError, Outgoing, headers
 from pelton.api.times import rfc3339
-from pelton.api.timing import schedule_headers
 from pelton.queue.model.naming import encode_key
 from pelton.queue.model.options import PLAIN, JobOptions, due_time
 from pelton.queue.model.places import Place, flow_place, moved_place, place_of, redriven_place
@@ -23,6 +22,9 @@ if TYPE_CHECKING:
 
 _envelope: Final = msgspec.json.Decoder(Envelope).decode
 _encode: Final = msgspec.json.Encoder().encode
+_NO_HEADERS: Final = headers.encode({})
+# So many bytes of a block are before its first header.
+_OPENING: Final = len("NATS/1.0\r\n")
 
 
 class JobMessage:
@@ -32,6 +34,9 @@ class JobMessage:
         self._names = names
         self.job = job
         self._exclusive = exclusive
+        # Mostly, the options of many jobs are the same.
+        self._checked: JobOptions | None = None
+        self._at: tuple[int, str] = (0, "")
 
     def message(
         self,
@@ -45,10 +50,13 @@ class JobMessage:
 
         ``now`` is in wall nanoseconds, ``new_id`` gives an id that nobody has. Raises ConfigError.
         """
-        self.check(options)
+        if options is not self._checked:
+            self.check(options)
+            self._checked = options
         envelope, key = self._envelope(args, options, now, meta), self._key(options)
         if not options.is_plain:
-            return self._placed(envelope, key, options, place_of(self.job, args, options, key, new_id()))
+            fresh = new_id() if options.is_later else ""
+            return self._placed(envelope, key, options, place_of(self.job, args, options, key, fresh))
         # Per job name: another job of the queue may work on the same thing.
         msg_id = f"{self.job}/{options.idempotency_key}"
         block = headers.encode({headers.MSG_ID: msg_id}) if options.idempotency_key else None
@@ -134,14 +142,30 @@ class JobMessage:
     def _placed(self, envelope: Envelope, key: str, options: JobOptions, place: Place) -> Outgoing:
         names = self._names
         subject = target = names.place(key, place.leaf, envelope.priority)
-        fields: dict[str, str | None] = {}
+        # Subjects hold no line breaks; of what becomes a header, only an idempotency key is checked for them.
+        fields = ""
         if envelope.due:
             subject = names.later(key, place.leaf)
-            fields = schedule_headers(f"@at {rfc3339(envelope.due)}", target, None, None, None, replace=False)
+            at = f"@at {self._time_text(envelope.due)}"
+            fields = f"{headers.SCHEDULE}: {at}\r\n{headers.SCHEDULE_TARGET}: {target}\r\n"
         if place.is_unique:
-            fields[headers.EXPECTED_LAST_SUBJECT_SEQUENCE] = "0"
-            fields[headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT] = names.anywhere(key, place.leaf)
+            where = names.anywhere(key, place.leaf)
+            fields += (
+                f"{headers.EXPECTED_LAST_SUBJECT_SEQUENCE}: 0\r\n"
+                f"{headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT}: {where}\r\n"
+            )
+        block = _NO_HEADERS
         if options.idempotency_key:
-            fields[headers.MSG_ID] = f"{self.job}/{options.idempotency_key}"
-        block = headers.encode({name: value for name, value in fields.items() if value is not None})
-        return Outgoing(subject, encode_envelope(msgspec.structs.replace(envelope, id=place.id)), block or None)
+            block = headers.encode({headers.MSG_ID: f"{self.job}/{options.idempotency_key}"})
+        if fields:
+            block = b"%b%b%b" % (block[:_OPENING], fields.encode(), block[_OPENING:])
+        if place.id != envelope.id:
+            envelope = msgspec.structs.replace(envelope, id=place.id)
+        return Outgoing(subject, encode_envelope(envelope), block if block != _NO_HEADERS else None)
+
+    def _time_text(self, due: int) -> str:
+        known, text = self._at
+        if known != due:
+            text = rfc3339(due)
+            self._at = due, text
+        return text

@@ -116,28 +116,49 @@ class Transaction(StreamsTransaction):
         return handles
 
     async def _put(self, calls: Sequence[tuple[JobQueue, JobCall]]) -> list[JobHandle[Any]]:
-        if any(call.options.is_unique for _, call in calls):
-            return [await self._enqueue_one(queue, call) for queue, call in calls]
         messages = [queue.message_of(call) for queue, call in calls]
+        if any(call.options.is_unique for _, call in calls):
+            async with self.savepoint():
+                return await self._put_apart(calls, messages)
         acks = await self._port().publish(messages)
         return [
             queue.handle_of(call, message, ack)
             for (queue, call), message, ack in zip(calls, messages, acks, strict=True)
         ]
 
-    async def _enqueue_one(self, queue: JobQueue, call: JobCall) -> JobHandle[Any]:
-        message = queue.message_of(call)
+    async def _put_apart(
+        self, calls: Sequence[tuple[JobQueue, JobCall]], messages: Sequence[Outgoing]
+    ) -> list[JobHandle[Any]]:
+        handles: list[JobHandle[Any]] = []
+        answers = await self._port().publish_apart(messages)
+        for (queue, call), message, answer in zip(calls, messages, answers, strict=True):
+            if isinstance(answer, WrongLastSequenceError):
+                handles.append(await self._after_refusal(queue, call, message, answer))
+            elif isinstance(answer, PeltonError):
+                raise answer
+            else:
+                handles.append(queue.handle_of(call, message, answer))
+        return handles
+
+    async def _after_refusal(
+        self, queue: JobQueue, call: JobCall, first: Outgoing, refused: WrongLastSequenceError
+    ) -> JobHandle[Any]:
+        vanished = -1
         while True:
+            message, found = await queue.resolve(call, refused)
+            if found is not None:
+                return found
+            if message is None and vanished == refused.seq:
+                raise refused
+            if message is None:
+                # It may have been replaced since, by another one of these jobs.
+                vanished = refused.seq
             try:
-                [ack] = await self._port().publish([message])
-                return queue.handle_of(call, message, ack)
-            except WrongLastSequenceError as refused:
-                instead, found = await queue.resolve(call, refused)
-                if found is not None:
-                    return found
-                if instead is None:
-                    raise
-                message = instead
+                [ack] = await self._port().publish([message or first])
+            except WrongLastSequenceError as again:
+                refused = again
+            else:
+                return queue.handle_of(call, message or first, ack)
 
     def _queue_of(self, call: JobCall) -> JobQueue:
         if call.queue is None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pelton.api.times import Seconds
 
 
-class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
+class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The options of one enqueued job; empty or None means not set.
 
     ``key`` names what the job works on: in an exclusive queue one job per key runs at a time, in order.
@@ -50,7 +50,12 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_plain(self) -> bool:
         """Whether the job needs no place of its own."""
-        return self.delay is None and self.at is None and not (self.unique or self.id)
+        return not (self.is_later or self.unique or self.id)
+
+    @property
+    def is_later(self) -> bool:
+        """Whether a time is given before which the job is not to start."""
+        return self.delay is not None or self.at is not None
 
     @property
     def is_unique(self) -> bool:
@@ -72,7 +77,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f"{what}: unique, id and idempotency_key each make a job unique: give one of them")
         if self.replace not in (True, False):
             raise ConfigError(f"{what}: replace is {self.replace!r}; it must be True or False")
-        if self.replace and (not self.unique or (self.delay is None and self.at is None)):
+        if self.replace and not (self.unique and self.is_later):
             raise ConfigError(f"{what}: replace is for scheduled unique jobs: give unique=..., and delay=... or at=...")
         self._check_unique(what)
         if self.priority or type(self.priority) is not int:

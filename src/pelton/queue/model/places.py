@@ -39,10 +39,9 @@ class Place(NamedTuple):
 
 def place_of(job: str, args: bytes, options: JobOptions, key: str, new_id: str) -> Place:
     """Return the place of a job with options; ``key`` is the part of its subject, ``new_id`` an id nobody has."""
-    is_later = options.delay is not None or options.at is not None
     if options.is_unique:
         leaf = _UNIQUE + _digest(*_what_is_unique(job, args, options))
-        return Place(leaf, _id(f"{leaf}-{new_id}", key) if is_later else "", is_unique=True)
+        return Place(leaf, _id(f"{leaf}-{new_id}", key) if options.is_later else "", is_unique=True)
     leaf = _FRESH + new_id
     return Place(leaf, _id(leaf, key), is_unique=False)
 

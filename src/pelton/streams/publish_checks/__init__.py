@@ -13,6 +13,7 @@ from pelton.streams.publish_checks.options import (
 from pelton.streams.publish_checks.order import Checked, check_headers
 from pelton.streams.publish_checks.rollup import rollup_of
 from pelton.streams.publish_checks.target import AtomicBatch, Target
+from pelton.streams.publish_checks.usual_forms import UsualForm, usual_form
 
 __all__ = [
     "PURGE",
@@ -20,6 +21,7 @@ __all__ = [
     "Checked",
     "StorageOptions",
     "Target",
+    "UsualForm",
     "check_capacity",
     "check_headers",
     "expectations",
@@ -30,4 +32,5 @@ __all__ = [
     "rollup_of",
     "schedule_of",
     "seconds_of",
+    "usual_form",
 ]

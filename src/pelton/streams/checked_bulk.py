@@ -1,0 +1,225 @@
+"""Appending many messages at once that have conditions or are schedules, each answered by itself.
+
+Design: The single path (``Appender.append``) reads each header, looks every subject up that a condition's filter can
+match, and writes a row at a time. Here, messages of the usual forms (``usual_forms.py``) are *planned* first, which
+tells all that does not depend on the stream's messages; then all the subjects are looked up together
+(``last_lookup.py``), the conditions compared in order, and what they let through is stored by columns. Whatever is not
+of a usual form, or could be refused for another reason than its condition, has no plan, and takes the single path: the
+answers are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from pelton.api import ApiError, Outgoing, PubAck, StreamConfig, api_error, headers
+from pelton.api.schedule import first_due, parse_schedule
+from pelton.streams.appender import Appender
+from pelton.streams.blocks import with_header
+from pelton.streams.bulk_appender import BulkAppender
+from pelton.streams.last_lookup import LastLookup, Spots
+from pelton.streams.publish_checks import UsualForm, is_bare, usual_form
+from pelton.streams.reader import Reader
+from pelton.streams.timers import Firing
+from pelton.subjects import is_filter
+
+_KNOWN_LIMIT: Final = 10_000
+_SUB: Final = "sub"
+
+
+class PlannedMessage(msgspec.Struct, frozen=True, gc=False):
+    """A message, and what is to be done with it. ``block`` are its headers as they are stored.
+
+    Its subject ends in ``token``. It is a schedule that ``fires``, or None; ``expected`` is the last sequence of the
+    subjects that end in ``where`` at one of the ``spots``, or -1.
+    """
+
+    message: Outgoing
+    block: bytes | None
+    token: str
+    fires: int | None = None
+    expected: int = -1
+    spots: Spots = ()
+    where: str = ""
+    msg_id: str = ""
+
+
+class _Taken:
+    """What is to be stored, by columns, and where: ``seqs`` by subject, ``tokens`` are the last ones of subjects."""
+
+    def __init__(self) -> None:
+        self.subjects: list[str] = []
+        self.payloads: list[bytes] = []
+        self.blocks: list[bytes | None] = []
+        self.seqs: dict[str, int] = {}
+        self.tokens: set[str] = set()
+        self.firings: list[Firing] = []
+        self.messages: list[Outgoing] = []
+
+    def add(self, seq: int, plan: PlannedMessage) -> None:
+        """Add a message."""
+        message = plan.message
+        self.messages.append(message)
+        self.subjects.append(message.subject)
+        self.payloads.append(message.data)
+        self.blocks.append(plan.block)
+        self.seqs[message.subject] = seq
+        self.tokens.add(plan.token)
+        if plan.fires is not None:
+            self.firings.append(Firing(seq, message.subject, plan.fires))
+
+    def last_of(self, plan: PlannedMessage) -> int:
+        """Return the last sequence here that a plan's condition refers to, 0 if there is none."""
+        if plan.where not in self.tokens:
+            return 0
+        return max((self.seqs.get(spot + plan.where, 0) for spot in plan.spots), default=0)
+
+
+class Answers(NamedTuple):
+    """An answer for each of the first messages, and those that were stored; the next message is to be stored alone."""
+
+    answers: list[PubAck | ApiError]
+    stored: list[Outgoing]
+
+
+class CheckedBulk:
+    """Stores planned messages in one stream; the caller has checked ``Appender.takes_checked_bulk``."""
+
+    def __init__(self, appender: Appender, reader: Reader, bulk: BulkAppender) -> None:
+        self._state = appender.state
+        self._appender = appender
+        self._reader = reader
+        self._bulk = bulk
+        self._lookup = LastLookup(appender.state, reader)
+        # By the parents of filters, as long as the configuration is this one.
+        self._config: StreamConfig | None = None
+        self._spots: dict[str, Spots | None] = {}
+        self._due: tuple[str, int] = ("", 0)
+
+    # --- planning
+
+    def plan(self, message: Outgoing) -> PlannedMessage | None:
+        """Return what is to be done with a message; None: it takes the single path."""
+        block, subject = message.headers, message.subject
+        token = subject[subject.rfind(".") + 1 :]
+        if block is None:
+            return PlannedMessage(message, None, token)
+        form = usual_form(block)
+        if form is None:
+            return PlannedMessage(message, block, token) if is_bare(block) else None
+        fires = None
+        if form.schedule:
+            fires = self._fires(form, subject)
+            if fires is None:
+                return None
+            block = with_header(block, headers.ROLLUP, _SUB)
+        if not form.expected:
+            return PlannedMessage(message, block, token, fires, msg_id=form.msg_id)
+        spots = self._spots_of(form.where_parent)
+        if spots is None:
+            return None
+        return PlannedMessage(message, block, token, fires, int(form.expected), spots, form.where_token, form.msg_id)
+
+    def _fires(self, form: UsualForm, subject: str) -> int | None:
+        """Return when a schedule fires; None if it might be refused."""
+        config = self._state.config
+        if not (config.allow_msg_schedules and config.allow_rollup_hdrs):
+            return None
+        parent = form.target_parent
+        # The target is a subject of this stream, and another one.
+        if self._spots_of(parent) != (f"{parent}.",) or f"{parent}.{form.target_token}" == subject:
+            return None
+        known, due = self._due
+        if known != form.schedule:
+            try:
+                due = first_due(parse_schedule(form.schedule), 0)
+            except ValueError:
+                return None
+            self._due = form.schedule, due
+        return due
+
+    def _spots_of(self, parent: str) -> Spots | None:
+        """Return where subjects may be that a filter matches, from all its tokens but the last; None: unknown."""
+        config = self._state.config
+        if self._config is not config or len(self._spots) > _KNOWN_LIMIT:
+            self._config = config
+            self._spots.clear()
+        if parent not in self._spots:
+            self._spots[parent] = self._found_spots(parent, config)
+        return self._spots[parent]
+
+    def _found_spots(self, parent: str, config: StreamConfig) -> Spots | None:
+        position, example = parent.count(".") + 1, f"{parent}.0"
+        if not is_filter(example) or any(_names(subject, position) for subject in config.subjects):
+            return None
+        found = self._reader.literal_subjects(example)
+        return None if found is None else tuple(sorted(subject[:-1] for subject in found))
+
+    # --- appending
+
+    def append(self, plans: Sequence[PlannedMessage], now: int, *, until_refused: bool = False) -> Answers:
+        """Store messages, or answer why one is refused, in order; ``until_refused``: none after the first refused.
+
+        It ends before a message that replaces another one.
+        """
+        taken, answers = _Taken(), list[PubAck | ApiError]()
+        lasts = self._lookup.of(_wanted(plans))
+        state = self._state
+        state.write_rows()
+        first, name, knows_ids = state.last + 1, state.name, state.config.duplicate_window.ns > 0
+        for plan in plans:
+            if plan.msg_id and knows_ids and (known := state.ids.find(plan.msg_id, now)) is not None:
+                answers.append(PubAck(name, known, True))
+                continue
+            if plan.expected >= 0:
+                last = max((lasts.get(spot + plan.where, 0) for spot in plan.spots), default=0) if lasts else 0
+                last = taken.last_of(plan) or last
+                if last != plan.expected:
+                    answers.append(api_error("JSStreamWrongLastSequenceErrF", seq=last))
+                    if until_refused:
+                        break
+                    continue
+            subject = plan.message.subject
+            if plan.fires is not None and (subject in lasts or subject in taken.seqs):
+                break
+            seq = first + len(taken.subjects)
+            taken.add(seq, plan)
+            if plan.msg_id:
+                state.ids.add(seq, now, plan.msg_id)
+            answers.append(PubAck(name, seq))
+        self._store(taken, now)
+        return Answers(answers, taken.messages)
+
+    def _store(self, taken: _Taken, now: int) -> None:
+        if not taken.subjects:
+            return
+        self._bulk.append_with_headers(taken.subjects, taken.blocks, taken.payloads, now)
+        state = self._state
+        if not state.config.allow_msg_schedules:
+            return
+        if taken.firings:
+            state.timers.put_all(taken.firings)
+        # Any other message on the subject of a schedule replaces it.
+        at_seq = {firing.subject: firing.seq for firing in taken.firings}
+        state.timers.stop_all([subject for subject, seq in taken.seqs.items() if at_seq.get(subject) != seq])
+
+
+def _wanted(plans: Sequence[PlannedMessage]) -> dict[Spots, list[str]]:
+    """Return the subjects that conditions refer to, and those of schedules, which would replace what is there."""
+    wanted: dict[Spots, list[str]] = {}
+    for plan in plans:
+        if plan.expected >= 0:
+            wanted.setdefault(plan.spots, []).append(plan.where)
+        if plan.fires is not None:
+            spot = plan.message.subject[: -len(plan.token)]
+            wanted.setdefault((spot,), []).append(plan.token)
+    return wanted
+
+
+def _names(pattern: str, position: int) -> bool:
+    """Whether a pattern names the token at a position, so that what it matches depends on that token."""
+    tokens = pattern.split(".")
+    return len(tokens) > position and tokens[position] not in ("*", ">")
