@@ -155,9 +155,9 @@ class Queue(QueueWithFlows, QueueWithViews):
         """Tell those who listen to :meth:`events` that jobs were stored; for transactions."""
         await self._enqueuer.announce(calls, handles)
 
-    def message_of(self, call: JobCall) -> Outgoing:
-        """Return the message that puts a job into the queue. Raises ConfigError."""
-        return self._enqueuer.message_of(call)
+    def messages_of(self, calls: Sequence[JobCall]) -> list[Outgoing]:
+        """Return the messages that put jobs into the queue; delays count from now. Raises ConfigError."""
+        return self._enqueuer.messages_of(calls)
 
     def handle(self, job_id: str, job: str = "") -> JobHandle[Any]:
         """Return the handle of a job by its id; ``job``, its name, gives the result its type. Raises ConfigError."""

@@ -48,28 +48,18 @@ class PlannedMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Taken:
-    """What is to be stored, by columns, and where: ``seqs`` by subject, ``tokens`` are the last ones of subjects."""
+    """What is to be stored, and where: ``seqs`` by subject; ``tokens`` are the last ones of subjects."""
 
     def __init__(self) -> None:
-        self.subjects: list[str] = []
-        self.payloads: list[bytes] = []
-        self.blocks: list[bytes | None] = []
+        self.plans: list[PlannedMessage] = []
         self.seqs: dict[str, int] = {}
         self.tokens: set[str] = set()
-        self.firings: list[Firing] = []
-        self.messages: list[Outgoing] = []
 
     def add(self, seq: int, plan: PlannedMessage) -> None:
         """Add a message."""
-        message = plan.message
-        self.messages.append(message)
-        self.subjects.append(message.subject)
-        self.payloads.append(message.data)
-        self.blocks.append(plan.block)
-        self.seqs[message.subject] = seq
+        self.plans.append(plan)
+        self.seqs[plan.message.subject] = seq
         self.tokens.add(plan.token)
-        if plan.fires is not None:
-            self.firings.append(Firing(seq, message.subject, plan.fires))
 
     def last_of(self, plan: PlannedMessage) -> int:
         """Return the last sequence here that a plan's condition refers to, 0 if there is none."""
@@ -185,25 +175,32 @@ class CheckedBulk:
             subject = plan.message.subject
             if plan.fires is not None and (subject in lasts or subject in taken.seqs):
                 break
-            seq = first + len(taken.subjects)
+            seq = first + len(taken.plans)
             taken.add(seq, plan)
             if plan.msg_id:
                 state.ids.add(seq, now, plan.msg_id)
             answers.append(PubAck(name, seq))
-        self._store(taken, now)
-        return Answers(answers, taken.messages)
+        if taken.plans:
+            self._store(taken, now)
+        return Answers(answers, [plan.message for plan in taken.plans])
 
     def _store(self, taken: _Taken, now: int) -> None:
-        if not taken.subjects:
-            return
-        self._bulk.append_with_headers(taken.subjects, taken.blocks, taken.payloads, now)
-        state = self._state
+        state, first = self._state, self._state.last + 1
+        messages = [plan.message for plan in taken.plans]
+        subjects = [message.subject for message in messages]
+        payloads = [message.data for message in messages]
+        self._bulk.append_with_headers(subjects, [plan.block for plan in taken.plans], payloads, now)
         if not state.config.allow_msg_schedules:
             return
-        if taken.firings:
-            state.timers.put_all(taken.firings)
+        firings = [
+            Firing(seq, plan.message.subject, plan.fires)
+            for seq, plan in enumerate(taken.plans, first)
+            if plan.fires is not None
+        ]
+        if firings:
+            state.timers.put_all(firings)
         # Any other message on the subject of a schedule replaces it.
-        at_seq = {firing.subject: firing.seq for firing in taken.firings}
+        at_seq = {firing.subject: firing.seq for firing in firings}
         state.timers.stop_all([subject for subject, seq in taken.seqs.items() if at_seq.get(subject) != seq])
 
 

@@ -157,7 +157,7 @@ class Registry:
     def _set_routes(self, routes: Routes) -> None:
         self._routes = routes
         # Each returns the stream that takes a subject, or a family of subjects, or None.
-        self.route, self.family = routes.find, routes.family
+        self.route, self.route_of_many, self.family = routes.find, routes.find_of_many, routes.family
 
     # --- look-up
 

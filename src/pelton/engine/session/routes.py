@@ -8,6 +8,7 @@ from pelton.streams import StreamLog
 from pelton.subjects import SubjectIndex, fits, is_subject, is_subset
 
 _LIMIT: Final = 100_000
+_SHORT: Final = 1_024
 
 
 class Routes:
@@ -51,6 +52,15 @@ class Routes:
                 self._known.clear()
             self._known[subject] = log
         return log
+
+    def find_of_many(self, subject: str) -> StreamLog | None:
+        """Return the same for one of many subjects that end in ids: what is seen only once is not remembered."""
+        parent, _, token = subject.rpartition(".")
+        log = self._families.get(parent)
+        # A token of letters and digits is valid.
+        if log is not None and token.isalnum() and subject.isascii() and len(subject) <= _SHORT:
+            return log
+        return self.find(subject)
 
     def family(self, parent: str) -> StreamLog | None:
         """Return the stream that takes every subject of ``parent`` and one more token, or None."""

@@ -283,8 +283,8 @@ class _Appending:
 
     def append(self, messages: Sequence[Outgoing]) -> list[PubAck | PeltonError]:
         """Return an answer for each message, or for those up to the first refused one."""
-        session = self._session
-        for log, group in groupby(messages, lambda message: session.registry.route(message.subject)):
+        session, route = self._session, self._session.registry.route_of_many
+        for log, group in groupby(messages, lambda message: route(message.subject)):
             if self.is_over:
                 break
             run = list(group)
@@ -300,24 +300,30 @@ class _Appending:
 
     def _append_checked(self, log: StreamLog, messages: Sequence[Outgoing]) -> None:
         """Append messages, those of the usual forms in bulk."""
-        bulk, bus = log.checked_bulk, self._session.bus
-        for is_planned, pairs in groupby([(message, bulk.plan(message)) for message in messages], _has_plan):
+        plans = list(map(log.checked_bulk.plan, messages))
+        if all(plans):
+            self._append_planned(log, list(filter(None, plans)))
+            return
+        for _, pairs in groupby(zip(messages, plans, strict=True), _has_plan):
             if self.is_over:
                 break
             run = list(pairs)
-            left = [message for message, _ in run]
-            if is_planned and len(run) >= _MANY:
-                plans = [plan for _, plan in run if plan is not None]
-                answers, stored = bulk.append(plans, self._now, until_refused=self._until_refused)
-                for answer in answers:
-                    if isinstance(answer, ApiError):
-                        answer.locate(stream=log.name)
-                self.answers += answers
-                if stored and bus.has_subscriptions:
-                    bus.publish(stored)
-                left = left[len(answers) :]
-            if not self.is_over:
-                self._append_each(log, left)
+            planned = [plan for _, plan in run if plan is not None]
+            if len(planned) >= _MANY:
+                self._append_planned(log, planned)
+            else:
+                self._append_each(log, [message for message, _ in run])
+
+    def _append_planned(self, log: StreamLog, plans: Sequence[PlannedMessage]) -> None:
+        answers, stored = log.checked_bulk.append(plans, self._now, until_refused=self._until_refused)
+        for answer in answers:
+            if isinstance(answer, ApiError):
+                answer.locate(stream=log.name)
+        self.answers += answers
+        if stored and self._session.bus.has_subscriptions:
+            self._session.bus.publish(stored)
+        if not self.is_over:
+            self._append_each(log, [plan.message for plan in plans[len(answers) :]])
 
     def _append_each(self, log: StreamLog, messages: Sequence[Outgoing]) -> None:
         session, bus, appender = self._session, self._session.bus, log.appender

@@ -48,8 +48,8 @@ class JobQueue(Protocol):
         """Return a checked call of a job, or of a job's name. Raises JobArgumentsError, ConfigError."""
         ...
 
-    def message_of(self, call: JobCall) -> Outgoing:
-        """Return the message that puts a job into the queue. Raises ConfigError."""
+    def messages_of(self, calls: Sequence[JobCall]) -> list[Outgoing]:
+        """Return the messages that put jobs into the queue; delays count from now. Raises ConfigError."""
         ...
 
     async def resolve(self, call: JobCall, refused: WrongLastSequenceError) -> Resolved:

@@ -14,6 +14,8 @@ from pelton.api import (
     JobArgumentsError,
     JobNotFoundError,
     MessageNotFoundError,
+    PeltonError,
+    PubAck,
     WrongLastSequenceError,
 )
 from pelton.queue.define.handle import JobHandle
@@ -25,7 +27,7 @@ from pelton.queue.model.options import PLAIN
 from pelton.queue.model.records import job_id_in
 
 if TYPE_CHECKING:
-    from pelton.api import Outgoing, PubAck, StoredMessage
+    from pelton.api import Outgoing, StoredMessage
     from pelton.jet import Stream
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.model.options import JobOptions
@@ -42,6 +44,7 @@ class Enqueuer:
 
     def __init__(self, queue: QueueContext, lookup: JobLookup) -> None:
         self._queue = queue
+        self._name = queue.name
         self._lookup = lookup
         self._form: JobMessage | None = None
         self._jobs: Stream | None = None
@@ -84,7 +87,7 @@ class Enqueuer:
             return handles
 
     async def _enqueue(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
-        messages = [self.message_of(call) for call in calls]
+        messages = self.messages_of(calls)
         if any(call.options.is_unique for call in calls):
             handles = await self._enqueue_apart(calls, messages)
         else:
@@ -106,15 +109,10 @@ class Enqueuer:
 
     async def _enqueue_apart(self, calls: Sequence[JobCall], messages: Sequence[Outgoing]) -> list[JobHandle[Any]]:
         answers = await self._queue.backend.publish_apart(messages)
-        refused = [
-            (index, answer) for index, answer in enumerate(answers) if isinstance(answer, WrongLastSequenceError)
-        ]
-        settled: dict[int, JobHandle[Any] | BaseException] = {}
-        for start in range(0, len(refused), _AT_ONCE):
-            some = refused[start : start + _AT_ONCE]
-            settling = (self._after_refusal(calls[index], messages[index], why) for index, why in some)
-            found = await asyncio.gather(*settling, return_exceptions=True)
-            settled.update(zip((index for index, _ in some), found, strict=True))
+        acks = [answer for answer in answers if isinstance(answer, PubAck)]
+        if len(acks) == len(calls):
+            return list(map(self.handle_of, calls, messages, acks))
+        settled = await self._settled(calls, messages, answers)
         handles: list[JobHandle[Any]] = []
         for index, (call, message, answer) in enumerate(zip(calls, messages, answers, strict=True)):
             one = settled.get(index, answer)
@@ -122,6 +120,19 @@ class Enqueuer:
                 raise one
             handles.append(one if isinstance(one, JobHandle) else self.handle_of(call, message, one))
         return handles
+
+    async def _settled(
+        self, calls: Sequence[JobCall], messages: Sequence[Outgoing], answers: Sequence[PubAck | PeltonError]
+    ) -> dict[int, JobHandle[Any] | BaseException]:
+        """Return by its index what follows for each unique job that met another one, some of them at once."""
+        refused = [(index, why) for index, why in enumerate(answers) if isinstance(why, WrongLastSequenceError)]
+        settled: dict[int, JobHandle[Any] | BaseException] = {}
+        for start in range(0, len(refused), _AT_ONCE):
+            some = refused[start : start + _AT_ONCE]
+            settling = (self._after_refusal(calls[index], messages[index], why) for index, why in some)
+            found = await asyncio.gather(*settling, return_exceptions=True)
+            settled.update(zip((index for index, _ in some), found, strict=True))
+        return settled
 
     async def _after_refusal(self, call: JobCall, message: Outgoing, refused: WrongLastSequenceError) -> JobHandle[Any]:
         """Return the handle of the job that a unique one met, or of that one, if it could be stored after all."""
@@ -150,7 +161,7 @@ class Enqueuer:
             stored = await self._jobs.get_message(refused.seq)
         except MessageNotFoundError:
             return Resolved(None, None)
-        message = self.message_of(call)
+        [message] = self.messages_of((call,))
         if call.options.replace and stored.subject == message.subject:
             form = JobMessage(self._queue.names, call.job, exclusive=self._queue.exclusive)
             return Resolved(form.replacing(message, stored), None)
@@ -175,36 +186,42 @@ class Enqueuer:
             return False
         return info.state == "running" or info.attempt > 0
 
-    def message_of(self, call: JobCall) -> Outgoing:
-        """Return the message that puts a job into the queue. Raises ConfigError."""
-        if call.queue is not None and call.queue.name != self._queue.name:
-            raise ConfigError(
-                f"job {call.job!r} belongs to queue {call.queue.name!r} and cannot be put into {self._queue.name!r}: "
-                "declare jobs of several queues in a pelton.Jobs()"
-            )
-        form = self._form
-        if form is None or form.job != call.job:
-            # Mostly, many of one name follow each other.
-            form = self._form = JobMessage(self._queue.names, call.job, exclusive=self._queue.exclusive)
-        if call.options is PLAIN:
-            return form.plain(call.args, call.meta)
-        return form.message(call.args, call.options, self._queue.clock.now(), self._queue.runtime.ids.new, call.meta)
+    def messages_of(self, calls: Sequence[JobCall]) -> list[Outgoing]:
+        """Return the messages that put jobs into the queue; delays count from now. Raises ConfigError."""
+        now, new_id = self._queue.clock.now(), self._queue.runtime.ids.new
+        messages: list[Outgoing] = []
+        for call in calls:
+            if call.queue is not None and call.queue.name != self._name:
+                raise ConfigError(
+                    f"job {call.job!r} belongs to queue {call.queue.name!r} and cannot be put into {self._name!r}: "
+                    "declare jobs of several queues in a pelton.Jobs()"
+                )
+            form = self._form
+            if form is None or form.job != call.job:
+                # Mostly, many of one name follow each other.
+                form = self._form = JobMessage(self._queue.names, call.job, exclusive=self._queue.exclusive)
+            if call.options is PLAIN:
+                messages.append(form.plain(call.args, call.meta))
+            else:
+                messages.append(form.message(call.args, call.options, now, new_id, call.meta))
+        return messages
 
     def handle_of(self, call: JobCall, message: Outgoing, ack: PubAck) -> JobHandle[Any]:
         """Return the handle of a job that was stored."""
         has_sequence = call.options is PLAIN or not call.options.is_later
         job_id = str(ack.seq) if has_sequence else job_id_in(message.data, ack.seq)
-        return self._handle(call, job_id, duplicate=ack.duplicate)
+        read = call.results.decode if call.results is not None else None
+        return JobHandle(self._lookup, self._name, job_id, ack.duplicate, read)
 
     def _handle(self, call: JobCall, job_id: str, *, duplicate: bool) -> JobHandle[Any]:
         read = call.results.decode if call.results is not None else None
-        return JobHandle(self._lookup, self._queue.name, job_id, duplicate, read)
+        return JobHandle(self._lookup, self._name, job_id, duplicate, read)
 
     def handle(self, job_id: str, job: str = "", *, duplicate: bool = False) -> JobHandle[Any]:
         """Return the handle of a job that is known by its id, and by its name if its result is to have its type."""
         known = self._queue.jobs.get(job)
         read = known.results.decode if known is not None else None
-        return JobHandle(self._lookup, self._queue.name, job_id, duplicate, read)
+        return JobHandle(self._lookup, self._name, job_id, duplicate, read)
 
 
 class QueueWithOptions:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar, Unpack, overload
 
@@ -116,7 +118,9 @@ class Transaction(StreamsTransaction):
         return handles
 
     async def _put(self, calls: Sequence[tuple[JobQueue, JobCall]]) -> list[JobHandle[Any]]:
-        messages = [queue.message_of(call) for queue, call in calls]
+        messages: list[Outgoing] = []
+        for queue, group in groupby(calls, itemgetter(0)):
+            messages += queue.messages_of([call for _, call in group])
         if any(call.options.is_unique for _, call in calls):
             async with self.savepoint():
                 return await self._put_apart(calls, messages)
@@ -143,7 +147,7 @@ class Transaction(StreamsTransaction):
     async def _after_refusal(
         self, queue: JobQueue, call: JobCall, first: Outgoing, refused: WrongLastSequenceError
     ) -> JobHandle[Any]:
-        vanished = -1
+        vanished: int | None = -1
         while True:
             message, found = await queue.resolve(call, refused)
             if found is not None:
