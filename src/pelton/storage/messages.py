@@ -212,10 +212,10 @@ class MessageTable:
         for seq, subject in self._db.execute(sql, (first, last, *where.bindings)):
             yield integer(seq), text(subject)
 
-    def last_where(self, upto: int, condition: Condition) -> MessageRow | None:
-        """Return the last row at or before ``upto`` that meets ``condition``."""
-        sql = f"SELECT {_COLUMNS} FROM {self.name} WHERE seq<=? AND {condition.sql} ORDER BY seq DESC LIMIT 1"
-        found = self._read(sql, (upto, *condition.bindings))
+    def last_where(self, upto: int, condition: Condition, *, after: int = 0) -> MessageRow | None:
+        """Return the last row at or before ``upto``, and after ``after``, that meets ``condition``."""
+        sql = f"SELECT {_COLUMNS} FROM {self.name} WHERE seq>? AND seq<=? AND {condition.sql} ORDER BY seq DESC LIMIT 1"
+        found = self._read(sql, (after, upto, *condition.bindings))
         return MessageRow._make(found[0]) if found else None
 
     def count(self, first: int, last: int, condition: Condition | None = None) -> int:

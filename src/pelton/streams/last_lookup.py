@@ -8,6 +8,7 @@ from typing import Final
 
 from pelton.streams.reader import Reader
 from pelton.streams.state import StreamState
+from pelton.streams.subject_bounds import SubjectBounds
 
 Spots = tuple[str, ...]
 """The beginnings of subjects, each with its last dot: with one token more, the subjects that a filter matches."""
@@ -21,6 +22,7 @@ class LastLookup:
 
     def __init__(self, state: StreamState, reader: Reader) -> None:
         self._state = state
+        self._bounds = SubjectBounds(state.db, state.id)
         self._reader = reader
 
     def of(self, wanted: Mapping[Spots, list[str]]) -> dict[str, int]:
@@ -30,10 +32,10 @@ class LastLookup:
         """
         if not wanted:
             return {}
-        state, subjects = self._state, self._state.subjects
+        state = self._state
         state.write_rows()
-        bounds = subjects.last_bounds(self._likely(wanted))
-        newer = subjects.newer(state.last)
+        bounds = self._bounds.of_each(self._likely(wanted))
+        newer = state.subjects.newer(state.last)
         for subject in _present(wanted, newer):
             bounds[subject] = max(bounds.get(subject, 0), newer[subject].last)
         if not bounds:
@@ -49,11 +51,10 @@ class LastLookup:
     def _likely(self, wanted: Mapping[Spots, list[str]]) -> list[str]:
         """Return the subjects that may be counted: at most spots there is nothing between the first and the last."""
         likely: list[str] = []
-        has_within = self._state.subjects.has_within
         for spots, tokens in wanted.items():
             first, last = min(tokens), max(tokens)
             for spot in spots:
-                if len(tokens) < _FEW or has_within(spot + first, spot + last):
+                if len(tokens) < _FEW or self._bounds.has_within(spot + first, spot + last):
                     likely += map(spot.__add__, tokens)
         return likely
 

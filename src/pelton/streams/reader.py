@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from pelton.storage import Condition, MessageRow, column, intact, integer, integers, subject_condition, text
 from pelton.streams.filter_lookup import FilterLookup
+from pelton.streams.last_matches import LastMatches
 from pelton.streams.state import StreamState
 from pelton.streams.subject_rows import SubjectRow
 from pelton.subjects import has_wildcard
@@ -29,6 +30,7 @@ class Reader:
     def __init__(self, state: StreamState) -> None:
         self._state = state
         self._filters = FilterLookup(state)
+        self._last_matches = LastMatches(state)
 
     # --- single messages
 
@@ -80,7 +82,7 @@ class Reader:
     def _last_matching(self, subject_filter: str) -> MessageRow | None:
         subjects = self._filters.subjects_of(subject_filter)
         if subjects is None:
-            return self._state.table.last_where(self._state.last, subject_condition([subject_filter]) or ANY)
+            return self._last_matches.find(subject_filter)
         found = [self.last_row_of(subject) for subject in subjects]
         return max((row for row in found if row is not None), key=attrgetter("seq"), default=None)
 

@@ -57,6 +57,8 @@ class StreamState:
         self.effects = StreamEffects()
         self.stale = True
         self.dirty = False
+        # How often something was undone: sequences that were given may be given again.
+        self.resets = 0
         self.msgs = self.bytes = self.last = self.last_ts = self.removals = 0
         self.first = 1
         # Rows to write.
@@ -131,6 +133,7 @@ class StreamState:
         self.timers.reset()
         self.dirty = False
         self.stale = True
+        self.resets += 1
 
     def write_rows(self) -> None:
         """Write the appended messages."""

@@ -28,11 +28,6 @@ _UPSERT: Final = (
     "first=iif(?6, excluded.first, first), last=max(last, excluded.last), msgs=msgs+excluded.msgs"
 )
 _LOOK_UP: Final = "SELECT first, last, msgs FROM subjects WHERE stream=? AND subject=?"
-_WITHIN: Final = "SELECT 1 FROM subjects WHERE stream=? AND subject>=? AND subject<=? LIMIT 1"
-_LAST_BOUNDS: Final = (
-    "SELECT CAST(subject AS BLOB), last FROM json_each(?2) CROSS JOIN subjects ON stream=?1 AND subject=value "
-    "WHERE msgs>0"
-)
 _DROP: Final = "DELETE FROM subjects WHERE stream=? AND subject=? AND msgs<=?"
 _LESSEN: Final = "UPDATE subjects SET msgs=msgs-?3 WHERE stream=?1 AND subject=?2"
 _COUNT: Final = (
@@ -312,20 +307,6 @@ class SubjectRows:
                     known = SubjectRow(known.first or more.first, max(known.last, more.last), known.msgs + more.msgs)
             self._known[subject] = known
         return known
-
-    def has_within(self, first: str, last: str) -> bool:
-        """Whether there is a row of a subject from ``first`` to ``last``, both included."""
-        return self._db.value(_WITHIN, (self._stream, first, last)) is not None
-
-    def last_bounds(self, subjects: Sequence[str]) -> dict[str, int]:
-        """Return the bounds of the last sequences of those subjects that have rows, in one statement.
-
-        Uncounted messages are not among them, and removed ones may be.
-        """
-        if not subjects:
-            return {}
-        rows = self._db.execute(_LAST_BOUNDS, (self._stream, msgspec.json.encode(subjects).decode()))
-        return {text(subject): integer(last) for subject, last in rows}
 
     def newer(self, last: int) -> dict[str, SubjectRow]:
         """Return the subjects of the uncounted messages."""
