@@ -20,6 +20,8 @@ from pelton.storage import MessageRow, RowValues, all_intact, decoded, intact
 _log: Final = logging.getLogger("pelton.consumers")
 _SCAN_AT_LEAST: Final = 16
 _SCAN_AT_MOST: Final = 4096
+# Before so many messages are searched for some of few subjects, it is looked up whether there are any.
+_FAR: Final = 65_536
 # How many rows are searched for a damaged one, while others wait.
 _LOOK_AT_MOST: Final = 65_536
 
@@ -173,6 +175,10 @@ class Delivery:
 
     def _deliver_new(self) -> None:
         c = self._c
+        if c.condition is not None and not c.literal and self._log.state.last - c.cursor > _FAR:
+            # So the jobs of others, maybe millions, are not searched for one's own.
+            c.cursor = self._log.reader.none_between(c.cursor, c.filters)
+            c.dirty = True
         while self._wants() and c.cursor < self._log.state.last:
             wanted = min(self._batch - len(self._out), c.room - c.unsettled)
             limit = min(max(wanted + wanted // 2 if c.per_subject else wanted, 1), _SCAN_AT_MOST)

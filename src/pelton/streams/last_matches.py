@@ -9,6 +9,7 @@ search, the rows of subjects tell where the last match may be, if they can be li
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from pelton.storage import Condition, MessageRow, subject_condition
@@ -54,13 +55,24 @@ class LastMatches:
     def _first_range(self, subject_filter: str, condition: Condition) -> SearchedRange:
         """Return what the rows of subjects tell, which count messages up to a sequence."""
         upto = self._state.subjects.upto
-        bound = None
-        if _is_range(subject_filter):
-            bound = self._bounds.of_few(condition, _FEW_ROWS)
+        bound = self._bounds.of_few(condition, _FEW_ROWS) if _is_range(subject_filter) else None
         return SearchedRange(upto if bound is None else bound, upto)
+
+    def none_between(self, seq: int, filters: Sequence[str]) -> int:
+        """Return up to which sequence nothing after ``seq`` matches any of some filters, if it is known at once.
+
+        Flush the stream first.
+        """
+        for subject_filter in filters:
+            condition = subject_condition([subject_filter])
+            if condition is None or not _is_range(subject_filter):
+                return seq
+            bound = self._bounds.of_few(condition, _FEW_ROWS)
+            if bound is None or bound > seq:
+                return seq
+        return max(seq, self._state.subjects.upto) if filters else seq
 
 
 def _is_range(subject_filter: str) -> bool:
-    """Whether the subjects that a filter matches follow each other: they have a beginning in common."""
-    beginning = subject_filter.removesuffix(".>")
-    return beginning != subject_filter and not {"*", ">"} & set(beginning.split("."))
+    """Whether the subjects that a filter matches follow each other: it is a subject, or a beginning of subjects."""
+    return not {"*", ">"} & set(subject_filter.removesuffix(".>").split("."))

@@ -74,6 +74,10 @@ class Reader:
             return row
         return state.table.last_where(known.last, Condition("subject=?", (subject_filter,)))
 
+    def none_between(self, seq: int, filters: Sequence[str]) -> int:
+        """Return up to which sequence nothing after ``seq`` matches, if it is known at once. Flush the stream first."""
+        return self._last_matches.none_between(seq, filters)
+
     def literal_subjects(self, subject_filter: str) -> set[str] | None:
         """Return all subjects that a filter can match; None if they cannot be listed, or are many."""
         self._state.write_rows()
