@@ -12,7 +12,20 @@ from time import perf_counter
 
 from benchmarks.stats import percentile
 
-_PACKAGES = ("pelton", "apsw-sqlite3mc", "nats-py", "natsio", "huey", "persist-queue", "litequeue")
+_PACKAGES = (
+    "pelton",
+    "apsw-sqlite3mc",
+    "nats-py",
+    "natsio",
+    "huey",
+    "persist-queue",
+    "litequeue",
+    "rq",
+    "dramatiq",
+    "saq",
+    "procrastinate",
+    "dbos",
+)
 
 Facts = dict[str, str | float | int]
 

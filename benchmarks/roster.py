@@ -29,6 +29,16 @@ _QUEUES: tuple[tuple[str, dict[str, bool], str], ...] = (
 )
 """Module, options and guarantee of the queues, in the order of their names."""
 
+_ON_REDIS = "fsynced before the reply, by Redis"
+ON_SERVERS: tuple[Contender, ...] = (
+    Contender("RQ", "peers.redis_jobs:on_rq", _ON_REDIS),
+    Contender("dramatiq", "peers.redis_jobs:on_dramatiq", _ON_REDIS),
+    Contender("SAQ", "peers.redis_jobs:on_saq", _ON_REDIS),
+    Contender("procrastinate", "peers.postgres_jobs:on_procrastinate", "fsynced before the reply, by PostgreSQL"),
+    Contender("DBOS", "peers.postgres_jobs:on_dbos", "fsynced before the reply, by PostgreSQL"),
+)
+"""Queues that need a server; one that is not installed is skipped."""
+
 
 def pelton(target: str, name: str = PELTON, sync: str = "commit") -> Contender:
     """Return Pelton with its default setting, or without syncing."""
