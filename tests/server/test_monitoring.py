@@ -55,7 +55,7 @@ async def test_reports_over_http(monitored: Server, connected: Connected) -> Non
     (stream,) = jsz["account_details"][0]["stream_detail"]
     assert (jsz["messages"], stream["name"], stream["consumer_detail"][0]["name"]) == (1, "S", "c")
     assert json.loads((await get(monitored, "/healthz"))[1]) == {"status": "ok"}
-    assert json.loads((await get(monitored, "/accountz?acc=$G"))[1])["account_detail"]["client_cnt"] == 1
+    assert json.loads((await get(monitored, "/accountz?acc=$G"))[1])["account_detail"]["client_connections"] == 1
     assert json.loads((await get(monitored, "/accstatz"))[1])["account_statz"][0]["acc"] == "$G"
     assert "/varz" in (await get(monitored, "/"))[1]
     status, text = await get(monitored, "/metrics")
@@ -76,7 +76,22 @@ async def test_what_is_no_report(monitored: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["varz", "connz", "subsz", "jsz?streams=1&consumers=1", "accountz", "accstatz", "healthz"]
+    "path",
+    [
+        "varz",
+        "connz",
+        "connz?subs=detail&auth=1",
+        "subsz?subs=1",
+        "jsz?streams=1&consumers=1",
+        "accountz",
+        "accountz?acc=$G",
+        "accstatz",
+        "healthz",
+        "routez",
+        "gatewayz",
+        "leafz",
+        "ipqueuesz",
+    ],
 )
 async def test_fields_are_named_as_on_nats(path: str, monitored: Server, connected: Connected, tmp_path: Path) -> None:
     (port,) = free_ports(1)
@@ -107,7 +122,7 @@ def unknown(ours: Any, theirs: Any, path: str = "") -> set[str]:
 async def test_who_am_i(connected: Connected) -> None:
     client = await connected()
     found = json.loads((await client.request("$SYS.REQ.USER.INFO", b"", timeout=5)).data)
-    assert found["data"] == {"user": "", "account": "$G"}
+    assert found["data"] == {"user": "", "account": "$G", "account_name": "$G"}
     assert found["server"]["ver"] == "2.15.1"
 
 
@@ -142,7 +157,7 @@ async def test_reports_for_the_system_account(started: Started) -> None:
         assert (await ask(f"$SYS.REQ.SERVER.{server.id}.CONNZ", '{"subs": true}'))["data"]["total"] == 1
         assert (await ask("$SYS.REQ.ACCOUNT.PING.STATZ"))["data"]["account_statz"]
         assert (await ask("$SYS.REQ.ACCOUNT.$G.JSZ"))["data"]["streams"] == 0
-        assert (await ask("$SYS.REQ.USER.INFO"))["data"] == {"user": "op", "account": "$SYS"}
+        assert (await ask("$SYS.REQ.USER.INFO"))["data"] == {"user": "op", "account": "$SYS", "account_name": "$SYS"}
 
 
 async def test_others_get_no_reports_of_the_server(server: Server) -> None:

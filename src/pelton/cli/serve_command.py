@@ -20,7 +20,7 @@ from pelton.cli.keys import VARIABLE
 from pelton.cli.output import write_line
 from pelton.runtime import Runtime, Signal, system_runtime
 from pelton.server import Server, ServerSettings
-from pelton.server.accounts import accounts_of_server
+from pelton.server.accounts import accounts_of_server, system_account_of
 from pelton.server.auth import ConfiguredUsers
 from pelton.server.door import ConfiguredDoor
 from pelton.server.exchange import AccountExchange
@@ -109,7 +109,12 @@ def _command(line: CommandLine, runtime: Runtime) -> _Command:
     accounts = accounts_of_server(loaded.settings, users.trust, runtime.clock.now() / _NS)
     AccountExchange(accounts.values())
     settings = runtime_settings(
-        loaded.settings, accounts, store="".join(line.stores), sync=_sync(line), key=key_bytes(_key(line))
+        loaded.settings,
+        accounts,
+        store="".join(line.stores),
+        sync=_sync(line),
+        key=key_bytes(_key(line)),
+        system_account=system_account_of(loaded.settings, users.trust),
     )
     folder = loaded.settings.jetstream.store_dir if loaded.settings.jetstream is not None else ""
     warnings = tuple(map(str, loaded.warnings))
@@ -158,6 +163,7 @@ async def _serve(command: _Command, runtime: Runtime) -> int:
     server.on_failure(over.notify)
     await server.start()
     reloading = partial(_reload, command.line, server, door, runtime)
+    server.on_reload(partial(_read_again, command.line, server, door, runtime))
     loop.add_signal_handler(signal.SIGHUP, lambda: runtime.spawn(reloading(), "pelton reads its settings again"))
     try:
         _write_pid(command.pid_file)
@@ -183,19 +189,27 @@ async def _serve(command: _Command, runtime: Runtime) -> int:
 
 
 async def _reload(line: CommandLine, server: Server, door: ConfiguredDoor, runtime: Runtime) -> None:
-    """Read the settings again; with a mistake in them, all stays as it was."""
-    users = door.users
+    """Read the settings again, and say so."""
     try:
-        command = _command(line, runtime)
-        door.users = command.users
-        await server.reload(command.settings)
+        await _read_again(line, server, door, runtime)
     except ConfigError as error:
-        door.users = users
         faults = error.faults if isinstance(error, SettingsError) else (error,)
         for fault in faults:
             write_line(f"pelton: the settings stay as they were: {fault}", error=True, flush=True)
         return
     write_line("Reloaded server configuration", error=True, flush=True)
+
+
+async def _read_again(line: CommandLine, server: Server, door: ConfiguredDoor, runtime: Runtime) -> None:
+    """Read the settings again; with a mistake in them, all stays as it was. Raises ConfigError."""
+    users = door.users
+    try:
+        command = _command(line, runtime)
+        door.users = command.users
+        await server.reload(command.settings)
+    except ConfigError:
+        door.users = users
+        raise
 
 
 async def _first_of(duck: asyncio.Task[None], runtime: Runtime, over: Signal, seen: int) -> None:

@@ -45,6 +45,13 @@ def accounts_of_server(config: ServerConfig, trust: OperatorTrust | None, now: f
     return found
 
 
+def system_account_of(config: ServerConfig, trust: OperatorTrust | None) -> str:
+    """Return the name of the account that may ask for reports on the server, "" for none."""
+    if config.no_system_account:
+        return ""
+    return config.system_account or (SYSTEM_ACCOUNT if trust is None else trust.system_account)
+
+
 def _operator_accounts(trust: OperatorTrust, now: float) -> dict[str, AccountConfig]:
     return {key: _account(token, trust.accounts, now) for key, token in trust.accounts.items()}
 
@@ -55,6 +62,7 @@ def _account(token: Token[AccountClaims], accounts: Mapping[str, Token[AccountCl
     imports = [each for each in claims.imports or () if is_activated(each, token.sub, accounts, now)]
     return AccountConfig(
         name=token.sub,
+        name_tag=token.name,
         limits=ConnectionLimits(max_connections=limits.conn, max_subscriptions=limits.subs, max_payload=limits.payload),
         jetstream=_streams((limits.tiered_limits or {}).get(_SINGLE_TIER, limits)),
         exports=tuple(map(_export, claims.exports or ())),

@@ -44,6 +44,7 @@ from pelton.wire import (
 
 _log: Final = logging.getLogger("pelton.server")
 STALE_CONNECTION: Final = "Stale Connection"
+_MEASURED_AFTER_S: Final = 2.0
 _UNKNOWN: Final = "Unknown Protocol Operation"
 # Of a client that has not introduced itself.
 _UNSAID: Final = ConnectOptions()
@@ -77,6 +78,8 @@ class ClientConnection(ClientOutput):
         }
         self.started = self.heard = self.pinged = host.clock.monotonic()
         self.pings = 0
+        self.rtt: float | None = None
+        self._has_measured = False
         self.in_msgs = self.in_bytes = self.out_msgs = self.out_bytes = 0
 
     # --- the transport's side
@@ -193,6 +196,10 @@ class ClientConnection(ClientOutput):
             self.pings += 1
             self.pinged = now
             self.write(PING)
+        elif self.state == "open" and not self._has_measured and now - self.started > _MEASURED_AFTER_S:
+            # Not counted: it only shows how long the way to the client is.
+            self._has_measured, self.pinged = True, now
+            self.write(PING)
 
     def _has_expired(self, user: ServerUser) -> bool:
         return user.expires is not None and user.expires * 1e9 <= self._host.clock.now()
@@ -293,6 +300,8 @@ class ClientConnection(ClientOutput):
             self.account.on_settled(lambda: self.write(PONG))
 
     def _pong(self, command: Pong) -> None:
+        if self.pinged > self.started:
+            self.rtt = self._host.clock.monotonic() - self.pinged
         self.pings = 0
 
     def _violation(self, command: Violation) -> None:
@@ -366,9 +375,9 @@ class ClientConnection(ClientOutput):
         return len(self._membership.subscriptions)
 
     @property
-    def subjects(self) -> list[str]:
+    def subscription_list(self) -> list[ClientSubscription]:
         """What it subscribes to."""
-        return [one.subject for one in self._membership.subscriptions.values()]
+        return list(self._membership.subscriptions.values())
 
     @property
     def account_name(self) -> str:

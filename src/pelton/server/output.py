@@ -97,6 +97,12 @@ class ClientOutput(asyncio.BufferedProtocol):
         """How many bytes wait to be written."""
         return self._out_bytes + (self._transport.get_write_buffer_size() if self._transport is not None else 0)
 
+    @property
+    def tls(self) -> tuple[str, str] | None:
+        """The version and the cipher of the connection, None without TLS."""
+        cipher = None if self._transport is None else self._transport.get_extra_info("cipher")
+        return None if cipher is None else (cipher[1].removeprefix("TLSv"), cipher[0])
+
     # --- reading
 
     def stop_reading(self) -> None:

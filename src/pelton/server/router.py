@@ -120,6 +120,7 @@ class Router:
         self._index: SubjectIndex[ClientSubscription] = SubjectIndex()
         # Many subjects lead to the same subscriptions.
         self._shared: dict[tuple[ClientSubscription, ...], Targets] = {}
+        self.inserted = 0
 
     def __len__(self) -> int:
         return len(self._index)
@@ -127,6 +128,7 @@ class Router:
     def add(self, subscription: ClientSubscription) -> None:
         """Add a subscription."""
         self._index.insert(subscription.subject, subscription)
+        self.inserted += 1
         self._shared.clear()
 
     def remove(self, subscription: ClientSubscription) -> None:

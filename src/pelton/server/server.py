@@ -9,41 +9,36 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import platform
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from pelton._version import VERSION
 from pelton.api import ConfigError, PeltonError
 from pelton.engine import Engine, EngineSettings
 from pelton.runtime import Runtime, Timer
 from pelton.server.account import ServerAccount
 from pelton.server.accounts import AccountUsage
 from pelton.server.auth import Authenticator, OpenDoor
-from pelton.server.connection import STALE_CONNECTION, ClientConnection
+from pelton.server.connection import ClientConnection
 from pelton.server.crossing import AccountCrossing
 from pelton.server.exchange import AccountExchange
 from pelton.server.handshake import let_in
+from pelton.server.introduction import introduction
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.jetstream.missing import MissingJetStream
 from pelton.server.jetstream.service import JetStreamService
-from pelton.server.jetstream.verbs import API_LEVEL
 from pelton.server.listening import Listener
 from pelton.server.monitoring import MonitoringListener, ObservedAccount, SystemService, TrafficTotals
 from pelton.server.monitoring.events import SystemEvents
-from pelton.server.monitoring.system import SYSTEM_ACCOUNT
-from pelton.server.output import SLOW_CONSUMER
 from pelton.server.ports import Client, Flushed
+from pelton.server.roster import ClientRoster
 from pelton.server.settings import Endpoint, ServerSettings, StoreSettings, WebSocketDoor
 from pelton.server.settings.config import GLOBAL_ACCOUNT, AccountConfig
 from pelton.wire import ServerHello, encode_info
 
-# Clients tell features by it: what it names is what this server does.
-NATS_VERSION: Final = "2.15.1"
 _BUFFER: Final = 32 << 10
 _LOOKS: Final = 10
 _LONGEST_LOOK_S: Final = 1.0
@@ -63,13 +58,12 @@ class Server:
         self.id = runtime.ids.new()
         self.name = settings.server_name or self.id
         self._runtime = runtime
-        self.begun = runtime.clock.now()
-        self.totals = TrafficTotals()
+        self.begun = self.configured = runtime.clock.now()
         self._monitoring: MonitoringListener | None = None
-        self._events = SystemEvents(self, lambda: self._accounts.get(SYSTEM_ACCOUNT), runtime)
+        self._events = SystemEvents(self, lambda: self._accounts.get(settings.system_account), runtime)
         self._accounts: dict[str, ServerAccount] = {}
         self._crossing: AccountCrossing | None = None
-        self._clients: dict[int, ClientConnection] = {}
+        self._roster = ClientRoster(settings.max_closed_clients)
         self._numbers = 0
         self._unflushed: list[Flushed] = []
         self._listeners: list[Listener] = []
@@ -79,13 +73,15 @@ class Server:
         self._closed = False
         self.failure: Exception | None = None
         self._on_failure: list[Callable[[], None]] = []
+        self._on_reload: Callable[[], Awaitable[None]] | None = None
 
     # --- life
 
     async def start(self) -> None:
         """Open the stores, and listen. Raises ConfigError, StoreError."""
         try:
-            for name in (GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, *self.settings.stores, *self.settings.accounts):
+            own = (GLOBAL_ACCOUNT, self.settings.system_account)
+            for name in filter(None, (*own, *self.settings.stores, *self.settings.accounts)):
                 self._accounts.setdefault(name, self._new_account(name))
             self._connect_accounts()
             if self.settings.stores:
@@ -138,7 +134,7 @@ class Server:
         self.failure = error
         for told in self._on_failure:
             told()
-        for client in list(self._clients.values()):
+        for client in self._roster.all():
             client.close(_SHUTDOWN)
 
     def on_failure(self, told: Callable[[], None]) -> None:
@@ -153,7 +149,7 @@ class Server:
     @property
     def num_clients(self) -> int:
         """How many clients are connected."""
-        return len(self._clients)
+        return len(self._roster)
 
     async def close(self) -> None:
         """Finish what has arrived, and close everything. Idempotent."""
@@ -166,13 +162,13 @@ class Server:
         await self._stop_listening()
         if self._monitoring is not None:
             await self._monitoring.close()
-        for client in self._clients.values():
+        for client in self._roster.all():
             client.stop_reading()
         for account in self._accounts.values():
             if account.link is not None:
                 with suppress(PeltonError):
                     await account.link.finish()
-        for client in list(self._clients.values()):
+        for client in self._roster.all():
             client.close(_SHUTDOWN)
         for account in self._accounts.values():
             if account.link is not None:
@@ -199,12 +195,23 @@ class Server:
             raise ConfigError("stores, accounts and addresses cannot be changed while the server runs: restart it")
         if any(account.imports != old.accounts[name].imports for name, account in settings.accounts.items()):
             raise ConfigError("imports cannot be changed while the server runs: restart it")
-        kept = ("stores", "endpoints", "monitoring", "tls", "websocket", "server_name", "domain")
+        kept = ("stores", "endpoints", "monitoring", "tls", "websocket", "server_name", "domain", "system_account")
         self.settings = replace(settings, **{name: getattr(old, name) for name in kept})
         for name, account in settings.accounts.items():
             self._accounts[name].usage.limits = account.limits
-        for client in list(self._clients.values()):
+        self.configured = self.clock.now()
+        for client in self._roster.all():
             await client.reconsider()
+
+    def on_reload(self, read: Callable[[], Awaitable[None]]) -> None:
+        """Let the system account ask for the settings to be read again."""
+        self._on_reload = read
+
+    async def reload_settings(self) -> None:
+        """Read the settings again, as :meth:`on_reload` said how. Raises ConfigError."""
+        if self._on_reload is None:
+            raise ConfigError("the settings of this server do not come from a file")
+        await self._on_reload()
 
     async def lame_duck(self) -> None:
         """Accept no more clients, tell those that are connected, let go of them one by one, and close."""
@@ -213,10 +220,10 @@ class Server:
         self._is_lame = True
         self._events.ends("LAMEDUCK")
         await self._stop_listening()
-        for client in list(self._clients.values()):
+        for client in self._roster.all():
             client.write(encode_info(self.hello(client, "")))
         await self._runtime.clock.sleep(self.settings.lame_duck_grace_period)
-        clients = list(self._clients.values())
+        clients = self._roster.all()
         if clients:
             pause = self.settings.lame_duck_duration / len(clients)
             for client in clients:
@@ -260,9 +267,8 @@ class Server:
     def admit(self, client: Client) -> str:
         """Count a new connection; return why it is refused, or an empty text."""
         assert isinstance(client, ClientConnection)
-        refused = _TOO_MANY if len(self._clients) >= self.settings.max_connections else ""
-        self._clients[client.number] = client
-        self.totals.connections += 1
+        refused = _TOO_MANY if len(self._roster) >= self.settings.max_connections else ""
+        self._roster.add(client)
         return refused
 
     def entered(self, client: Client) -> None:
@@ -277,14 +283,30 @@ class Server:
 
     def forget(self, client: Client) -> None:
         """Count a connection no more."""
-        gone = self._clients.pop(client.number, None)
-        if gone is not None:
-            for name in ("in_msgs", "out_msgs", "in_bytes", "out_bytes"):
-                setattr(self.totals, name, getattr(self.totals, name) + getattr(gone, name))
-            if gone.account_name:
-                self._events.disconnected(gone, gone.reason)
-            self.totals.slow_consumers += gone.reason == SLOW_CONSUMER
-            self.totals.stale_connections += gone.reason == STALE_CONNECTION
+        gone = self._roster.remove(self, client.number)
+        if gone is not None and gone.account_name:
+            self._events.disconnected(gone, gone.reason)
+
+    def kick(self, number: int) -> bool:
+        """Let a client go; False if there is none of the number."""
+        return self._roster.kick(number)
+
+    def send_away(self, number: int) -> bool:
+        """Ask a client to go elsewhere, as in lame duck mode; False if there is none of the number."""
+        client = self._roster.get(number)
+        if client is not None:
+            client.write(encode_info(replace(self.hello(client, ""), ldm=True)))
+        return client is not None
+
+    @property
+    def closed_clients(self) -> list[dict[str, Any]]:
+        """What was known of the last clients that have left."""
+        return list(self._roster.closed)
+
+    @property
+    def totals(self) -> TrafficTotals:
+        """What the clients did that have left."""
+        return self._roster.totals
 
     def account(self, name: str) -> ServerAccount | None:
         """Return an account, or None."""
@@ -295,7 +317,7 @@ class Server:
     @property
     def clients(self) -> list[ClientConnection]:
         """The clients that are connected."""
-        return list(self._clients.values())
+        return self._roster.all()
 
     @property
     def observed_accounts(self) -> dict[str, ObservedAccount]:
@@ -326,24 +348,16 @@ class Server:
     def about(self) -> ServerHello:
         """Return what everybody is told of the server."""
         first = self._listeners[0].endpoint if self._listeners else Endpoint()
-        return ServerHello(
+        has_jetstream = any(account.link is not None for account in self._accounts.values())
+        return introduction(
+            self.settings,
             server_id=self.id,
             server_name=self.name,
-            version=NATS_VERSION,
-            go=f"python{platform.python_version()}",
-            git_commit=f"pelton-{VERSION}",
             host=first.host,
             port=max(first.port, 0),
-            headers=True,
             auth_required=self.authenticator.is_required,
-            tls_required=self.settings.tls is not None,
-            tls_verify=self.settings.tls is not None and self.settings.tls.verify,
-            max_payload=self.settings.max_payload,
-            jetstream=any(account.link is not None for account in self._accounts.values()),
-            domain=self.settings.domain,
-            proto=1,
+            jetstream=has_jetstream,
             ldm=self._is_lame,
-            api_lvl=API_LEVEL,
         )
 
     def new_nonce(self) -> str:
@@ -376,7 +390,7 @@ class Server:
         self._events.look()
         if self._crossing is not None:
             self._crossing.look()
-        for client in list(self._clients.values()):
+        for client in self._roster.all():
             client.look(now)
         for account in self._accounts.values():
             if account.link is not None:

@@ -56,10 +56,10 @@ class SubjectRules:
 
 class Permissions:
     """The rules of a user. ``responses`` is how often a user may answer a request that it received (0: not at all,
-    -1: without limit), ``response_s`` for how many seconds (0: for ever).
+    -1: without limit), ``response_s`` for how many seconds (0: for ever). ``rules`` is what they were written as.
     """
 
-    __slots__ = ("publish", "response_s", "responses", "subscribe")
+    __slots__ = ("publish", "response_s", "responses", "rules", "subscribe")
 
     def __init__(
         self,
@@ -68,11 +68,13 @@ class Permissions:
         subscribe: SubjectRules | None = None,
         responses: int = 0,
         response_s: float = 0.0,
+        rules: PermissionRules | None = None,
     ) -> None:
         self.publish = publish or SubjectRules()
         self.subscribe = subscribe or SubjectRules()
         self.responses = responses
         self.response_s = response_s
+        self.rules = rules
 
 
 def permissions_of_rules(rules: PermissionRules | None) -> Permissions | None:
@@ -85,6 +87,7 @@ def permissions_of_rules(rules: PermissionRules | None) -> Permissions | None:
         subscribe=_rules(rules.subscribe),
         responses=0 if answers is None else max(answers.max_msgs, _UNLIMITED),
         response_s=0.0 if answers is None else max(answers.expires, 0.0),
+        rules=rules,
     )
 
 

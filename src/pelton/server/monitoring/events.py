@@ -12,8 +12,10 @@ import msgspec
 
 from pelton.api import rfc3339
 from pelton.runtime import Runtime
+from pelton.server.monitoring.account_reports import account_connections
 from pelton.server.monitoring.observed import Observed, ObservedClient, server_facts
-from pelton.server.monitoring.reports import account_connections, statsz
+from pelton.server.monitoring.parameters import ReportParameters
+from pelton.server.monitoring.reports import statsz
 
 _ADVISORY: Final = "io.nats.server.advisory.v1."
 _FIRST_S: Final = 1.0
@@ -105,7 +107,7 @@ class SystemEvents:
             self._runtime.spawn(self._tell_stats(subject), "pelton tells how the server does")
 
     async def _tell_stats(self, subject: str) -> None:
-        body = {"server": self._facts(), "statsz": await statsz(self._server, {})}
+        body = {"server": self._facts(), "statsz": await statsz(self._server, ReportParameters({}))}
         self._publish(subject, body)
 
     def ends(self, how: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -12,6 +12,7 @@ from pelton.api import ConfigError, PeltonError
 from pelton.runtime import Clock, within
 from pelton.server.monitoring.metrics import metrics
 from pelton.server.monitoring.observed import Observed
+from pelton.server.monitoring.parameters import ReportError, ReportParameters
 from pelton.server.monitoring.reports import REPORTS
 from pelton.server.settings import Endpoint
 
@@ -80,12 +81,16 @@ class MonitoringListener:
         if report is None and path != "/":
             return 404, _JSON, b'{"error":"not found"}'
         try:
-            found = (
-                {"reports": [f"/{name}" for name in REPORTS]} if report is None else await report(self._server, query)
+            found: dict[str, Any] = (
+                {"reports": [f"/{name}" for name in REPORTS]}
+                if report is None
+                else await report(self._server, ReportParameters(query))
             )
+        except ReportError as error:
+            return error.status, _TEXT, str(error).encode()
         except PeltonError as error:
             return 503, _JSON, msgspec.json.encode({"error": str(error)})
-        status = 503 if found.pop("status_code", 200) != 200 else 200
+        status: int = found.pop("status_code", 200)
         return status, _JSON, msgspec.json.encode(found)
 
 
@@ -93,6 +98,7 @@ def _response(status: int, kind: str, body: bytes, *, with_body: bool) -> bytes:
     lines = [
         f"HTTP/1.1 {status} {_REASONS.get(status, 'Status')}",
         f"Content-Type: {kind}",
+        "Access-Control-Allow-Origin: *",
         f"Content-Length: {len(body)}",
         "Connection: close",
     ]

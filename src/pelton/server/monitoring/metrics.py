@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pelton.server.monitoring.observed import Observed
-from pelton.server.monitoring.reports import jsz, varz
+from pelton.server.monitoring.parameters import ReportParameters
+from pelton.server.monitoring.reports import varz
+from pelton.server.monitoring.stream_reports import jsz
 
 _OF_SERVER: Final = {
     "connections": ("gauge", "clients that are connected"),
@@ -29,8 +31,8 @@ _OF_JETSTREAM: Final = {
 async def metrics(server: Observed) -> str:
     """Return all metrics; each name begins with ``pelton_server_`` or ``pelton_jetstream_``."""
     lines: list[str] = []
-    lines += _lines("pelton_server", await varz(server, {}), _OF_SERVER)
-    lines += _lines("pelton_jetstream", await jsz(server, {}), _OF_JETSTREAM)
+    lines += _lines("pelton_server", await varz(server, ReportParameters({})), _OF_SERVER)
+    lines += _lines("pelton_jetstream", await jsz(server, ReportParameters({})), _OF_JETSTREAM)
     return "\n".join([*lines, ""])
 
 

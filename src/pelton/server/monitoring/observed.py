@@ -27,8 +27,20 @@ class TrafficTotals(msgspec.Struct):
     out_bytes: int = 0
 
 
+class ObservedSubscription(Protocol):
+    """One subscription of a client."""
+
+    subject: str
+    queue: str
+    sid: bytes
+    received: int
+
+
 class ObservedClient(Protocol):
-    """A connected client; times are those of the monotonic clock."""
+    """A connected client; times are those of the monotonic clock.
+
+    ``rtt`` is how many seconds its last answer to a ping took, ``tls`` the version and cipher of its connection.
+    """
 
     number: int
     peer: str
@@ -40,7 +52,10 @@ class ObservedClient(Protocol):
     out_msgs: int
     in_bytes: int
     out_bytes: int
+    rtt: float | None
 
+    @property
+    def tls(self) -> tuple[str, str] | None: ...
     @property
     def num_subscriptions(self) -> int: ...
     @property
@@ -50,13 +65,19 @@ class ObservedClient(Protocol):
     @property
     def user_name(self) -> str: ...
     @property
-    def subjects(self) -> Sequence[str]: ...
+    def subscription_list(self) -> Sequence[ObservedSubscription]: ...
+
+
+class Subscriptions(Sized, Protocol):
+    """All subscriptions of an account."""
+
+    inserted: int
 
 
 class ObservedAccount:
     """An account: its clients, their subscriptions, and its JetStream API, if it has one."""
 
-    def __init__(self, name: str, clients: Sized, subscriptions: Sized, call: Call | None) -> None:
+    def __init__(self, name: str, clients: Sized, subscriptions: Subscriptions, call: Call | None) -> None:
         self.name = name
         self._clients = clients
         self._subscriptions = subscriptions
@@ -77,6 +98,11 @@ class ObservedAccount:
         """How many subscriptions they have."""
         return len(self._subscriptions)
 
+    @property
+    def num_inserts(self) -> int:
+        """How many subscriptions there were since the start."""
+        return self._subscriptions.inserted
+
     async def call(self, request: Any) -> Any:
         """Make a request to its JetStream API."""
         assert self._call is not None
@@ -84,20 +110,39 @@ class ObservedAccount:
 
 
 class Observed(Protocol):
-    """A server; ``begun`` is when it started (wall nanoseconds)."""
+    """A server; ``begun`` is when it started, ``configured`` when its settings were read (wall nanoseconds).
+
+    ``closed_clients`` has what was known of those that have left, the last ones.
+    """
 
     settings: ServerSettings
     clock: Clock
     id: str
     name: str
     begun: int
-    totals: TrafficTotals
+    configured: int
 
+    @property
+    def totals(self) -> TrafficTotals: ...
     def about(self) -> ServerHello: ...
     @property
     def clients(self) -> Sequence[ObservedClient]: ...
     @property
     def observed_accounts(self) -> Mapping[str, ObservedAccount]: ...
+    @property
+    def closed_clients(self) -> Sequence[dict[str, Any]]: ...
+
+    def kick(self, number: int) -> bool:
+        """Let a client go; False if there is none of the number."""
+        ...
+
+    def send_away(self, number: int) -> bool:
+        """Ask a client to go elsewhere, as in lame duck mode; False if there is none of the number."""
+        ...
+
+    async def reload_settings(self) -> None:
+        """Read the settings again. Raises ConfigError."""
+        ...
 
 
 def server_facts(server: Observed) -> dict[str, Any]:

@@ -1,38 +1,25 @@
 """The reports, one function each; field names are NATS's.
 
-A report takes the server and the parameters of a request: those of a query over HTTP, the fields of JSON on ``$SYS``.
+A report takes the server and the parameters of a request, and raises ReportError if they make no sense. Those on
+connections, accounts and streams have files of their own.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-import msgspec
-
-from pelton.api import AccountInfo, AccountInfoRequest, ConsumerInfo, ConsumerList, PeltonError, StreamList, rfc3339
-from pelton.api.durations import enc_hook, format_duration
+from pelton.api import rfc3339
 from pelton.runtime import cpu_seconds, memory_bytes
-from pelton.server.monitoring.observed import Observed, ObservedAccount, ObservedClient
+from pelton.server.monitoring.account_reports import accountz, accstatz
+from pelton.server.monitoring.connections import connz, span, subsz
+from pelton.server.monitoring.observed import Observed
+from pelton.server.monitoring.parameters import ReportParameters
+from pelton.server.monitoring.stream_reports import healthz, jetstream_config, jetstream_usage, jsz
 
-Parameters = Mapping[str, str]
-Report = Callable[[Observed, Parameters], Awaitable[dict[str, Any]]]
-_PAGE: Final = 1024
+Report = Callable[[Observed, ReportParameters], Awaitable[dict[str, Any]]]
 _SECOND: Final = 1_000_000_000
-
-
-def _flag(parameters: Parameters, name: str) -> bool:
-    return str(parameters.get(name, "")).lower() in ("1", "true", "t")
-
-
-def _number(parameters: Parameters, name: str, default: int) -> int:
-    text = str(parameters.get(name, ""))
-    return int(text) if text.isdecimal() else default
-
-
-def _span(seconds: float) -> str:
-    return format_duration(int(seconds) * _SECOND)
 
 
 def traffic(server: Observed) -> dict[str, int]:
@@ -43,9 +30,10 @@ def traffic(server: Observed) -> dict[str, int]:
     }
 
 
-async def varz(server: Observed, parameters: Parameters) -> dict[str, Any]:
+async def varz(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
     """Return the server: its settings, and what it did since it started."""
-    settings, about, now = server.settings, server.about(), server.clock.now()
+    settings, about, now, totals = server.settings, server.about(), server.clock.now(), server.totals
+    flow, monitoring = traffic(server), settings.monitoring
     return {
         "server_id": server.id,
         "server_name": server.name,
@@ -59,238 +47,106 @@ async def varz(server: Observed, parameters: Parameters) -> dict[str, Any]:
         "max_connections": settings.max_connections,
         "ping_interval": int(settings.ping_interval * _SECOND),
         "ping_max": settings.ping_max,
+        "http_host": "" if monitoring is None else monitoring.host,
+        "http_port": 0 if monitoring is None else monitoring.port,
+        "https_port": 0,
         "max_control_line": settings.max_control_line,
         "max_payload": settings.max_payload,
         "max_pending": settings.max_pending,
         "write_deadline": int(settings.write_deadline * _SECOND),
         "auth_timeout": settings.auth_timeout,
+        "cluster": {},
+        "gateway": {},
+        "leaf": {},
+        "mqtt": {},
+        "websocket": _websocket(server),
         "start": rfc3339(server.begun),
         "now": rfc3339(now),
-        "uptime": _span((now - server.begun) / _SECOND),
-        "mem": memory_bytes(),
-        "cores": os.cpu_count() or 1,
-        "cpu": round(100 * cpu_seconds() / max((now - server.begun) / _SECOND, 0.001), 1),
+        "uptime": span((now - server.begun) / _SECOND),
+        **_machine(server),
         "connections": len(server.clients),
-        "total_connections": server.totals.connections,
-        "subscriptions": sum(account.num_subscriptions for account in server.observed_accounts.values()),
-        "slow_consumers": server.totals.slow_consumers,
-        "stale_connections": server.totals.stale_connections,
-        **traffic(server),
-        "jetstream": {"config": _config(server), "stats": await _usage(server)},
-    }
-
-
-def _config(server: Observed) -> dict[str, Any]:
-    return {"domain": server.settings.domain} if server.settings.domain else {}
-
-
-async def _usage(server: Observed) -> dict[str, Any]:
-    found = [info for account in server.observed_accounts.values() if (info := await _info(account)) is not None]
-    return {
-        "memory": sum(info.memory for info in found),
-        "storage": sum(info.storage for info in found),
-        "accounts": len(found),
-        "ha_assets": 0,
-        "api": {
-            "level": 3,
-            "total": sum(info.api.total for info in found),
-            "errors": sum(info.api.errors for info in found),
-        },
-    }
-
-
-async def _info(account: ObservedAccount) -> AccountInfo | None:
-    if not account.has_jetstream:
-        return None
-    try:
-        info: AccountInfo = await account.call(AccountInfoRequest())
-    except PeltonError:
-        return None
-    return info
-
-
-async def connz(server: Observed, parameters: Parameters) -> dict[str, Any]:
-    """Return the clients, a page of them; with ``subs`` their subjects as well."""
-    offset, limit = _number(parameters, "offset", 0), _number(parameters, "limit", _PAGE)
-    wanted, cid = parameters.get("acc", ""), _number(parameters, "cid", 0)
-    clients = sorted(server.clients, key=lambda client: client.number)
-    clients = [one for one in clients if wanted in ("", one.account_name) and cid in (0, one.number)]
-    page = clients[offset : offset + limit]
-    return {
-        "server_id": server.id,
-        "now": rfc3339(server.clock.now()),
-        "num_connections": len(page),
-        "total": len(clients),
-        "offset": offset,
-        "limit": limit,
-        "connections": [_client(server, client, parameters) for client in page],
-    }
-
-
-def _client(server: Observed, client: ObservedClient, parameters: Parameters) -> dict[str, Any]:
-    now, wall = server.clock.monotonic(), server.clock.now()
-    host, _, port = client.peer.rpartition(":")
-    found: dict[str, Any] = {
-        "cid": client.number,
-        "kind": "Client",
-        "type": "nats",
-        "ip": host.strip("[]"),
-        "port": int(port) if port.isdecimal() else 0,
-        "start": rfc3339(wall - int((now - client.started) * _SECOND)),
-        "last_activity": rfc3339(wall - int((now - client.heard) * _SECOND)),
-        "uptime": _span(now - client.started),
-        "idle": _span(now - client.heard),
-        "pending_bytes": client.pending_bytes,
-        "in_msgs": client.in_msgs,
-        "out_msgs": client.out_msgs,
-        "in_bytes": client.in_bytes,
-        "out_bytes": client.out_bytes,
-        "subscriptions": client.num_subscriptions,
-    }
-    named = {"name": client.options.name, "lang": client.options.lang, "version": client.options.version}
-    found |= {key: value for key, value in named.items() if value}
-    if _flag(parameters, "auth"):
-        found |= {"account": client.account_name, "authorized_user": client.user_name}
-    if _flag(parameters, "subs"):
-        found["subscriptions_list"] = list(client.subjects)
-    return found
-
-
-async def subsz(server: Observed, parameters: Parameters) -> dict[str, Any]:
-    """Return how many subscriptions there are."""
-    return {
-        "server_id": server.id,
-        "now": rfc3339(server.clock.now()),
-        "num_subscriptions": sum(account.num_subscriptions for account in server.observed_accounts.values()),
-    }
-
-
-async def jsz(server: Observed, parameters: Parameters) -> dict[str, Any]:
-    """Return what JetStream holds; with ``accounts``, ``streams``, ``consumers``, ``config`` more and more of it."""
-    usage = await _usage(server)
-    infos = {name: await _info(account) for name, account in server.observed_accounts.items()}
-    found = {
-        "server_id": server.id,
-        "now": rfc3339(server.clock.now()),
-        "config": _config(server),
-        **usage,
-        "streams": sum(info.streams for info in infos.values() if info is not None),
-        "consumers": sum(info.consumers for info in infos.values() if info is not None),
-        "messages": 0,
-        "bytes": 0,
-    }
-    wanted = parameters.get("acc", "")
-    details = []
-    for name, account in server.observed_accounts.items():
-        if not account.has_jetstream or wanted not in ("", name):
-            continue
-        streams = await _streams(account, parameters)
-        found["messages"] += sum(stream["state"]["messages"] for stream in streams)
-        found["bytes"] += sum(stream["state"]["bytes"] for stream in streams)
-        details.append(_account_detail(name, infos[name], streams, parameters))
-    if any(_flag(parameters, name) for name in ("accounts", "streams", "consumers", "config")) or wanted:
-        found["account_details"] = details
-    return found
-
-
-def _account_detail(
-    name: str, info: AccountInfo | None, streams: list[dict[str, Any]], parameters: Parameters
-) -> dict[str, Any]:
-    detail: dict[str, Any] = {"name": name, "id": name}
-    if info is not None:
-        detail |= {"memory": info.memory, "storage": info.storage, "api": msgspec.to_builtins(info.api)}
-    if any(_flag(parameters, each) for each in ("streams", "consumers", "config")):
-        detail["stream_detail"] = streams
-    return detail
-
-
-async def _streams(account: ObservedAccount, parameters: Parameters) -> list[dict[str, Any]]:
-    streams: list[dict[str, Any]] = []
-    while page := (await account.call(StreamList(offset=len(streams)))).streams:
-        for info in page:
-            value = msgspec.to_builtins(info, enc_hook=enc_hook)
-            stream = {"name": info.config.name, "created": info.created, "state": value["state"]}
-            if _flag(parameters, "config"):
-                stream["config"] = value["config"]
-            if _flag(parameters, "consumers"):
-                consumers = (await account.call(ConsumerList(stream=info.config.name))).consumers
-                stream["consumer_detail"] = [_consumer(one, parameters) for one in consumers]
-            streams.append(stream)
-    return streams
-
-
-def _consumer(info: ConsumerInfo, parameters: Parameters) -> dict[str, Any]:
-    value: dict[str, Any] = msgspec.to_builtins(info, enc_hook=enc_hook)
-    if not _flag(parameters, "config"):
-        del value["config"]
-    return value
-
-
-async def accountz(server: Observed, parameters: Parameters) -> dict[str, Any]:
-    """Return the accounts, or one of them in detail."""
-    found: dict[str, Any] = {
-        "server_id": server.id,
-        "now": rfc3339(server.clock.now()),
-        "system_account": "$SYS",
-        "accounts": list(server.observed_accounts),
-    }
-    account = server.observed_accounts.get(str(parameters.get("acc", "")))
-    if account is not None:
-        found["account_detail"] = {
-            "account_name": account.name,
-            "jetstream_enabled": account.has_jetstream,
-            "client_cnt": account.num_clients,
-            "sub_cnt": account.num_subscriptions,
-        }
-    return found
-
-
-async def accstatz(server: Observed, parameters: Parameters) -> dict[str, Any]:
-    """Return how much each account is used."""
-    accounts = [account_connections(server, name) for name in server.observed_accounts]
-    return {"server_id": server.id, "now": rfc3339(server.clock.now()), "account_statz": accounts}
-
-
-def account_connections(server: Observed, name: str) -> dict[str, Any]:
-    """Return how much one account is used now."""
-    clients = [client for client in server.clients if client.account_name == name]
-    return {
-        "acc": name,
-        "name": name,
-        "conns": len(clients),
+        "total_connections": totals.connections,
+        "routes": 0,
+        "remotes": 0,
         "leafnodes": 0,
-        "total_conns": len(clients),
-        "num_subscriptions": server.observed_accounts[name].num_subscriptions,
-        "sent": {"msgs": sum(c.out_msgs for c in clients), "bytes": sum(c.out_bytes for c in clients)},
-        "received": {"msgs": sum(c.in_msgs for c in clients), "bytes": sum(c.in_bytes for c in clients)},
-        "slow_consumers": 0,
+        "subscriptions": _subscriptions(server),
+        "slow_consumers": totals.slow_consumers,
+        "slow_consumer_stats": {"clients": totals.slow_consumers},
+        "stale_connections": totals.stale_connections,
+        "stale_connection_stats": {"clients": totals.stale_connections},
+        **flow,
+        **{name.replace("_", "_client_"): count for name, count in flow.items()},
+        "config_load_time": rfc3339(server.configured),
+        "system_account": settings.system_account,
+        "jetstream": {"config": jetstream_config(server), "stats": await jetstream_usage(server)},
     }
 
 
-async def healthz(server: Observed, parameters: Parameters) -> dict[str, Any]:
-    """Return whether the server can do its work: every store answers."""
-    for account in server.observed_accounts.values():
-        if account.has_jetstream and await _info(account) is None:
-            return {"status": "unavailable", "status_code": 503, "error": f"the store of account {account.name} fails"}
-    return {"status": "ok", "status_code": 200}
+def _websocket(server: Observed) -> dict[str, Any]:
+    door = server.settings.websocket
+    return {} if door is None else {"host": door.host, "port": door.port, "compression": door.compression}
 
 
-async def statsz(server: Observed, parameters: Parameters) -> dict[str, Any]:
+def _machine(server: Observed) -> dict[str, Any]:
+    seconds = max((server.clock.now() - server.begun) / _SECOND, 0.001)
+    return {"mem": memory_bytes(), "cores": os.cpu_count() or 1, "cpu": round(100 * cpu_seconds() / seconds, 1)}
+
+
+def _subscriptions(server: Observed) -> int:
+    return sum(account.num_subscriptions for account in server.observed_accounts.values())
+
+
+async def statsz(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
     """Return the few numbers that a server tells on ``$SYS.SERVER.<id>.STATSZ``."""
-    now, flow = server.clock.now(), traffic(server)
-    return {
+    flow = traffic(server)
+    sent = {"msgs": flow["out_msgs"], "bytes": flow["out_bytes"]}
+    received = {"msgs": flow["in_msgs"], "bytes": flow["in_bytes"]}
+    found = {
         "start": rfc3339(server.begun),
-        "mem": memory_bytes(),
-        "cores": os.cpu_count() or 1,
-        "cpu": round(100 * cpu_seconds() / max((now - server.begun) / _SECOND, 0.001), 1),
+        **_machine(server),
         "connections": len(server.clients),
         "total_connections": server.totals.connections,
         "active_accounts": sum(account.num_clients > 0 for account in server.observed_accounts.values()),
-        "subscriptions": sum(account.num_subscriptions for account in server.observed_accounts.values()),
-        "sent": {"msgs": flow["out_msgs"], "bytes": flow["out_bytes"]},
-        "received": {"msgs": flow["in_msgs"], "bytes": flow["in_bytes"]},
+        "subscriptions": _subscriptions(server),
+        "sent": sent,
+        "sent_to_clients": sent,
+        "received": received,
+        "received_from_clients": received,
         "slow_consumers": server.totals.slow_consumers,
+        "active_servers": 1,
     }
+    if not server.about().jetstream:
+        return found
+    return found | {"jetstream": {"config": jetstream_config(server), "stats": await jetstream_usage(server)}}
+
+
+async def idz(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
+    """Return what the server is called."""
+    return {"name": server.name, "host": server.about().host, "id": server.id}
+
+
+def _here(server: Observed) -> dict[str, Any]:
+    return {"server_id": server.id, "now": rfc3339(server.clock.now())}
+
+
+async def routez(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
+    """Return the routes to other servers: none."""
+    return {**_here(server), "server_name": server.name, "num_routes": 0, "routes": []}
+
+
+async def gatewayz(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
+    """Return the gateways to other clusters: none."""
+    return {**_here(server), "outbound_gateways": {}, "inbound_gateways": {}}
+
+
+async def leafz(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
+    """Return the leaf nodes: none."""
+    return {**_here(server), "leafnodes": 0, "leafs": []}
+
+
+async def nothing(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
+    """Return nothing, for what only nats-server has: its queues, its Raft groups."""
+    return {}
 
 
 REPORTS: Final[dict[str, Report]] = {
@@ -301,5 +157,10 @@ REPORTS: Final[dict[str, Report]] = {
     "accountz": accountz,
     "accstatz": accstatz,
     "healthz": healthz,
+    "routez": routez,
+    "gatewayz": gatewayz,
+    "leafz": leafz,
+    "ipqueuesz": nothing,
+    "raftz": nothing,
 }
 """Each report by its name: ``/varz`` over HTTP, ``$SYS.REQ.SERVER.<id>.VARZ``."""

@@ -1,27 +1,58 @@
-"""The reports on ``$SYS.REQ.>``, for the ``nats`` command, and what a client may ask of itself.
+"""Requests on ``$SYS.REQ.>``, for the ``nats`` command: reports, who a client is, and what an operator may do.
 
-Every client may ask who it is (``$SYS.REQ.USER.INFO``). Reports of the server are for the system account ``$SYS``.
+Every client may ask who it is (``$SYS.REQ.USER.INFO``), and how its own account is used. Reports on the server, and
+its commands (to let a client go, to read the settings again), are for the system account.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
 
 from pelton.api import PeltonError
 from pelton.runtime import Runtime
+from pelton.server.auth.identity import ServerUser
+from pelton.server.monitoring.account_reports import account_connections, account_detail, accstatz
+from pelton.server.monitoring.connections import connz, subsz
 from pelton.server.monitoring.observed import Observed, server_facts
-from pelton.server.monitoring.reports import REPORTS, Report, statsz
+from pelton.server.monitoring.parameters import ReportError, ReportParameters
+from pelton.server.monitoring.reports import REPORTS, Report, idz, leafz, statsz
+from pelton.server.monitoring.stream_reports import account_jsz
 from pelton.server.ports import Published
+from pelton.server.settings.config import AllowDeny
 
-SYSTEM_ACCOUNT: Final = "$SYS"
 _USER: Final = "$SYS.REQ.USER.INFO"
 _PING: Final = "$SYS.REQ.SERVER.PING"
 _SERVER: Final = "$SYS.REQ.SERVER."
 _ACCOUNT: Final = "$SYS.REQ.ACCOUNT."
-_OF_ACCOUNT: Final = {"CONNZ": "connz", "SUBSZ": "subsz", "JSZ": "jsz", "INFO": "accountz", "STATZ": "accstatz"}
+_OWN: Final = {
+    "$SYS.REQ.SERVER.PING.CONNZ": connz,
+    "$SYS.REQ.ACCOUNT.PING.CONNZ": connz,
+    "$SYS.REQ.ACCOUNT.PING.STATZ": accstatz,
+}
+_NS: Final = 1_000_000_000
+
+
+async def _info(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
+    return account_detail(server, parameters.text("acc"))
+
+
+async def _statz(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
+    return await accstatz(server, parameters.but(accounts=[parameters.text("acc")], unused=True))
+
+
+_OF_ACCOUNT: Final[dict[str, Report]] = {
+    "CONNZ": connz,
+    "SUBSZ": subsz,
+    "LEAFZ": leafz,
+    "JSZ": account_jsz,
+    "INFO": _info,
+    "STATZ": _statz,
+}
+# Those of one server, which is asked by its id.
+_COMMANDS: Final = ("KICK", "LDM", "RELOAD")
 
 
 class SystemService:
@@ -34,57 +65,129 @@ class SystemService:
         self._account = account
         self._answer = answer
         self._runtime = runtime
+        self._is_system = account == server.settings.system_account
 
     def take(self, message: Published) -> bool:
         """Answer a request; False if it is none that this account may make."""
-        if message.subject == _USER:
-            self._reply(message.reply, self._user(message))
+        subject = message.subject
+        if subject == _USER:
+            self._reply(message.reply, {"data": self._user(message.client.user)})
             return True
-        if self._account != SYSTEM_ACCOUNT:
+        if not self._is_system:
+            report = _OWN.get(subject)
+            if report is None:
+                return False
+            own = {"acc": self._account, "accounts": [self._account], "unused": True}
+            self._spawn(self._told(report, message, own), message.reply)
+            return True
+        if subject == _PING:
+            self._spawn(self._told(statsz, message, {}), message.reply)
+            return True
+        if subject.startswith(_SERVER):
+            return self._take_for_server(message, *subject[len(_SERVER) :].split(".", 1))
+        if subject.startswith(_ACCOUNT):
+            return self._take_for_account(message, *subject[len(_ACCOUNT) :].split(".", 1))
+        return False
+
+    def _take_for_server(self, message: Published, who: str, name: str = "") -> bool:
+        if who not in ("PING", self._server.id):
             return False
-        report, given = self._report(message.subject)
-        if report is None:
+        if name == "IDZ":
+            self._spawn(self._id(), message.reply)
+        elif name in _COMMANDS and who != "PING":
+            self._spawn(self._commanded(name, message.data), message.reply)
+        elif (report := statsz if name == "STATSZ" else _of_server(name)) is not None:
+            self._spawn(self._told(report, message, {}), message.reply)
+        else:
             return False
-        parameters = _parameters(message.data) | given
-        self._runtime.spawn(self._tell(report, parameters, message.reply), "pelton reports on the server")
         return True
 
-    def _report(self, subject: str) -> tuple[Report | None, dict[str, str]]:
-        """Return the report that a subject asks for, and what it says of it."""
-        if subject == _PING:
-            return statsz, {}
-        if subject.startswith(_SERVER):
-            who, _, name = subject[len(_SERVER) :].partition(".")
-            if who in ("PING", self._server.id):
-                return (statsz if name == "STATSZ" else REPORTS.get(name.lower())), {}
-        if subject.startswith(_ACCOUNT):
-            who, _, name = subject[len(_ACCOUNT) :].partition(".")
-            known = _OF_ACCOUNT.get(name)
-            if known is not None:
-                return REPORTS[known], ({} if who == "PING" else {"acc": who})
-        return None, {}
+    def _take_for_account(self, message: Published, account: str, name: str = "") -> bool:
+        if (account, name) == ("PING", "STATZ"):
+            self._spawn(self._told(accstatz, message, {}), message.reply)
+        elif name == "CONNS" and account in self._server.observed_accounts:
+            self._reply(message.reply, account_connections(self._server, account))
+        elif (report := _OF_ACCOUNT.get(name)) is not None:
+            given = {"acc": account} | ({"subs": True} if name == "SUBSZ" else {})
+            self._spawn(self._told(report, message, given), message.reply)
+        else:
+            return False
+        return True
 
-    async def _tell(self, report: Report, parameters: dict[str, str], reply: str) -> None:
+    # --- answers
+
+    def _spawn(self, work: Awaitable[dict[str, Any] | None], reply: str) -> None:
+        async def answered() -> None:
+            found = await work
+            if found is not None:
+                self._reply(reply, found)
+
+        self._runtime.spawn(answered(), "pelton reports on the server")
+
+    async def _told(self, report: Report, message: Published, given: dict[str, Any]) -> dict[str, Any] | None:
+        """Return a report; None if the request is for servers of another kind."""
         try:
-            found: dict[str, Any] = {"data": await report(self._server, parameters)}
+            parameters = ReportParameters.of_json(message.data).but(**given)
+        except ReportError as error:
+            return {"error": {"code": error.status, "description": str(error)}}
+        if not self._is_meant(parameters):
+            return None
+        key = "statsz" if report is statsz else "data"
+        try:
+            return {key: await report(self._server, parameters)}
         except PeltonError as error:
-            found = {"error": {"code": 500, "description": str(error)}}
-        if report is statsz:
-            found = {"statsz": found.pop("data", {}), **found}
-        self._reply(reply, found)
+            return {key: None, "error": {"code": 500, "description": str(error)}}
 
-    def _user(self, message: Published) -> dict[str, Any]:
-        user = message.client.user
-        return {"data": {"user": user.name if user is not None else "", "account": self._account}}
+    def _is_meant(self, parameters: ReportParameters) -> bool:
+        """Whether a request that names servers by what they are names this one."""
+        about, exact = self._server.about(), parameters.flag("exact_match")
+        for name, own in (("server_name", self._server.name), ("host", about.host), ("cluster", "")):
+            wanted = parameters.text(name)
+            if wanted and (own != wanted if exact else wanted not in own):
+                return False
+        wanted = parameters.text("domain")
+        return wanted in ("", about.domain) and not parameters.texts("tags")
+
+    async def _id(self) -> dict[str, Any]:
+        return await idz(self._server, ReportParameters({}))
+
+    async def _commanded(self, name: str, body: bytes) -> dict[str, Any]:
+        """Carry out a command of an operator."""
+        try:
+            if name == "RELOAD":
+                await self._server.reload_settings()
+                return {}
+            number = ReportParameters.of_json(body).number("cid")
+            known = self._server.kick(number) if name == "KICK" else self._server.send_away(number)
+        except PeltonError as error:
+            return {"error": {"code": 500, "description": str(error)}}
+        return {} if known else {"error": {"code": 500, "description": "no such client id"}}
+
+    def _user(self, user: ServerUser | None) -> dict[str, Any]:
+        """Return what a client is told of itself."""
+        config = self._server.settings.accounts.get(self._account)
+        tag = (config.name_tag if config is not None else "") or self._account
+        found: dict[str, Any] = {"user": user.name if user is not None else "", "account": self._account}
+        found["account_name"] = tag
+        rules = user.permissions.rules if user is not None and user.permissions is not None else None
+        if rules is not None:
+            found["permissions"] = {"publish": _shown(rules.publish), "subscribe": _shown(rules.subscribe)}
+            if (answers := rules.allow_responses) is not None:
+                found["permissions"]["responses"] = {"max": answers.max_msgs, "ttl": int(answers.expires * _NS)}
+        if user is not None and user.expires is not None:
+            found["expires"] = max(0, int(user.expires * _NS) - self._server.clock.now())
+        return found
 
     def _reply(self, reply: str, found: dict[str, Any]) -> None:
-        self._answer(reply, None, msgspec.json.encode({"server": server_facts(self._server), **found}))
+        named = found if "id" in found else {"server": server_facts(self._server), **found}
+        self._answer(reply, None, msgspec.json.encode(named))
 
 
-def _parameters(body: bytes) -> dict[str, str]:
-    """Return the options of a request; what is no JSON object has none."""
-    try:
-        found = msgspec.json.decode(body, type=dict[str, Any]) if body.strip() else {}
-    except msgspec.MsgspecError:
-        return {}
-    return {key: str(value) for key, value in found.items()}
+def _of_server(name: str) -> Report | None:
+    """Return a report by the name that requests have for it; that on all accounts has one of its own."""
+    return None if name == "ACCSTATZ" else REPORTS.get(name.lower())
+
+
+def _shown(rules: AllowDeny) -> dict[str, Any]:
+    shown: dict[str, Any] = {} if rules.allow is None else {"allow": list(rules.allow)}
+    return shown | ({"deny": list(rules.deny)} if rules.deny else {})

@@ -107,9 +107,13 @@ class ImportConfig(_Config, frozen=True, kw_only=True):
 
 
 class AccountConfig(_Config, frozen=True, kw_only=True):
-    """An account: its limits, what it offers, what it takes. ``jetstream`` is None if it has no streams."""
+    """An account: its limits, what it offers, what it takes. ``jetstream`` is None if it has no streams.
+
+    ``name_tag`` is what people call it, if its name is a key.
+    """
 
     name: str
+    name_tag: str = ""
     nkey: str = ""
     limits: ConnectionLimits = ConnectionLimits()
     jetstream: AccountLimits | None = None
@@ -243,5 +247,6 @@ class ServerConfig(_Config, frozen=True, kw_only=True):
 
     lame_duck_duration: float = 120.0
     lame_duck_grace_period: float = 10.0
+    max_closed_clients: int = 1000
     pid_file: str = ""
     ports_file_dir: str = ""

@@ -9,7 +9,7 @@ import msgspec
 
 from pelton.api import AccountLimits
 from pelton.api.errors import ConfigError
-from pelton.server.settings.config import AccountConfig
+from pelton.server.settings.config import SYSTEM_ACCOUNT, AccountConfig
 from pelton.server.settings.tls import TlsDoor
 from pelton.server.settings.web_socket import WebSocketDoor
 from pelton.storage import SyncMode
@@ -44,7 +44,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     With ``tls`` all clients use it, except on Unix sockets; those of WebSockets have their own. ``monitoring`` is
     where reports are told over HTTP. ``stores`` has the store of each account; an account without one has no JetStream.
-    ``accounts`` has their limits, and what they offer each other.
+    ``accounts`` has their limits, and what they offer each other; ``system_account`` is the one that may ask for
+    reports, "" for none. ``max_closed_clients`` is how many clients that have left are reported.
     """
 
     stores: Mapping[str, StoreSettings] = msgspec.field(default_factory=dict)
@@ -66,6 +67,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     auth_timeout: float = 2.0
     lame_duck_duration: float = 120.0
     lame_duck_grace_period: float = 10.0
+    max_closed_clients: int = 1000
+    system_account: str = SYSTEM_ACCOUNT
 
     def __post_init__(self) -> None:
         if not self.endpoints:

@@ -108,7 +108,6 @@ IGNORED: Final[dict[str, dict[str, str]]] = {
         "connect_error_reports": _ONE_SERVER,
         "reconnect_error_reports": _ONE_SERVER,
         "no_fast_producer_stall": "producers are slowed down by their sockets alone",
-        "max_closed_clients": "closed connections are not listed",
         "ocsp_cache": _OCSP,
         "feature_flags": "they are nats-server's own",
         "write_timeout": "a client that does not read is disconnected",

@@ -14,6 +14,7 @@ import msgspec
 from pelton.api import AccountLimits, ConfigError
 from pelton.server.settings.config import (
     GLOBAL_ACCOUNT,
+    SYSTEM_ACCOUNT,
     AccountConfig,
     JetStreamConfig,
     ServerConfig,
@@ -55,6 +56,7 @@ def runtime_settings(
     store: str = "",
     sync: SyncMode = "commit",
     key: bytes | None = None,
+    system_account: str = SYSTEM_ACCOUNT,
 ) -> ServerSettings:
     """Return what a server with these accounts runs with; ``store`` is the file of the global account.
 
@@ -92,6 +94,8 @@ def runtime_settings(
         auth_timeout=config.authorization.timeout,
         lame_duck_duration=config.lame_duck_duration,
         lame_duck_grace_period=config.lame_duck_grace_period,
+        max_closed_clients=max(config.max_closed_clients, 0),
+        system_account=system_account,
     )
 
 

@@ -48,6 +48,7 @@ _ROWS: Final = (
     FieldRow("allow_non_tls", ("allow_non_tls",), "flag"),
     FieldRow("lame_duck_duration", ("lame_duck_duration",), "seconds"),
     FieldRow("lame_duck_grace_period", ("lame_duck_grace_period",), "seconds"),
+    FieldRow("max_closed_clients", ("max_closed_clients",), "integer"),
     FieldRow("pid_file", ("pid_file", "pidfile"), "text"),
     FieldRow("ports_file_dir", ("ports_file_dir",), "text"),
 )

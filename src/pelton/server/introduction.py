@@ -1,0 +1,31 @@
+"""What a server tells clients of itself."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any, Final
+
+from pelton._version import VERSION
+from pelton.server.jetstream.verbs import API_LEVEL
+from pelton.server.settings import ServerSettings
+from pelton.wire import ServerHello
+
+# Clients tell features by it: what it names is what this server does.
+NATS_VERSION: Final = "2.15.1"
+
+
+def introduction(settings: ServerSettings, **known: Any) -> ServerHello:
+    """Return what everybody is told of a server; ``known`` are the fields that are not among its settings."""
+    return ServerHello(
+        version=NATS_VERSION,
+        go=f"python{platform.python_version()}",
+        git_commit=f"pelton-{VERSION}",
+        headers=True,
+        tls_required=settings.tls is not None,
+        tls_verify=settings.tls is not None and settings.tls.verify,
+        max_payload=settings.max_payload,
+        domain=settings.domain,
+        proto=1,
+        api_lvl=API_LEVEL,
+        **known,
+    )

@@ -1,0 +1,60 @@
+"""The clients of a server: those that are connected, the last ones that have left, and what all of them did."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final
+
+from pelton.api import rfc3339
+from pelton.server.connection import STALE_CONNECTION, ClientConnection
+from pelton.server.monitoring import Observed, TrafficTotals
+from pelton.server.monitoring.connections import client_facts
+from pelton.server.output import SLOW_CONSUMER
+
+_KICKED: Final = "Kicked"
+_COUNTS: Final = ("in_msgs", "out_msgs", "in_bytes", "out_bytes")
+
+
+class ClientRoster:
+    """The clients of a server, by their numbers; ``most_closed`` is how many that have left are remembered."""
+
+    def __init__(self, most_closed: int) -> None:
+        self.totals = TrafficTotals()
+        self.closed: deque[dict[str, Any]] = deque(maxlen=most_closed)
+        self._clients: dict[int, ClientConnection] = {}
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def all(self) -> list[ClientConnection]:
+        """Return those that are connected."""
+        return list(self._clients.values())
+
+    def add(self, client: ClientConnection) -> None:
+        """Count a new connection."""
+        self._clients[client.number] = client
+        self.totals.connections += 1
+
+    def remove(self, server: Observed, number: int) -> ClientConnection | None:
+        """Count a connection no more, and remember what was known of it; return it unless that was done before."""
+        gone = self._clients.pop(number, None)
+        if gone is None:
+            return None
+        for name in _COUNTS:
+            setattr(self.totals, name, getattr(self.totals, name) + getattr(gone, name))
+        self.totals.slow_consumers += gone.reason == SLOW_CONSUMER
+        self.totals.stale_connections += gone.reason == STALE_CONNECTION
+        stop = {"stop": rfc3339(server.clock.now()), "reason": gone.reason}
+        self.closed.append({**client_facts(server, gone), **stop})
+        return gone
+
+    def get(self, number: int) -> ClientConnection | None:
+        """Return a client, or None."""
+        return self._clients.get(number)
+
+    def kick(self, number: int) -> bool:
+        """Let a client go; False if there is none of the number."""
+        client = self._clients.get(number)
+        if client is not None:
+            client.close(_KICKED)
+        return client is not None

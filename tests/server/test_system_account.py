@@ -1,0 +1,179 @@
+"""Reports and commands for the system account, and what other accounts may ask: as on nats-server."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import nats
+import pytest
+from nats.aio.client import Client
+
+from pelton.testing.nats_server import free_ports, nats_server
+from pelton.testing.served import served_store
+from tests.server.conftest import settled
+
+CONFIG = """
+server_name: x
+http: 127.0.0.1:HTTP
+accounts {
+  SYS { users: [{user: s, password: p}] }
+  A { jetstream: enabled
+      users: [{user: a, password: p, permissions: {
+        publish: {allow: [">"], deny: ["no.>"]}, subscribe: ">", allow_responses: {max: 5, expires: "1m"}}}]
+      exports: [{service: "q.*"}] }
+  B { users: [{user: b, password: p}], imports: [{service: {account: A, subject: "q.*"}}] }
+}
+system_account: SYS
+"""
+
+
+class Running(NamedTuple):
+    port: int
+    http: int
+
+
+@pytest.fixture(scope="module", params=["nats", "pelton"])
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder: Path = tmp_path_factory.mktemp("system")
+    (reports,) = free_ports(1)
+    config = CONFIG.replace("HTTP", str(reports))
+    if request.param == "nats":
+        with nats_server(folder, extra=config) as server:
+            yield Running(server.port, reports)
+        return
+    (folder / "server.conf").write_text(f"{config}\njetstream {{ store_dir: '{folder}' }}")
+    with served_store(None, ["-c", str(folder / "server.conf")]) as served:
+        yield Running(served.port, reports)
+
+
+class Users(NamedTuple):
+    system: Client
+    a: Client
+    b: Client
+
+
+@pytest.fixture
+async def users(running: Running) -> AsyncIterator[Users]:
+    clients = [
+        await nats.connect(f"nats://{user}:p@127.0.0.1:{running.port}", name=user, allow_reconnect=False)
+        for user in "sab"
+    ]
+    yield Users(*clients)
+    for client in clients:
+        await client.close()
+
+
+def status_of(port: int, path: str) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", f"/{path}")
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+async def ask(client: Client, subject: str, **body: Any) -> dict[str, Any]:
+    data = json.dumps(body).encode() if body else b""
+    found: dict[str, Any] = json.loads((await client.request(subject, data, timeout=10)).data)
+    return found
+
+
+async def test_reports(users: Users) -> None:
+    id = (await ask(users.system, "$SYS.REQ.SERVER.PING.IDZ"))["id"]
+    await users.a.subscribe("foo.*", queue="q")
+    await settled(users.a)
+    for end in ("STATSZ", "VARZ", "CONNZ", "SUBSZ", "JSZ", "ACCOUNTZ", "HEALTHZ", "ROUTEZ", "GATEWAYZ", "LEAFZ"):
+        found = await ask(users.system, f"$SYS.REQ.SERVER.{id}.{end}")
+        assert found["server"]["name"] == "x"
+        assert "error" not in found
+    assert (await ask(users.system, "$SYS.REQ.SERVER.PING.VARZ"))["data"]["system_account"] == "SYS"
+    assert (await ask(users.system, "$SYS.REQ.SERVER.PING.VARZ", server_name="x"))["data"]
+    for end in ("CONNZ", "SUBSZ", "JSZ", "INFO", "STATZ"):
+        assert "error" not in await ask(users.system, f"$SYS.REQ.ACCOUNT.A.{end}")
+    connz = (await ask(users.system, "$SYS.REQ.SERVER.PING.CONNZ", acc="A", subscriptions_detail=True, auth=True))[
+        "data"
+    ]
+    (client,) = connz["connections"]
+    assert [client[key] for key in ("name", "account", "authorized_user")] == ["a", "A", "a"]
+    assert {"subject": "foo.*", "qgroup": "q"}.items() <= client["subscriptions_list_detail"][-1].items()
+    subsz = (await ask(users.system, "$SYS.REQ.SERVER.PING.SUBSZ", subscriptions=True, account="A", test="foo.x"))[
+        "data"
+    ]
+    assert [(one["subject"], one["account"]) for one in subsz["subscriptions_list"]] == [("foo.*", "A")]
+    info = (await ask(users.system, "$SYS.REQ.ACCOUNT.A.INFO"))["data"]
+    assert [info[key] for key in ("client_connections", "jetstream_enabled")] == [1, True]
+    assert info["exports"] == [{"subject": "q.*", "type": "service", "response_type": "Singleton"}]
+
+
+async def test_what_makes_no_sense(users: Users, running: Running) -> None:
+    for subject, body, text in (
+        ("SERVER.PING.CONNZ", {"sort": "bogus"}, "invalid sorting option: bogus"),
+        ("SERVER.PING.CONNZ", {"sort": "stop"}, "sort by stop only valid on closed connections"),
+        ("ACCOUNT.NONE.INFO", {}, "Account NONE does not exist"),
+        ("ACCOUNT.NONE.JSZ", {}, 'account "NONE" not found'),
+        ("ACCOUNT.B.JSZ", {}, 'account "B" not jetstream enabled'),
+    ):
+        found = await ask(users.system, f"$SYS.REQ.{subject}", **body)
+        assert found["error"] == {"code": 500, "description": text}
+    for path, status in (
+        ("connz?sort=bogus", 400),
+        ("connz?state=bogus", 400),
+        ("connz?auth=x", 400),
+        ("connz?limit=x", 400),
+        ("subsz?test=a..b&subs=1", 400),
+        ("accountz?acc=NONE", 400),
+        ("healthz?stream=NONE", 400),
+        ("healthz?account=NONE", 404),
+        ("healthz?account=A&consumer=c", 400),
+        ("healthz?js-enabled-only=1", 200),
+    ):
+        assert await asyncio.to_thread(status_of, running.http, path) == status, path
+
+
+async def test_other_accounts_ask_for_themselves_alone(users: Users) -> None:
+    for subject in ("$SYS.REQ.SERVER.PING.CONNZ", "$SYS.REQ.ACCOUNT.PING.CONNZ"):
+        found = (await ask(users.a, subject, acc="B"))["data"]
+        assert [one["name"] for one in found["connections"]] == ["a"]
+    (own,) = (await ask(users.b, "$SYS.REQ.ACCOUNT.PING.STATZ", accounts=["A"]))["data"]["account_statz"]
+    assert (own["acc"], own["conns"]) == ("B", 1)
+    for subject in ("SERVER.PING", "SERVER.PING.VARZ", "ACCOUNT.B.CONNZ", "ACCOUNT.A.INFO"):
+        with pytest.raises(nats.errors.NoRespondersError):
+            await users.a.request(f"$SYS.REQ.{subject}", b"", timeout=10)
+
+
+async def test_a_user_is_told_its_permissions(users: Users) -> None:
+    assert (await ask(users.a, "$SYS.REQ.USER.INFO"))["data"] == {
+        "user": "a",
+        "account": "A",
+        "account_name": "A",
+        "permissions": {
+            "publish": {"allow": [">"], "deny": ["no.>"]},
+            "subscribe": {"allow": [">"]},
+            "responses": {"max": 5, "ttl": 60_000_000_000},
+        },
+    }
+    assert (await ask(users.b, "$SYS.REQ.USER.INFO"))["data"] == {"user": "b", "account": "B", "account_name": "B"}
+
+
+async def test_a_client_is_sent_away(users: Users, running: Running) -> None:
+    gone, id = asyncio.Event(), (await ask(users.system, "$SYS.REQ.SERVER.PING.IDZ"))["id"]
+
+    async def note() -> None:
+        gone.set()
+
+    other = await nats.connect(
+        f"nats://b:p@127.0.0.1:{running.port}", name="other", allow_reconnect=False, closed_cb=note
+    )
+    number = other.client_id
+    assert "error" not in await ask(users.system, f"$SYS.REQ.SERVER.{id}.LDM", cid=number)
+    assert "error" not in await ask(users.system, f"$SYS.REQ.SERVER.{id}.KICK", cid=number)
+    await asyncio.wait_for(gone.wait(), 10)
+    assert "error" in await ask(users.system, f"$SYS.REQ.SERVER.{id}.KICK", cid=number)
+    found = (await ask(users.system, "$SYS.REQ.SERVER.PING.CONNZ", state=1, auth=True, sort="stop"))["data"]
+    shown = [(one["name"], one["reason"]) for one in found["connections"] if one["cid"] == number]
+    assert shown == [("other", "Kicked")]
+    assert "error" not in await ask(users.system, f"$SYS.REQ.SERVER.{id}.RELOAD")
