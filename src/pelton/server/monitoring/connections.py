@@ -9,6 +9,7 @@ from pelton.api import rfc3339
 from pelton.api.durations import format_duration
 from pelton.server.monitoring.observed import Observed, ObservedClient, ObservedSubscription
 from pelton.server.monitoring.parameters import ReportError, ReportParameters
+from pelton.server.settings.config import GLOBAL_ACCOUNT
 from pelton.subjects import is_subject, matches, overlaps
 
 _PAGE: Final = 1024
@@ -124,12 +125,14 @@ def _open(server: Observed, parameters: ReportParameters) -> list[tuple[dict[str
 
 
 def _shown(facts: dict[str, Any], client: ObservedClient | None, parameters: ReportParameters) -> dict[str, Any]:
-    account = facts["account"]
+    shown = {key: value for key, value in facts.items() if key not in ("account", "authorized_user")}
     if parameters.flag("auth"):
-        shown = {**facts, "name_tag": account}
-    else:
-        shown = {key: value for key, value in facts.items() if key not in ("account", "authorized_user")}
-    if client is None:
+        shown["name_tag"] = facts["account"]
+        if facts["authorized_user"]:
+            shown["authorized_user"] = facts["authorized_user"]
+        if facts["account"] != GLOBAL_ACCOUNT:
+            shown["account"] = facts["account"]
+    if client is None or not client.num_subscriptions:
         return shown
     if parameters.text("subs") == "detail":
         shown["subscriptions_list_detail"] = [_subscription(client, one) for one in client.subscription_list]

@@ -68,7 +68,7 @@ class ObservedClient(Protocol):
     def subscription_list(self) -> Sequence[ObservedSubscription]: ...
 
 
-class Subscriptions(Sized, Protocol):
+class CountedSubscriptions(Sized, Protocol):
     """All subscriptions of an account."""
 
     inserted: int
@@ -77,7 +77,7 @@ class Subscriptions(Sized, Protocol):
 class ObservedAccount:
     """An account: its clients, their subscriptions, and its JetStream API, if it has one."""
 
-    def __init__(self, name: str, clients: Sized, subscriptions: Subscriptions, call: Call | None) -> None:
+    def __init__(self, name: str, clients: Sized, subscriptions: CountedSubscriptions, call: Call | None) -> None:
         self.name = name
         self._clients = clients
         self._subscriptions = subscriptions
