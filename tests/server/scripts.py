@@ -229,6 +229,33 @@ async def consumers_and_their_errors(connect: Connect) -> list[Any]:
 
 
 @script
+async def requests_that_are_not_as_they_should_be(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        api = "$JS.API"
+        await stream(client)
+
+        async def of_consumer(path: str, **config: Any) -> str:
+            return await client.request(f"{api}.CONSUMER.{path}", {"stream_name": "S", "config": config})
+
+        seen = [await stream(client, name="R", subjects=["r"], num_replicas=3)]
+        seen.append(await stream(client, name="R", subjects=["r"], num_replicas=9))
+        seen.append(await stream(client, name="R", subjects=["r"], max_age=10**9, pedantic=True))
+        seen.append(await of_consumer("CREATE.S", durable_name="d"))
+        seen.append(await of_consumer("DURABLE.CREATE.S.d"))
+        seen.append(await of_consumer("CREATE.S.d", name="other"))
+        seen.append(await of_consumer("CREATE.S.d", durable_name="other"))
+        seen.append(await of_consumer("CREATE.S.r", name="r", num_replicas=3))
+        for verb in ("STREAM.NAMES", "STREAM.LIST", "CONSUMER.NAMES.S", "CONSUMER.LIST.S", "STREAM.INFO.S"):
+            seen.append(await client.request(f"{api}.{verb}", "x"))
+        for verb in ("STREAM.MSG.GET.S", "STREAM.MSG.DELETE.S"):
+            seen.append(await client.request(f"{api}.{verb}"))
+        for verb in ("CONSUMER.INFO.S.d", "CONSUMER.DELETE.S.d", "STREAM.DELETE.S"):
+            seen.append(await client.request(f"{api}.{verb}", "x"))
+            seen.append(await client.request(f"{api}.{verb}", "{}"))
+        return seen
+
+
+@script
 async def a_newer_api_is_needed(connect: Connect) -> list[Any]:
     async with connect() as client:
         block = b"NATS/1.0\r\nNats-Required-Api-Level: 99\r\n\r\n"

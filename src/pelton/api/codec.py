@@ -15,7 +15,26 @@ from pelton.api.config import ConsumerConfig, StreamConfig
 from pelton.api.durations import dec_hook, enc_hook
 from pelton.api.errors import ApiError, api_error, from_reply
 from pelton.api.info import ErrorBody
-from pelton.api.requests import VERB_OF, VERBS, ConsumerCreate, Request, StreamCreate, StreamUpdate, Verb
+from pelton.api.requests import (
+    VERB_OF,
+    VERBS,
+    AccountInfoRequest,
+    ConsumerCreate,
+    ConsumerDelete,
+    ConsumerInfoRequest,
+    ConsumerList,
+    ConsumerNames,
+    MsgDelete,
+    MsgGet,
+    Request,
+    StreamCreate,
+    StreamDelete,
+    StreamInfoRequest,
+    StreamList,
+    StreamNames,
+    StreamUpdate,
+    Verb,
+)
 from pelton.api.strict import unknown_key
 from pelton.subjects import is_filter
 
@@ -23,6 +42,8 @@ R = TypeVar("R")
 
 PREFIX: Final = "$JS.API"
 _DURABLE_CREATE: Final = "CONSUMER.DURABLE.CREATE"
+_EMPTY: Final = (StreamDelete, ConsumerDelete, ConsumerInfoRequest)
+_LENIENT: Final = (AccountInfoRequest, StreamNames, StreamList, StreamInfoRequest, ConsumerNames, ConsumerList)
 
 
 class _Envelope(msgspec.Struct):
@@ -59,9 +80,15 @@ def decode_request(subject: str, body: bytes, prefix: str = PREFIX) -> Request[A
     if found is None or not subject.startswith(prefix + "."):
         return None
     verb, names = found
-    data = json_object(body)
+    if verb.request in _EMPTY:
+        _check_empty(body)
+    # As on the server, what asks for a list may have any text that is no JSON.
+    data = {} if verb.request in _LENIENT and not body.lstrip().startswith((b"{", b"[")) else json_object(body)
     if verb.request is ConsumerCreate:
+        _check_durable(subject.removeprefix(prefix + "."), data, names)
         return _consumer_create(data, names)
+    if not data and verb.request in (MsgGet, MsgDelete):
+        raise api_error("JSBadRequestErr", stream=names[0])
     if verb.request in (StreamCreate, StreamUpdate):
         return _stream_create(verb, data, names[0])
     if any(field in data for field in verb.request._subject_fields):
@@ -69,6 +96,22 @@ def decode_request(subject: str, body: bytes, prefix: str = PREFIX) -> Request[A
         data = {key: value for key, value in data.items() if key not in verb.request._subject_fields}
     data |= dict(zip(verb.request._subject_fields, names, strict=True))
     return convert_request(verb.request, data)
+
+
+def _check_empty(body: bytes) -> None:
+    """Raise `ApiError` if a request that has no fields has some."""
+    if body.strip() and body.strip() != b"{}":
+        raise api_error("JSNotEmptyRequestErr")
+
+
+def _check_durable(path: str, data: dict[str, Any], names: list[str]) -> None:
+    """Raise `ApiError` if the older subjects and the configuration disagree about whether a consumer is durable."""
+    config = data.get("config")
+    durable = config.get("durable_name") if isinstance(config, dict) else ""
+    if path.startswith(_DURABLE_CREATE) and isinstance(config, dict) and not durable:
+        raise api_error("JSConsumerDurableNameNotSetErr", stream=names[0])
+    if durable and len(names) == 1:
+        raise api_error("JSConsumerEphemeralWithDurableNameErr", stream=names[0])
 
 
 def verb_of(subject: str, prefix: str = PREFIX) -> Verb | None:
@@ -173,14 +216,14 @@ def _consumer_create(data: dict[str, Any], names: list[str]) -> ConsumerCreate:
 
 
 def _named_config(config: ConsumerConfig, name: str) -> ConsumerConfig:
-    return config if config.name or not name else msgspec.structs.replace(config, name=name)
+    return msgspec.structs.replace(config, name=name) if name else config
 
 
 def _check_consumer_subject(request: ConsumerCreate, stream: str, name: str, filtered: str) -> None:
     config = request.config
     if request.stream_name != stream:
         raise api_error("JSStreamMismatchErr", stream=stream)
-    if name and (config.durable_name or config.name or name) != name:
+    if name and (config.durable_name or name) != name:
         raise api_error("JSConsumerDurableNameNotMatchSubjectErr", stream=stream, consumer=name)
     if config.name and config.durable_name and config.name != config.durable_name:
         raise api_error("JSConsumerCreateDurableAndNameMismatch", stream=stream, consumer=config.name)

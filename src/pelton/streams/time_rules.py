@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from pelton.api import ApiError, StreamConfig, api_error
+from pelton.api.defaults import DUPLICATE_WINDOW
 from pelton.api.times import SECOND
 
 _NO_ROLLUPS: Final = "cannot be set if roll-ups are disabled"
@@ -37,6 +38,9 @@ def check_time(config: StreamConfig) -> None:
 
 def check_time_pedantic(config: StreamConfig) -> None:
     """Raise ApiError if a requested configuration leaves something to be completed."""
+    if config.mirror is None and not config.duplicate_window.ns and 0 < config.max_age.ns < DUPLICATE_WINDOW.ns:
+        text = "duplicate window cannot be bigger than max age"
+        raise api_error("JSPedanticErrF", stream=config.name, err=text)
     if config.subject_delete_marker_ttl.ns >= SECOND:
         if not config.allow_msg_ttl:
             raise _invalid("subject delete marker cannot be set if message TTLs are disabled", config.name)

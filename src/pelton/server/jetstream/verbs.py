@@ -12,10 +12,13 @@ from pelton.api import (
     AccountInfo,
     ApiError,
     ConfigError,
+    ConsumerCreate,
+    ConsumerPause,
     PeltonError,
     Request,
     StoreError,
     StreamCreate,
+    StreamUpdate,
     api_error,
     headers,
 )
@@ -86,7 +89,7 @@ class ApiVerbs:
                 found = replace(found, did_create=True)
             body = encode_reply(kind, found)
         except PeltonError as error:
-            body = encode_error(kind, _as_api_error(error))
+            body = encode_error(kind, _as_api_error(request, error))
         self._link.interest.look_at_pushes()
         self._answer(message.reply, None, body)
 
@@ -98,10 +101,14 @@ def _check_level(block: bytes | None) -> None:
         raise api_error("JSRequiredApiLevelErr")
 
 
-def _as_api_error(error: PeltonError) -> ApiError:
+def _as_api_error(request: Request[Any], error: PeltonError) -> ApiError:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, ConfigError):
+        if isinstance(request, StreamCreate | StreamUpdate | ConsumerCreate) and request.config.num_replicas > 1:
+            return api_error("JSStreamReplicasNotSupportedErr")
+        if isinstance(request, ConsumerPause):
+            return api_error("JSInvalidJSONErr", err=str(error))
         return api_error("JSStreamInvalidConfigF", err=str(error))
     if isinstance(error, StoreError):
         _log.warning("a request of the API was refused: %s", error)
