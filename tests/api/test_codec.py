@@ -160,7 +160,7 @@ def test_requests_that_contradict_themselves(path: str, body: Any, constant: str
 
 
 def test_names_repeated_in_the_body_give_way_to_the_subject() -> None:
-    assert decoded("STREAM.DELETE.a", {"name": "b"}) == api.StreamDelete(name="a")
+    assert decoded("STREAM.INFO.a", {"name": "b"}) == api.StreamInfoRequest(name="a")
 
 
 def test_broken_json_is_a_bad_request() -> None:
