@@ -22,7 +22,9 @@ class Key:
 
     def __init__(self, role: str, number: int = 1) -> None:
         seed = hashlib.sha256(f"{role} {number}".encode()).digest()
-        self._pair = nkeys.from_seed(nkeys.encode_seed(seed, PREFIXES[role]))
+        encoded = nkeys.encode_seed(seed, PREFIXES[role])
+        self.seed: str = encoded.decode()
+        self._pair = nkeys.from_seed(encoded)
         self.public: str = self._pair.public_key.decode()
 
     def sign(self, data: bytes) -> bytes:
