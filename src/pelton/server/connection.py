@@ -112,12 +112,12 @@ class ClientConnection(ClientOutput):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer that all connections read into."""
-        return self._host.buffer
+        return self._host.buffer.room_for(self.number)
 
     def buffer_updated(self, nbytes: int) -> None:
         """Carry out what the client sent."""
         self.heard = self._host.clock.monotonic()
-        commands = self._parser.feed(bytes(self._host.buffer[:nbytes]))
+        commands = self._parser.feed(self._host.buffer.taken(nbytes))
         if self._deferred is not None:
             self._deferred += commands
             return

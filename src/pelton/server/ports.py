@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from pelton.runtime import Clock
 from pelton.server.accounts import AccountUsage
 from pelton.server.auth import Authenticator, ServerUser
+from pelton.server.reading import SharedBuffer
 from pelton.server.router import ClientSubscription, Receiver
 from pelton.server.settings import ServerSettings
 from pelton.wire import Command, ConnectOptions, ServerHello
@@ -83,7 +84,7 @@ class ServerHost(Protocol):
     settings: ServerSettings
     authenticator: Authenticator
     clock: Clock
-    buffer: memoryview
+    buffer: SharedBuffer
 
     def admit(self, client: Client) -> str:
         """Count a new connection; return why it is refused, or an empty text."""

@@ -34,12 +34,12 @@ from pelton.server.listening import Listener
 from pelton.server.monitoring import MonitoringListener, ObservedAccount, SystemService, TrafficTotals
 from pelton.server.monitoring.events import SystemEvents
 from pelton.server.ports import Client, Flushed
+from pelton.server.reading import SharedBuffer
 from pelton.server.roster import ClientRoster
 from pelton.server.settings import Endpoint, ServerSettings, StoreSettings, WebSocketDoor
 from pelton.server.settings.config import GLOBAL_ACCOUNT, AccountConfig
 from pelton.wire import ServerHello, encode_info
 
-_BUFFER: Final = 32 << 10
 _LOOKS: Final = 10
 _LONGEST_LOOK_S: Final = 1.0
 _TOO_MANY: Final = "maximum connections exceeded"
@@ -54,7 +54,7 @@ class Server:
         self.settings = settings
         self.clock = runtime.clock
         self.authenticator: Authenticator = OpenDoor() if authenticator is None else authenticator
-        self.buffer = memoryview(bytearray(_BUFFER))
+        self.buffer = SharedBuffer()
         self.id = runtime.ids.new()
         self.name = settings.server_name or self.id
         self._runtime = runtime
@@ -246,7 +246,7 @@ class Server:
         async def accept(accepted: socket.socket) -> None:
             loop, tls = asyncio.get_running_loop(), door.tls
             await loop.connect_accepted_socket(
-                lambda: WebSocketBridge(door, self._new_bridged, self.buffer),
+                lambda: WebSocketBridge(door, self._new_bridged, self.buffer.whole),
                 accepted,
                 ssl=None if tls is None else tls.context,
                 ssl_handshake_timeout=None if tls is None else tls.timeout,

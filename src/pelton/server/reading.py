@@ -1,0 +1,35 @@
+"""The buffer that all connections read into: how much of one client is read before others have their turn.
+
+A client that floods would have the loop for as long as its bytes take. So it gets little at a time as long as others
+send something, too, and more only if it has been alone for a while, when there is nobody to wait for it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_SIZE: Final = 32 << 10
+_BESIDE_OTHERS: Final = 8 << 10
+_ALONE_AFTER: Final = 64
+
+
+class SharedBuffer:
+    """One buffer for all connections of an event loop; each names itself by a number."""
+
+    def __init__(self) -> None:
+        self.whole = memoryview(bytearray(_SIZE))
+        self._part = self.whole[:_BESIDE_OTHERS]
+        self._reader = -1
+        self._in_a_row = 0
+
+    def room_for(self, reader: int) -> memoryview:
+        """Return where a connection reads into."""
+        if reader != self._reader:
+            self._reader, self._in_a_row = reader, 0
+            return self._part
+        self._in_a_row += 1
+        return self.whole if self._in_a_row > _ALONE_AFTER else self._part
+
+    def taken(self, size: int) -> bytes:
+        """Return what was read."""
+        return bytes(self.whole[:size])
