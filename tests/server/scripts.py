@@ -488,6 +488,38 @@ async def lines_of_the_documents(connect: Connect) -> list[Any]:
         return seen
 
 
+@script
+async def a_worker_of_the_token_document(connect: Connect) -> list[Any]:
+    """Twenty tokens through a source into a stream of one slot a key; the worker's group has heartbeats."""
+    async with connect() as client, connect() as publisher:
+        slots = {"discard": "new", "discard_new_per_subject": True, "max_msgs_per_subject": 1}
+        seen = [await stream(client, name="INBOX", subjects=["inbox.>"])]
+        work = {"name": "WORK", "retention": "workqueue", "sources": [{"name": "INBOX"}], **slots}
+        seen.append(await client.request("$JS.API.STREAM.CREATE.WORK", work))
+        config = {
+            "durable_name": "w", "ack_policy": "explicit", "deliver_subject": "work", "deliver_group": "w",
+            "idle_heartbeat": 10**9, "max_ack_pending": 4, "ack_wait": 30 * 10**9,
+        }  # fmt: skip
+        client.sub("work", "1", "w")
+        created = {"stream_name": "WORK", "config": config}
+        seen.append(await client.request("$JS.API.CONSUMER.CREATE.WORK.w", created))
+        done: list[tuple[str, bytes]] = []
+        for number in range(20):
+            # The first key has two tokens: the second waits for its slot.
+            await publisher.request(f"inbox.{number % 19}", f"{number}")
+        while len(done) < 20:
+            message = await client.next()
+            if not message.data:  # type: ignore[union-attr]
+                assert b"Idle Heartbeat" in message.block  # type: ignore[operator, union-attr]
+                continue
+            reply = message.reply  # type: ignore[union-attr]
+            client.pub(reply, "+WPI")
+            done.append((message.subject, message.data))  # type: ignore[union-attr]
+            client.pub(reply, "+ACK")
+        first = [data for subject, data in done if subject == "inbox.0"]
+        return [seen, sorted(done), first]
+
+
 # --- priority groups
 
 
