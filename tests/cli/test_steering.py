@@ -182,3 +182,56 @@ def test_a_stream_answers_a_request(run: Run) -> None:
     assert (answer["stream"], answer["seq"]) == ("orders", 1)
     assert run("stream", "rmm", "orders", 1, "-f").lines == ["message 1 removed"]
     assert run("stream", "get", "orders", 1, status=1).out == ""
+
+
+@pytest.fixture
+def flows(run: Run, address: str) -> list[str]:
+    """A flow that has failed and one that waits for its time; return the ids of both."""
+    with pelton.sync.open(address) as jet:
+        pages = jet.queue("pages")
+
+        @pages.job(max_attempts=1)
+        def fetch(url: str) -> str:
+            raise ValueError("no such page")
+
+        ids = []
+        for name, delay in (("now", None), ("later", 3600)):
+            flow = pages.new_flow(name)
+            flow.add(fetch, flow.options(delay=delay).add(fetch, "a").result)
+            ids.append(flow.enqueue().id)
+        pages.work(until_idle=True, handle_signals=False)
+        assert pages.flow(ids[0]).outcome(timeout=30).state == "failed"
+        return ids
+
+
+def test_flows_are_shown_and_cancelled(run: Run, flows: list[str]) -> None:
+    assert [line.split()[:4] for line in run("flow", "ls", "pages").lines[1:]] == [
+        [flows[1], "later", "running", "2"], [flows[0], "now", "failed", "2"],
+    ]  # fmt: skip
+    assert [one["id"] for one in run("flow", "ls", "pages", "--state", "failed", "--json").json] == [flows[0]]
+    assert len(run("flow", "ls", "pages", "--limit", 1, "--json").json) == 1
+    shown = run("flow", "show", "pages", flows[0])
+    assert shown.lines[0] == f"flow {flows[0]}: now"
+    assert shown.facts["state"] == "failed"
+    assert [line.split()[:3] for line in shown.lines[-2:]] == [["0", "fetch", "failed"], ["1", "fetch", "cancelled"]]
+    assert run("flow", "show", "pages", flows[1], "--json").json["nodes"][1]["after"] == [0]
+    assert run("flow", "cancel", "pages", flows[0], status=1).lines == [f"flow {flows[0]}: had ended before"]
+    done = run("flow", "cancel", "pages", flows[1], "--reason", "no need", "--json").json
+    assert done == {"cancelled": {flows[1]: True}}
+    for words in (["flow", "show", "pages", "none"], ["flow", "cancel", "pages", "none"], ["flow", "ls", "none"]):
+        assert run(*words, status=1).out == ""
+
+
+def test_limits_are_set_shown_and_taken_away(run: Run, garage: list[str]) -> None:
+    assert run("limits", "ls").lines == ["no limits"]
+    limit = run("limits", "set", "garage", "--concurrency", 3, "--json").json
+    assert (limit["concurrency"], limit["running"], limit["starts"]) == (3, 0, None)
+    run("limits", "set", "garage", "--job", "repair", "--per-key", "--rate", 10, "--per", "1m", "--burst", 2)
+    assert run("limits", "ls", "garage").lines[1].split() == ["garage", "all", "3", "0"]
+    assert "repair, each key" in run("limits", "ls").lines[2]
+    assert "10 in 60 s, 2 at once" in run("limits", "ls").lines[2]
+    assert run("limits", "rm", "garage").lines == ["limit of queue garage: taken away"]
+    assert run("limits", "rm", "garage", "--json", status=1).json == {"deleted": False}
+    assert [one["job"] for one in run("limits", "ls", "--json").json] == ["repair"]
+    assert "concurrency" in run("limits", "set", "garage", status=1).err
+    assert run("limits", "set", "none", "--concurrency", 1, status=1).out == ""

@@ -37,6 +37,8 @@ COMMANDS: Final = {
     "queue": "how the queues go: states, rates, times; pause, resume, empty and remove them",
     "jobs": "the jobs of a queue: show, cancel, retry, wait for them",
     "dead": "jobs that failed for good, and another try",
+    "flow": "flows of jobs that depend on each other: how far they are; cancel them",
+    "limits": "the limits of a queue and how much of them is used: set them, take them away",
     "cron": "the schedules of a queue: pause, resume and run them",
     "workers": "who works, and who ran the jobs that ended last",
     "locks": "who holds which lock",
@@ -49,7 +51,7 @@ COMMANDS: Final = {
     "pipeline": "archive and replay streams, dead letters and reports, with Spark",
 }
 # Where the store comes in their words: after the verb, or after the command.
-_IN_GROUPS: Final = frozenset({"stream", "consumer", "kv", "object", "queue", "jobs", "dead", "cron"})
+_IN_GROUPS: Final = frozenset({"stream", "consumer", "kv", "object", "queue", "jobs", "dead", "cron", "flow", "limits"})
 _ALONE: Final = frozenset(
     {"info", "pub", "sub", "request", "workers", "locks", "elections", "top", "sql", "metrics", "dashboard"}
 )

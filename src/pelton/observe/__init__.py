@@ -5,12 +5,16 @@ each answer is a snapshot that never takes the writer.
 """
 
 from pelton.observe.buckets import bucket_summaries, object_summaries
+from pelton.observe.finding import find_jobs
+from pelton.observe.flows import flow_details, flow_summaries
+from pelton.observe.limits import limit_summaries
 from pelton.observe.locks import election_summaries, lock_summaries
 from pelton.observe.queue_history import ended_jobs, worker_summaries
 from pelton.observe.queues import (
     dead_letter,
     dead_letters,
     job_details,
+    job_schedules,
     jobs_underway,
     queue_summaries,
     queue_summary,
@@ -22,6 +26,8 @@ from pelton.observe.summaries import (
     BucketSummary,
     ConsumerSummary,
     ElectionSummary,
+    JobSearch,
+    LimitSummary,
     LockSummary,
     ObjectsSummary,
     QueueSummary,
@@ -35,6 +41,8 @@ __all__ = [
     "BucketSummary",
     "ConsumerSummary",
     "ElectionSummary",
+    "JobSearch",
+    "LimitSummary",
     "LockSummary",
     "ObjectsSummary",
     "QueueSummary",
@@ -48,8 +56,13 @@ __all__ = [
     "dead_letters",
     "election_summaries",
     "ended_jobs",
+    "find_jobs",
+    "flow_details",
+    "flow_summaries",
     "job_details",
+    "job_schedules",
     "jobs_underway",
+    "limit_summaries",
     "lock_summaries",
     "object_summaries",
     "queue_summaries",

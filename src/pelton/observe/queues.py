@@ -29,7 +29,7 @@ from pelton.jet import Stream
 from pelton.observe.queue_history import ended_jobs, rate, spread
 from pelton.observe.streams import QUEUE_MARK, consumer_infos, is_embedded
 from pelton.observe.summaries import QueueSummary
-from pelton.queue import Attempt, DeadLetter, Envelope, JobCounts, JobInfo, JobState, Outcome
+from pelton.queue import Attempt, DeadLetter, Envelope, JobCounts, JobInfo, JobSchedule, JobState, Outcome
 from pelton.queue.backing.unfinished_jobs import scheduled_jobs
 from pelton.queue.model.checks import checked_id
 from pelton.queue.model.naming import QueueNames
@@ -213,6 +213,11 @@ async def job_details(jet: Jet, queue: str, job_id: str) -> JobInfo:
         return await opened.get(job_id)
     except ConfigError as error:
         raise JobNotFoundError(queue, job_id, str(error)) from None
+
+
+async def job_schedules(jet: Jet, queue: str) -> list[JobSchedule]:
+    """Return the schedules of a queue, by name. Raises QueueNotFoundError, ConfigError."""
+    return await (await jet.queue(queue, create=False)).schedules()
 
 
 async def dead_letter(jet: Jet, queue: str, job_id: str) -> DeadLetter | None:

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from pelton.queue import JobInfo
+
 StreamKind = Literal["stream", "bucket", "objects", "queue", "locks", "election"]
 
 
@@ -162,6 +164,39 @@ class WorkerSummary(msgspec.Struct, frozen=True, kw_only=True):
     running: int = 0
     oldest_running: float = 0.0
     stopping: bool = False
+
+
+class LimitSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit of a queue, for jobs named ``job`` or, if that is empty, for all; ``per_key``: for each key by itself.
+
+    At most ``concurrency`` run at a time, ``starts`` start in ``per`` seconds; None for any number. ``running`` jobs
+    hold slots of it, at ``keys`` keys if it is for each, and ``fullest`` of them at one key. The next start that its
+    rate allows is in ``next_start`` seconds, of keys in as many at most.
+    """
+
+    queue: str
+    job: str
+    per_key: bool
+    concurrency: int | None
+    starts: int | None
+    per: float
+    burst: int
+    running: int
+    keys: int
+    fullest: int
+    next_start: float
+
+
+class JobSearch(msgspec.Struct, frozen=True, kw_only=True):
+    """The jobs that a search has found, among ``looked_at`` messages of a queue's streams.
+
+    ``next_begin`` is 0 if all were looked at, or else where to go on: the search took too long, or found enough.
+    """
+
+    queue: str
+    jobs: tuple[JobInfo, ...]
+    looked_at: int
+    next_begin: int
 
 
 class StoreSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
-from pelton.api import Delivered, MessageNotFoundError, StoreReadOnlyError
+from pelton.api import Delivered, MessageNotFoundError, StoredMessage, StoreReadOnlyError
 
 if TYPE_CHECKING:
     from pelton.jet import Stream
@@ -16,20 +16,20 @@ _PAGE: Final = 256
 
 async def scan(stream: Stream, filter_subject: str) -> AsyncGenerator[tuple[int, bytes], None]:
     """Read sequences and data of a stream from its beginning to its present end."""
+    async with aclosing(deliveries(stream, filter_subject)) as found:
+        async for delivered in found:
+            yield delivered.seq, delivered.data
+
+
+async def deliveries(stream: Stream, filter_subject: str) -> AsyncGenerator[Delivered | StoredMessage, None]:
+    """Read a stream from its beginning to its present end: with an ephemeral consumer, if one can be made."""
     try:
-        async with aclosing(deliveries(stream, filter_subject)) as found:
-            async for delivered in found:
-                yield delivered.seq, delivered.data
+        consumer = await stream.create_consumer(ack_policy="none", filter_subject=filter_subject)
     except StoreReadOnlyError:
-        # No consumer could be made, so nothing was read yet.
-        async with aclosing(_looked_up(stream, filter_subject or ">")) as found_one_by_one:
-            async for seq, data in found_one_by_one:
-                yield seq, data
-
-
-async def deliveries(stream: Stream, filter_subject: str) -> AsyncGenerator[Delivered, None]:
-    """Read a stream from its beginning to its present end, with an ephemeral consumer."""
-    consumer = await stream.create_consumer(ack_policy="none", filter_subject=filter_subject)
+        async with aclosing(stored_messages(stream, filter_subject or ">")) as found_one_by_one:
+            async for stored in found_one_by_one:
+                yield stored
+        return
     try:
         while found := await consumer.fetch(_PAGE, no_wait=True):
             for message in found:
@@ -38,12 +38,12 @@ async def deliveries(stream: Stream, filter_subject: str) -> AsyncGenerator[Deli
         await consumer.delete()
 
 
-async def _looked_up(stream: Stream, filter_subject: str) -> AsyncGenerator[tuple[int, bytes], None]:
-    seq = 1
+async def stored_messages(stream: Stream, filter_subject: str, seq: int = 1) -> AsyncGenerator[StoredMessage, None]:
+    """Read a stream from a sequence to its present end, without a consumer, one message at a time."""
     while True:
         try:
             stored = await stream.get_next_message(filter_subject, seq)
         except MessageNotFoundError:
             return
-        yield stored.seq, stored.data
+        yield stored
         seq = stored.seq + 1

@@ -9,7 +9,8 @@ from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pelton.api import Delivered, MessageNotFoundError
+from pelton.api import Delivered, MessageNotFoundError, StoredMessage
+from pelton.queue.backing.scan import stored_messages
 from pelton.queue.flow.decide import FlowProgress, FlowStep
 from pelton.queue.model.flow_records import FlowBegin, FlowEvent, NodeSpec, decode_event, decode_part
 from pelton.queue.model.naming import encode_key
@@ -131,10 +132,18 @@ class FlowLog:
     def _job_id(self, flow: str, node: int, generation: int, key: str) -> str:
         return flow_place(flow, node, generation, encode_key(key) if key and self._queue.exclusive else "").id
 
-    async def _stored(self, stream: Stream, flow: str, upto: int) -> AsyncGenerator[Delivered, None]:
+    async def _stored(self, stream: Stream, flow: str, upto: int) -> AsyncGenerator[Delivered | StoredMessage, None]:
         """Read what is stored of a flow up to a sequence, which is stored."""
         names = self._queue.names
         filters = [names.flow_begin(flow), names.flow_part(flow, "*"), names.flow_log(flow)]
+        if self._queue.backend.planning.read_only:
+            async with aclosing(stored_messages(stream, names.all_of_flow(flow))) as found_one_by_one:
+                async for stored in found_one_by_one:
+                    if stored.seq > upto:
+                        return
+                    if stored.subject in filters or stored.subject.startswith(names.flow_part(flow, "")):
+                        yield stored
+            return
         consumer = await stream.create_consumer(ack_policy="none", filter_subjects=filters)
         try:
             seen = 0

@@ -1,0 +1,135 @@
+"""Flows, limits and the search for jobs, from a file that another process writes meanwhile, and from a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import pelton
+from pelton import observe
+
+
+async def test_flows_and_one_with_its_jobs(jet: pelton.Jet, look: pelton.Jet) -> None:
+    pages = await jet.queue("pages")
+    assert await observe.flow_summaries(look, "pages") == []
+
+    @pages.job(max_attempts=1)
+    async def fetch(url: str) -> str:
+        if url == "bad":
+            raise ValueError("no such page")
+        return url
+
+    ids = []
+    for name, url in (("good", "a"), ("broken", "bad"), ("later", "c")):
+        flow = await pages.new_flow(name)
+        options = {"delay": 3600} if name == "later" else {}
+        first = flow.options(**options).add(fetch, url)  # type: ignore[arg-type]
+        flow.add(fetch, first.result)
+        ids.append((await flow.enqueue()).id)
+    working = asyncio.ensure_future(pages.work(handle_signals=False))
+    for each in ids[:2]:
+        await pages.flow(each).outcome(timeout=30)
+    pages.stop()
+    await working
+    found = await observe.flow_summaries(look, "pages")
+    assert [(one.name, one.state, one.size) for one in found] == [
+        ("later", "running", 2), ("broken", "failed", 2), ("good", "completed", 2),
+    ]  # fmt: skip
+    assert [one.name for one in await observe.flow_summaries(look, "pages", state="failed")] == ["broken"]
+    assert [one.name for one in await observe.flow_summaries(look, "pages", limit=1)] == ["later"]
+    broken = await observe.flow_details(look, "pages", ids[1])
+    assert [(node.job, node.state, node.after) for node in broken.nodes] == [
+        ("fetch", "failed", ()), ("fetch", "cancelled", (0,)),
+    ]  # fmt: skip
+    assert "no such page" in broken.error
+    assert [one.id async for one in (await look.queue("pages", create=False)).flows()] == ids
+    for wrong in ("nothing", "no flow", "*"):
+        with pytest.raises(pelton.FlowNotFoundError):
+            await observe.flow_details(look, "pages", wrong)
+
+
+async def test_many_flows_are_read_from_the_newest_on(jet: pelton.Jet, look: pelton.Jet) -> None:
+    pages = await jet.queue("pages")
+    for number in range(120):
+        flow = await pages.new_flow(str(number))
+        for _ in range(2):
+            flow.add("fetch", url="a")
+        await flow.enqueue()
+    found = await observe.flow_summaries(look, "pages", limit=100, within=30)
+    assert [one.name for one in found] == [str(number) for number in range(119, 19, -1)]
+
+
+async def test_limits_and_how_much_of_them_is_used(jet: pelton.Jet, look: pelton.Jet) -> None:
+    garage = await jet.queue("garage")
+    assert await observe.limit_summaries(look, "garage") == []
+    started, may_end = asyncio.Semaphore(0), asyncio.Event()
+
+    @garage.job
+    async def repair(car: str) -> None:
+        started.release()
+        await may_end.wait()
+
+    await garage.limit(concurrency=5)
+    await garage.limit(job="repair", per_key=True, concurrency=1)
+    await garage.limit(job="repair", rate=pelton.Rate(1000, per=10, burst=100))
+    for key in ("a", "a", "b.c"):
+        await repair.enqueue(key, key=key)
+    working = asyncio.ensure_future(garage.work(until_empty=True, handle_signals=False))
+    for _ in range(2):
+        await started.acquire()
+    whole, keys, rate = await observe.limit_summaries(look, "garage")
+    assert (whole.job, whole.concurrency, whole.running, whole.fullest) == ("", 5, 2, 2)
+    assert (keys.job, keys.per_key, keys.running, keys.keys, keys.fullest) == ("repair", True, 2, 2, 1)
+    assert (rate.starts, rate.per, rate.burst, rate.running) == (1000, 10, 100, 0)
+    may_end.set()
+    await working
+    assert [one.running for one in await observe.limit_summaries(look, "garage")] == [0, 0, 0]
+
+
+async def test_jobs_are_found_by_id_key_name_and_argument(jet: pelton.Jet, look: pelton.Jet) -> None:
+    garage = await jet.queue("garage")
+
+    @garage.job(max_attempts=1)
+    async def repair(car: str, note: str) -> None:
+        if car == "wreck":
+            raise ValueError(car)
+
+    done = await repair.enqueue("one", 'say "so"', key="k1")
+    dead = await repair.enqueue("wreck", "über", key="k2")
+    await garage.work(until_empty=True, handle_signals=False)
+    waits = await repair.enqueue("three", 'say "so" in Zürich', key="k3")
+    later = await garage.options(delay=3600).enqueue(repair, "four", "über")
+    await garage.schedule("nightly", repair, args=("über", "x"), cron="0 3 * * *")
+
+    async def found(text: str, **options: int) -> list[str]:
+        return [job.id for job in (await observe.find_jobs(look, "garage", text, **options)).jobs]
+
+    assert await found(done.id) == [done.id]
+    assert await found(later.id) == [later.id]
+    assert await found("k1") == [done.id]
+    assert await found("k") == [dead.id, done.id, waits.id]
+    assert await found('say "so"') == [waits.id]
+    assert await found("über") == [dead.id, later.id]
+    assert len(await found("repair")) == 4
+    assert await found("Zürich", begin=int(waits.id) + 1) == []
+    assert await found("nothing") == []
+    whole = await observe.find_jobs(look, "garage", "nothing")
+    assert (whole.next_begin, whole.looked_at >= 5) == (0, True)
+    first = await observe.find_jobs(look, "garage", "repair", limit=3)
+    assert first.next_begin == int(waits.id) + 1
+    with pytest.raises(pelton.QueueNotFoundError):
+        await observe.find_jobs(look, "none", "x")
+
+
+async def test_a_search_stops_and_says_where(jet: pelton.Jet, look: pelton.Jet) -> None:
+    garage = await jet.queue("garage")
+    for number in range(5):
+        await garage.enqueue("repair", car=f"car{number}")
+    found = await observe.find_jobs(look, "garage", "car4", within=0)
+    assert (len(found.jobs), found.next_begin > 0) in {(0, True), (1, False)}
+    begin, jobs = found.next_begin, list(found.jobs)
+    while begin:
+        found = await observe.find_jobs(look, "garage", "car4", begin=begin, within=0.1)
+        begin, jobs = found.next_begin, jobs + list(found.jobs)
+    assert len(jobs) == 1
