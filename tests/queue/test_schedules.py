@@ -131,6 +131,18 @@ async def test_a_schedule_is_paused_and_resumed(stage: Stage) -> None:
     assert len(await stage.pending()) == 1
 
 
+async def test_the_job_of_a_schedule_is_run_now(stage: Stage) -> None:
+    await stage.queue.schedule("often", wash, args=("car1",), every=60, priority=2)
+    await stage.queue.pause_schedule("often")
+    handle = await stage.queue.run_schedule("often")
+    assert await stage.pending() == [handle.id]
+    job = await stage.queue.get(handle.id)
+    assert (job.job, job.priority) == ("wash", 2)
+    assert (await stage.only()).paused
+    with pytest.raises(pelton.ConfigError, match="has no schedule 'none'"):
+        await stage.queue.run_schedule("none")
+
+
 async def test_what_was_unscheduled_is_over(stage: Stage) -> None:
     await stage.queue.schedule("often", wash, args=("car1",), every=60)
     stage.clock.advance(61)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from pelton.api import ConfigError, rfc3339
 from pelton.cli.asking import add_force, is_agreed
@@ -88,10 +87,7 @@ async def _schedule(queue: Queue, name: str) -> JobSchedule:
 
 
 async def _run(jet: Jet, options: argparse.Namespace) -> None:
-    queue = await queue_of(jet, options)
-    schedule = await _schedule(queue, options.name)
-    chosen = queue.options(key=schedule.key) if schedule.key else queue
-    handle = await chosen.enqueue(schedule.job, **json.loads(bytes(schedule.args)))
+    handle = await (await queue_of(jet, options)).run_schedule(options.name)
     if options.json:
         write_json({"schedule": options.name, "id": handle.id})
     else:

@@ -7,6 +7,7 @@ each answer is a snapshot that never takes the writer.
 from pelton.observe.buckets import bucket_summaries, object_summaries
 from pelton.observe.finding import find_jobs
 from pelton.observe.flows import flow_details, flow_summaries
+from pelton.observe.jobs import job_with_details
 from pelton.observe.limits import limit_summaries
 from pelton.observe.locks import election_summaries, lock_summaries
 from pelton.observe.queue_history import ended_jobs, worker_summaries
@@ -26,6 +27,7 @@ from pelton.observe.summaries import (
     BucketSummary,
     ConsumerSummary,
     ElectionSummary,
+    JobDetails,
     JobSearch,
     LimitSummary,
     LockSummary,
@@ -41,6 +43,7 @@ __all__ = [
     "BucketSummary",
     "ConsumerSummary",
     "ElectionSummary",
+    "JobDetails",
     "JobSearch",
     "LimitSummary",
     "LockSummary",
@@ -61,6 +64,7 @@ __all__ = [
     "flow_summaries",
     "job_details",
     "job_schedules",
+    "job_with_details",
     "jobs_underway",
     "limit_summaries",
     "lock_summaries",

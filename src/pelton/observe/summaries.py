@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from pelton.queue import JobInfo
+from pelton.queue import AttemptError, JobInfo
 
 StreamKind = Literal["stream", "bucket", "objects", "queue", "locks", "election"]
 
@@ -185,6 +185,18 @@ class LimitSummary(msgspec.Struct, frozen=True, kw_only=True):
     keys: int
     fullest: int
     next_start: float
+
+
+class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """A job with its ``arguments`` as JSON, and the errors of all its attempts, oldest first.
+
+    Of a job that has ended, only a dead letter (``is_dead``) has its arguments still; None for the others.
+    """
+
+    job: JobInfo
+    arguments: bytes | None
+    errors: tuple[AttemptError, ...]
+    is_dead: bool
 
 
 class JobSearch(msgspec.Struct, frozen=True, kw_only=True):

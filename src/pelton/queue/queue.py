@@ -345,6 +345,15 @@ class Queue(QueueWithFlows, QueueWithViews):
         call = self._enqueuer.call_of(job, args, dict(kwargs or {}), PLAIN)
         return await self._schedules.define(timetable, call, key, priority)
 
+    async def run_schedule(self, name: str) -> JobHandle[Any]:
+        """Enqueue the job of a schedule now, whether it is due or not; its times stay as they are.
+
+        Raises ConfigError if there is no such schedule.
+        """
+        schedule = await self._schedules.get(name)
+        options = JobOptions(key=schedule.key, priority=schedule.priority)
+        return (await self.enqueue_many((JobCall(schedule.job, bytes(schedule.args), options),)))[0]
+
     async def unschedule(self, name: str) -> bool:
         """Remove a schedule; return False if there was none. Jobs that it has enqueued stay. Raises ConfigError."""
         return await self._schedules.remove(name)

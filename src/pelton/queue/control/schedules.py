@@ -104,6 +104,14 @@ class Schedules:
                 await self._publish(leaf, _envelope(paused.data), 0)
         await self._remove(await self._control(), paused)
 
+    async def get(self, name: str) -> JobSchedule:
+        """Return a schedule. Raises ConfigError if there is none."""
+        leaf = self._leaf(name)
+        found = await self._stored(leaf) or await self._paused(leaf)
+        if found is None:
+            raise self._missing(name)
+        return await self._shown(found)
+
     async def all(self) -> list[JobSchedule]:
         """Return all schedules, by name."""
         found = {_name(stored): stored async for stored in self._each(self._names.paused_schedule("*"))}
