@@ -1,33 +1,25 @@
-"""What a viewer can do. Each action is asked about on a page of its own first."""
+"""What changes something. Each operation is asked about on a page of its own first; a message is written on one."""
 
 from __future__ import annotations
 
 import os
-from contextlib import aclosing
-from typing import Final
-from urllib.parse import parse_qs
+from typing import Any, Final
+from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from pelton import observe
-from pelton.api import JobNotFoundError
 from pelton.connect import Jet
 from pelton.dashboard.door import VISITOR
+from pelton.dashboard.forms import form_of, headers_of
+from pelton.dashboard.operations import QUEUE_OPERATIONS, STREAM_OPERATIONS, Operation, plain_stream
 from pelton.dashboard.snapshots import Snapshots
 from pelton.dashboard.view import View
 
-_QUESTIONS: Final = {
-    "redrive": "Put this failed job into the queue again?",
-    "redrive-all": "Put failed jobs into the queue again, at most 1000 of them?",
-    "cancel": "Cancel this job?",
-    "pause": "Start no more jobs of this queue, in any process?",
-    "resume": "Start jobs of this queue again?",
-}
-_OF_A_JOB: Final = ("redrive", "cancel")
-_MOST: Final = 1000
-_FORM_BYTES: Final = 8192
+_MESSAGE_BYTES: Final = 1 << 20
+_BY_PLACE: Final = {"queues": QUEUE_OPERATIONS, "streams": STREAM_OPERATIONS}
 
 
 class Actions:
@@ -39,68 +31,58 @@ class Actions:
         self._snapshots = snapshots
 
     async def ask(self, request: Request) -> Response:
-        """Ask whether an action is meant."""
-        name, action = self._checked(request)
-        await observe.queue_summary(self._jet, name)
-        visitor = request.cookies.get(VISITOR) or os.urandom(16).hex()
-        answer = self._view.page(
+        """Ask whether an operation is meant."""
+        place, name, operation = self._checked(request)
+        await self._check_exists(place, name)
+        of_id = request.query_params.get("id", "")
+        return self._with_form(
             request,
             "ask.html",
-            queue=name,
-            action=action,
-            question=_QUESTIONS[action],
-            job_id=request.query_params.get("id", ""),
-            form_token=self._view.door.form_token(visitor),
+            place=place,
+            name=name,
+            action=request.path_params["action"],
+            operation=operation,
+            of_id=of_id,
+            back=_page_of(place, name, operation, of_id),
         )
-        _set_cookie(answer, request, VISITOR, visitor)
-        return answer
 
     async def act(self, request: Request) -> Response:
         """Do what was asked about."""
-        name, action = self._checked(request)
-        form = await _form(request)
-        site = request.headers.get("sec-fetch-site", "")
-        if not self._view.door.may_act(request.cookies.get(VISITOR, ""), form.get("form_token", ""), site):
-            return self._view.page(
-                request, "error.html", status=403, message="This form is not of this page, or too old. Go back, reload."
-            )
-        await observe.queue_summary(self._jet, name)
-        await self._do(name, action, form.get("id", ""))
-        self._snapshots.forget()
-        return RedirectResponse(f"{request.scope.get('root_path', '')}/queues/{name}?done={action}", 303)
+        place, name, operation = self._checked(request)
+        form = await form_of(request)
+        if not self._is_own(request, form):
+            return self._refused(request)
+        await self._check_exists(place, name)
+        of_id = form.get("id", "")
+        await operation.do(self._jet, name, of_id)
+        return self._done(request, _page_of(place, name, operation, of_id), request.path_params["action"])
 
-    def _checked(self, request: Request) -> tuple[str, str]:
-        name, action = request.path_params["name"], request.path_params["action"]
-        if not self._view.door.actions or action not in _QUESTIONS:
+    def _checked(self, request: Request) -> tuple[str, str, Operation]:
+        place, name = request.path_params["place"], request.path_params["name"]
+        operation = _BY_PLACE.get(place, {}).get(request.path_params["action"])
+        if not self._view.door.actions or operation is None:
             raise HTTPException(404)
-        return name, action
+        return place, name, operation
 
-    async def _do(self, name: str, action: str, job_id: str) -> None:
-        queue = await self._jet.queue(name)
-        if action == "pause":
-            await queue.pause()
-        elif action == "resume":
-            await queue.resume()
-        elif action == "cancel":
-            await queue.cancel(job_id, reason="on the dashboard")
-        elif action == "redrive":
-            await queue.redrive(job_id)
-        else:
-            for each in await self._failed(name):
-                try:
-                    await queue.redrive(each)
-                except JobNotFoundError:
-                    # Somebody else was faster.
-                    continue
+    async def _check_exists(self, place: str, name: str) -> None:
+        """Raise StreamNotFoundError, ConfigError."""
+        await (observe.queue_summary(self._jet, name) if place == "queues" else self._jet.stream(name))
 
-    async def _failed(self, name: str) -> list[str]:
-        found: list[str] = []
-        async with aclosing(observe.dead_letters(self._jet, name)) as letters:
-            async for letter in letters:
-                found.append(letter.outcome.id)
-                if len(found) == _MOST:
-                    break
-        return found
+    async def publish(self, request: Request) -> Response:
+        """Write a message, and store it."""
+        name = request.path_params["name"]
+        if not self._view.door.actions:
+            raise HTTPException(404)
+        stream = await plain_stream(self._jet, name)
+        if request.method != "POST":
+            first = next(iter(stream.config.subjects), "")
+            return self._with_form(request, "publish.html", stream=name, subject="" if set(first) & {*"*>"} else first)
+        form = await form_of(request, _MESSAGE_BYTES)
+        if not self._is_own(request, form):
+            return self._refused(request)
+        data, headers = form.get("data", "").encode(), headers_of(form.get("headers", ""))
+        await self._jet.publish(form.get("subject", ""), data, headers=headers or None, expected_stream=name)
+        return self._done(request, f"/streams/{quote(name, safe='')}", "publish")
 
     async def login(self, request: Request) -> Response:
         """Take the token, and give a cookie for it."""
@@ -109,22 +91,40 @@ class Actions:
             return RedirectResponse(f"{root}/", 303)
         if request.method != "POST":
             return self._view.page(request, "login.html", is_wrong=False)
-        if not door.is_token((await _form(request)).get("token", "")):
+        if not door.is_token((await form_of(request)).get("token", "")):
             return self._view.page(request, "login.html", status=403, is_wrong=True)
         answer = RedirectResponse(f"{root}/", 303)
         _set_cookie(answer, request, door.session_cookie, door.session)
         return answer
 
+    # --- forms
 
-async def _form(request: Request) -> dict[str, str]:
-    """Return the fields of a small form."""
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > _FORM_BYTES:
-            raise HTTPException(413)
-    fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=10)
-    return {name: values[-1] for name, values in fields.items()}
+    def _with_form(self, request: Request, template: str, **values: Any) -> Response:
+        """Return a page with a form that its visitor alone can send."""
+        visitor = request.cookies.get(VISITOR) or os.urandom(16).hex()
+        answer = self._view.page(request, template, form_token=self._view.door.form_token(visitor), **values)
+        _set_cookie(answer, request, VISITOR, visitor)
+        return answer
+
+    def _is_own(self, request: Request, form: dict[str, str]) -> bool:
+        site = request.headers.get("sec-fetch-site", "")
+        return self._view.door.may_act(request.cookies.get(VISITOR, ""), form.get("form_token", ""), site)
+
+    def _refused(self, request: Request) -> Response:
+        text = "This form is not of this page, or too old. Go back, reload."
+        return self._view.page(request, "error.html", status=403, message=text)
+
+    def _done(self, request: Request, page: str, action: str) -> Response:
+        self._snapshots.forget()
+        return RedirectResponse(f"{request.scope.get('root_path', '')}{page}?done={action}", 303)
+
+
+def _page_of(place: str, name: str, operation: Operation, of_id: str) -> str:
+    """Return the page that shows what an operation is about."""
+    if operation.of == "schedule":
+        return "/schedules"
+    page = f"/{place}/{quote(name, safe='')}"
+    return f"{page}/flows/{quote(of_id, safe='')}" if operation.of == "flow" else page
 
 
 def _set_cookie(answer: Response, request: Request, name: str, value: str) -> None:

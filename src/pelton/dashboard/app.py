@@ -21,6 +21,7 @@ from pelton.connect import Jet
 from pelton.dashboard.actions import Actions
 from pelton.dashboard.door import DashboardDoor
 from pelton.dashboard.pages import Pages
+from pelton.dashboard.queue_pages import QueuePages
 from pelton.dashboard.snapshots import Snapshots
 from pelton.dashboard.view import View
 
@@ -63,25 +64,13 @@ def app(
     door = DashboardDoor(os.urandom(32), token=token, actions=may_act, hosts=frozenset(name.lower() for name in hosts))
     view = View(door)
     snapshots = Snapshots(jet, every)
-    pages, acts = Pages(jet, view, snapshots, path), Actions(jet, view, snapshots)
-    routes = [
-        Route("/", pages.overview, name="overview"),
-        Route("/queues/{name}", pages.queue),
-        Route("/queues/{name}/jobs/{job_id}", pages.job),
-        Route("/queues/{name}/{action}", acts.ask, methods=["GET"]),
-        Route("/queues/{name}/{action}", acts.act, methods=["POST"]),
-        Route("/jobs", pages.jobs),
-        Route("/streams/{name}", pages.stream),
-        Route("/streams/{name}/messages/{seq:int}", pages.message),
-        Route("/consumers", pages.consumers),
-        Route("/buckets", pages.buckets),
-        Route("/locks", pages.locks),
-        Route("/elections", pages.elections),
-        Route("/events", pages.events),
-        Route("/login", acts.login, methods=["GET", "POST"]),
-        Route("/metrics", pages.metrics),
-        Mount("/static", StaticFiles(directory=_HERE / "static")),
-    ]
+    pages, queues, acts = (
+        Pages(jet, view, snapshots, path),
+        QueuePages(jet, view, snapshots),
+        Actions(jet, view, snapshots),
+    )
+    static = Mount("/static", StaticFiles(directory=_HERE / "static"))
+    routes = [*_shown(pages), *_shown_of_queues(queues), static, *_changed(acts)]
 
     async def failed(request: Request, error: Exception) -> Response:
         return view.page(request, "error.html", status=404, message=str(error))
@@ -91,6 +80,41 @@ def app(
         middleware=[Middleware(_Guarded, door=door, prefix=prefix)],
         exception_handlers={PeltonError: failed},
     )
+
+
+def _shown(pages: Pages) -> list[Route]:
+    return [
+        Route("/", pages.overview, name="overview"),
+        Route("/streams/{name}", pages.stream),
+        Route("/streams/{name}/messages/{seq:int}", pages.message),
+        Route("/consumers", pages.consumers),
+        Route("/buckets", pages.buckets),
+        Route("/locks", pages.locks),
+        Route("/elections", pages.elections),
+        Route("/events", pages.events),
+        Route("/metrics", pages.metrics),
+    ]
+
+
+def _shown_of_queues(pages: QueuePages) -> list[Route]:
+    return [
+        Route("/queues/{name}", pages.queue),
+        Route("/queues/{name}/jobs/{job_id}", pages.job),
+        Route("/queues/{name}/flows/{flow_id}", pages.flow),
+        Route("/jobs", pages.jobs),
+        Route("/flows", pages.flows),
+        Route("/schedules", pages.schedules),
+        Route("/limits", pages.limits),
+    ]
+
+
+def _changed(acts: Actions) -> list[Route]:
+    return [
+        Route("/login", acts.login, methods=["GET", "POST"]),
+        Route("/streams/{name}/publish", acts.publish, methods=["GET", "POST"]),
+        Route("/{place:str}/{name}/{action}", acts.ask, methods=["GET"]),
+        Route("/{place:str}/{name}/{action}", acts.act, methods=["POST"]),
+    ]
 
 
 class _Guarded:

@@ -1,25 +1,22 @@
-"""The pages that only show. Each asks for a bounded number of things, however large the store is."""
+"""The pages of streams and what is built on them. Each asks for a bounded number of things, however large it is."""
 
 from __future__ import annotations
 
-from contextlib import aclosing, suppress
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from pelton import observe
-from pelton.api import DirectGetDisabledError, JobNotFoundError, MessageNotFoundError, StoredMessage
+from pelton.api import DirectGetDisabledError, MessageNotFoundError, StoredMessage
 from pelton.connect import Jet
 from pelton.dashboard.snapshots import ROWS, Snapshots
 from pelton.dashboard.view import View
 from pelton.jet import Stream
 from pelton.metrics import metrics_text
 from pelton.observe.streams import stream_summary
-from pelton.queue import DeadLetter, JobInfo
 
 _FEW: Final = 25
-_SEARCHED: Final = 500
 _PAGE_BYTES: Final = 4 << 20
 """How many bytes of messages a page of a stream reads."""
 
@@ -46,70 +43,6 @@ class Pages:
         """The metrics for Prometheus."""
         text, kind = await metrics_text(self._jet, path=self._path, accept=request.headers.get("accept", ""))
         return Response(text, headers={"content-type": kind})
-
-    async def queue(self, request: Request) -> Response:
-        """One queue: states, times, what runs, what failed."""
-        jet, name = self._jet, request.path_params["name"]
-        queue = await observe.queue_summary(jet, name)
-        picture = await self._snapshots.latest()
-        # What is asked now is newer than the picture.
-        outcomes = await observe.ended_jobs(jet, name, _FEW)
-        return self._view.page(
-            request,
-            "queue.html",
-            queue=queue,
-            live=picture.texts,
-            now=jet.runtime.clock.now(),
-            underway=await observe.jobs_underway(jet, name, _FEW),
-            ended=outcomes[::-1],
-            dead=await self._dead(name),
-            workers=await observe.worker_summaries(jet, name),
-            done=request.query_params.get("done", ""),
-        )
-
-    async def _dead(self, name: str) -> list[DeadLetter]:
-        found: list[DeadLetter] = []
-        async with aclosing(observe.dead_letters(self._jet, name)) as letters:
-            async for letter in letters:
-                found.append(letter)
-                if len(found) == _FEW:
-                    break
-        return found
-
-    async def job(self, request: Request) -> Response:
-        """One job: state, error, traceback, arguments of one that failed."""
-        name, job_id = request.path_params["name"], request.path_params["job_id"]
-        job = await observe.job_details(self._jet, name, job_id)
-        letter = await observe.dead_letter(self._jet, name, job_id)
-        return self._view.page(request, "job.html", queue=name, job=job, letter=letter)
-
-    async def jobs(self, request: Request) -> Response:
-        """A search for jobs by id, key or name."""
-        wanted, name = request.query_params.get("q", "").strip(), request.query_params.get("queue", "")
-        names = (await self._jet.queue_names())[:ROWS]
-        found: list[tuple[str, JobInfo]] = []
-        for queue in [name] if name in names else names:
-            found += [(queue, job) for job in await self._found(queue, wanted)]
-            if len(found) >= _FEW:
-                break
-        return self._view.page(
-            request, "jobs.html", found=found[:_FEW], q=wanted, queue=name, queues=names, searched=_SEARCHED
-        )
-
-    async def _found(self, queue: str, wanted: str) -> list[JobInfo]:
-        found: list[JobInfo] = []
-        if wanted:
-            with suppress(JobNotFoundError):
-                found.append(await observe.job_details(self._jet, queue, wanted))
-        seen = 0
-        async with aclosing(observe.unfinished_jobs(self._jet, queue)) as jobs:
-            async for job in jobs:
-                seen += 1
-                if (not wanted or wanted in (job.key, job.job)) and job.id != wanted:
-                    found.append(job)
-                if len(found) >= _FEW or seen >= _SEARCHED:
-                    break
-        return found
 
     async def stream(self, request: Request) -> Response:
         """One stream: its messages by sequence and subject, the newest if not said otherwise."""

@@ -14,10 +14,13 @@ from typing import Final
 
 from pelton import observe
 from pelton.connect import Jet
+from pelton.dashboard.lag_history import LagHistory, LagSample
 from pelton.dashboard.texts import bytes_text, number_text, since_text, span_text
 
 ROWS: Final = 200
 """How many streams, consumers and queues the pages list."""
+_LINES: Final = 50
+"""How many consumers, those most behind, have their lag drawn over time."""
 _COUNTS: Final = (
     "pending", "scheduled", "running", "retrying", "completed", "failed", "cancelled", "expired",
     "dead_letters", "per_minute",
@@ -35,6 +38,7 @@ class Picture:
         streams: Sequence[observe.StreamSummary],
         consumers: Sequence[observe.ConsumerSummary],
         queues: Sequence[observe.QueueSummary],
+        lags: LagHistory,
         before: Picture | None,
     ) -> None:
         self.number = number
@@ -43,6 +47,12 @@ class Picture:
         self.streams = streams
         self.consumers = consumers
         self.queues = queues
+        # As of now: the history goes on.
+        self._lags = {
+            f"{name}.{part}": text
+            for name in map(_name_of, consumers[:_LINES])
+            for part, text in (("lag_line", lags.points(name)), ("lag_was", lags.text(name)))
+        }
         self._last = {one.name: one.last_seq for one in streams}
         self._rates = {} if before is None else self._rates_since(before)
         # Not the picture itself, which would keep all pictures before it.
@@ -71,9 +81,10 @@ class Picture:
             yield f"{name}.rate", number_text(self._rates.get(stream.name, 0.0))
             yield f"{name}.last", since_text(stream.last_at, self.now)
         for consumer in self.consumers[:ROWS]:
-            name = f"consumer.{consumer.stream}.{consumer.name}"
+            name = _name_of(consumer)
             for field in ("pending", "ack_pending", "redelivered", "waiting_pulls", "lag"):
                 yield f"{name}.{field}", number_text(getattr(consumer, field))
+        yield from self._lags.items()
         for queue in self.queues:
             yield from self._queue(queue)
 
@@ -102,6 +113,10 @@ class Picture:
         return f"id: {self.number}\ndata: {json.dumps(texts)}\n\n".encode()
 
 
+def _name_of(consumer: observe.ConsumerSummary) -> str:
+    return f"consumer.{consumer.stream}.{consumer.name}"
+
+
 class Snapshots:
     """The last picture, and the next when it is older than ``every`` seconds."""
 
@@ -110,6 +125,7 @@ class Snapshots:
         self._every = every
         self._taking = asyncio.Lock()
         self._last: Picture | None = None
+        self._lags = LagHistory()
         self._is_outdated = False
 
     async def latest(self) -> Picture:
@@ -132,8 +148,9 @@ class Snapshots:
         streams = sorted(await observe.stream_summaries(jet), key=lambda one: (one.kind == "queue", one.name))
         consumers = sorted(await observe.consumer_summaries(jet), key=lambda one: (-one.lag, one.stream, one.name))
         queues = [await observe.queue_summary(jet, name) for name in (await jet.queue_names())[:ROWS]]
-        number = self._last.number + 1 if self._last else 1
-        return Picture(number, clock.monotonic(), clock.now(), streams, consumers, queues, self._last)
+        number, at = self._last.number + 1 if self._last else 1, clock.monotonic()
+        self._lags.add(at, [LagSample(_name_of(one), one.lag) for one in consumers[:_LINES]])
+        return Picture(number, at, clock.now(), streams, consumers, queues, self._lags, self._last)
 
     async def events(self) -> AsyncIterator[bytes]:
         """Yield the picture of now, then changes for as long as somebody listens."""

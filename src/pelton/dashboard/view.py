@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from pelton.dashboard.door import DashboardDoor
+from pelton.dashboard.operations import DONE
 from pelton.dashboard.payload import shown
 from pelton.dashboard.texts import bytes_text, moment_of, number_text, since_text, span_text
 
@@ -46,6 +47,7 @@ class View:
             "path": request.url.path.removeprefix(request.scope.get("root_path", "")),
             "actions": self.door.actions,
             "live": {},
+            "done": DONE.get(request.query_params.get("done", ""), ""),
             **values,
         }
         return HTMLResponse(self._pages.get_template(template).render(given), status)

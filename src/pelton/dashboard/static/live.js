@@ -14,7 +14,11 @@
     events.onmessage = (event) => {
       for (const [name, text] of Object.entries(JSON.parse(event.data))) {
         for (const place of places.get(name) ?? []) {
-          place.textContent = text;
+          if (place.hasAttribute("points")) {
+            place.setAttribute("points", text);
+          } else {
+            place.textContent = text;
+          }
         }
       }
     };
