@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,30 @@ async def ids(jet: pelton.Jet) -> list[str]:
     first, second = await repair.enqueue("a", key="k1"), await repair.enqueue(HOSTILE, key=HOSTILE)
     await garage.work(until_empty=True, handle_signals=False)
     return [first.id, second.id, (await repair.enqueue("c", key=HOSTILE)).id]
+
+
+@pytest.fixture
+async def flow(jet: pelton.Jet, ids: list[str]) -> str:
+    """A flow that has failed, a schedule and limits in the same queue; the id of the flow."""
+    garage = await jet.queue("garage")
+
+    @garage.job(max_attempts=1)
+    async def paint(car: str) -> str:
+        raise ValueError(HOSTILE)
+
+    made = await garage.new_flow(HOSTILE)
+    made.add(paint, made.add(paint, HOSTILE).result)
+    handle = await made.enqueue()
+    await garage.pause(job="repair")
+    working = asyncio.ensure_future(garage.work(handle_signals=False))
+    await handle.outcome(timeout=30)
+    garage.stop()
+    await working
+    await garage.resume(job="repair")
+    await garage.schedule(HOSTILE, paint, args=(HOSTILE,), key=HOSTILE, cron="0 3 * * *")
+    await garage.limit(job=HOSTILE, per_key=True, concurrency=2)
+    await garage.limit(rate=pelton.Rate(10, per=60, burst=3))
+    return handle.id
 
 
 @pytest.fixture

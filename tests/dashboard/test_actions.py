@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
 import pelton
 from pelton.dashboard.door import DashboardDoor
-from tests.dashboard.conftest import TOKEN, Client
+from tests.dashboard.conftest import HOSTILE, TOKEN, Client
 
 
 def form_token(page: str) -> str:
@@ -44,6 +46,68 @@ async def test_a_queue_is_paused_and_goes_on(client: Client, ids: list[str], jet
         assert "paused" in (await browser.get("/consumers")).text
         assert (await browser.post("/queues/garage/resume", data=form)).status_code == 303
         assert ">paused<" not in (await browser.get("/consumers")).text
+
+
+async def test_everything_is_asked_about_first(client: Client, ids: list[str], flow: str, jet: pelton.Jet) -> None:
+    garage, orders = await jet.queue("garage"), await jet.stream("orders")
+    packer = await orders.consumer("packer")
+    async with client(actions=True) as browser:
+
+        async def do(page: str, operation: str, of: str, shown: str = "") -> str:
+            """Follow the link of an operation on a page, and answer yes; return what is shown then."""
+            links = map(html.unescape, re.findall(r'class="action" href="([^"]*)"', (await browser.get(page)).text))
+            (asked,) = [link for link in links if link.partition("?")[0] == operation and unquote(link).endswith(of)]
+            question = await browser.get(asked)
+            assert of in html.unescape(question.text)
+            form = {"form_token": form_token(question.text), "id": of}
+            done = await browser.post(operation, data=form)
+            assert done.status_code == 303, done.text
+            return (await browser.get(done.headers["location"])).text
+
+        later = await garage.new_flow("later")
+        later.options(delay=3600).add("repair", car="x")
+        later_id = (await later.enqueue()).id
+        page = await do(f"/queues/garage/flows/{later_id}", "/queues/garage/cancel-flow", later_id)
+        assert "The flow is cancelled." in page
+        assert "schedule is paused" in await do("/schedules", "/queues/garage/pause-schedule", HOSTILE)
+        assert (await garage.schedules())[0].paused
+        before = (await garage.counts()).pending
+        assert "is in the queue" in await do("/schedules", "/queues/garage/run-schedule", HOSTILE)
+        assert (await garage.counts()).pending == before + 1
+        assert "schedule goes on" in await do("/schedules", "/queues/garage/resume-schedule", HOSTILE)
+        assert not (await garage.schedules())[0].paused
+        assert "consumer is paused" in await do("/consumers", "/streams/orders/pause-consumer", "packer")
+        assert (await packer.info()).paused
+        assert "consumer goes on" in await do("/streams/orders", "/streams/orders/resume-consumer", "packer")
+        assert not (await packer.info()).paused
+        assert "that waited are cancelled" in await do("/queues/garage", "/queues/garage/purge", "")
+        assert (await garage.counts()).pending == 0
+        assert "messages are removed" in await do("/streams/orders", "/streams/orders/purge-stream", "")
+        assert (await orders.info()).state.messages == 0
+
+
+async def test_a_message_is_published(client: Client, ids: list[str], jet: pelton.Jet) -> None:
+    async with client(actions=True) as browser:
+        asked = await browser.get("/streams/orders/publish")
+        form = {
+            "form_token": form_token(asked.text),
+            "subject": "orders.new",
+            "data": HOSTILE,
+            "headers": "A: b\r\nC:d",
+        }
+        done = await browser.post("/streams/orders/publish", data=form)
+        assert "The message is stored." in (await browser.get(done.headers["location"])).text
+        stored = await (await jet.stream("orders")).get_last_message("orders.new")
+        assert (stored.data.decode(), stored.headers["A"], stored.headers["C"]) == (HOSTILE, "b", "d")
+        for wrong in ({"subject": "elsewhere"}, {"subject": ""}, {"headers": "no name\x00: x"}):
+            assert (await browser.post("/streams/orders/publish", data={**form, **wrong})).status_code == 404
+        assert (await browser.post("/streams/orders/publish", data={"subject": "orders.new"})).status_code == 403
+        # What a queue or a bucket keeps is not to be written by hand.
+        for stream in ("JOBS_garage", "KV_settings"):
+            assert "Publish" not in (await browser.get(f"/streams/{stream}")).text
+            assert (await browser.get(f"/streams/{stream}/publish")).status_code == 404
+            assert (await browser.post(f"/streams/{stream}/purge-stream", data=form)).status_code == 404
+    assert (await (await jet.stream("orders")).info()).state.messages == 4
 
 
 async def test_a_form_of_another_site_does_nothing(client: Client, ids: list[str], jet: pelton.Jet) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -35,7 +37,29 @@ def shop(tmp_path: Path) -> Path:
 
         repair.enqueue(HOSTILE, key=HOSTILE)
         garage.work(until_empty=True, handle_signals=False)
+        orders = jet.stream("orders")
+        orders.create_consumer(durable_name="packer")
+        flow = garage.new_flow(HOSTILE)
+        flow.add(repair, flow.options(delay=3600).add(repair, HOSTILE).result)
+        (path.parent / "flow").write_text(flow.enqueue().id)
+        garage.schedule("nightly", repair, args=(HOSTILE,), cron="0 3 * * *")
+        garage.limit(job=HOSTILE, per_key=True, concurrency=2)
+        jet.create_bucket("settings").put("colour", HOSTILE.encode())
+        jet.create_objects("files")
+        repair.enqueue(HOSTILE)
     return path
+
+
+@pytest.fixture
+def paths(shop: Path) -> list[str]:
+    """Every page."""
+    flow = (shop.parent / "flow").read_text()
+    return [
+        "/", "/queues/garage", "/queues/garage/jobs/1", "/queues/garage/jobs/2", f"/queues/garage/flows/{flow}",
+        "/queues/garage/pause", f"/queues/garage/cancel-flow?id={flow}", "/jobs", f"/jobs?q={quote(HOSTILE)}", "/flows",
+        "/schedules", "/limits", "/streams/orders", "/streams/orders/messages/1", "/streams/orders/publish",
+        "/streams/KV_settings", "/consumers", "/buckets", "/locks", "/elections",
+    ]  # fmt: skip
 
 
 @pytest.fixture
@@ -79,10 +103,63 @@ def test_it_is_live(page: Any, url: str, shop: Path) -> None:
     playwright.expect(messages).to_have_text("2")
 
 
-def test_hostile_contents_are_texts(page: Any, url: str) -> None:
-    for path in ("/queues/garage", "/queues/garage/jobs/1", "/streams/orders", "/streams/orders/messages/1"):
-        page.goto(url + path)
-        assert "<script>alert('x')</script>" in page.text_content("main")
+def test_hostile_contents_are_texts(page: Any, url: str, paths: list[str]) -> None:
+    seen = 0
+    for path in paths:
+        assert page.goto(url + path).status == 200, path
+        assert page.locator("main script, main img").count() == 0, path
+        seen += "<script>alert('x')</script>" in page.text_content("main")
+    assert seen >= 10
+
+
+def test_what_is_waited_for_is_found_by_its_argument(page: Any, url: str) -> None:
+    page.goto(f"{url}/jobs")
+    page.fill("input[name=q]", "alert('x')")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/jobs?q=*")
+    assert "repair" in page.text_content("tbody")
+    page.click("tbody tr:nth-child(2) a")
+    assert "Arguments" in page.text_content("main")
+
+
+def test_the_lag_of_a_consumer_is_a_line(page: Any, url: str, shop: Path) -> None:
+    page.goto(f"{url}/consumers")
+    points = page.locator('polyline[data-live="consumer.orders.packer.lag_line"]')
+    assert len(points.get_attribute("points").split()) == 1
+    with pelton.sync.open(shop) as jet:
+        for _ in range(5):
+            jet.publish("orders.2", b"2")
+    playwright.expect(page.locator('[data-live="consumer.orders.packer.lag"]').first).to_have_text("6")
+    # A point is added every ten seconds.
+    playwright.expect(points).to_have_attribute("points", re.compile(r"\S+ \S+"), timeout=20_000)
+
+
+def test_a_schedule_is_paused_a_flow_is_cancelled_and_a_message_is_published(page: Any, url: str, shop: Path) -> None:
+    page.goto(f"{url}/schedules")
+    page.click("text=Pause")
+    page.click("text=Yes, pause schedule")
+    playwright.expect(page.locator(".done")).to_have_text("The schedule is paused.")
+    page.goto(f"{url}/flows")
+    page.click("tbody a")
+    page.click("text=Cancel")
+    page.click("text=Yes, cancel flow")
+    playwright.expect(page.locator(".done")).to_have_text("The flow is cancelled.")
+    page.goto(f"{url}/streams/orders")
+    page.click("text=Publish")
+    page.fill("input[name=subject]", "orders.3")
+    page.fill("textarea[name=data]", HOSTILE)
+    page.click("text=Yes, publish")
+    playwright.expect(page.locator(".done")).to_have_text("The message is stored.")
+    with pelton.sync.open(shop) as jet:
+        assert jet.stream("orders").get_last_message("orders.3").data.decode() == HOSTILE
+
+
+def test_it_is_read_without_javascript(browser: Any, url: str, paths: list[str]) -> None:
+    with browser.new_context(java_script_enabled=False) as context:
+        page = context.new_page()
+        for path in paths:
+            page.goto(url + path)
+            assert page.locator("h1").count() == 1, path
 
 
 def test_a_job_is_redriven_by_keyboard_alone(page: Any, url: str) -> None:
@@ -102,12 +179,12 @@ def test_a_job_is_redriven_by_keyboard_alone(page: Any, url: str) -> None:
     playwright.expect(page.locator('[data-live="queue.garage.dead_letters"]').first).to_have_text("0")
 
 
-def test_it_fits_a_phone_and_is_dark_where_the_system_is(browser: Any, url: str) -> None:
+def test_it_fits_a_phone_and_is_dark_where_the_system_is(browser: Any, url: str, paths: list[str]) -> None:
     colours = set()
     for scheme in ("light", "dark"):
         with browser.new_context(viewport={"width": 360, "height": 700}, color_scheme=scheme) as context:
             page = context.new_page()
-            for path in ("/", "/queues/garage", "/streams/orders", "/jobs", "/consumers", "/buckets"):
+            for path in paths:
                 page.goto(url + path)
                 assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
             colours.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))

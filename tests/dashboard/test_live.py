@@ -10,6 +10,7 @@ from typing import Any
 
 import pelton
 from pelton import dashboard
+from pelton.dashboard.lag_history import LagHistory, LagSample
 from pelton.dashboard.snapshots import Snapshots
 from pelton.testing import manual_runtime
 
@@ -38,6 +39,29 @@ async def test_all_viewers_share_one_picture_until_it_is_old(tmp_path: Path) -> 
         assert "store.streams" in texts(third.whole_event)
         snapshots.forget()
         assert (await snapshots.latest()).number == third.number + 1
+
+
+async def test_the_lag_of_a_consumer_is_drawn_over_time(tmp_path: Path) -> None:
+    runtime = manual_runtime()
+    async with pelton.open(tmp_path / "a.pelton", runtime=runtime) as jet:
+        orders = await jet.create_stream("orders", subjects=["orders"])
+        await orders.create_consumer(durable_name="packer")
+        snapshots = Snapshots(jet, 2.0)
+        for _ in range(11):
+            await jet.publish("orders", b"x")
+            picture = await snapshots.latest()
+            runtime.clock.advance(2)
+    assert picture.texts["consumer.orders.packer.lag_line"] == "58.8,10.8 59.8,2.64 60,1"
+    assert picture.texts["consumer.orders.packer.lag_was"] == "was 5 12 s ago"
+
+
+def test_lags_are_kept_for_ten_minutes_and_not_of_consumers_that_are_gone() -> None:
+    history = LagHistory()
+    for second in range(0, 1000, 2):
+        history.add(second, [LagSample("a", 0), LagSample("b", second)][: 2 if second < 500 else 1])
+    assert (history.points("b"), history.text("b")) == ("", "")
+    assert len(history.points("a").split()) == 60
+    assert history.text("a") == "was 0 10 min ago"
 
 
 async def test_events_follow_each_other(tmp_path: Path) -> None:

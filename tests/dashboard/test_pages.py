@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
 
 import pytest
 
 import pelton
+from pelton import observe
 from pelton.dashboard.payload import shown
 from tests.dashboard.conftest import HOSTILE, Client
 
-PAGES = ("/", "/queues/garage", "/jobs", "/streams/orders", "/consumers", "/buckets", "/locks", "/elections")
+PAGES = (
+    "/", "/queues/garage", "/jobs", "/flows", "/schedules", "/limits", "/streams/orders", "/consumers", "/buckets",
+    "/locks", "/elections",
+)  # fmt: skip
 
 
-async def test_every_page_is_shown_and_escapes_what_it_shows(client: Client, ids: list[str], jet: pelton.Jet) -> None:
+async def test_every_page_is_shown_and_escapes_what_it_shows(
+    client: Client, ids: list[str], flow: str, jet: pelton.Jet
+) -> None:
     async with client() as browser, jet.lock("car1", ttl=30), jet.elect("boss", name=HOSTILE):
-        asked = (*PAGES, f"/jobs?q={HOSTILE}", f"/queues/garage/jobs/{ids[1]}", "/streams/orders/messages/1")
+        asked = (*PAGES, f"/jobs?q={HOSTILE}", f"/queues/garage/jobs/{ids[1]}", "/streams/orders/messages/1",
+                 f"/queues/garage/flows/{flow}", "/flows?queue=garage")  # fmt: skip
         for path in asked:
             page = await browser.get(path)
             assert page.status_code == 200, page.text
@@ -46,11 +54,50 @@ async def test_a_queue_a_job_and_a_search(client: Client, ids: list[str]) -> Non
             assert part in queue, part
         assert "Redrive" not in queue
         failed = (await browser.get(f"/queues/garage/jobs/{ids[1]}")).text
-        for part in ("Arguments", "Traceback", "failed"):
+        for part in ("Arguments", "Traceback", "failed", "Attempts that failed"):
             assert part in failed
+        assert "Of the last jobs, by key" in queue
+        waits = (await browser.get(f"/queues/garage/jobs/{ids[2]}")).text
+        assert "Arguments" in waits
+        assert "&#34;car&#34;: &#34;c&#34;" in waits
         assert f">{ids[0]}</a>" in (await browser.get(f"/jobs?q={ids[0]}")).text
         assert f">{ids[2]}</a>" in (await browser.get("/jobs", params={"q": HOSTILE, "queue": "garage"})).text
+        by_argument = (await browser.get("/jobs", params={"q": '"car":"c"'})).text
+        assert f">{ids[2]}</a>" in by_argument
+        assert f">{ids[1]}</a>" not in by_argument
         assert "No jobs" in (await browser.get("/jobs?q=nothing")).text
+        assert f">{ids[2]}</a>" in (await browser.get("/jobs")).text
+
+
+async def test_a_search_that_stops_says_so(client: Client, ids: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    async def found(jet: object, queue: str, text: str, *, begin: int, limit: int, within: float) -> observe.JobSearch:
+        asked.append(begin)
+        return observe.JobSearch(queue=queue, jobs=(), looked_at=1000, next_begin=0 if begin else 77)
+
+    monkeypatch.setattr(observe, "find_jobs", found)
+    async with client() as browser:
+        page = (await browser.get("/jobs?q=x%26y")).text
+        assert "stopped after a second, when it had looked at 1,000 messages" in page
+        (further,) = re.findall(r'href="([^"]*from=77)"', page)
+        assert "stopped" not in (await browser.get(html.unescape(further))).text
+    assert asked == [0, 77]
+
+
+async def test_a_flow_a_schedule_and_limits(client: Client, ids: list[str], flow: str) -> None:
+    async with client() as browser:
+        page = (await browser.get(f"/queues/garage/flows/{flow}")).text
+        for part in ("failed", "cancelled", 'href="#node-0"', "Cancelled</dt><dd>1<", "ValueError: &lt;script&gt;"):
+            assert part in page, part
+        assert f"/queues/garage/flows/{flow}" in (await browser.get("/flows?queue=garage")).text
+        assert "0 0 3 * * *" in (await browser.get("/schedules")).text
+        limits = (await browser.get("/limits")).text
+        for part in (", each key", "0 of 2 at the fullest of 0 keys", "10 in 60 s, 3 at once"):
+            assert part in limits, part
+        queue = (await browser.get("/queues/garage")).text
+        for part in ("Flows that began last", "0 0 3 * * *", "10 in 60 s"):
+            assert part in queue, part
 
 
 async def test_messages_by_sequence_and_subject(client: Client, ids: list[str]) -> None:
@@ -67,7 +114,8 @@ async def test_messages_by_sequence_and_subject(client: Client, ids: list[str]) 
 
 @pytest.mark.parametrize(
     "path",
-    ["/queues/none", "/queues/no%20queue", "/queues/garage/jobs/999", "/streams/none", "/streams/orders/messages/99",
+    ["/queues/none", "/queues/no%20queue", "/queues/garage/jobs/999", "/queues/garage/flows/9", "/streams/none",
+     "/queues/garage/flows/no%20flow", "/other/garage/pause", "/streams/orders/publish", "/streams/orders/messages/99",
      "/streams/a%2Eb", "/nothing", "/static/../app.py", "/static/%2e%2e/app.py"],
 )  # fmt: skip
 async def test_what_is_not_there_is_told(client: Client, ids: list[str], path: str) -> None:

@@ -32,8 +32,8 @@ class LagHistory:
         kept: dict[str, deque[tuple[float, int]]] = {}
         for sample in samples:
             values = kept[sample.name] = self._values.get(sample.name) or deque(maxlen=_MOST)
-            if values and at - values[-1][0] < _EVERY_S and len(values) > 1 and at - values[-2][0] < _EVERY_S:
-                # Still in the ten seconds of the last value, which is the newest of them.
+            if values and values[-1][0] // _EVERY_S == at // _EVERY_S:
+                # Of each ten seconds, the last one is kept.
                 values.pop()
             values.append((at, sample.lag))
         self._values = kept
