@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
+from contextlib import suppress
 from typing import Final
 
 from pelton.api import MessageNotFoundError
@@ -11,7 +11,6 @@ from pelton.connect import Jet
 from pelton.jet import Stream
 from pelton.observe.summaries import LimitSummary
 from pelton.queue import JobLimit
-from pelton.queue.backing.scan import stored_messages
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.slots import SlotRecord, decode
 
@@ -59,9 +58,8 @@ async def _records(stream: Stream, names: QueueNames, limit: JobLimit) -> list[S
         except MessageNotFoundError:
             return []
     found: list[SlotRecord] = []
-    async with aclosing(stored_messages(stream, names.slots_subject(f"{limit.scope}.*"))) as records:
-        async for stored in records:
-            found.append(decode(stored.data))
-            if len(found) >= _MOST_KEYS:
-                break
+    info = await stream.info(subjects_filter=names.slots_subject(f"{limit.scope}.*"))
+    for subject in sorted(info.state.subjects or ())[:_MOST_KEYS]:
+        with suppress(MessageNotFoundError):
+            found.append(decode((await stream.get_last_message(subject)).data))
     return found

@@ -167,14 +167,12 @@ class Schedules:
             return None
 
     async def _each(self, wanted: str) -> AsyncGenerator[StoredMessage]:
-        stream, seq = await (self._jobs() if wanted == self._names.crons else self._control()), 1
-        while True:
-            try:
-                stored = await stream.get_next_message(wanted, seq)
-            except MessageNotFoundError:
-                return
-            yield stored
-            seq = stored.seq + 1
+        stream = await (self._jobs() if wanted == self._names.crons else self._control())
+        # By their subjects: reading on from message to message would pass all jobs that wait.
+        found = (await stream.info(subjects_filter=wanted)).state.subjects or {}
+        for subject in sorted(found):
+            if (stored := await self._last(stream, subject)) is not None:
+                yield stored
 
     async def _shown(self, stored: StoredMessage) -> JobSchedule:
         envelope = _envelope(stored.data)
