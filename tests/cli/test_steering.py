@@ -199,8 +199,11 @@ def flows(run: Run, address: str) -> list[str]:
             flow = pages.new_flow(name)
             flow.add(fetch, flow.options(delay=delay).add(fetch, "a").result)
             ids.append(flow.enqueue().id)
-        pages.work(until_idle=True, handle_signals=False)
+        working = threading.Thread(target=lambda: pages.work(handle_signals=False))
+        working.start()
         assert pages.flow(ids[0]).outcome(timeout=30).state == "failed"
+        pages.stop()
+        working.join()
         return ids
 
 
