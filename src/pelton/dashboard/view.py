@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,28 +18,37 @@ from pelton.dashboard.texts import bytes_text, moment_of, number_text, since_tex
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 
 
+@cache
+def _pages() -> Environment:
+    """Return the templates, compiled: the first viewer does not wait for that."""
+    pages = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    pages.filters.update(
+        number=number_text,
+        bytes=bytes_text,
+        span=span_text,
+        since=since_text,
+        moment=moment_of,
+        payload=shown,
+        raw_bytes=bytes,
+    )
+    for name in pages.list_templates():
+        pages.get_template(name)
+    return pages
+
+
 class View:
     """Renders the pages of one dashboard."""
 
     def __init__(self, door: DashboardDoor) -> None:
         self.door = door
-        self._pages = Environment(
-            loader=FileSystemLoader(_TEMPLATES),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            auto_reload=False,
-        )
-        self._pages.filters.update(
-            number=number_text,
-            bytes=bytes_text,
-            span=span_text,
-            since=since_text,
-            moment=moment_of,
-            payload=shown,
-            raw_bytes=bytes,
-        )
+        self._pages = _pages()
 
     def page(self, request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
         """Return a page."""
