@@ -22,6 +22,7 @@ from benchmarks.cases import (
     many_subjects,
     noop_jobs,
     objects,
+    observed,
     on_server,
     processes,
     publish_batch,
@@ -65,4 +66,5 @@ CASES: tuple[Case, ...] = (
     locks.CASE,
     *processes.ALL,
     *serve.ALL,
+    observed.CASE,
 )

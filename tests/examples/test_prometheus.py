@@ -12,11 +12,15 @@ from typing import Any
 import pytest
 import yaml
 
-from pelton.metrics import CATALOGUE
+from pelton.metrics import CATALOGUE, Metric
+from pelton.server.monitoring import metrics as server_metrics
 
 FOLDER = Path(__file__).parents[2] / "examples" / "prometheus"
 ALERTS = FOLDER / "alerts.yaml"
-NAMES = {metric.name + ("_total" if metric.kind == "counter" else ""): metric for metric in CATALOGUE.values()}
+NAMES = {metric.name + ("_total" if metric.kind == "counter" else ""): metric for metric in CATALOGUE.values()} | {
+    f"pelton_server_{name}": Metric(f"pelton_server_{name}", "gauge", (), text)
+    for name, (_, text) in server_metrics._OF_SERVER.items()
+}
 _NAME = re.compile(r"\b(?:jetstream|pelton)_\w+")
 # Those that Prometheus itself adds.
 ADDED = {"instance", "job"}
@@ -62,6 +66,12 @@ def test_rules_say_what_they_are_about() -> None:
     what = " ".join(rule["expr"] for rule in rules())
     for name in ("pelton_consumer_lag", "jobs_ended_total", "jobs_dead_total", "limit_bytes", "disk_free_bytes"):
         assert name in what
+
+
+def test_every_kind_of_metric_has_a_panel() -> None:
+    shown = " ".join(target["expr"] for panel in panels() for target in panel["targets"])
+    for kind in ("pelton_queue_jobs", "pelton_limit", "recent_flows", "schedules", "pelton_server", "pelton_store"):
+        assert kind in shown
 
 
 def test_panels_do_not_lie_upon_each_other() -> None:

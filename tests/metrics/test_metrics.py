@@ -47,7 +47,15 @@ async def fill(jet: pelton.Jet) -> None:
 
     for car in ("a", "wreck"):
         await repair.enqueue(car)
+    await garage.limit(concurrency=4)
+    await garage.limit(job="repair", per_key=True, concurrency=2, rate=pelton.Rate(1000, burst=1000))
     await garage.work(until_empty=True, handle_signals=False)
+    flow = await garage.new_flow()
+    flow.options(delay=3600).add(repair, "b")
+    await flow.enqueue()
+    for name in ("nightly", "weekly"):
+        await garage.schedule(name, repair, args=("d",), cron="0 3 * * *")
+    await garage.pause_schedule("weekly")
     await repair.enqueue("c")
 
 
@@ -78,6 +86,14 @@ async def test_streams_consumers_queues_and_elections(address: str) -> None:
         ("pelton_queue_jobs_ended_total", "garage"): 2,
         ("pelton_queue_jobs_dead_total", "garage"): 1,
         ("pelton_queue_dead_letters", "garage"): 1,
+        ("pelton_queue_recent_flows", "garage", "running"): 1,
+        ("pelton_queue_recent_flows", "garage", "failed"): 0,
+        ("pelton_queue_schedules", "garage", "active"): 1,
+        ("pelton_queue_schedules", "garage", "paused"): 1,
+        ("pelton_limit_concurrency", "garage", "all"): 4,
+        ("pelton_limit_running", "garage", "all"): 0,
+        ("pelton_limit_fullest", "garage", "repair, each key"): 0,
+        ("pelton_limit_next_start_seconds", "garage", "repair, each key"): 0,
         ("pelton_election_has_leader", "boss"): 1,
         ("pelton_omitted", "stream"): 0,
     }

@@ -21,6 +21,7 @@ class Metric(NamedTuple):
 _STREAM: Final = ("stream_name",)
 _CONSUMER: Final = ("stream_name", "consumer_name")
 _QUEUE: Final = ("queue",)
+_LIMIT: Final = ("queue", "limit")
 
 CATALOGUE: Final[dict[str, Metric]] = {
     metric.name: metric
@@ -60,6 +61,12 @@ CATALOGUE: Final[dict[str, Metric]] = {
         Metric("pelton_queue_job_run_seconds", "gauge", ("queue", "quantile"), "Run time of the jobs that ended last"),
         Metric("pelton_queue_workers", "gauge", _QUEUE, "Workers, each as it told in the last 30 s"),
         Metric("pelton_queue_longest_running_seconds", "gauge", _QUEUE, "How long the oldest running attempt has run"),
+        Metric("pelton_queue_recent_flows", "gauge", ("queue", "state"), "Of the 100 flows that began last, by state"),
+        Metric("pelton_queue_schedules", "gauge", ("queue", "state"), "Schedules, active and paused"),
+        Metric("pelton_limit_concurrency", "gauge", _LIMIT, "Most jobs that may run at a time, if it says so"),
+        Metric("pelton_limit_running", "gauge", _LIMIT, "Jobs that hold slots of a limit"),
+        Metric("pelton_limit_fullest", "gauge", _LIMIT, "Jobs that hold slots of a limit, at the key that has most"),
+        Metric("pelton_limit_next_start_seconds", "gauge", _LIMIT, "In how long the rate of a limit lets a job start"),
         Metric("pelton_election_has_leader", "gauge", ("election",), "1 while somebody leads"),
         Metric("pelton_election_token", "gauge", ("election",), "Fencing token of the leader"),
         Metric("pelton_store_file_bytes", "gauge", (), "Size of the store file"),

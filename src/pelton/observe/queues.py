@@ -220,6 +220,15 @@ async def job_schedules(jet: Jet, queue: str) -> list[JobSchedule]:
     return await (await jet.queue(queue, create=False)).schedules()
 
 
+async def schedule_counts(jet: Jet, queue: str) -> dict[str, int]:
+    """Return how many schedules of a queue are active, and how many are paused. Raises StreamNotFoundError."""
+    names, found = QueueNames(queue), {"active": 0, "paused": 0}
+    places = (("active", names.jobs, names.crons), ("paused", names.control, names.paused_schedule("*")))
+    for state, stream, subjects in places:
+        found[state] = (await (await jet.stream(stream)).info(subjects_filter=subjects)).total
+    return found
+
+
 async def dead_letter(jet: Jet, queue: str, job_id: str) -> DeadLetter | None:
     """Return what a failed job left; None if there is nothing, or if it was redriven. Raises ConfigError."""
     names = QueueNames(queue)

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar, get_args
 
 from pelton.api import ConfigError
 from pelton.api.times import SECOND, parse_rfc3339
 from pelton.connect import Jet
+from pelton.observe.flows import flow_summaries
+from pelton.observe.limits import limit_summaries
 from pelton.observe.locks import election_summaries
 from pelton.observe.queue_history import workers_present
-from pelton.observe.queues import queue_summary
+from pelton.observe.queues import queue_summary, schedule_counts
 from pelton.observe.streams import consumer_summaries, stream_summaries
-from pelton.observe.summaries import ConsumerSummary, ElectionSummary, QueueSummary, StreamSummary
+from pelton.observe.summaries import ConsumerSummary, ElectionSummary, LimitSummary, QueueSummary, StreamSummary
+from pelton.queue.model.flow_records import FlowState
 
 LIMIT: Final = 1000
 """How many streams, consumers, queues and elections are told of, each by itself, unless the caller says."""
+_FLOWS: Final = 100
+_FLOWS_FOR_S: Final = 0.1
 _T = TypeVar("_T")
 
 
@@ -45,6 +51,7 @@ async def samples(jet: Jet, path: str = "", limit: int = LIMIT) -> list[Sample]:
         *_each(_consumer, consumers, limit),
         *_queues(queues, streams, jet.runtime.clock.now()),
         *[sample for name in names[:limit] for sample in await _workers(jet, name)],
+        *[sample for name in names[:limit] for sample in await _parts(jet, name, limit)],
         *_each(_election, leaders, limit),
         *(_store(path) if path else ()),
         *await _troubles(jet),
@@ -129,6 +136,27 @@ async def _workers(jet: Jet, queue: str) -> list[Sample]:
         Sample("pelton_queue_workers", (queue,), len(workers)),
         Sample("pelton_queue_longest_running_seconds", (queue,), max(ages, default=0.0)),
     ]
+
+
+async def _parts(jet: Jet, queue: str, limit: int) -> list[Sample]:
+    """Return how the flows, the schedules and the limits of a queue are."""
+    flows = Counter(one.state for one in await flow_summaries(jet, queue, limit=_FLOWS, within=_FLOWS_FOR_S))
+    schedules = await schedule_counts(jet, queue)
+    return [
+        *(Sample("pelton_queue_recent_flows", (queue, state), flows[state]) for state in (get_args(FlowState))),
+        *(Sample("pelton_queue_schedules", (queue, state), count) for state, count in schedules.items()),
+        *_each(_limit, await limit_summaries(jet, queue), limit),
+    ]
+
+
+def _limit(limit: LimitSummary) -> Iterator[Sample]:
+    labels = (limit.queue, (limit.job or "all") + (", each key" if limit.per_key else ""))
+    if limit.concurrency is not None:
+        yield Sample("pelton_limit_concurrency", labels, limit.concurrency)
+        yield Sample("pelton_limit_running", labels, limit.running)
+        yield Sample("pelton_limit_fullest", labels, limit.fullest)
+    if limit.starts is not None:
+        yield Sample("pelton_limit_next_start_seconds", labels, limit.next_start)
 
 
 def _election(election: ElectionSummary) -> Iterator[Sample]:
