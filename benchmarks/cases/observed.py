@@ -17,8 +17,8 @@ CASE = Case(
     title="A busy store that is looked at",
     how=(
         "1,000 publishes in flight, in a store with 20 other streams and 10,000 waiting jobs; alone, and while `pelton "
-        "top`, `pelton dashboard` with a viewer, and `pelton metrics`, each a process, look at it every 2 s. `own` is "
-        "the CPU time that a message costs the publisher, `cpu` what these three take in a second."
+        "top` and `pelton dashboard` with a viewer look at it every 2 s and `pelton metrics` every 5 s, each a "
+        "process. `own` is the CPU time that a message costs the publisher, `cpu` what these three take in a second."
     ),
     metrics=(Metric("rate", "msgs/s"), Metric("own", "us", 2), Metric("cpu", "ms/s", 1)),
     contenders=(

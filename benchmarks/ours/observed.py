@@ -20,6 +20,7 @@ _STREAMS = 20
 _JOBS = 10_000
 _LONGER = 4
 _EVERY = "2"
+_SCRAPE_EVERY = 5
 _TICKS = os.sysconf("SC_CLK_TCK")
 # A browser that watches, and a Prometheus that asks; in a process of their own, which is not measured.
 _VIEWERS = f"""
@@ -32,7 +33,7 @@ def watch():
 threading.Thread(target=watch, daemon=True).start()
 while True:
     web.urlopen(metrics).read()
-    time.sleep({_EVERY})
+    time.sleep({_SCRAPE_EVERY})
 """
 
 

@@ -16,6 +16,7 @@ from pelton.cli.keys import add_key
 from pelton.cli.output import write_line
 from pelton.cli.progress import Bar
 from pelton.cli.stores import opened
+from pelton.cli.tables import write_json
 
 _STANDARD: Final = "-"
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -45,6 +46,7 @@ def _verb(verbs: Any, name: str, verb: Verb, text: str, *, writes: bool = False)
     parser: argparse.ArgumentParser = verbs.add_parser(name, help=text)
     parser.add_argument("store", metavar="STORE", help="a store file, or an address such as nats://host:4222")
     parser.add_argument("bucket", metavar="BUCKET")
+    parser.add_argument("--json", action="store_true", help="write JSON, for programs")
     add_key(parser)
     parser.set_defaults(run=run, verb=verb, writes=writes, create=False)
     return parser
@@ -73,7 +75,11 @@ async def _put(store: ObjectStore, options: argparse.Namespace) -> None:
     content = sys.stdin.buffer if options.file == _STANDARD else Path(options.file)
     with Bar(f"putting {name}") as bar:
         info = await store.put(name, content, description=options.description, progress=bar.show)
-    write_line(f"{info.name}: {info.size:,} bytes put")
+    _report(options, info, f"{info.name}: {info.size:,} bytes put")
+
+
+def _report(options: argparse.Namespace, value: object, text: str) -> None:
+    write_json(value) if options.json else write_line(text)
 
 
 async def _get(store: ObjectStore, options: argparse.Namespace) -> None:
@@ -85,16 +91,22 @@ async def _get(store: ObjectStore, options: argparse.Namespace) -> None:
         raise ConfigError(f"the object's name {options.name!r} does not end in a file name: give FILE")
     with Bar(f"getting {options.name}") as bar:
         info = await store.get_file(options.name, Path(target), progress=bar.show)
-    write_line(f"{target}: {info.size:,} bytes got")
+    _report(options, info, f"{target}: {info.size:,} bytes got")
 
 
 async def _list(store: ObjectStore, options: argparse.Namespace) -> None:
+    if options.json:
+        write_json([info async for info in store.list()])
+        return
     async for info in store.list():
         write_line(f"{_size(info):>11}  {info.mtime[:19].replace('T', ' ')}  {info.name}{_lead(info)}")
 
 
 async def _info(store: ObjectStore, options: argparse.Namespace) -> None:
     info = await store.info(options.name)
+    if options.json:
+        write_json(info)
+        return
     write_line(f"{info.name}{_lead(info)}: {info.size:,} bytes in {info.chunks} chunks, written {info.mtime}")
     told = {"digest": info.digest, "description": info.description, **info.metadata}
     told |= {name: ", ".join(values) for name, values in info.headers.items()}
@@ -105,11 +117,12 @@ async def _info(store: ObjectStore, options: argparse.Namespace) -> None:
 
 async def _delete(store: ObjectStore, options: argparse.Namespace) -> None:
     await store.delete(options.name)
-    write_line(f"{options.name}: deleted")
+    _report(options, {"deleted": options.name}, f"{options.name}: deleted")
 
 
 async def _cleanup(store: ObjectStore, options: argparse.Namespace) -> None:
-    write_line(f"{options.bucket}: {await store.cleanup(older_than=options.older_than)} unfinished objects removed")
+    removed = await store.cleanup(older_than=options.older_than)
+    _report(options, {"removed": removed}, f"{options.bucket}: {removed} unfinished objects removed")
 
 
 def _lead(info: ObjectInfo) -> str:
