@@ -117,6 +117,21 @@ async def test_what_is_not_settled_is_handed_back(queue: Queue) -> None:
         await complete(claims, jobs)
 
 
+@ON_BOTH
+async def test_one_job_is_handed_back_and_its_neighbour_is_done(queue: Queue) -> None:
+    await enqueue(queue, 2)
+    async with queue.claims(RULES) as claims:
+        jobs = await claims.take(1, timeout=PATIENT)
+        jobs += await claims.take(1, timeout=PATIENT)
+        jobs[0].hand_back()
+        jobs[1].complete()
+        assert await claims.settle(jobs) == []
+        (again,) = await claims.take(timeout=PATIENT)
+        assert (again.id, again.attempt) == (jobs[0].id, 1)
+        await complete(claims, [again])
+        assert (await queue.counts()).completed == 2
+
+
 async def test_a_lost_lease_is_told_and_nothing_of_it_counts(jet: Jet, another: OpenQueue) -> None:
     queue = await jet.queue("g", lease=0.2)
     await enqueue(queue, 2)

@@ -30,8 +30,14 @@ class Failed(msgspec.Struct, frozen=True):
     error: BaseException
 
 
+class HandedBack(msgspec.Struct, frozen=True):
+    """The job was not run: another worker gets it, and this was no attempt."""
+
+
 class ClaimedJob(HeldJob):
-    """A job of a batch. Report how it ended with :meth:`complete` or :meth:`fail`; ``claims.settle`` stores that.
+    """A job of a batch. Report how it ended: :meth:`complete`, :meth:`fail`, :meth:`hand_back`.
+
+    ``claims.settle`` stores that.
 
     ``lost``: its lease was lost, another worker may have it, and what you report has no effect. ``records``,
     ``lease`` and ``ending`` are for the claims, ``tracing`` for ``pelton.otel.process``.
@@ -41,7 +47,7 @@ class ClaimedJob(HeldJob):
 
     def __init__(self, records: AttemptRecords) -> None:
         super().__init__(records)
-        self.ending: Completed | Failed | None = None
+        self.ending: Completed | Failed | HandedBack | None = None
         self._emitted: list[Outgoing] | None = None
         self.tracing: Tracing | None = None
 
@@ -124,6 +130,10 @@ class ClaimedJob(HeldJob):
         them.
         """
         self.ending = Failed(error)
+
+    def hand_back(self) -> None:
+        """Report that it was not run: it is delivered again at once, to any worker, and this was no attempt."""
+        self.ending = HandedBack()
 
     def emit(self, subject: str, data: bytes, message_headers: Mapping[str, str | Sequence[str]] | None = None) -> None:
         """Publish a message together with the completion of this job: both take effect, or neither does.

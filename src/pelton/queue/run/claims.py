@@ -27,7 +27,7 @@ from pelton.queue.model.checks import seconds, whole
 from pelton.queue.model.orders import Orders
 from pelton.queue.model.records import Ended
 from pelton.queue.model.rules import JobRules
-from pelton.queue.run.claimed import ClaimedJob, Completed, Failed
+from pelton.queue.run.claimed import ClaimedJob, Completed, Failed, HandedBack
 from pelton.queue.run.core import EndedAttempt, HeldJobs
 from pelton.queue.run.order_reader import OrderReader
 from pelton.queue.run.ranked_takes import RankedTakes
@@ -246,7 +246,9 @@ class Claims:
         with nullcontext() if tracing is None or not endings else tracing.settling_jobs([one.job for one in endings]):
             return list(await self._held.settle(endings))
 
-    def _ended(self, job: ClaimedJob, ending: Completed | Failed, now: int) -> Ended:
+    def _ended(self, job: ClaimedJob, ending: Completed | Failed | HandedBack, now: int) -> Ended:
+        if isinstance(ending, HandedBack):
+            return job.records.handed_back()
         if isinstance(ending, Failed):
             return job.records.after(self._held.after(job, ending.error), now)
         return job.completed(ending.result, now)
