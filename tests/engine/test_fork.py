@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -168,5 +169,42 @@ async def test_a_fork_in_the_middle_of_a_transaction_can_not_open_anew(tmp_path:
     await a_store(path)
     with Child(_fork_in_a_transaction, path) as child:
         assert child.hear() == "forked"
+        child.join()
+    assert recount(str(path)) == []
+
+
+async def _fork_beside_busy_threads(pipe: Connection, path: Path) -> None:
+    """Fork on a thread, while the blocking API's own threads write."""
+    with pelton.sync.open(path) as jet, pelton.sync.open(path) as other:
+        is_over = threading.Event()
+
+        def write(handle: pelton.sync.Jet) -> None:
+            while not is_over.is_set():
+                handle.publish_batch([("s.busy", b"x" * 1000)] * 20)
+
+        threads = [threading.Thread(target=write, args=(handle,)) for handle in (jet, other)]
+        for thread in threads:
+            thread.start()
+
+        async def child(say) -> None:  # type: ignore[no-untyped-def]
+            async with pelton.open(path) as mine:
+                await mine.publish("s.child")
+                say("stored")
+
+        for _ in range(20):
+            pid, reading = forked(child)
+            with os.fdopen(reading) as lines:
+                pipe.send(lines.read().split())
+            os.waitpid(pid, 0)
+        is_over.set()
+        for thread in threads:
+            thread.join()
+
+
+async def test_a_fork_finds_no_thread_in_the_middle_of_a_transaction(tmp_path: Path) -> None:
+    path = tmp_path / "a.pelton"
+    await a_store(path)
+    with Child(_fork_beside_busy_threads, path) as child:
+        assert [child.hear() for _ in range(20)] == [["stored"]] * 20
         child.join()
     assert recount(str(path)) == []

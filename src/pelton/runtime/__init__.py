@@ -21,6 +21,7 @@ from pelton.runtime.owner import calls_for, owner, this_thread
 from pelton.runtime.runtime import Runtime, system_runtime
 from pelton.runtime.service import Service, ServiceState
 from pelton.runtime.signal import Signal
+from pelton.runtime.standstill import Standstill
 from pelton.runtime.stop_signals import StopSignals
 from pelton.runtime.tasks import Tasks
 from pelton.runtime.usage import cpu_seconds, memory_bytes
@@ -40,6 +41,7 @@ __all__ = [
     "Service",
     "ServiceState",
     "Signal",
+    "Standstill",
     "StopSignals",
     "SystemClock",
     "Tasks",

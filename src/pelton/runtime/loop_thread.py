@@ -14,11 +14,13 @@ import asyncio
 import logging
 import os
 import threading
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 _log: Final = logging.getLogger("pelton.runtime")
+_threads: Final = weakref.WeakSet["LoopThread"]()
 
 
 class LoopThread:
@@ -34,6 +36,7 @@ class LoopThread:
         """Start the thread; call it once."""
         loop = asyncio.new_event_loop()
         self._loop = loop
+        _threads.add(self)
         try:
             self._thread.start()
         except BaseException:
@@ -88,3 +91,12 @@ class LoopThread:
             _log.exception("the event loop of thread %r ended", self._thread.name)
         finally:
             loop.close()
+
+
+def loop_threads() -> list[LoopThread]:
+    """Return those that run in this process."""
+    while True:
+        try:
+            return [thread for thread in _threads if thread.is_alive]
+        except RuntimeError:  # another thread has just started one
+            continue

@@ -1,7 +1,9 @@
 """Connections that a forked child has inherited: it must not use them, and closes them before it opens the store.
 
 It must do so: SQLite keeps one table of the locks that a process holds, and a child that inherits the table would rely
-on locks that the kernel gave only to its parent.
+on locks that the kernel gave only to its parent. A connection that another thread was using when the process forked
+cannot be closed in the child. So a fork waits until all threads that have event loops of their own stand still between
+two operations; the thread that forks is not in the middle of one.
 """
 
 from __future__ import annotations
@@ -10,6 +12,9 @@ import os
 import weakref
 from typing import Protocol
 
+import apsw
+
+from pelton.runtime import Standstill
 from pelton.storage.faults import Fault
 
 
@@ -27,14 +32,37 @@ class Inheritable(Protocol):
 
 opened: weakref.WeakSet[Inheritable] = weakref.WeakSet()
 _inherited: list[Inheritable] = []
+_standstill = Standstill()
+
+
+def _are_idle() -> bool:
+    try:
+        return not any(connection.in_transaction for connection in list(opened))
+    except (apsw.ThreadingViolationError, RuntimeError):
+        # One is in use, or another thread opens one.
+        return False
+    except apsw.ConnectionClosedError:
+        # One that another thread has closed just now.
+        return True
+
+
+def _before_fork() -> None:
+    if opened:
+        _standstill.begin(_are_idle)
+
+
+def _after_fork_in_parent() -> None:
+    _standstill.end()
 
 
 def _after_fork_in_child() -> None:
+    global _standstill
+    _standstill = Standstill()
     _inherited.extend(opened)
     opened.clear()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
 def let_go_of_inherited(path: str) -> None:
