@@ -1,0 +1,381 @@
+"""What one kombu connection does on the store. Everything here runs on the store's event loop.
+
+Design: A durable queue of kombu is a queue of Pelton, and a message one of its jobs, so that leases, priorities, counts
+and dead letters are those of every queue, and the command line and the dashboard show them. For each queue that a
+connection consumes, a task takes jobs, as many as the channel's prefetch count allows, into the connection's inbox. The
+claims renew the leases of all messages that were delivered and not acknowledged, for as long as this process lives; if
+it dies they are redelivered when the lease is over. Acknowledgements are stored in groups.
+
+What is sent to queues that live with their consumer (replies, events, broadcasts) is not stored: it is published to
+whoever is subscribed, as on a broker that deletes such a queue with its connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from pelton.api import BucketKeyNotFoundError, BucketNotFoundError, PeltonError, QueueNotFoundError
+from pelton.api.errors import WrongLastSequenceError
+from pelton.connect import Jet
+from pelton.contrib.kombu.inbox import Arrival, Inbox
+from pelton.contrib.kombu.naming import EXCHANGES, exchange_subject, job_name, queue_name, queue_subject, rank, token
+from pelton.jet import Subscription
+from pelton.queue import ClaimedJob, Claims, JobRules, Queue
+
+_log: Final = logging.getLogger("pelton.contrib")
+# The most that is taken at once, and that waits in the inbox of a channel without a prefetch count.
+_BATCH: Final = 16
+_PULL_S: Final = 600.0
+
+
+class BrokerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The options of the transport, from ``transport_options``; durations in seconds."""
+
+    lease: float | None = None
+    history_max_age: float | None = None
+    max_attempts: int = 20
+
+
+class ExchangeRecord(msgspec.Struct):
+    """An exchange, and which durable queues are bound to it: routing key, pattern, and queue."""
+
+    type: str = "direct"
+    table: list[tuple[str, str | None, str]] = []
+
+
+class _Arguments(msgspec.Struct):
+    message: dict[str, Any]
+
+
+class Credit:
+    """How many messages a channel may have that it has not acknowledged; 0: any number."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self._limit = 0
+        self._outstanding = 0
+        self._changed = asyncio.Event()
+
+    def set_limit(self, limit: int) -> None:
+        """Change the limit."""
+        self._limit = limit
+        self._changed.set()
+
+    def add(self, number: int) -> None:
+        """Count messages that were taken, or, if negative, settled."""
+        self._outstanding += number
+        self._changed.set()
+
+    def changed(self) -> None:
+        """Note that the inbox was emptied."""
+        self._changed.set()
+
+    def free(self) -> int:
+        """Return how many more may be taken now."""
+        return self._limit - self._outstanding if self._limit else _BATCH - len(self._inbox)
+
+    def surplus(self) -> int:
+        """Return how many were taken too many."""
+        return max(self._outstanding - self._limit, 0) if self._limit else 0
+
+    async def wait(self) -> int:
+        """Wait until some may be taken; return how many."""
+        while (free := self.free()) <= 0:
+            self._changed.clear()
+            await self._changed.wait()
+        return min(free, _BATCH)
+
+
+class ClaimedQueue:
+    """The jobs that a connection holds of one queue, and their ends that are still to be stored."""
+
+    def __init__(self, queue: Queue, claims: Claims) -> None:
+        self.queue = queue
+        self.claims = claims
+        self.ended: list[ClaimedJob] = []
+        self.has_ended = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+    async def settle(self) -> None:
+        """Store the ends of jobs that were reported. Raises PeltonError."""
+        ended, self.ended = self.ended, []
+        if ended:
+            await self.claims.settle(ended)
+
+
+class Broker:
+    """The queues, consumers and subscriptions of one connection."""
+
+    def __init__(self, jet: Jet, options: BrokerOptions, inbox: Inbox) -> None:
+        self._jet = jet
+        self._options = options
+        self._inbox = inbox
+        self._queues: dict[str, Queue] = {}
+        self._claimed: dict[tuple[str, bool], ClaimedQueue] = {}
+        self._takers: dict[str, tuple[asyncio.Task[None], Credit]] = {}
+        self._subscriptions: dict[str, tuple[Subscription, asyncio.Task[None]]] = {}
+        self._bucket: Any = None
+
+    def credit(self) -> Credit:
+        """Return the credit of a new channel."""
+        return Credit(self._inbox)
+
+    # --- queues
+
+    async def declare(self, name: str) -> Queue:
+        """Return a durable queue, created if it is new. Raises ConfigError."""
+        found = self._queues.get(name)
+        if found is None:
+            options = self._options
+            found = self._queues[name] = await self._jet.queue(
+                queue_name(name), lease=options.lease, history_max_age=options.history_max_age
+            )
+        return found
+
+    async def exists(self, name: str) -> bool:
+        """Whether there is a durable queue of this name."""
+        if name not in self._queues:
+            try:
+                self._queues[name] = await self._jet.queue(queue_name(name), create=False)
+            except QueueNotFoundError:
+                return False
+        return True
+
+    async def put(self, name: str, message: dict[str, Any], text: bytes) -> None:
+        """Store a message in a durable queue; ``text`` is the message as JSON."""
+        queue = await self.declare(name)
+        options = queue.options(priority=rank(message.get("properties", {}).get("priority")))
+        await options.enqueue(job_name(message.get("headers")), message=msgspec.Raw(text))
+
+    async def size(self, name: str) -> int:
+        """Return how many messages are ready."""
+        return (await (await self.declare(name)).counts()).pending if await self.exists(name) else 0
+
+    async def purge(self, name: str) -> int:
+        """Remove the messages that nobody holds; return how many."""
+        return await (await self.declare(name)).purge() if await self.exists(name) else 0
+
+    async def delete(self, name: str) -> None:
+        """Remove a queue, its bindings too."""
+        await self.cancel(name)
+        if await self.exists(name):
+            await self._queues.pop(name).delete(force=True)
+            bucket = await self._exchanges()
+            keys = bucket.keys()
+            for key in [key async for key in keys]:
+                await self._change(key, lambda record: _without(record, name))
+
+    # --- messages of durable queues
+
+    async def get(self, name: str) -> Arrival | None:
+        """Take one message, if there is one."""
+        claimed = await self._claims(name, is_get=True)
+        for job in await claimed.claims.take(1):
+            return _arrival(name, claimed.claims, job)
+        return None
+
+    async def consume(self, name: str, credit: Credit) -> None:
+        """Take messages into the inbox from now on."""
+        await self.cancel(name)
+        claimed = await self._claims(name, is_get=False)
+        taking = self._jet.runtime.spawn(self._take(name, claimed, credit), f"pelton kombu {name}")
+        self._takers[name] = taking, credit
+
+    async def cancel(self, name: str) -> None:
+        """Take no more messages; those that no one has seen are handed back."""
+        found = self._takers.pop(name, None)
+        if found is None:
+            return
+        found[0].cancel()
+        await asyncio.gather(found[0], return_exceptions=True)
+        claimed = self._claimed.get((name, False))
+        if claimed is not None:
+            with suppress(PeltonError):
+                left = await claimed.claims.take(_BATCH)
+                for job in left:
+                    job.hand_back()
+                await claimed.claims.settle(left)
+
+    def end(self, arrivals: list[Arrival], report: Callable[[ClaimedJob], None], credit: Credit | None) -> None:
+        """Report how messages ended; that is stored soon, with others'."""
+        ended = [(arrival.queue, arrival.claims, arrival.job) for arrival in arrivals if arrival.job is not None]
+        for name, claims, job in ended:
+            report(job)
+            for is_get in (False, True):
+                claimed = self._claimed.get((name, is_get))
+                if claimed is not None and claimed.claims is claims:
+                    claimed.ended.append(job)
+                    claimed.has_ended.set()
+        if credit is not None:
+            credit.add(-len(ended))
+
+    async def _take(self, name: str, claimed: ClaimedQueue, credit: Credit) -> None:
+        try:
+            while True:
+                jobs = await claimed.claims.take(await credit.wait(), timeout=_PULL_S)
+                credit.add(len(jobs))
+                # Another queue's messages were taken meanwhile: what is too much is for whoever has time.
+                if surplus := min(credit.surplus(), len(jobs)):
+                    jobs, left = jobs[:-surplus], jobs[-surplus:]
+                    self.end([_arrival(name, claimed.claims, job) for job in left], ClaimedJob.hand_back, credit)
+                for job in jobs:
+                    self._inbox.put(_arrival(name, claimed.claims, job))
+        except PeltonError as error:
+            self._inbox.fail(error)
+
+    async def _claims(self, name: str, *, is_get: bool) -> ClaimedQueue:
+        found = self._claimed.get((name, is_get))
+        if found is None:
+            queue = await self.declare(name)
+            claims = queue.claims(JobRules(max_attempts=self._options.max_attempts))
+            await claims.__aenter__()
+            found = self._claimed[(name, is_get)] = ClaimedQueue(queue, claims)
+            found.task = self._jet.runtime.spawn(self._settle(found), f"pelton kombu {name} acks")
+        return found
+
+    async def _settle(self, claimed: ClaimedQueue) -> None:
+        try:
+            while True:
+                await claimed.has_ended.wait()
+                claimed.has_ended.clear()
+                await claimed.settle()
+        except PeltonError as error:
+            self._inbox.fail(error)
+
+    # --- exchanges
+
+    async def exchange(self, name: str) -> ExchangeRecord | None:
+        """Return the durable bindings of an exchange, None if it has none."""
+        try:
+            return (await (await self._exchanges()).get(token(name))).value  # type: ignore[no-any-return]
+        except BucketKeyNotFoundError:
+            return None
+
+    async def bind(self, exchange: str, kind: str, binding: tuple[str, str | None, str]) -> None:
+        """Bind a durable queue to an exchange."""
+
+        def bound(record: ExchangeRecord) -> ExchangeRecord:
+            table = record.table if binding in record.table else [*record.table, binding]
+            return ExchangeRecord(kind, table)
+
+        await self._change(token(exchange), bound)
+
+    async def unbind(self, exchange: str, binding: tuple[str, str | None, str]) -> None:
+        """Remove a binding."""
+        await self._change(
+            token(exchange),
+            lambda record: ExchangeRecord(record.type, [one for one in record.table if one != binding]),
+        )
+
+    async def _change(self, key: str, change: Callable[[ExchangeRecord], ExchangeRecord]) -> None:
+        bucket = await self._exchanges()
+        while True:
+            try:
+                entry = await bucket.get(key)
+                before, revision = entry.value, entry.revision
+            except BucketKeyNotFoundError:
+                before, revision = ExchangeRecord(), 0
+            after = change(before)
+            if after == before:
+                return
+            with suppress(WrongLastSequenceError):
+                await bucket.update(key, after, revision)
+                return
+
+    async def _exchanges(self) -> Any:
+        if self._bucket is None:
+            try:
+                self._bucket = await self._jet.bucket(EXCHANGES, type=ExchangeRecord)
+            except BucketNotFoundError:
+                self._bucket = await self._jet.create_bucket(EXCHANGES, type=ExchangeRecord)
+        return self._bucket
+
+    # --- what is not stored
+
+    async def send(self, subject: str, data: bytes) -> bool:
+        """Publish to whoever is subscribed; return whether that might be anybody."""
+        if not self._jet.backend.might_reach(subject):
+            return False
+        await self._jet.backend.send(subject, data)
+        return True
+
+    async def subscribe_exchange(self, exchange: str) -> None:
+        """Put what is published to an exchange into the inbox."""
+
+        def put(data: bytes) -> None:
+            routing_key, message = msgspec.json.decode(data, type=tuple[str, dict[str, Any]])
+            self._inbox.put(Arrival(message, exchange=exchange, routing_key=routing_key))
+
+        await self._subscribe(exchange_subject(exchange), put)
+
+    async def subscribe_queue(self, queue: str) -> None:
+        """Put what is sent to a queue into the inbox."""
+        await self._subscribe(
+            queue_subject(queue), lambda data: self._inbox.put(Arrival(msgspec.json.decode(data), queue=queue))
+        )
+
+    async def unsubscribe_queue(self, queue: str) -> None:
+        """End a subscription."""
+        await self._unsubscribe(queue_subject(queue))
+
+    async def _subscribe(self, subject: str, put: Callable[[bytes], None]) -> None:
+        if subject not in self._subscriptions:
+            subscription = await self._jet.subscribe(subject)
+            task = self._jet.runtime.spawn(self._read(subscription, put), f"pelton kombu {subject}")
+            self._subscriptions[subject] = subscription, task
+
+    async def _read(self, subscription: Subscription, put: Callable[[bytes], None]) -> None:
+        try:
+            while (message := await subscription.next()) is not None:
+                try:
+                    put(message.data)
+                except msgspec.MsgspecError:
+                    _log.warning("a message under %r is none of kombu's", message.subject)
+        except PeltonError as error:
+            self._inbox.fail(error)
+
+    async def _unsubscribe(self, subject: str) -> None:
+        found = self._subscriptions.pop(subject, None)
+        if found is not None:
+            subscription, task = found
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await subscription.close()
+
+    # --- the end
+
+    async def close(self) -> None:
+        """Store what was acknowledged, and hand back what was not."""
+        for name in list(self._takers):
+            await self.cancel(name)
+        for subject in list(self._subscriptions):
+            await self._unsubscribe(subject)
+        for claimed in self._claimed.values():
+            if claimed.task is not None:
+                claimed.task.cancel()
+                await asyncio.gather(claimed.task, return_exceptions=True)
+            try:
+                await claimed.settle()
+            finally:
+                await claimed.claims.__aexit__(None, None, None)
+        self._claimed.clear()
+
+
+def _arrival(name: str, claims: Claims, job: ClaimedJob) -> Arrival:
+    try:
+        message = msgspec.json.decode(job.args, type=_Arguments).message
+    except msgspec.MsgspecError:
+        # A job that a program has enqueued by itself: its arguments are the body.
+        body = job.args.decode()
+        message = {"body": body, "headers": {}, "properties": {"delivery_info": {}, "body_encoding": "utf-8"}}
+    return Arrival(message, queue=name, claims=claims, job=job)
+
+
+def _without(record: ExchangeRecord, queue: str) -> ExchangeRecord:
+    return ExchangeRecord(record.type, [one for one in record.table if one[2] != queue])
