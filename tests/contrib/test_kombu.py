@@ -21,8 +21,9 @@ from kombu.exceptions import ChannelError
 from kombu.transport.virtual.base import UndeliverableWarning
 
 import pelton.contrib.kombu
-from pelton.contrib.kombu.naming import job_name, queue_name, rank, token
+from pelton.contrib.kombu.naming import job_name, queue_name, rank
 from pelton.contrib.process_store import address_of, close_process_stores, process_store
+from pelton.contrib.tokens import short_token, token
 from pelton.testing.nats_server import nats_server
 
 
@@ -257,6 +258,8 @@ def test_names() -> None:
     assert len(queue_name("a" * 100)) == 64
     assert token("a.b c") == "a=2Eb=20c"
     assert token("") == "="
+    assert short_token("a.b") == "a=2Eb"
+    assert len(short_token("a." * 500)) < 80
     assert [rank(number) for number in (None, -1, 0, 3, 5, 9, 12)] == [0, 0, 0, 1, 2, 3, 3]
     assert job_name({"task": "shop.send"}) == "shop.send"
     assert job_name({"task": "a b"}) == job_name(None) == "message"

@@ -23,8 +23,8 @@ from kombu.utils.compat import register_after_fork
 from kombu.utils.url import maybe_sanitize_url
 
 from pelton.api import BucketKeyExistsError, BucketKeyNotFoundError, BucketNotFoundError, PeltonError, StoreError
-from pelton.contrib.kombu.naming import token
 from pelton.contrib.process_store import ProcessStore, address_of, process_store
+from pelton.contrib.tokens import token
 
 RESULTS: Final = "celery_results"
 """The bucket."""

@@ -24,7 +24,8 @@ from pelton.api import BucketKeyNotFoundError, BucketNotFoundError, PeltonError,
 from pelton.api.errors import WrongLastSequenceError
 from pelton.connect import Jet
 from pelton.contrib.kombu.inbox import Arrival, Inbox
-from pelton.contrib.kombu.naming import EXCHANGES, exchange_subject, job_name, queue_name, queue_subject, rank, token
+from pelton.contrib.kombu.naming import EXCHANGES, exchange_subject, job_name, queue_name, queue_subject, rank
+from pelton.contrib.tokens import token
 from pelton.jet import Subscription
 from pelton.queue import ClaimedJob, Claims, JobRules, Queue
 

@@ -6,9 +6,10 @@ import re
 from typing import Final
 from zlib import crc32
 
+from pelton.contrib.tokens import token
+
 _QUEUE: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9_-]+")
-_SAFE: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-/")
 EXCHANGES: Final = "kombu_exchanges"
 """The bucket of the exchanges' bindings."""
 # Pelton has four priorities, AMQP ten; both begin with the higher ones.
@@ -21,11 +22,6 @@ def queue_name(queue: str) -> str:
     if _QUEUE.fullmatch(queue):
         return queue
     return f"{_UNFIT.sub('_', queue)[:55]}-{crc32(queue.encode()):08x}"
-
-
-def token(name: str) -> str:
-    """Return a name as one token of a subject, or of a bucket's key: unusual characters as ``=XX``."""
-    return "".join(chr(byte) if byte in _SAFE else f"={byte:02X}" for byte in name.encode()) or "="
 
 
 def exchange_subject(exchange: str) -> str:

@@ -1,0 +1,126 @@
+"""A job store for APScheduler 3: ``scheduler.add_jobstore(PeltonJobStore("shop.pelton"))``."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from apscheduler.job import Job as ScheduledJob
+from apscheduler.jobstores.base import BaseJobStore, ConflictingIdError, JobLookupError
+
+from pelton.api import BucketKeyExistsError, BucketKeyNotFoundError, BucketNotFoundError
+from pelton.contrib.process_store import ProcessStore, process_store
+from pelton.contrib.tokens import token
+
+_LAST: Final = datetime(9999, 12, 31, tzinfo=UTC)
+
+
+class PeltonJobStore(BaseJobStore):  # type: ignore[misc]
+    """Keeps the jobs of a scheduler, pickled, in a bucket of a store: a file, or ``nats://host:4222``.
+
+    Like every job store of APScheduler 3 it is for one scheduler at a time: two that share it would both run each job.
+    A change is on disk when the call returns. Plugin alias: ``pelton``.
+    """
+
+    def __init__(self, store: str, bucket: str = "apscheduler") -> None:
+        super().__init__()
+        self._address = store
+        self._name = bucket
+        self._opened: tuple[ProcessStore, Any] | None = None
+
+    def lookup_job(self, job_id: str) -> Any:
+        """Return a job, or None."""
+        store, bucket = self._bucket()
+        try:
+            return self._restored(store.run(bucket.get, token(job_id)).value)
+        except BucketKeyNotFoundError:
+            return None
+
+    def get_due_jobs(self, now: datetime) -> list[Any]:
+        """Return the jobs that are due, the earliest first."""
+        return [job for job in self._timed() if job.next_run_time <= now]
+
+    def get_next_run_time(self) -> datetime | None:
+        """Return when the next job is due, None if none will be."""
+        return next((job.next_run_time for job in self._timed()), None)
+
+    def get_all_jobs(self) -> list[Any]:
+        """Return all jobs, the earliest first and those that are paused last."""
+        return sorted(self._jobs(), key=lambda job: job.next_run_time or _LAST)
+
+    def add_job(self, job: Any) -> None:
+        """Store a job. Raises ConflictingIdError."""
+        store, bucket = self._bucket()
+        try:
+            store.run(bucket.create, token(job.id), _pickled(job))
+        except BucketKeyExistsError:
+            raise ConflictingIdError(job.id) from None
+
+    def update_job(self, job: Any) -> None:
+        """Replace a job. Raises JobLookupError."""
+        store, bucket = self._bucket()
+        self._check(job.id)
+        store.run(bucket.put, token(job.id), _pickled(job))
+
+    def remove_job(self, job_id: str) -> None:
+        """Remove a job. Raises JobLookupError."""
+        store, bucket = self._bucket()
+        self._check(job_id)
+        store.run(bucket.purge, token(job_id), ttl=1)
+
+    def remove_all_jobs(self) -> None:
+        """Remove all jobs."""
+        store, _ = self._bucket()
+        store.blocking.stream(f"KV_{self._name}").purge()
+
+    def _check(self, job_id: str) -> None:
+        store, bucket = self._bucket()
+        try:
+            store.run(bucket.get, token(job_id))
+        except BucketKeyNotFoundError:
+            raise JobLookupError(job_id) from None
+
+    def _timed(self) -> list[Any]:
+        return [job for job in self.get_all_jobs() if job.next_run_time is not None]
+
+    def _jobs(self) -> list[Any]:
+        store, bucket = self._bucket()
+
+        async def entries() -> list[Any]:
+            keys = [key async for key in bucket.keys()]  # noqa: SIM118  # not a dict's
+            return list(await asyncio.gather(*map(bucket.get, keys), return_exceptions=True))
+
+        jobs = []
+        for entry in store.run(entries):
+            if isinstance(entry, BucketKeyNotFoundError):
+                continue  # removed just now
+            if isinstance(entry, BaseException):
+                raise entry
+            try:
+                jobs.append(self._restored(entry.value))
+            except Exception:  # whatever the functions of a program that has changed raise
+                self._logger.exception("Unable to restore the job %r: it is left as it is", entry.key)
+        return jobs
+
+    def _restored(self, data: bytes) -> Any:
+        job = ScheduledJob.__new__(ScheduledJob)
+        job.__setstate__(pickle.loads(data))
+        job._scheduler = self._scheduler
+        job._jobstore_alias = self._alias
+        return job
+
+    def _bucket(self) -> tuple[ProcessStore, Any]:
+        store = process_store(self._address)
+        if self._opened is None or self._opened[0] is not store:
+            try:
+                bucket = store.run(store.jet.bucket, self._name)
+            except BucketNotFoundError:
+                bucket = store.run(store.jet.create_bucket, self._name, limit_marker_ttl=1)
+            self._opened = store, bucket
+        return self._opened
+
+
+def _pickled(job: Any) -> bytes:
+    return pickle.dumps(job.__getstate__(), pickle.HIGHEST_PROTOCOL)
