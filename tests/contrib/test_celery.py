@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,8 +22,8 @@ from celery.exceptions import TimeoutError as ResultTimeoutError
 
 import pelton
 from pelton.contrib.process_store import close_process_stores, process_store
+from tests.contrib.entries import ROOT, write_entry_points
 
-ROOT = Path(__file__).parents[2]
 SHOP = """
 import os, time
 from celery import Celery
@@ -79,13 +78,7 @@ def hold(number):
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     (tmp_path / "celery_shop.py").write_text(SHOP)
-    # What an installation would tell of this project's entry points.
-    entries = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["celery.result_backends"]
-    told = tmp_path / "pelton_entries-1.0.dist-info"
-    told.mkdir()
-    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: pelton-entries\nVersion: 1.0\n")
-    lines = "".join(f"{name} = {value}\n" for name, value in entries.items())
-    (told / "entry_points.txt").write_text(f"[celery.result_backends]\n{lines}")
+    write_entry_points(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     paths = [str(tmp_path), os.environ.get("PYTHONPATH", ""), str(ROOT / "src")]

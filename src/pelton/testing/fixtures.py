@@ -1,4 +1,4 @@
-"""Fixtures for pytest: ``pytest_plugins = ["pelton.testing.fixtures"]`` in your top ``conftest.py``.
+"""Fixtures for pytest, which finds them by itself: an entry point of ``pytest11``.
 
 The async ones need pytest-asyncio (in either mode) or the plugin of anyio.
 """
