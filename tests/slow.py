@@ -36,6 +36,7 @@ _SLOW: Final = {
     "tests/docs/test_pages.py::test_examples_of_a_page_run_and_print_what_it_says[pipelines.md]": "Spark",
     "tests/docs/test_pages.py::test_examples_of_a_page_run_and_print_what_it_says[spark": "Spark",
     "tests/engine/test_forgetting.py::test_what_is_gone_is_not_kept_in_memory[one_": "many objects",
+    "tests/examples/test_examples.py::test_example_prints_what_it_promises[celery_shop]": "a worker that is killed",
     "tests/examples/test_web_shop.py": "processes that serve and work",
     "tests/locks/test_dead_waiters.py::test_ctrl_c": "processes that wait for terms",
     "tests/model/test_processes.py": "programs over four processes",

@@ -16,6 +16,7 @@ import pelton
 from pelton.testing.nats_server import nats_cluster
 from pelton.testing.served import served_store
 from tests.consumers.test_states import LINES as DELIVERY_LINES
+from tests.contrib.entries import write_entry_points
 from tests.docs.pages import PAGES, ROOT, blocks, run_page
 from tests.queue.test_states import LINES as JOB_LINES
 
@@ -31,6 +32,9 @@ async def test_examples_of_a_page_run_and_print_what_it_says(
     # A page may make the log quieter than the tests after it need it.
     log = logging.getLogger("pelton")
     request.addfinalizer(partial(log.setLevel, log.level))
+    if page.name in ("celery-broker.md", "frameworks.md"):
+        write_entry_points(tmp_path)
+        monkeypatch.syspath_prepend(tmp_path)
     if page.name.startswith(("spark", "pipelines")):
         await run_page(page, spark=request.getfixturevalue("spark"))
         return

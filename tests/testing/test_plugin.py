@@ -18,7 +18,7 @@ async def test_a_job_waits_for_its_time(pelton_queue, pelton_clock):
     pelton_clock.advance(61)
     assert (await pelton_queue.counts()).scheduled == 0
 """
-OPTIONS = "-q -o asyncio_mode=auto -p no:cacheprovider -W error::pytest.PytestAssertRewriteWarning".split()
+OPTIONS = ["-q", "-o", "asyncio_mode=auto", "-p", "no:cacheprovider", "-W", "error::pytest.PytestAssertRewriteWarning"]
 
 
 @pytest.mark.parametrize("named", ["", 'pytest_plugins = ["pelton.testing.fixtures"]'])

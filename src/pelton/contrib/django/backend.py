@@ -6,11 +6,9 @@ In the settings: ``TASKS = {"default": {"BACKEND": "pelton.contrib.django.backen
 
 from __future__ import annotations
 
-import atexit
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from threading import Lock
 from typing import Any, Final
 
 import msgspec
@@ -19,26 +17,14 @@ from django.utils import timezone
 from django.utils.crypto import get_random_string
 
 import pelton
-from pelton import sync
 from pelton.contrib.django.records import TaskRecord, result_of
 from pelton.contrib.django.tasks_api import backends, exceptions, signals
+from pelton.contrib.process_store import process_store
 from pelton.queue import JobInfo
 
 JOB: Final = "django_task"
 _BUCKET: Final = "django_tasks"
 _KEPT_S: Final = 7 * 86_400
-_opened: dict[tuple[int, str], Any] = {}
-_opening = Lock()
-
-
-def opened_store(store: str) -> Any:
-    """Return the store, open once in this process; a fork opens its own."""
-    with _opening:
-        found = _opened.get((os.getpid(), store))
-        if found is None:
-            found = _opened[(os.getpid(), store)] = sync.open(store)
-            atexit.register(found.close)
-        return found
 
 
 def rank_of(priority: int) -> int:
@@ -69,7 +55,7 @@ class PeltonBackend(backends.BaseTaskBackend):  # type: ignore[misc]
         at = task.run_after
         if at is not None and timezone.is_naive(at):
             at = timezone.make_aware(at)
-        jet = opened_store(self.store)
+        jet = process_store(self.store).blocking
         named = {"task": task.module_path, "args": list(args), "kwargs": dict(kwargs)}
         queue = jet.queue(task.queue_name).options(at=at, priority=rank_of(task.priority))
         handle = queue.enqueue(JOB, **named, result_id=result_id, backend=self.alias)
@@ -83,7 +69,7 @@ class PeltonBackend(backends.BaseTaskBackend):  # type: ignore[misc]
 
     def get_result(self, result_id: str) -> Any:
         """Return a task's result. Raises TaskResultDoesNotExist."""
-        jet = opened_store(self.store)
+        jet = process_store(self.store).blocking
         try:
             record = msgspec.json.decode(self._records(jet).get(result_id).value, type=TaskRecord)
             info = jet.queue(record.queue).get(record.job)
