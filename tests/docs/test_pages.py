@@ -20,6 +20,8 @@ from tests.contrib.entries import write_entry_points
 from tests.docs.pages import PAGES, ROOT, blocks, run_page
 from tests.queue.test_states import LINES as JOB_LINES
 
+NEED_A_SERVED_STORE = {"serve.md", "from-nats.md"}
+NEED_SERVERS = {"cluster.md", "to-a-cluster.md"}
 WITH_CODE = [page for page in PAGES if blocks(page, "python")]
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
@@ -38,11 +40,11 @@ async def test_examples_of_a_page_run_and_print_what_it_says(
     if page.name.startswith(("spark", "pipelines")):
         await run_page(page, spark=request.getfixturevalue("spark"))
         return
-    if page.name == "serve.md":
+    if page.name in NEED_A_SERVED_STORE:
         with served_store(tmp_path / "garage.pelton") as running:
             await run_page(page, server=running.url)
         return
-    if page.name != "cluster.md":
+    if page.name not in NEED_SERVERS:
         await run_page(page)
         return
     with nats_cluster(tmp_path / "servers") as running:

@@ -1,0 +1,70 @@
+"""Build the site: ``python -m tools.site``; ``--serve`` shows it, ``--pages`` only writes the pages."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import http.server
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from pelton import __version__
+from tools.site.pages import BUILD, PAGES, ROOT, copy_pages
+from tools.site.reference import write_reference
+from tools.site.site_map import llms_txt
+from tools.site.versions import add_version
+
+SITES: Final = ROOT / "build" / "site"
+VERSION: Final = ".".join(__version__.split(".")[:2])
+
+
+def write_pages() -> None:
+    """Write every page, and ``llms.txt``, to the folder that the site is built from."""
+    copy_pages()
+    write_reference()
+    (PAGES / "llms.txt").write_text(llms_txt(PAGES))
+
+
+def build() -> Path:
+    """Build the site strictly, and return its folder. A broken link or an unknown name ends the program."""
+    write_pages()
+    zensical = Path(sys.executable).with_name("zensical")
+    # The extension for docstrings is a module of this folder.
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}
+    done = subprocess.run([zensical, "build", "--clean", "--strict"], cwd=ROOT, env=environment, check=False)
+    if done.returncode:
+        sys.exit("The site was not built: see the warnings above.")
+    return add_version(BUILD / "site", SITES, VERSION)
+
+
+def serve(port: int) -> None:
+    """Show the sites that were built, until interrupted."""
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=SITES)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
+        print(f"http://127.0.0.1:{port}/")  # noqa: T201
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            return
+
+
+def main() -> None:
+    """Do what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pages", action="store_true", help="write the pages, and build nothing")
+    parser.add_argument("--serve", action="store_true", help="show the site when it is built")
+    parser.add_argument("--port", type=int, default=8000)
+    options = parser.parse_args()
+    if options.pages:
+        write_pages()
+        return
+    build()
+    if options.serve:
+        serve(options.port)
+
+
+if __name__ == "__main__":
+    main()

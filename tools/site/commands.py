@@ -1,0 +1,72 @@
+"""Writes the page of the command line from the commands' own parsers."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+from pelton.cli.main import COMMANDS, parser
+
+
+def commands_page() -> str:
+    """Return the page: each command with its arguments and options, as its ``--help`` explains them."""
+    parts = [
+        "# Commands\n\nEvery command of `pelton` with its arguments and options. For what they print, see "
+        "[the guide to the command line](../guides/command-line.md). A command exits with 0 if it is done, 1 if it "
+        "failed, 2 for a usage error, 130 if it was interrupted.\n\n`PELTON_STORE` gives the store to commands that "
+        "look at one, if you name none.\n"
+    ]
+    for name, text in COMMANDS.items():
+        parts.append(f"## pelton {name}\n\n{_sentence(text)}\n")
+        parts += _command(_sub_parsers(parser(name))[name], f"pelton {name}", 3)
+    return "\n".join(parts)
+
+
+def _command(command: argparse.ArgumentParser, words: str, level: int) -> Iterator[str]:
+    below = _sub_parsers(command)
+    if not below:
+        usage = command.format_usage().removeprefix("usage: ")
+        yield f"```text\n{' '.join(usage.split())}\n```\n"
+        if command.description:
+            yield f"{command.description}\n"
+        rows = [_row(action) for action in command._actions if action.dest != "help"]
+        if rows:
+            yield "\n".join(["| argument or option | meaning | default |", "|---|---|---|", *rows]) + "\n"
+    for name, each in below.items():
+        yield f"{'#' * level} {words} {name}\n"
+        helped = _helps(command).get(name)
+        if helped:
+            yield f"{_sentence(helped)}\n"
+        yield from _command(each, f"{words} {name}", level + 1)
+
+
+def _sub_parsers(command: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    for action in command._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
+
+
+def _helps(command: argparse.ArgumentParser) -> dict[str, str]:
+    for action in command._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return {choice.dest: choice.help or "" for choice in action._choices_actions}
+    return {}
+
+
+def _row(action: argparse.Action) -> str:
+    name = ", ".join(action.option_strings) or str(action.metavar or action.dest)
+    if action.option_strings and action.nargs != 0:
+        name += f" {action.metavar or (action.choices and '|'.join(map(str, action.choices))) or action.dest.upper()}"
+    text = (action.help or "") % {**vars(action), "prog": "pelton"}
+    plain = action.default in (None, False, argparse.SUPPRESS, [], ()) or callable(action.default)
+    default = "" if plain or "default" in text else f"`{action.default}`"
+    return f"| `{_cell(name)}` | {_cell(text)} | {default} |"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."

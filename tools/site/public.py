@@ -1,0 +1,177 @@
+"""Which names are public, and on which page of the reference each of them is."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Final, NamedTuple
+
+import pelton
+
+
+class ReferencePage(NamedTuple):
+    """A page of the reference: what it is about, and the modules whose public names it shows."""
+
+    title: str
+    about: str
+    modules: tuple[str, ...]
+
+
+# A name belongs to the page with the longest prefix of the module that defines it.
+PAGES: Final = {
+    "stores": ReferencePage(
+        "Stores",
+        "Open a store, and everything that an open store can do. `Jet` has all operations in one place.",
+        ("pelton.connect", "pelton.engine", "pelton.api.keys"),
+    ),
+    "streams": ReferencePage(
+        "Streams, consumers, messages",
+        "Publish, read, consume. The configurations of streams and consumers are on [a page of their own]"
+        "(configuration.md).",
+        ("pelton.jet", "pelton.api.headers", "pelton.api.backoff", "pelton.api.durations", "pelton.api.build"),
+    ),
+    "configuration": ReferencePage(
+        "Configurations",
+        "Every field of a stream and of a consumer, under NATS's own name.",
+        ("pelton.api.config",),
+    ),
+    "infos": ReferencePage(
+        "States and infos",
+        "What streams, consumers and accounts tell about themselves, in NATS's own structures.",
+        ("pelton.api.info",),
+    ),
+    "queues": ReferencePage(
+        "Queues and jobs",
+        "Declare jobs, enqueue them, work, look at them, cancel, pause, limit and schedule them.",
+        ("pelton.queue",),
+    ),
+    "flows": ReferencePage("Flows", "Jobs that run after each other, with each other's results.", ("pelton.queue.flow",)),
+    "transactions": ReferencePage(
+        "Transactions",
+        "Messages, acks, jobs, keys of buckets and your own SQL rows, together or not at all.",
+        (
+            "pelton.queue.enqueue.transaction",
+            "pelton.jet.transaction",
+            "pelton.jet.sql_reads",
+            "pelton.api.transacting",
+        ),
+    ),
+    "buckets": ReferencePage(
+        "Key-value buckets and object stores", "Values under keys, and files of any size under names.", ("pelton.buckets",)
+    ),
+    "locks": ReferencePage(
+        "Locks, semaphores, elections", "One holder at a time, with a fencing token.", ("pelton.locks",)
+    ),
+    "errors": ReferencePage(
+        "Exceptions",
+        "Everything that Pelton raises. For the tree, the error codes and what to do, see [Errors](../errors.md).",
+        (
+            "pelton.api.errors",
+            "pelton.api.bucket_errors",
+            "pelton.api.election_errors",
+            "pelton.api.job_errors",
+            "pelton.api.lock_errors",
+            "pelton.api.object_errors",
+            "pelton.api.store_errors",
+            "pelton.api.transaction_errors",
+        ),
+    ),
+    "events": ReferencePage(
+        "Events",
+        "Advisories and metrics as Python objects. For their subjects, see [Events](../events.md).",
+        ("pelton.api.events",),
+    ),
+    "backend": ReferencePage(
+        "Requests and backends",
+        "The port below the handles: what you need to talk to a store in NATS's own requests, or to write a backend.",
+        ("pelton.api",),
+    ),
+    "testing": ReferencePage("Testing", "Tools for your tests: `pelton.testing`.", ("pelton.testing",)),
+    "spark": ReferencePage("Spark", "`pelton.spark`: streams as DataFrames.", ("pelton.spark",)),
+    "observe": ReferencePage(
+        "Observing",
+        "What operators read: `pelton.observe`, `pelton.metrics`, `pelton.otel` and `pelton.dashboard`.",
+        ("pelton.observe", "pelton.metrics", "pelton.otel", "pelton.dashboard"),
+    ),
+    "serve": ReferencePage(
+        "Serving and copying",
+        "`pelton.server`, which is behind `pelton serve`, and `pelton.moving`, which is behind `pelton copy`.",
+        ("pelton.server", "pelton.moving"),
+    ),
+}
+# Packages whose names are public, beside those of `pelton` itself.
+PACKAGES: Final = ("testing", "spark", "observe", "metrics", "otel", "dashboard", "server", "moving")
+
+
+class PublicName(NamedTuple):
+    """A public name: where it is imported from, what it is, and the module and name of its definition."""
+
+    path: str
+    value: object
+    module: str
+    qualname: str
+
+    @property
+    def target(self) -> str:
+        """Where the definition is, as griffe finds it."""
+        return f"{self.module}.{self.qualname}"
+
+
+def public_names() -> Iterator[PublicName]:
+    """Yield every public name once: those of ``pelton``, then those of the public packages that it has not."""
+    seen = set()
+    for name in pelton.__all__:
+        value = getattr(pelton, name)
+        seen.add(id(value))
+        if not inspect.ismodule(value):
+            yield _public(f"pelton.{name}", value)
+    for package in PACKAGES:
+        room = import_module(f"pelton.{package}")
+        for name in room.__all__:
+            value = getattr(room, name)
+            if id(value) not in seen:
+                seen.add(id(value))
+                yield _public(f"pelton.{package}.{name}", value)
+
+
+def _public(path: str, value: object) -> PublicName:
+    package, name = path.rsplit(".", 1)
+    if isinstance(value, type) or inspect.isroutine(value):
+        return PublicName(path, value, value.__module__, value.__qualname__)
+    # A constant does not know where it is defined.
+    return PublicName(path, value, _CONSTANTS.get(path, package), name)
+
+
+_CONSTANTS: Final = {
+    "pelton.EVENTS": "pelton.api.events",
+    "pelton.VERBS": "pelton.api.requests",
+    "pelton.AckKind": "pelton.api.message",
+    "pelton.metrics.CATALOGUE": "pelton.observe.catalogue",
+}
+
+
+def page_of(name: PublicName) -> str:
+    """Return the page of the reference that shows a name."""
+    package = name.path.removeprefix("pelton.").partition(".")[0]
+    # A package shows its names on its own page, wherever they are defined.
+    home = f"pelton.{package}" if package in PACKAGES else name.module
+    fits = [
+        (len(prefix), page)
+        for page, described in PAGES.items()
+        for prefix in described.modules
+        if home == prefix or home.startswith(f"{prefix}.")
+    ]
+    return max(fits)[1]
+
+
+def names_by_page() -> dict[str, list[PublicName]]:
+    """Return the public names of each page, classes before functions, in the order of their declaration."""
+    found: dict[str, list[PublicName]] = {page: [] for page in PAGES}
+    for name in public_names():
+        found[page_of(name)].append(name)
+    return {page: sorted(names, key=_kind) for page, names in found.items()}
+
+
+def _kind(name: PublicName) -> int:
+    return 0 if isinstance(name.value, type) else 1 if inspect.isroutine(name.value) else 2
