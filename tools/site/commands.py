@@ -61,11 +61,11 @@ def _row(action: argparse.Action) -> str:
     text = (action.help or "") % {**vars(action), "prog": "pelton"}
     plain = action.default in (None, False, argparse.SUPPRESS, [], ()) or callable(action.default)
     default = "" if plain or "default" in text else f"`{action.default}`"
-    return f"| `{_cell(name)}` | {_cell(text)} | {default} |"
+    return f"| `{name}` | {_cell(text)} | {default} |"
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
 
 
 def _sentence(text: str) -> str:

@@ -8,14 +8,12 @@ from typing import Any, Final
 import griffe
 
 from tools.site.examples import examples
-from tools.site.public import public_names
+from tools.site.public import INTERNAL, public_names
 
 _ROLE: Final = re.compile(r":(?:class|func|meth|attr|mod|data|exc):`~?([\w.]+)`")
 _CODE: Final = re.compile(r"(?<![\[`\w])`(\w+(?:\.\w+)?)`(?![`\]])")
 _LITERAL: Final = re.compile(r"``(.+?)``", re.DOTALL)
 _ERROR: Final = re.compile(r"(?<![`\w.\[])([A-Z]\w+Error)\b(?![`\]\w])")
-# What is public for another package of Pelton only; its docstring says for whom.
-_INTERNAL: Final = re.compile(r"; for (?:tests|transactions|flows|the worker|workers)\.\s*$")
 
 
 class Docstrings(griffe.Extension):
@@ -36,7 +34,7 @@ class Docstrings(griffe.Extension):
         """Rewrite one docstring, or remove a method that no program calls."""
         if obj.docstring is None or obj.is_module:
             return
-        if obj.is_function and obj.parent is not None and _INTERNAL.search(obj.docstring.value):
+        if obj.parent is not None and f"{obj.parent.name}.{obj.name}" in INTERNAL:
             obj.parent.del_member(obj.name)
             return
         owner = self._owners.get(obj.path) or self._owners.get(obj.parent.path if obj.parent else "", "")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
+from itertools import compress
 from typing import Any, Final, get_args, get_type_hints, is_typeddict
 
 import msgspec
 
-_MEANT_BY_ZERO: Final = "0"
+_MODULES: Final = re.compile(r"\b(?:pelton(?:\.[a-z_]+)+|collections\.abc|typing|datetime|os|ssl)\.")
 
 
 def field_texts(kind: type) -> dict[str, str]:
@@ -41,12 +43,11 @@ def fields_table(kind: type) -> str:
     rows = [(name, _type(hint), default, texts.get(name, "")) for name, hint, default in _fields(kind)]
     if not rows:
         return ""
-    head = ["field", "type", "default", *(["meaning"] if texts else [])]
-    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    for name, hint, default, text in rows:
-        cells = [f"`{name}`", hint, default, *([" ".join(text.split())] if texts else [])]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    # A column is left out if nothing is in it.
+    shown = [True, True, any(row[2] for row in rows), any(row[3] for row in rows)]
+    table = [("field", "type", "default", "meaning"), ("---",) * 4]
+    table += [(f"`{name}`", hint, default, " ".join(text.split())) for name, hint, default, text in rows]
+    return "".join(f"| {' | '.join(compress(row, shown))} |\n" for row in table)
 
 
 def _fields(kind: type) -> list[tuple[str, Any, str]]:
@@ -70,7 +71,4 @@ def _type(hint: Any) -> str:
     if choices and all(isinstance(choice, str) for choice in choices):
         return ", ".join(f'`"{choice}"`' for choice in choices)
     text = inspect.formatannotation(hint)
-    for prefix in ("pelton.api.config.", "pelton.api.durations.", "collections.abc.", "typing.", "datetime."):
-        text = text.replace(prefix, "")
-    text = __import__("re").sub(r"pelton(?:\.\w+)*\.(\w+)", r"\1", text)
-    return "`" + text.replace("|", "\\|") + "`"
+    return f"`{_MODULES.sub('', text)}`"

@@ -100,8 +100,29 @@ PAGES: Final = {
         ("pelton.server", "pelton.moving"),
     ),
 }
+_FIRST: Final = (
+    "open Jet ClusterOptions Stream Consumer Message Metadata Subscription StreamConfig ConsumerConfig StreamInfo ConsumerInfo "
+    "Queue Job Jobs JobHandle JobContext JobOptions Outcome Flow FlowHandle Transaction SqlReads Bucket ObjectStore Lock "
+    "LockLease Semaphore Election Term PeltonError register"
+).split()
 # Packages whose names are public, beside those of `pelton` itself.
 PACKAGES: Final = ("testing", "spark", "observe", "metrics", "otel", "dashboard", "server", "moving")
+
+# Methods that other packages of Pelton call, and no program: by the class that defines them.
+INTERNAL: Final = frozenset(
+    """
+    BatchJob.run_batch Consumer.settle Flow.add_with Flow.handle Flow.messages
+    ClaimedJob.complete_encoded ClaimedJob.completed ClaimedJob.emit_encoded ClaimedJob.is_decided ClaimedJob.take_back
+    HeldJob.hold HeldJob.lose HeldJob.take_back
+    Job.call_of Job.own_queue JobDefinition.call_of JobDefinition.call_with JobDefinition.codec
+    JobDefinition.decode_arguments JobDefinition.encode_arguments JobDefinition.encode_known
+    JobContext.close JobContext.emitted JobContext.add_emitted JobContext.has_left JobContext.lose JobContext.cancel
+    JobContext.stop RunContext.close RunContext.emitted RunContext.add_emitted RunContext.lose RunContext.cancel
+    LockLease.caller LockLease.guard LockLease.is_given_back LockLease.spec Term.end
+    Queue.announce Queue.call_of Queue.handle_of Queue.job_source Queue.message_of Queue.observe Queue.on_stored
+    Queue.open Queue.resolve
+    """.split()
+)
 
 
 class PublicName(NamedTuple):
@@ -170,8 +191,11 @@ def names_by_page() -> dict[str, list[PublicName]]:
     found: dict[str, list[PublicName]] = {page: [] for page in PAGES}
     for name in public_names():
         found[page_of(name)].append(name)
-    return {page: sorted(names, key=_kind) for page, names in found.items()}
+    return {page: sorted(names, key=_rank) for page, names in found.items()}
 
 
-def _kind(name: PublicName) -> int:
-    return 0 if isinstance(name.value, type) else 1 if inspect.isroutine(name.value) else 2
+def _rank(name: PublicName) -> tuple[int, int]:
+    """Order names for a reader: what a program begins with, then the other classes, functions, constants."""
+    last = name.path.rpartition(".")[2]
+    kind = 0 if isinstance(name.value, type) else 1 if inspect.isroutine(name.value) else 2
+    return (_FIRST.index(last), 0) if last in _FIRST else (len(_FIRST), kind)
