@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ARGS ?=
 
-.PHONY: test test-slow check differential power crash linear safety storm demo bench bench-spark packages declarative soak java clean lock
+.PHONY: test test-slow check docs docs-serve differential power crash linear safety storm demo bench bench-spark packages declarative soak java clean lock
 
 # Two processes, because most tests wait for a disk, a server or another process. Each starts with half of the tests and
 # takes over tests from the other.
@@ -51,6 +51,13 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The documentation site, in build/site: a broken link or an unknown name is an error.
+docs: $(VENV)/.dev
+	$(BIN)/python -m tools.site
+
+docs-serve: $(VENV)/.dev
+	$(BIN)/python -m tools.site --serve $(ARGS)
 
 demo: $(VENV)/.dev java
 	$(BIN)/pelton demo $(ARGS)

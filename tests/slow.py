@@ -35,6 +35,7 @@ _SLOW: Final = {
     "tests/differential/test_served.py": "programs on a served store and on nats-server",
     "tests/docs/test_pages.py::test_examples_of_a_page_run_and_print_what_it_says[pipelines.md]": "Spark",
     "tests/docs/test_pages.py::test_examples_of_a_page_run_and_print_what_it_says[spark": "Spark",
+    "tests/docs/test_site.py::test_the_site_builds_strictly": "a build of all pages",
     "tests/engine/test_forgetting.py::test_what_is_gone_is_not_kept_in_memory[one_": "many objects",
     "tests/examples/test_examples.py::test_example_prints_what_it_promises[celery_shop]": "a worker that is killed",
     "tests/examples/test_web_shop.py": "processes that serve and work",

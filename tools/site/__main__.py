@@ -6,31 +6,34 @@ import argparse
 import functools
 import http.server
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Final
 
 from pelton import __version__
-from tools.site.pages import BUILD, PAGES, ROOT, copy_pages
+from tools.site.pages import ROOT, copy_pages
 from tools.site.reference import write_reference
 from tools.site.site_map import llms_txt
 from tools.site.versions import add_version
 
+BUILD: Final = ROOT / "build" / "docs"
 SITES: Final = ROOT / "build" / "site"
 VERSION: Final = ".".join(__version__.split(".")[:2])
 
 
-def write_pages() -> None:
-    """Write every page, and ``llms.txt``, to the folder that the site is built from."""
-    copy_pages()
-    write_reference()
-    (PAGES / "llms.txt").write_text(llms_txt(PAGES))
+def write_pages(folder: Path) -> None:
+    """Write every page, and ``llms.txt``, to a new folder, from which the site is built."""
+    shutil.rmtree(folder, ignore_errors=True)
+    copy_pages(folder)
+    write_reference(folder)
+    (folder / "llms.txt").write_text(llms_txt(folder))
 
 
 def build() -> Path:
     """Build the site strictly, and return its folder. A broken link or an unknown name ends the program."""
-    write_pages()
+    write_pages(BUILD / "pages")
     zensical = Path(sys.executable).with_name("zensical")
     # The extension for docstrings is a module of this folder.
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}
@@ -59,7 +62,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8000)
     options = parser.parse_args()
     if options.pages:
-        write_pages()
+        write_pages(BUILD / "pages")
         return
     build()
     if options.serve:

@@ -4,40 +4,44 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from typing import Final
 
 from pelton.cli.main import COMMANDS, parser
+
+_HEAD: Final = """# Commands
+
+Every command of `pelton` with its arguments and options. For what they print, see [the guide to the command
+line](../guides/command-line.md). A command exits with 0 if it is done, 1 if it failed, 2 for a usage error, 130 if it
+was interrupted.
+
+`PELTON_STORE` gives the store to commands that look at one, if you name none.
+"""
 
 
 def commands_page() -> str:
     """Return the page: each command with its arguments and options, as its ``--help`` explains them."""
-    parts = [
-        "# Commands\n\nEvery command of `pelton` with its arguments and options. For what they print, see "
-        "[the guide to the command line](../guides/command-line.md). A command exits with 0 if it is done, 1 if it "
-        "failed, 2 for a usage error, 130 if it was interrupted.\n\n`PELTON_STORE` gives the store to commands that "
-        "look at one, if you name none.\n"
-    ]
+    parts = [_HEAD]
     for name, text in COMMANDS.items():
         parts.append(f"## pelton {name}\n\n{_sentence(text)}\n")
-        parts += _command(_sub_parsers(parser(name))[name], f"pelton {name}", 3)
+        parts += _command(_sub_parsers(parser(name))[name], f"pelton {name}", 3, _sentence(text))
     return "\n".join(parts)
 
 
-def _command(command: argparse.ArgumentParser, words: str, level: int) -> Iterator[str]:
+def _command(command: argparse.ArgumentParser, words: str, level: int, said: str = "") -> Iterator[str]:
     below = _sub_parsers(command)
     if not below:
         usage = command.format_usage().removeprefix("usage: ")
         yield f"```text\n{' '.join(usage.split())}\n```\n"
-        if command.description:
+        if command.description and _sentence(command.description) not in said:
             yield f"{command.description}\n"
         rows = [_row(action) for action in command._actions if action.dest != "help"]
         if rows:
             yield "\n".join(["| argument or option | meaning | default |", "|---|---|---|", *rows]) + "\n"
     for name, each in below.items():
         yield f"{'#' * level} {words} {name}\n"
-        helped = _helps(command).get(name)
-        if helped:
-            yield f"{_sentence(helped)}\n"
-        yield from _command(each, f"{words} {name}", level + 1)
+        helped = _helps(command).get(name, "")
+        yield f"{_sentence(helped)}\n"
+        yield from _command(each, f"{words} {name}", level + 1, _sentence(helped))
 
 
 def _sub_parsers(command: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
@@ -59,7 +63,7 @@ def _row(action: argparse.Action) -> str:
     if action.option_strings and action.nargs != 0:
         name += f" {action.metavar or (action.choices and '|'.join(map(str, action.choices))) or action.dest.upper()}"
     text = (action.help or "") % {**vars(action), "prog": "pelton"}
-    plain = action.default in (None, False, argparse.SUPPRESS, [], ()) or callable(action.default)
+    plain = action.default in (None, False, argparse.SUPPRESS, "", [], ()) or callable(action.default)
     default = "" if plain or "default" in text else f"`{action.default}`"
     return f"| `{name}` | {_cell(text)} | {default} |"
 
@@ -69,4 +73,4 @@ def _cell(text: str) -> str:
 
 
 def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."

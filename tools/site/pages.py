@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
@@ -10,8 +11,6 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"
-BUILD: Final = ROOT / "build" / "docs"
-PAGES: Final = BUILD / "pages"
 
 _LINK: Final = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!https?:|mailto:)([^)#\s]*)(#[^)\s]*)?\)")
 _FENCE: Final = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
@@ -37,12 +36,11 @@ def sources() -> dict[Path, str]:
     return found
 
 
-def copy_pages() -> None:
-    """Write all pages that people write to the folder that the site is built from."""
-    shutil.rmtree(PAGES, ignore_errors=True)
+def copy_pages(folder: Path) -> None:
+    """Write all pages that people write into a folder, from which the site is built."""
     known = sources()
     for source, place in known.items():
-        target = PAGES / place
+        target = folder / place
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.suffix == ".md":
             target.write_text(with_links_of_the_site(source, known))
@@ -76,5 +74,6 @@ def with_links_of_the_site(source: Path, known: dict[Path, str]) -> str:
 def _as_page(source: Path) -> str:
     text = source.read_text()
     if source.suffix == ".py":
-        return f"# {source.name}\n\nFrom a clone: `python examples/{source.name}`\n\n```python\n{text}```\n"
+        about = (ast.get_docstring(ast.parse(text)) or "").partition("\n\n")[0]
+        return f"# {source.name}\n\n{about}\n\nFrom a clone: `python examples/{source.name}`\n\n```python\n{text}```\n"
     return f"# License\n\n```text\n{text}```\n"

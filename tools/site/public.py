@@ -46,7 +46,9 @@ PAGES: Final = {
         "Declare jobs, enqueue them, work, look at them, cancel, pause, limit and schedule them.",
         ("pelton.queue",),
     ),
-    "flows": ReferencePage("Flows", "Jobs that run after each other, with each other's results.", ("pelton.queue.flow",)),
+    "flows": ReferencePage(
+        "Flows", "Jobs that run after each other, with each other's results.", ("pelton.queue.flow",)
+    ),
     "transactions": ReferencePage(
         "Transactions",
         "Messages, acks, jobs, keys of buckets and your own SQL rows, together or not at all.",
@@ -54,11 +56,12 @@ PAGES: Final = {
             "pelton.queue.enqueue.transaction",
             "pelton.jet.transaction",
             "pelton.jet.sql_reads",
-            "pelton.api.transacting",
         ),
     ),
     "buckets": ReferencePage(
-        "Key-value buckets and object stores", "Values under keys, and files of any size under names.", ("pelton.buckets",)
+        "Key-value buckets and object stores",
+        "Values under keys, and files of any size under names.",
+        ("pelton.buckets",),
     ),
     "locks": ReferencePage(
         "Locks, semaphores, elections", "One holder at a time, with a fencing token.", ("pelton.locks",)
@@ -100,28 +103,100 @@ PAGES: Final = {
         ("pelton.server", "pelton.moving"),
     ),
 }
-_FIRST: Final = (
-    "open Jet ClusterOptions Stream Consumer Message Metadata Subscription StreamConfig ConsumerConfig StreamInfo ConsumerInfo "
-    "Queue Job Jobs JobHandle JobContext JobOptions Outcome Flow FlowHandle Transaction SqlReads Bucket ObjectStore Lock "
-    "LockLease Semaphore Election Term PeltonError register"
-).split()
+_FIRST: Final = [
+    "open",
+    "Jet",
+    "ClusterOptions",
+    "Stream",
+    "Consumer",
+    "Message",
+    "Metadata",
+    "Subscription",
+    "StreamConfig",
+    "ConsumerConfig",
+    "StreamInfo",
+    "ConsumerInfo",
+    "Queue",
+    "Job",
+    "Jobs",
+    "JobHandle",
+    "JobContext",
+    "JobOptions",
+    "Outcome",
+    "Flow",
+    "FlowHandle",
+    "Transaction",
+    "SqlReads",
+    "Bucket",
+    "ObjectStore",
+    "Lock",
+    "LockLease",
+    "Semaphore",
+    "Election",
+    "Term",
+    "PeltonError",
+    "register",
+]
 # Packages whose names are public, beside those of `pelton` itself.
 PACKAGES: Final = ("testing", "spark", "observe", "metrics", "otel", "dashboard", "server", "moving")
 
 # Methods that other packages of Pelton call, and no program: by the class that defines them.
 INTERNAL: Final = frozenset(
-    """
-    BatchJob.run_batch Consumer.settle Flow.add_with Flow.handle Flow.messages
-    ClaimedJob.complete_encoded ClaimedJob.completed ClaimedJob.emit_encoded ClaimedJob.is_decided ClaimedJob.take_back
-    HeldJob.hold HeldJob.lose HeldJob.take_back
-    Job.call_of Job.own_queue JobDefinition.call_of JobDefinition.call_with JobDefinition.codec
-    JobDefinition.decode_arguments JobDefinition.encode_arguments JobDefinition.encode_known
-    JobContext.close JobContext.emitted JobContext.add_emitted JobContext.has_left JobContext.lose JobContext.cancel
-    JobContext.stop RunContext.close RunContext.emitted RunContext.add_emitted RunContext.lose RunContext.cancel
-    LockLease.caller LockLease.guard LockLease.is_given_back LockLease.spec Term.end
-    Queue.announce Queue.call_of Queue.handle_of Queue.job_source Queue.message_of Queue.observe Queue.on_stored
-    Queue.open Queue.resolve
-    """.split()
+    [
+        "BatchJob.run_batch",
+        "Consumer.settle",
+        "Flow.add_with",
+        "Flow.handle",
+        "Flow.messages",
+        "ClaimedJob.complete_encoded",
+        "ClaimedJob.completed",
+        "ClaimedJob.emit_encoded",
+        "ClaimedJob.is_decided",
+        "ClaimedJob.take_back",
+        "HeldJob.hold",
+        "HeldJob.lose",
+        "HeldJob.take_back",
+        "Job.call_of",
+        "Job.own_queue",
+        "JobDefinition.call_of",
+        "JobDefinition.call_with",
+        "JobDefinition.codec",
+        "JobDefinition.decode_arguments",
+        "JobDefinition.encode_arguments",
+        "JobDefinition.encode_known",
+        "JobContext.close",
+        "JobContext.emitted",
+        "JobContext.add_emitted",
+        "JobContext.has_left",
+        "JobContext.lose",
+        "JobContext.cancel",
+        "JobContext.stop",
+        "RunContext.close",
+        "RunContext.emitted",
+        "RunContext.add_emitted",
+        "RunContext.lose",
+        "RunContext.cancel",
+        "LockLease.caller",
+        "LockLease.guard",
+        "LockLease.is_given_back",
+        "LockLease.spec",
+        "Term.end",
+        "JobCall.with_trace",
+        "JobLimit.place",
+        "JobOptions.check",
+        "JobRules.check",
+        "JobRules.delay_after",
+        "FlowNode.is_of",
+        "Queue.announce",
+        "Queue.call_of",
+        "Queue.handle_of",
+        "Queue.job_source",
+        "Queue.message_of",
+        "Queue.observe",
+        "Queue.on_stored",
+        "Queue.open",
+        "Queue.resolve",
+    ]
 )
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from tools.site.commands import commands_page
 from tools.site.examples import FOLDER
 from tools.site.fields import fields_table, has_fields
-from tools.site.pages import PAGES as TARGET
 from tools.site.public import PAGES, PublicName, names_by_page
 
+_UNITS: Final = """Every public name, from its own docstring. Times are in seconds or `timedelta`, unless a name ends in
+`_ns` (nanoseconds). Sizes are in bytes. Leave out `await` with [`pelton.sync`](sync.md).
+"""
 _SYNC: Final = """# Without await
 
 `pelton.sync` has the same names as `pelton`, and each call blocks until it is done. What is awaited elsewhere is called
@@ -27,9 +30,9 @@ with pelton.sync.open("memory:") as jet:
 """
 
 
-def write_reference() -> None:
+def write_reference(pages: Path) -> None:
     """Write all pages of the reference."""
-    folder = TARGET / "reference"
+    folder = pages / "reference"
     folder.mkdir(parents=True, exist_ok=True)
     for page, names in names_by_page().items():
         described = PAGES[page]
@@ -56,8 +59,7 @@ def _index() -> str:
     """Return the page that leads to each name, and says what the examples assume."""
     parts = [
         "# Reference\n",
-        "Every public name, from its own docstring. Times are in seconds or `timedelta`, unless a name ends in `_ns` "
-        "(nanoseconds). Sizes are in bytes. `await` is left out with [`pelton.sync`](sync.md).\n",
+        _UNITS,
         (FOLDER / "README.md").read_text().partition("<!-- given -->\n")[2].partition("<!-- end -->")[0],
         "| page | names |",
         "|---|---|",

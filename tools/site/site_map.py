@@ -11,6 +11,15 @@ from typing import Any, Final, NamedTuple
 ROOT: Final = Path(__file__).parents[2]
 _TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)
 _LINK: Final = re.compile(r"\[([^\]]*)\]\([^)]*\)|\[([^\]]*)\]\[[^\]]*\]")
+_NO_PROSE: Final = ("#", "```", "|", "!", ":::", "-")
+# What a guide may begin with, and does not tell what it is about.
+_HINTS: Final = (
+    "You can run the examples",
+    "`python -m asyncio`",
+    "With `pelton.sync`",
+    "Do you come from",
+    "From a clone",
+)
 
 
 class NavPage(NamedTuple):
@@ -47,9 +56,13 @@ def llms_txt(pages: Path) -> str:
             section = page.section
             lines += ["", f"## {section or 'Start'}", ""]
         text = (pages / page.path).read_text()
-        address = re.sub(r"(?:^|(?<=/))index\.md$", "", page.path).removesuffix(".md")
-        lines.append(f"- [{_title(text)}]({address + '/' if address and address[-1] != '/' else address or './'}): {_gist(text)}")
+        lines.append(f"- [{_title(text)}]({_address(page.path)}): {_gist(text)}")
     return "\n".join(lines) + "\n"
+
+
+def _address(path: str) -> str:
+    folder, _, name = path.removesuffix(".md").rpartition("/")
+    return "/".join([*filter(None, [folder, "" if name == "index" else name]), ""]) or "./"
 
 
 def _title(text: str) -> str:
@@ -60,7 +73,8 @@ def _title(text: str) -> str:
 
 def _gist(text: str) -> str:
     """Return the first sentence of a page."""
-    after = _TITLE.split(text, 1)[2]
-    blocks = [block for block in re.split(r"\n\s*\n", after) if block.strip() and not block.startswith(("#", "```", "|", "!", ":::"))]
-    plain = " ".join(_LINK.sub(lambda found: found[1] or found[2] or "", blocks[0]).split()) if blocks else _title(text)
-    return re.split(r"(?<=[.:])\s", plain)[0].rstrip(":")
+    blocks = re.split(r"\n\s*\n", _TITLE.split(text, maxsplit=1)[2].strip())
+    prose = " ".join(block for block in blocks if not block.startswith(_NO_PROSE))
+    plain = " ".join(_LINK.sub(lambda found: found[1] or found[2] or "", prose).split())
+    sentences = (one for one in re.split(r"(?<=\.)\s", plain) if one and not one.startswith(_HINTS))
+    return next(sentences, _title(text)).rstrip(":").replace("**", "")

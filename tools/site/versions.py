@@ -26,7 +26,9 @@ def add_version(built: Path, sites: Path, version: str) -> Path:
     shutil.move(built, target)
     others = {path.name for path in sites.iterdir() if path.is_dir()}
     ordered = sorted(others, key=_numbers, reverse=True)
-    entries = [{"version": each, "title": each, "aliases": ["latest"] if each == ordered[0] else []} for each in ordered]
+    entries = [
+        {"version": each, "title": each, "aliases": ["latest"] if each == ordered[0] else []} for each in ordered
+    ]
     (sites / "versions.json").write_text(json.dumps(entries, indent=1) + "\n")
     (sites / "index.html").write_text(_REDIRECT.format(version=ordered[0]))
     return target

@@ -36,142 +36,241 @@ class Placement(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Where a cluster should keep the replicas; ignored in an embedded store."""
 
     cluster: str = ""
+    """The name of the cluster of servers."""
     tags: tuple[str, ...] = ()
+    """Only servers that have all of these tags."""
     preferred: str = ""
+    """The server that should lead, if it can."""
 
 
 class External(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """The API and delivery prefixes of a stream in another account or domain."""
 
     api: str
+    """The prefix of the other API, such as `$JS.hub.API`."""
     deliver: str = ""
+    """The prefix of the subjects that messages are delivered to; empty: as usual."""
 
 
 class SubjectTransform(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Messages that match `src` are stored under `dest` (ADR-30); in a source, an empty `dest` keeps their subjects."""
 
     src: str
+    """The subjects that are changed, a filter."""
     dest: str = shown("")
+    """The new subject; `{{wildcard(1)}}` stands for the first token that a wildcard has matched."""
 
 
 class SourceConsumer(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """An existing consumer from which a NATS server takes a source's messages (ADR-60)."""
 
     name: str = ""
+    """The name of the consumer."""
     deliver_subject: str = ""
+    """The subject that it delivers to."""
 
 
 class StreamSource(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """A stream to mirror or to take messages from (ADR-59)."""
 
     name: str
+    """The name of the stream that messages come from."""
     opt_start_seq: int = 0
+    """The sequence to start with; 0: with the first message."""
     opt_start_time: str = ""
+    """The time to start at, RFC 3339; not together with `opt_start_seq`."""
     filter_subject: str = ""
+    """Take only messages of this filter; empty: all. Not together with `subject_transforms`."""
     subject_transforms: tuple[SubjectTransform, ...] = ()
+    """Filters, each with the subject under which its messages are stored."""
     external: External | None = None
+    """Where the stream is, if in another account or domain (clusters)."""
     consumer: SourceConsumer | None = None
+    """Take the messages from this consumer (NATS servers)."""
 
 
 class Republish(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Stored messages are republished under `dest` (ADR-28)."""
 
     src: str
+    """The subjects that are republished, a filter; empty: all."""
     dest: str
+    """The subject to republish under, as in a `SubjectTransform`."""
     headers_only: bool = False
+    """Leave out the payload, and tell its size in `Nats-Msg-Size`."""
 
 
 class ConsumerLimits(HasDurations, msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Upper bounds, and defaults, for the consumers of a stream."""
 
     inactive_threshold: Duration = ZERO
+    """The longest `inactive_threshold`, in seconds, also the default; 0: no limit."""
     max_ack_pending: int = 0
+    """The largest `max_ack_pending`, also the default; 0: no limit."""
 
 
 class StreamConfig(HasDurations, msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """How a stream keeps messages (ADR-1 and the ADRs named per field group)."""
 
     name: str = ""
+    """The name, one token without `.`, `*`, `>`, spaces and slashes."""
     description: str = ""
+    """A text for people, up to 4 KB."""
     subjects: tuple[str, ...] = ()
+    """What the stream takes: subjects, or filters with `*` and `>`. Empty: the name. No two streams take the same
+    subject."""
     retention: Retention = shown("limits")
+    """What removes messages, besides limits: nothing (`limits`), the acks of all consumers that match (`interest`), or
+    of one (`workqueue`)."""
     max_consumers: int = shown(-1)
+    """How many consumers there may be; -1: no limit."""
     max_msgs: int = shown(-1)
+    """How many messages are kept; -1: no limit. `discard` tells what happens to more."""
     max_bytes: int = shown(-1)
+    """How many bytes are kept, with headers and subjects; -1: no limit."""
     max_age: Duration = shown(ZERO)
+    """How long a message is kept, in seconds; 0: for ever."""
     max_msgs_per_subject: int = shown(-1)
+    """How many messages of each subject are kept, the newest; -1: no limit."""
     max_msg_size: int = shown(-1)
+    """The largest message, in bytes with its headers; -1: no limit."""
     discard: Discard = shown("old")
+    """At a limit, remove the oldest message (`old`), or refuse the new one (`new`)."""
     discard_new_per_subject: bool = False
+    """With `discard="new"`, refuse a message of a subject that is at `max_msgs_per_subject`."""
     storage: Storage = shown("file")
+    """In a file or in memory, on servers. A store file keeps both in the file."""
     num_replicas: int = shown(1)
+    """On how many servers of a cluster the stream is kept, 1 to 5; 1 in a file."""
     no_ack: bool = False
+    """Publishes are not acknowledged."""
     template_owner: str = ""
+    """Of old servers; ignored."""
     duplicate_window: Duration = ZERO
+    """How long message ids are remembered, in seconds; 0: two minutes, or `max_age` if that is less."""
     placement: Placement | None = None
+    """Where a cluster should keep the stream."""
     mirror: StreamSource | None = None
+    """The stream that this one is a copy of; it then takes no publishes."""
     sources: tuple[StreamSource, ...] = ()
+    """The streams whose messages this one takes, beside its own."""
     compression: Compression = shown("none")
+    """Compress stored payloads (`s2`)."""
     first_seq: int = 0
+    """The sequence of the first message; 0: 1."""
     subject_transform: SubjectTransform | None = None
+    """Change the subjects of messages before they are stored."""
     republish: Republish | None = None
+    """Publish what was stored once more, under another subject."""
     allow_direct: bool = shown(False)
+    """Answer direct gets (ADR-31), which are faster."""
     mirror_direct: bool = shown(False)
+    """Answer direct gets for the stream that this one mirrors."""
     sealed: bool = shown(False)
+    """Nothing can be changed or removed any more; only an update can set it."""
     deny_delete: bool = shown(False)
+    """Refuse to delete single messages. It can't be taken back."""
     deny_purge: bool = shown(False)
+    """Refuse purges. It can't be taken back."""
     allow_rollup_hdrs: bool = shown(False)
+    """Allow messages that replace all earlier ones of their subject, or of the stream (`Nats-Rollup`)."""
     consumer_limits: ConsumerLimits = shown(ConsumerLimits())
+    """Bounds and defaults for the consumers of this stream."""
     # ADR-43 and 48: time to live; ADR-49: counters; ADR-50: batches; ADR-51: schedules.
     allow_msg_ttl: bool = shown(False)
+    """Allow messages with a time to live (ADR-43)."""
     subject_delete_marker_ttl: Duration = ZERO
+    """How long the marker is kept, in seconds, that replaces the last message of a subject when it expires (ADR-48);
+    0: no markers."""
     allow_msg_counter: bool = False
+    """The subjects are counters (ADR-49)."""
     allow_atomic: bool = False
+    """Allow `publish_atomic` (ADR-50)."""
     allow_batched: bool = False
+    """Allow fast ingest (ADR-50, NATS servers)."""
     allow_msg_schedules: bool = False
+    """Allow scheduled messages (ADR-51)."""
     persist_mode: PersistMode = ""
+    """When a server writes to disk: `async` acknowledges before. A store file goes by `sync` of `pelton.open`."""
     metadata: dict[str, str] = msgspec.field(default_factory=dict)
+    """Texts for programs. Names that begin with `_nats` belong to the server."""
 
 
 class ConsumerConfig(HasDurations, msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """How a consumer delivers the messages of a stream, and what it expects of its clients."""
 
     durable_name: str = ""
+    """The name of a consumer that stays until it is deleted; empty: an ephemeral one."""
     name: str = ""
+    """The name; empty: `durable_name`, or one that is made up."""
     description: str = ""
+    """A text for people."""
     deliver_policy: DeliverPolicy = shown("all")
+    """Where to start: with all messages, the last one, the last one of each subject, new ones, or at `opt_start_seq`
+    or `opt_start_time`."""
     opt_start_seq: int = 0
+    """The sequence to start with, for `by_start_sequence`."""
     opt_start_time: str = ""
+    """The time to start at, RFC 3339, for `by_start_time`."""
     ack_policy: AckPolicy = shown("explicit")
+    """Each message is acked (`explicit`), an ack counts for all before it (`all`), or there are no acks (`none`)."""
     ack_wait: Duration = ZERO
+    """How long a message may stay unacked, in seconds, until it is redelivered; 0: 30 s."""
     max_deliver: int = shown(-1)
+    """How often a message is delivered at most; -1: no limit."""
     backoff: Durations = NO_DURATIONS
+    """The waits before each redelivery of a message that was not answered, in seconds, instead of `ack_wait`; the last
+    repeats."""
     filter_subject: str = ""
+    """Deliver only messages of this filter; empty: all."""
     filter_subjects: tuple[str, ...] = ()
+    """Several filters that do not overlap, instead of `filter_subject`."""
     replay_policy: ReplayPolicy = shown("instant")
+    """Deliver as fast as possible (`instant`), or in the pace of the publishes (`original`)."""
     rate_limit_bps: int = 0
+    """How many bits a second a push consumer sends; 0: no limit."""
     sample_freq: str = ""
+    """The share of acks that are told as a metric, such as `30%`."""
     max_waiting: int = 0
+    """How many pulls may wait; 0: 512."""
     max_ack_pending: int = 0
+    """How many messages may be unacked at a time; 0: 1,000. -1: no limit."""
     flow_control: bool = False
+    """A push consumer waits for its client (needs `idle_heartbeat`)."""
     headers_only: bool = False
+    """Leave out payloads, and tell their size in `Nats-Msg-Size`."""
     max_batch: int = 0
+    """The largest `batch` of a pull; 0: no limit."""
     max_expires: Duration = ZERO
+    """The longest `timeout` of a pull, in seconds; 0: no limit."""
     max_bytes: int = 0
+    """The largest `max_bytes` of a pull; 0: no limit."""
     deliver_subject: str = ""
+    """Where a push consumer sends its messages; empty: a pull consumer."""
     deliver_group: str = ""
+    """Of a push consumer: the queue group of which one client gets each message."""
     idle_heartbeat: Duration = ZERO
+    """How often a push consumer tells that it is alive if there is nothing to send, in seconds; 0: never."""
     inactive_threshold: Duration = ZERO
+    """After how long without use it is deleted, in seconds; 0: never if durable, else 5 s."""
     num_replicas: int = shown(0)
+    """On how many servers of a cluster it is kept; 0: as the stream."""
     mem_storage: bool = False
+    """Keep its state in memory (clusters)."""
     direct: bool = False
+    """A consumer of a mirror or source; servers set it."""
     metadata: dict[str, str] = msgspec.field(default_factory=dict)
+    """Texts for programs. Names that begin with `_nats` belong to the server."""
     pause_until: str = ""
+    """Deliver nothing until this time, RFC 3339."""
     # ADR-42: priority groups.
     priority_groups: tuple[str, ...] = ()
+    """The name of the group of clients that share it by a policy (ADR-42); one name."""
     priority_policy: PriorityPolicy = ""
+    """How they share: `overflow`, `pinned_client` or `prioritized`."""
     priority_timeout: Duration = ZERO
-    # Pelton's own: at most this many messages of one subject await an ack; 0 for no limit.
+    """After how long a pinned client that does not pull is replaced, in seconds; 0: two minutes."""
     max_ack_pending_per_subject: int = 0
-    # Pelton's own: subjects count as the same up to the first token of this text; empty for whole subjects.
+    """Pelton's own, for files: how many messages of one subject may be unacked at a time; 0: no limit."""
     max_ack_pending_subject_end: str = ""
+    """Pelton's own: subjects count as the same up to the first token of this text; empty: whole subjects."""

@@ -27,7 +27,7 @@ _SHAPE = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?(
 
 
 def rfc3339(ns: int) -> str:
-    """Return the text of an instant given in nanoseconds since the epoch; years 1 to 9999."""
+    """Return the text of an instant given in nanoseconds since the epoch; years 1 to 9999, else `ConfigError`."""
     seconds, fraction = divmod(ns, SECOND)
     try:
         moment = _EPOCH + timedelta(seconds=seconds)

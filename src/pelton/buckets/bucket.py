@@ -97,9 +97,9 @@ class Bucket(Generic[T]):
         return await self._write(key, target, data, None, ttl)
 
     async def create(self, key: str, value: T, *, ttl: Seconds | None = None) -> int:
-        """Write a key that does not exist, or is deleted, and return the revision; for ``ttl`` see :meth:`put`.
+        """Write a key that does not exist, or is deleted, and return the revision.
 
-        Raises BucketKeyExistsError.
+        For ``ttl``, in seconds, see :meth:`put`. Raises BucketKeyExistsError.
         """
         target, data = self._coding.target(key), self._coding.data(key, value)
         revision, seen = 0, -1
@@ -135,9 +135,10 @@ class Bucket(Generic[T]):
         return self._stream.name if mirror is None or mirror.external is not None else mirror.name
 
     async def update(self, key: str, value: T, revision: int, *, ttl: Seconds | None = None) -> int:
-        """Write a key if ``revision`` is still its last, and return the new one; for ``ttl`` see :meth:`put`.
+        """Write a key if ``revision`` is still its last, and return the new one.
 
-        Revision 0: if it was never written. Raises WrongLastSequenceError, whose ``seq`` is the last.
+        Revision 0: if it was never written. For ``ttl``, in seconds, see :meth:`put`. Raises WrongLastSequenceError,
+        whose ``seq`` is the last.
         """
         check_whole(self._about(key), "revision", revision)
         return await self._write(key, self._coding.target(key), self._coding.data(key, value), revision, ttl)
@@ -162,7 +163,7 @@ class Bucket(Generic[T]):
         await self._mark(key, {OPERATION_HEADER: "DEL"}, revision, None)
 
     async def purge(self, key: str, *, revision: int | None = None, ttl: Seconds | None = None) -> None:
-        """Delete a key and its older revisions; the marker of the purge expires after ``ttl``.
+        """Delete a key and its older revisions; the marker of the purge expires after ``ttl`` seconds.
 
         For ``ttl`` and ``revision`` see :meth:`put` and :meth:`delete`. Raises WrongLastSequenceError.
         """
@@ -191,9 +192,8 @@ class Bucket(Generic[T]):
         """Watch keys for ever: yields their current entries, then None, then every change as it happens.
 
         ``keys`` are keys or filters (``*``, ``>``), none for all. ``include_history`` starts with all stored
-        revisions, ``updates_only`` with changes only, ``resume_from_revision`` with that one. ``meta_only`` omits
-        values.
-        Raises ConfigError.
+        revisions, ``updates_only`` with changes only, ``resume_from_revision`` with that one. ``ignore_deletes``
+        omits entries of deleted keys, ``meta_only`` omits values. Raises ConfigError.
         """
         about = f"bucket {self.name!r}"
         check_whole(about, "resume_from_revision", resume_from_revision)
@@ -243,7 +243,7 @@ class Bucket(Generic[T]):
         return entries
 
     async def purge_deletes(self, *, older_than: Seconds = _HALF_AN_HOUR_S) -> None:
-        """Remove the remains of deleted keys: older revisions, and markers older than ``older_than``.
+        """Remove the remains of deleted keys: older revisions, and markers older than ``older_than`` seconds.
 
         Younger markers stay, so that watchers still learn of them. A key that is created during the call is left alone.
         """

@@ -154,7 +154,7 @@ class Jet(Streams):
     def elect(self, election: str, **options: Unpack[ElectionOptions]) -> Election:
         """Return a candidate of a leader election: ``async with jet.elect("scheduler") as term``, or ``run`` it.
 
-        See :class:`ElectionOptions`. Raises ConfigError.
+        ``options`` are those of :class:`ElectionOptions`. Raises ConfigError.
         """
         check_known(f"election {election!r}", options, ElectionOptions.__annotations__)
         return Election(self, election, **options)
@@ -174,7 +174,7 @@ class Jet(Streams):
     def semaphore(self, name: str, *, slots: int, ttl: Seconds = 30) -> Semaphore:
         """Return the semaphore of this name, which up to ``slots`` callers hold at once; otherwise like :meth:`lock`.
 
-        All its users have to agree on ``slots`` (at most 1,000). Raises ConfigError.
+        All its users have to agree on ``slots`` (at most 1,000). ``ttl`` is in whole seconds. Raises ConfigError.
         """
         return Semaphore(self._lock_manager, lock_spec("semaphore", name, slots, ttl))
 
@@ -257,12 +257,12 @@ class Jet(Streams):
         key: Key | None = None,
         progress: Callable[[int, int], object] | None = None,
     ) -> list[str]:
-        """Copy the streams of a backup, or some of them, with their consumers into this store; return their names here.
+        """Copy streams of the backup at ``path``, with their consumers, into this store; return their names here.
 
-        The backup is verified first; ``key`` is the backup's, if it is encrypted. All is copied in one transaction,
-        which other writers wait for. ``names`` gives streams new names (old to new): such a stream takes that name as
-        its only subject, so that it can exist beside its original; give it others with update_stream. ``progress`` is
-        called with the numbers of rows done and total.
+        All of them, or ``streams``. The backup is verified first; ``key`` is the backup's, if it is encrypted. All is
+        copied in one transaction, which other writers wait for. ``names`` gives streams new names (old to new): such a
+        stream takes that name as its only subject, so that it can exist beside its original; give it others with
+        update_stream. ``progress`` is called with the numbers of rows done and total.
 
         Raises StoreError if the backup is damaged, ApiError 10130 if a name is taken, 10065 if subjects are,
         StreamNotFoundError for a stream that the backup lacks, ConfigError. :func:`pelton.restore` creates a new store.
@@ -275,10 +275,10 @@ class Jet(Streams):
         """Return a transaction over this store: ``async with jet.transaction() as tx``.
 
         Publishes, acks, jobs, bucket keys (``tx.bucket``) and your own SQL rows (``tx.sql``) take effect together and
-        durably when the block ends, or not at all when it raises. From its first operation it holds the store's
-        writer, for at most ``timeout``: then it is rolled back (TransactionTimeoutError). Nested in the block of
-        another transaction of the same task it is a savepoint.
-        Raises ConfigError, also on a cluster; StoreBusyError when it cannot acquire the writer.
+        durably when the block ends, or not at all when it raises. From its first operation it holds the store's writer,
+        for at most ``timeout`` seconds: then it is rolled back (TransactionTimeoutError). Nested in the block of
+        another transaction of the same task it is a savepoint. Raises ConfigError, also on a cluster; StoreBusyError
+        when it cannot acquire the writer.
         """
         return Transaction(self.backend, timeout)
 
@@ -286,7 +286,7 @@ class Jet(Streams):
         """Return reads with SQL: ``async with jet.read() as view: rows = await view.sql("SELECT ...")``.
 
         All statements of the block see the store as it was when the block began, your own tables and Pelton's
-        (``docs/file-format.md``). They run on a thread, and no publisher waits for them. After ``timeout``
+        (``docs/file-format.md``). They run on a thread, and no publisher waits for them. After ``timeout`` seconds
         the block is ended (SnapshotTimeoutError): the store's log grows while a snapshot is held. Raises
         ConfigError, also on a cluster and for ``memory:``.
         """

@@ -85,14 +85,16 @@ class Consumer:
         on_pinned: Callable[[str], object] | None = None,
         on_unpinned: Callable[[str], object] | None = None,
     ) -> list[Message]:
-        """Fetch up to ``batch`` messages; waits up to ``timeout`` (None: for ever) for the first, returns what is
-        there.
+        """Fetch up to ``batch`` messages; waits up to ``timeout`` seconds (None: for ever) for the first, and returns
+        what is there. ``no_wait`` does not wait.
 
         Returns an empty list on timeout, and at once if the next message is larger than ``max_bytes``. On a consumer
-        with priority groups ``group`` names one, and the other four decide when this client is served (ADR-42): see
-        :class:`PullRequest`. ``on_pinned`` and ``on_unpinned``, plain functions, are called with the group when this
-        handle is pinned, and when it learns that it has lost the pin: it then stands by until it is pinned again.
-        Raises ConfigError, ConsumerNotFoundError, PullRefusedError, BadRequestError.
+        with priority groups ``group`` names one. The client is served by its ``priority`` (0 to 9, the lowest first),
+        or only if at least ``min_pending`` messages wait, or ``min_ack_pending`` are not acked, or after ``failover``
+        seconds without a client that is served otherwise (ADR-42). ``on_pinned`` and ``on_unpinned``, plain functions,
+        are called with the group when this handle is pinned, and when it learns that it has lost the pin: it then
+        stands by until it is pinned again. Raises ConfigError, ConsumerNotFoundError, PullRefusedError,
+        BadRequestError.
         """
         about = self._about
         if type(batch) is not int or batch < 1 or type(max_bytes) is not int or max_bytes < 0:
@@ -152,7 +154,7 @@ class Consumer:
             return found
 
     async def next(self, *, timeout: Seconds | None = 5.0, **pull: Any) -> Message | None:
-        """Fetch the next message, or None on ``timeout`` (None: wait for ever).
+        """Fetch the next message, or None after ``timeout`` seconds (None: wait for ever).
 
         ``pull`` are further arguments of :meth:`fetch`; raises what that raises.
         """

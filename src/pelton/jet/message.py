@@ -79,7 +79,7 @@ class Message:
         await self._say("ack")
 
     async def nak(self, *, delay: Seconds = 0) -> None:
-        """Give the message back, to be redelivered after ``delay``. Raises AckRejectedError."""
+        """Give the message back, to be redelivered after ``delay`` seconds. Raises AckRejectedError."""
         await self._say("nak", delay_ns=seconds_to_ns("delay", delay, self._about))
 
     async def in_progress(self) -> None:
@@ -87,7 +87,10 @@ class Message:
         await self._say("progress")
 
     async def term(self, *, reason: str = "") -> None:
-        """Settle the message so that it is never redelivered. Raises AckRejectedError."""
+        """Settle the message so that it is never redelivered; ``reason`` is told in the advisory.
+
+        Raises AckRejectedError.
+        """
         await self._say("term", reason=reason_text(self._about, reason))
 
     async def _say(self, kind: AckKind, *, delay_ns: int = 0, reason: str = "") -> None:

@@ -40,8 +40,9 @@ class SqlReads:
     async def sql(self, statement: str, bindings: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         """Run SQL that reads, and return the rows; ``bindings`` fill ``?`` by position or ``:name`` by name.
 
-        Raises SqlError, SqlForbiddenError for anything that writes, SnapshotTimeoutError; StoreBusyError if the store
-        was not in use when the block began, and a process has opened it since: begin again.
+        Raises SqlError, TransactionError outside of its block, SqlForbiddenError for anything that writes,
+        SnapshotTimeoutError; StoreBusyError if the store was not in use when the block began, and a process has opened
+        it since: begin again.
         """
         check_text("read", "the statement", statement)
         if self._reading is None:

@@ -55,7 +55,10 @@ class Stream(Readable):
         return self.config.name
 
     async def info(self, *, subjects_filter: str = "", deleted_details: bool = False) -> StreamInfo:
-        """Return configuration and state; with a filter also the number of messages per subject."""
+        """Return configuration and state; with ``subjects_filter`` also the number of messages per subject.
+
+        With ``deleted_details``, the state lists the sequences of deleted messages. Raises StreamNotFoundError.
+        """
         request = StreamInfoRequest(name=self.name, subjects_filter=subjects_filter, deleted_details=deleted_details)
         return await self._backend.call(request)
 
@@ -159,7 +162,8 @@ class Stream(Readable):
 
         ``fields`` are the consumer's fields for where to start and what to read (``deliver_policy``,
         ``opt_start_seq``, ``filter_subject``, ``headers_only`` ...). Lost deliveries are read again, from
-        another consumer if need be (ADR-17); two missed ``heartbeat``s count as a loss. Nothing is acknowledged.
+        another consumer if need be (ADR-17); two missed heartbeats, sent
+        every ``heartbeat`` seconds, count as a loss. Nothing is acknowledged.
         Raises ConfigError, StreamNotFoundError.
         """
         seconds = seconds_to_ns("heartbeat", heartbeat, f"stream {self.name!r}") / 1e9

@@ -129,9 +129,13 @@ class Streams:
     ) -> PubAck:
         """Store a message; returns when it is durable (after fsync, unless the store was opened otherwise).
 
-        With ``msg_id`` you can safely repeat the call within the stream's duplicate window. The ``expected_*``
-        conditions are NATS's. The message is removed after ``ttl`` (whole seconds); ``"never"`` exempts it even from
-        the stream's ``max_age``. The stream must allow it (``allow_msg_ttl``, else ApiError 10166).
+        With ``msg_id`` you can safely repeat the call within the stream's duplicate window. ``headers`` map names to
+        one text or to several. The message is refused (ExpectationError) unless the stream that takes it has the name
+        ``expected_stream``, its last message has the id ``expected_last_msg_id`` and the sequence
+        ``expected_last_seq``, and the last message of the subject, or of ``expected_last_subject_seq_subject``, has the
+        sequence ``expected_last_subject_seq`` (0: there is none). The message is removed after ``ttl`` (whole seconds);
+        ``"never"`` exempts it even from the stream's ``max_age``. The stream must allow it (``allow_msg_ttl``, else
+        ApiError 10166).
 
         Raises NoStreamForSubjectError, ExpectationError, LimitError.
         """
@@ -166,7 +170,7 @@ class Streams:
         return await self.backend.publish(subject, data, block)
 
     async def add(self, subject: str, delta: int = 1, *, msg_id: str | None = None) -> int:
-        """Add to a counter and return its new total; numbers are of any size (ADR-49).
+        """Add ``delta`` to a counter and return its new total; numbers are of any size (ADR-49).
 
         The subject's stream must allow counters (``allow_msg_counter``). With a ``msg_id`` a repeated call adds only
         once, and returns the current total. Raises NoStreamForSubjectError, ApiError 10168 without counters.
@@ -196,12 +200,12 @@ class Streams:
     ) -> PubAck:
         """Schedule a message to ``target``: once, ``at`` a time or after a ``delay``, or repeatedly.
 
-        To repeat it, give ``every`` in seconds (at least 1), or ``cron``: six fields, seconds first, or
-        ``"@hourly"``, ``"@daily"`` and the like, in UTC or in a ``time_zone`` such as ``"Europe/Berlin"``.
-        The schedule is itself a message under ``subject``, one per subject: the next one replaces it, and
-        removing it (``stream.purge(filter=subject)``) ends it. One stream must take both subjects, with
-        ``allow_msg_schedules``. With ``source`` the last message of that subject is published instead of ``data``,
-        if there is one; ``ttl`` applies to the published message; ``replace`` lets it replace its predecessors.
+        To repeat it, give ``every`` in seconds (at least 1), or ``cron``: six fields, seconds first, or ``"@hourly"``,
+        ``"@daily"`` and the like, in UTC or in a ``time_zone`` such as ``"Europe/Berlin"``. The schedule is itself a
+        message under ``subject``, one per subject: the next one replaces it, and removing it
+        (``stream.purge(filter=subject)``) ends it. One stream must take both subjects, with ``allow_msg_schedules``.
+        With ``source`` the last message of that subject is published instead of ``data``, if there is one; ``ttl``
+        (seconds) and ``headers`` are those of the published message; ``replace`` lets it replace its predecessors.
 
         Raises ConfigError; ApiError 10188 if the stream allows no schedules, 10189 for a bad ``cron``, 10223 for
         a bad ``time_zone``, 10190 for a ``target`` that the stream does not take.

@@ -33,7 +33,7 @@ class Subscription:
         await self.close()
 
     async def next(self, *, timeout: Seconds | None = None) -> CoreMessage | None:
-        """Return the next message, or None on ``timeout``. Raises StoreClosedError."""
+        """Return the next message, or None after ``timeout`` seconds (None: wait for ever). Raises StoreClosedError."""
         limit = None if timeout is None else seconds_to_ns("timeout", timeout, "a subscription") / 1e9
         found = await self._subscription.next(limit)
         return None if found is None else CoreMessage(found)

@@ -58,7 +58,8 @@ class StreamsTransaction:
     async def publish(self, subject: str, data: bytes = b"", **options: Unpack[PublishOptions]) -> PubAck:
         """Store a message, as ``jet.publish`` does; its sequence is final, and no one else sees it before the commit.
 
-        Raises what ``jet.publish`` raises: nothing is stored then, and the transaction may continue.
+        ``options`` are the same. Raises what ``jet.publish`` raises: nothing is stored then, and the transaction may
+        continue.
         """
         subject, data = message_of(subject, data)
         message = Outgoing(subject, data, publish_block(options))
@@ -73,11 +74,11 @@ class StreamsTransaction:
         await self._say("ack", messages)
 
     async def nak(self, *messages: Message, delay: Seconds = 0) -> None:
-        """Give messages back, to be redelivered after ``delay``. Raises AckRejectedError."""
+        """Give messages back, to be redelivered after ``delay`` seconds. Raises AckRejectedError."""
         await self._say("nak", messages, delay_ns=seconds_to_ns("delay", delay, "transaction"))
 
     async def term(self, *messages: Message, reason: str = "") -> None:
-        """Settle messages so that they are never redelivered. Raises AckRejectedError."""
+        """Settle messages so that they are never redelivered, for a ``reason``. Raises AckRejectedError."""
         await self._say("term", messages, reason=reason_text("transaction", reason))
 
     async def sql(self, statement: str, bindings: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:

@@ -34,7 +34,7 @@ class Exclusion:
         return f"<{type(self).__name__} {self.name!r}>"
 
     async def acquire(self, *, timeout: Seconds | None = None) -> LockLease:
-        """Acquire it, waiting at most ``timeout`` (None: for ever); first come, first served.
+        """Acquire it, waiting at most ``timeout`` seconds (None: for ever); first come, first served.
 
         Raises LockTimeoutError, LockReentryError, ConfigError.
         """

@@ -29,8 +29,9 @@ def instrument(
     """Trace and count what this opening of a store or cluster does from now on, with all handles that came of it.
 
     Publishes, fetches, callbacks, acks, and the jobs of its queues, with their flows, steps and claims; the context of
-    a trace travels in the headers of messages, and with jobs. The default providers are OpenTelemetry's global ones. A
-    second call replaces the first. ``jet`` may be one of ``pelton.sync``. Raises ConfigError.
+    a trace travels in the headers of messages, and with jobs. ``tracer_provider`` and ``meter_provider`` are
+    OpenTelemetry's global ones by default. A second call replaces the first. ``jet`` may be one of ``pelton.sync``.
+    Raises ConfigError.
     """
     opened = checked(jet)
     tracer = trace.get_tracer(NAME, VERSION, tracer_provider)
@@ -48,8 +49,9 @@ def uninstrument(jet: AnyJet) -> None:
 def process(message: Message | ClaimedJob) -> AbstractContextManager[None]:
     """Cover the processing of a fetched message, or of a claimed job: ``with pelton.otel.process(message):``.
 
-    Spans that are made in the block belong to the trace of who has sent the message, or enqueued the job. Without
-    effect if its opening is not instrumented. ``consume`` and workers do it by themselves.
+    Spans that are made in the block belong to the trace of who has sent the ``message``, or enqueued the job. Without
+    effect if its opening is not instrumented. ``consume`` and workers do it by themselves. Raises ConfigError for what is
+    no message.
     """
     given: Message | ClaimedJob = unwrap(message)
     if isinstance(given, ClaimedJob):

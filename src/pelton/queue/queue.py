@@ -134,7 +134,10 @@ class Queue(QueueWithFlows, QueueWithViews):
         return QueueWithOptions(self._enqueuer, job_options(f"queue {self.name!r}", options))
 
     async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
-        """Put many jobs, made with ``job.bind``, into the queue, durable together and in order. Raises ConfigError."""
+        """Put many jobs, ``calls`` made with ``job.bind``, into the queue, durable together and in order.
+
+        Raises ConfigError.
+        """
         return await self._enqueuer.enqueue_many(calls)
 
     def call_of(
@@ -203,6 +206,7 @@ class Queue(QueueWithFlows, QueueWithViews):
         """Take jobs in batches, and run them yourself: ``async with queue.claims() as claims``.
 
         ``rules`` apply to every job, whatever its name; None: each registered job has its own, others are unknown.
+        Raises ConfigError.
         """
         if rules is not None:
             if not isinstance(rules, JobRules):
@@ -234,7 +238,7 @@ class Queue(QueueWithFlows, QueueWithViews):
     # --- steering
 
     async def cancel(self, job_id: str, *, reason: str = "") -> bool:
-        """Cancel a job, from any process; return False if it had ended otherwise.
+        """Cancel a job, from any process, for a ``reason``; return False if it had ended otherwise.
 
         A job that no worker holds has ended as ``cancelled`` when this returns. One that runs is told: an async
         function is cancelled, and one on a thread sees ``JobContext.cancelled``; its outcome says how it ended. Raises
@@ -250,7 +254,10 @@ class Queue(QueueWithFlows, QueueWithViews):
         await self._steering.pause(key, job)
 
     async def resume(self, *, key: str | None = None, job: str | None = None) -> None:
-        """Start jobs again that :meth:`pause` has held up, with the same arguments; within 15 s. Raises ConfigError."""
+        """Start jobs again that :meth:`pause` has held up, with the same ``key`` or ``job``; within 15 s.
+
+        Raises ConfigError.
+        """
         await self._steering.resume(key, job)
 
     async def drain(self, *, timeout: Seconds | None = None) -> None:
@@ -309,7 +316,10 @@ class Queue(QueueWithFlows, QueueWithViews):
         return limit
 
     async def unlimit(self, *, job: str | None = None, per_key: bool = False) -> bool:
-        """Take a limit away, with the same arguments; return False if there was none. Raises ConfigError."""
+        """Take away the limit with the same ``job`` and ``per_key``; return False if there was none.
+
+        Raises ConfigError.
+        """
         what = f"queue {self.name!r}: limit: job"
         return await self._limiting.remove("" if job is None else checked_text(what, job), bool(per_key))
 
@@ -335,6 +345,7 @@ class Queue(QueueWithFlows, QueueWithViews):
     ) -> JobSchedule:
         """Enqueue a job again and again: by ``cron``, or ``every`` so many seconds (at least 1).
 
+        ``args``, ``kwargs``, ``key`` and ``priority`` are those of the job.
         ``cron`` has five fields, or six with the second first, in ``timezone`` (an IANA name; default: UTC). The job is
         enqueued once each time, however many processes run and call this; times at which nothing could fire are made up
         for once. ``overlap="skip"`` ends a job as cancelled that became due while an earlier one had not ended.

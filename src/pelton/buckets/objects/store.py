@@ -75,7 +75,8 @@ class ObjectStore:
 
         ``content`` is bytes, a path, a binary file, an iterator or async iterator of bytes, or a reader to
         ``await``; whatever its size, only some batches of 2 MiB are in memory. Readers see the old object until the new
-        one is complete. ``progress`` is called with the bytes done and the total (0: unknown).
+        one is complete. ``description``, ``headers`` and ``metadata`` are stored with it; it is split into chunks of
+        ``chunk_size`` bytes. ``progress`` is called with the bytes done and the total (0: unknown).
 
         Raises ConfigError, LimitError if the store is full, ObjectChangedError if :meth:`cleanup` took this put for
         dead, and what ``content`` raises.
@@ -101,7 +102,7 @@ class ObjectStore:
     # --- getting
 
     async def get(self, name: str, *, progress: Progress | None = None) -> bytes:
-        """Return an object; for a link, its target.
+        """Return an object; for a link, its target. ``progress`` is called with the bytes done and the total.
 
         Raises ObjectNotFoundError; ObjectDamagedError if it is not what was put; ObjectChangedError if it was
         replaced or deleted during the read; ObjectLinkError for a link to a whole store.
@@ -114,7 +115,7 @@ class ObjectStore:
         return content.getvalue()
 
     async def get_file(self, name: str, target: Target, *, progress: Progress | None = None) -> ObjectInfo:
-        """Write an object to a path, or to an open binary file.
+        """Write an object to ``target``, a path or an open binary file; ``progress`` is as for :meth:`get`.
 
         The file gets its name only once it is complete and on disk; discard what was written to an open one if this
         raises. Raises what :meth:`get` raises, and OSError.
@@ -169,14 +170,17 @@ class ObjectStore:
     # --- listing and watching
 
     async def info(self, name: str, *, show_deleted: bool = False) -> ObjectInfo:
-        """Return the metadata of an object, or of a link itself. Raises ObjectNotFoundError, ObjectDamagedError."""
+        """Return the metadata of an object, or of a link itself; with ``show_deleted`` also of a deleted one.
+
+        Raises ObjectNotFoundError, ObjectDamagedError.
+        """
         if show_deleted and (found := await self._records.find(name)) is not None:
             return found
         return await self._records.get(name)
 
     @at_home
     async def list(self, *, show_deleted: bool = False) -> AsyncIterator[ObjectInfo]:
-        """Iterate over the existing objects, the longest unchanged first."""
+        """Iterate over the objects, the longest unchanged first; with ``show_deleted`` also over deleted ones."""
         entries = self.watch(ignore_deletes=not show_deleted)
         try:
             async for entry in entries:
@@ -190,7 +194,10 @@ class ObjectStore:
     async def watch(
         self, *, ignore_deletes: bool = False, updates_only: bool = False
     ) -> AsyncGenerator[ObjectInfo | None, None]:
-        """Watch objects for ever: yields the existing ones, then None, then every change as it happens."""
+        """Watch objects for ever: yields the existing ones, then None, then every change as it happens.
+
+        ``updates_only`` starts with the changes; ``ignore_deletes`` omits deleted objects.
+        """
         entries = watched(self._records, updates_only=updates_only)
         try:
             async for entry in entries:
@@ -245,6 +252,8 @@ class ObjectStore:
     ) -> ObjectInfo:
         """Change the metadata of an object or a link, or its name; None keeps the current value.
 
+        ``new_name`` renames it; ``description``, ``headers`` and ``metadata`` replace what it has.
+
         Raises ObjectNotFoundError, ObjectExistsError for a name that is taken, WrongLastSequenceError if another
         client changed it at the same time.
         """
@@ -292,7 +301,10 @@ class ObjectStore:
         return await self._linked(name, ObjectLink(target.bucket, target.name))
 
     async def add_bucket_link(self, name: str, target: ObjectStore | str) -> ObjectInfo:
-        """Create a link to a whole object store; it may replace another link. Raises ObjectExistsError, ConfigError."""
+        """Create a link to a whole object store, ``target``; it may replace another link.
+
+        Raises ObjectExistsError, ConfigError.
+        """
         check_instance(self._about(name), "target", target, (ObjectStore, str), "give an object store, or its name")
         bucket = target if isinstance(target, str) else target.name
         return await self._linked(name, ObjectLink(check_bucket(bucket)))
@@ -311,8 +323,8 @@ class ObjectStore:
     async def cleanup(self, *, older_than: Seconds = _AN_HOUR_S) -> int:
         """Remove the remains of puts whose process was killed, and return how many; safe while others put.
 
-        A put is taken for dead if it has stored nothing for ``older_than``. A Pelton put that was alive fails with
-        ObjectChangedError; puts of other clients don't notice, so choose a time longer than they may pause.
+        A put is taken for dead if it has stored nothing for ``older_than`` seconds. A Pelton put that was alive fails
+        with ObjectChangedError; puts of other clients don't notice, so choose a time longer than they may pause.
         """
         return await cleaned(self._records, seconds_to_ns("older_than", older_than, f"object store {self.name!r}"))
 

@@ -42,7 +42,8 @@ def rekey(path: StrPath, key: Key | None, new_key: Key | None) -> None:
 def compact(path: StrPath, key: Key | None = None) -> int:
     """Rewrite a store that no process has open, without the space of removed messages; return the bytes saved.
 
-    Blocks, and temporarily needs space for a second store. Raises StoreBusyError, StoreKeyError, StoreFullError.
+    ``key`` is that of an encrypted store. Blocks, and temporarily needs space for a second store. Raises
+    StoreBusyError, StoreKeyError, StoreFullError.
     """
     secret, path = key_bytes(key), path_of("compact", path)
     with public_faults():
@@ -78,7 +79,8 @@ def backup(
 def restore(source: StrPath, path: StrPath, *, key: Key | None = None, progress: Progress | None = None) -> None:
     """Create the store ``path`` from a backup, which is verified first.
 
-    Blocks. Raises StoreSettingsError if ``path`` exists, StoreError if the backup is damaged.
+    ``key`` is that of an encrypted backup; ``progress`` is called with the amount done and the total. Blocks. Raises
+    StoreSettingsError if ``path`` exists, StoreError if the backup is damaged.
     """
     source, path = path_of("restore", source), path_of("restore", path)
     found = verify(source, key)
@@ -92,7 +94,8 @@ def verify(path: StrPath, key: Key | None = None) -> list[str]:
     """Return a description of every problem in a store; an empty list if it is sound.
 
     It checks every page and every message's checksum, and compares every recorded count and bound with the rows. It
-    reads one snapshot and may run while the store is in use. Blocks. Raises NotAStoreError, StoreKeyError, StoreError.
+    reads one snapshot and may run while the store is in use. ``key`` is that of an encrypted store. Blocks. Raises
+    NotAStoreError, StoreKeyError, StoreError.
     """
     path = path_of("verify", path)
     with public_faults():
@@ -103,9 +106,9 @@ def salvage(path: StrPath, target: StrPath, key: Key | None = None) -> list[str]
     """Write what a damaged store still holds to the new store ``target``; return descriptions of what was lost.
 
     The damaged store is only read, as one snapshot: it may be in use. Counts and bounds are computed again; consumers
-    of streams that have lost messages go back to the oldest message they had not settled. Blocks. Raises
-    StoreSettingsError if ``target`` exists, NotAStoreError if the file's header is damaged, StoreBusyError if pages are
-    damaged and others write at the same time: then salvage a backup of it.
+    of streams that have lost messages go back to the oldest message they had not settled. ``key`` is that of an
+    encrypted store. Blocks. Raises StoreSettingsError if ``target`` exists, NotAStoreError if the file's header is
+    damaged, StoreBusyError if pages are damaged and others write at the same time: then salvage a backup of it.
     """
     path, target = path_of("salvage", path), path_of("salvage", target)
     with public_faults():

@@ -48,7 +48,10 @@ class JobHandle(Generic[R]):
         return await self._lookup.get(self.id)
 
     async def cancel(self, *, reason: str = "") -> bool:
-        """Cancel the job, waiting or running, from any process; see :meth:`Queue.cancel`. Raises JobNotFoundError."""
+        """Cancel the job, waiting or running, from any process, for a ``reason``; see :meth:`Queue.cancel`.
+
+        Raises JobNotFoundError.
+        """
         return await self._lookup.cancel(self.id, reason=reason)
 
     async def outcome(self, *, timeout: Seconds | None = None) -> Outcome:

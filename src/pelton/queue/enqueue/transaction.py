@@ -81,7 +81,7 @@ class Transaction(StreamsTransaction):
     ) -> JobHandle[R]:
         """Put a job into its queue, as ``job.enqueue`` does; no worker sees it before the commit.
 
-        Raises JobArgumentsError, ConfigError.
+        ``key`` and ``idempotency_key`` are as for :meth:`Job.enqueue`. Raises JobArgumentsError, ConfigError.
         """
         options = JobOptions(key=key, idempotency_key=idempotency_key)
         return (await self.enqueue_many((job.call_with(args, kwargs, options),)))[0]
@@ -99,7 +99,7 @@ class Transaction(StreamsTransaction):
         return flow.handle
 
     async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
-        """Put many jobs, made with ``job.bind``, into their queues, in order. Raises ConfigError."""
+        """Put many jobs, ``calls`` made with ``job.bind``, into their queues, in order. Raises ConfigError."""
         return await self._enqueue([(self._queue_of(call), call) for call in calls])
 
     async def _enqueue(self, calls: Sequence[tuple[JobQueue, JobCall]]) -> list[JobHandle[Any]]:

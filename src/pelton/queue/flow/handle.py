@@ -96,7 +96,7 @@ class FlowHandle:
     async def cancel(self, *, reason: str = "") -> bool:
         """Cancel the flow: jobs that wait never start, those that were enqueued are cancelled as jobs are.
 
-        Returns False if the flow had ended otherwise. Raises FlowNotFoundError.
+        ``reason`` is shown in its state. Returns False if the flow had ended otherwise. Raises FlowNotFoundError.
         """
         return await self._flows.cancel(self.id, reason)
 
@@ -121,7 +121,8 @@ class FlowHandle:
 
         Without ``node``, the last one added, before the flow was enqueued.
 
-        Raises JobFailedError if that job has not completed, FlowNotFoundError, TimeoutError, ConfigError.
+        Raises JobFailedError if that job has not completed, TimeoutError after ``timeout`` seconds, FlowNotFoundError,
+        ConfigError.
         """
         outcome = await self.outcome(timeout=timeout)
         last = sum(one.added_by is None for one in outcome.nodes) - 1

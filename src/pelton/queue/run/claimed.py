@@ -138,7 +138,7 @@ class ClaimedJob(HeldJob):
     def emit(self, subject: str, data: bytes, message_headers: Mapping[str, str | Sequence[str]] | None = None) -> None:
         """Publish a message together with the completion of this job: both take effect, or neither does.
 
-        Raises ConfigError.
+        ``message_headers`` map names to one text or to several. Raises ConfigError.
         """
         check_subject(subject)
         self.emit_encoded(subject, data, headers.encode(message_headers) if message_headers else None)

@@ -125,7 +125,7 @@ class JobContext(RunContext):
     def emit(self, subject: str, data: bytes, message_headers: Mapping[str, str | Sequence[str]] | None = None) -> None:
         """Publish a message together with the completion of this job: both take effect, or neither does.
 
-        Raises ConfigError.
+        ``message_headers`` map names to one text or to several. Raises ConfigError.
         """
         if not isinstance(subject, str) or not isinstance(data, (bytes, bytearray, memoryview)):
             raise ConfigError(
@@ -140,8 +140,8 @@ class JobContext(RunContext):
 
         When its block is left, the job has ended together with everything done in the block. If the block raises or the
         lease was lost (LeaseLostError), nothing has happened. ``tx.result`` is the job's result; what the function
-        returns after the block is not kept. Like ``jet.transaction``, for async jobs of an embedded store. Raises
-        ConfigError.
+        returns after the block is not kept. It holds the writer for at most ``timeout`` seconds. Like
+        ``jet.transaction``, for async jobs of an embedded store. Raises ConfigError.
         """
         if self._open_transaction is None:
             raise ConfigError(f"job {self.job!r}: transaction() needs an async function; this one runs on a thread")
@@ -194,10 +194,10 @@ class JobContext(RunContext):
         return self._steps_for("sleep()").sleep(seconds, name)
 
     def progress(self, fraction: float, note: str = "") -> Awaitable[None]:
-        """Tell how far the job is, from 0 to 1: ``await context.progress(0.4, "sanding")``; the await is optional.
+        """Tell how far the job is: a ``fraction`` from 0 to 1, and a ``note``; the await is optional.
 
-        Any process reads the last one as ``JobInfo.progress``. At most two a second are stored, so tell it as often as
-        you like. From any thread. Raises ConfigError.
+        Any process reads the last one as ``JobInfo.progress``. At most two a second are stored,
+        so tell it as often as you like. From any thread. Raises ConfigError.
         """
         if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
             raise ConfigError(f"job {self.id}: progress is {fraction!r}; give a number from 0 to 1")

@@ -1,0 +1,237 @@
+"""The documentation site: its navigation, its reference and ``llms.txt`` are complete, and it builds strictly."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import pelton
+from pelton.cli.main import COMMANDS
+from tests.docs.pages import ROOT
+from tools.site.__main__ import write_pages
+from tools.site.examples import examples
+from tools.site.fields import field_texts
+from tools.site.public import INTERNAL, PACKAGES, PAGES, PublicName, names_by_page, page_of, public_names
+from tools.site.site_map import nav
+from tools.site.versions import add_version
+
+_LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)(?:#[^)]*)?\)")
+_SEARCHED = (
+    "delay", "ETA", "cancel", "revoke", "cron", "outbox", "dead letter", "consumer group", "exactly once", "lease",
+    "visibility timeout", "fencing token", "idempotency key", "rate limit", "priority", "workflow", "leader election",
+    "semaphore", "prefetch", "deduplication",
+)  # fmt: skip
+# They are listed on a page of their own.
+_LISTED = ("decisions/0", "results/")
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site") / "pages"
+    write_pages(folder)
+    return folder
+
+
+# --- pages ----------------------------------------------------------------------------------------
+
+
+def test_every_page_is_in_the_navigation_once(pages: Path) -> None:
+    written = {path.relative_to(pages).as_posix() for path in pages.rglob("*.md")}
+    listed = [page.path for page in nav()]
+    assert sorted(set(listed)) == sorted(listed)
+    assert set(listed) <= written
+    assert {path for path in written - set(listed) if not path.startswith(_LISTED)} == set()
+
+
+def test_links_of_the_site_lead_to_its_pages(pages: Path) -> None:
+    for path in pages.rglob("*.md"):
+        for target in _LINK.findall(re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)):
+            assert (path.parent / target).exists(), f"{path.relative_to(pages)} links to {target}"
+
+
+def test_llms_txt_has_a_line_for_each_page(pages: Path) -> None:
+    text = (pages / "llms.txt").read_text()
+    lines = re.findall(r"^- \[(.+?)\]\((.+?)\): (.+)$", text, re.MULTILINE)
+    assert text.startswith("# Pelton\n\n> Durable streams")
+    assert len(lines) == len(nav()) == len({address for _, address, _ in lines})
+    assert all(len(gist) > 10 for _, _, gist in lines)
+    assert ("Job queues", "guides/queue/") in [line[:2] for line in lines]
+
+
+@pytest.mark.parametrize("word", _SEARCHED)
+def test_words_that_people_search_for_are_translated(word: str) -> None:
+    page = (ROOT / "docs" / "synonyms.md").read_text().lower()
+    glossary = (ROOT / "docs" / "glossary.md").read_text().lower()
+    assert word.lower() in page or word.lower() in glossary
+
+
+# --- the reference --------------------------------------------------------------------------------
+
+
+def test_every_public_name_has_one_place_in_the_reference(pages: Path) -> None:
+    text = {page: (pages / "reference" / f"{page}.md").read_text() for page in PAGES}
+    names = [name.path for name in public_names()]
+    assert len(names) == len(set(names))
+    shown = [found for each in text.values() for found in re.findall(r"^::: (\S+)$", each, re.MULTILINE)]
+    assert sorted(shown) == sorted(names)
+    index = (pages / "reference" / "index.md").read_text()
+    assert [name for name in names if f"][{name}]" not in index] == []
+    wanted = {getattr(pelton, name) for name in pelton.__all__ if inspect.isclass(getattr(pelton, name))}
+    assert wanted <= {name.value for name in public_names() if inspect.isclass(name.value)}
+
+
+def test_public_packages_are_in_the_reference() -> None:
+    for package in PACKAGES:
+        assert any(name.path.startswith(f"pelton.{package}.") for name in public_names()), package
+
+
+def test_every_command_is_in_the_reference(pages: Path) -> None:
+    text = (pages / "reference" / "commands.md").read_text()
+    assert re.findall(r"^## pelton (\S+)$", text, re.MULTILINE) == list(COMMANDS)
+    assert "### pelton queue pause" in text
+    assert "`--concurrency" in text
+
+
+@pytest.mark.parametrize(
+    "name", [name.value for name in names_by_page()["configuration"]], ids=lambda kind: kind.__name__
+)
+def test_every_field_of_a_configuration_is_explained(name: type) -> None:
+    texts = field_texts(name)
+    fields = [field for field in name.__annotations__ if not field.startswith("_")]
+    assert [field for field in fields if not texts.get(field)] == []
+    for field, kind in name.__annotations__.items():
+        if "Duration" in str(kind):
+            assert re.search(r"second|\d s\b", texts[field]), f"{field} does not tell its unit"
+
+
+# --- docstrings -----------------------------------------------------------------------------------
+
+
+class Operation(NamedTuple):
+    """A function or method that programs call, with the docstrings that tell of it."""
+
+    path: str
+    owner: type | None
+    function: Callable[..., Any]
+    text: str
+
+
+# What programs hold in their hands: each of its operations has an example.
+_WITH_EXAMPLES = ("stores", "streams", "queues", "flows", "transactions", "buckets", "locks")
+# Parameters that need no words, if the sentence is about nothing else.
+_PLAIN = {
+    "address", "args", "calls", "consumer", "data", "delta", "headers", "job_id", "kwargs", "level", "name", "path",
+    "queue", "seq", "statement", "stream", "subject", "text", "bindings", "acks", "flow_id", "source", "random", "rnd",
+    "runtime", "type", "value", "kind", "key", "config", "options",
+}  # fmt: skip
+
+
+def _own(kind: type) -> Iterator[tuple[type, str, Callable[..., Any]]]:
+    for base in kind.__mro__:
+        if base.__module__.startswith("pelton."):
+            for name, member in vars(base).items():
+                function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+                if inspect.isfunction(function) and not name.startswith("_"):
+                    yield base, name, function
+
+
+def operations(name: PublicName) -> Iterator[Operation]:
+    if inspect.isfunction(name.value) and name.value.__module__.startswith("pelton."):
+        yield Operation(name.path, None, name.value, name.value.__doc__ or "")
+    if isinstance(name.value, type) and not issubclass(name.value, BaseException):
+        for base, method, function in _own(name.value):
+            if f"{base.__qualname__}.{method}" not in INTERNAL:
+                yield Operation(f"{name.path}.{method}", base, function, f"{function.__doc__} {base.__doc__}")
+
+
+ALL = [each for name in public_names() for each in operations(name)]
+HELD = [each for name in public_names() if page_of(name) in _WITH_EXAMPLES for each in operations(name)]
+
+
+def test_times_tell_their_unit() -> None:
+    for each in ALL:
+        for parameter in inspect.signature(each.function).parameters.values():
+            if "Seconds" in str(parameter.annotation) or "timedelta" in str(parameter.annotation):
+                assert re.search(r"\d s\b|second|timedelta", each.text), f"{each.path}: {parameter.name}"
+
+
+def test_errors_that_are_raised_are_named() -> None:
+    for each in HELD:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(each.function)))
+        raised = {
+            node.exc.func.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and isinstance(node.exc.func, ast.Name)
+        }
+        public = {name for name in raised if name in pelton.__all__ and name[0].isupper()}
+        assert [name for name in public if name not in each.text] == [], each.path
+
+
+def test_parameters_are_named() -> None:
+    for each in HELD:
+        names = [name for name in inspect.signature(each.function).parameters if name != "self" and name[0] != "_"]
+        told = each.text.replace("_", " ")
+        missing = [name for name in names if name not in _PLAIN and name.replace("_", " ") not in told]
+        assert missing == [], each.path
+
+
+_KINDS = [name.value for name in public_names() if isinstance(name.value, type)]
+
+
+def _is_shown(each: Operation, shown: dict[str, str]) -> bool:
+    # What a base defines may be shown with a class that has it from there.
+    method = each.function.__name__
+    kinds = [kind for kind in _KINDS if each.owner in kind.__mro__]
+    return any(f"{kind.__name__}.{method}" in shown for kind in kinds) or each.path.removeprefix("pelton.") in shown
+
+
+_UNSHOWN = {"dec_hook", "enc_hook", "encode_filter", "encode_key", "decode_key", "encode_value", "decode_value"}
+
+
+def test_every_operation_has_an_example() -> None:
+    shown = examples()
+    missing = [each.path for each in HELD if not _is_shown(each, shown) and each.function.__name__ not in _UNSHOWN]
+    assert missing == []
+
+
+def test_examples_are_of_public_names() -> None:
+    for name in examples():
+        owner, _, method = name.partition(".")
+        assert hasattr(pelton, owner), name
+        assert not method or hasattr(getattr(pelton, owner), method), name
+
+
+# --- the build ------------------------------------------------------------------------------------
+
+
+def test_versions_are_listed_with_the_newest_first(tmp_path: Path) -> None:
+    sites = tmp_path / "sites"
+    for version in ("0.9", "0.10", "0.9"):
+        built = tmp_path / "built"
+        built.mkdir()
+        (built / "index.html").write_text(version)
+        add_version(built, sites, version)
+    listed = json.loads((sites / "versions.json").read_text())
+    assert [(each["version"], each["aliases"]) for each in listed] == [("0.10", ["latest"]), ("0.9", [])]
+    assert "url=0.10/" in (sites / "index.html").read_text()
+
+
+def test_the_site_builds_strictly() -> None:
+    done = subprocess.run([sys.executable, "-m", "tools.site"], cwd=ROOT, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
+    version = ".".join(pelton.__version__.split(".")[:2])
+    site = ROOT / "build" / "site" / version
+    page = (site / "reference" / "queues" / "index.html").read_text()
+    assert 'id="pelton.Queue.enqueue"' in page
+    assert (site / "llms.txt").is_file()
+    assert (site / "search.json").is_file()
