@@ -11,7 +11,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import pytest
 
@@ -20,7 +20,7 @@ from pelton.cli.main import COMMANDS
 from tests.docs.pages import ROOT
 from tools.site.__main__ import write_pages
 from tools.site.examples import examples
-from tools.site.fields import field_texts
+from tools.site.fields import field_texts, has_fields
 from tools.site.public import INTERNAL, PACKAGES, PAGES, PublicName, names_by_page, page_of, public_names
 from tools.site.site_map import nav
 from tools.site.versions import add_version
@@ -112,6 +112,15 @@ def test_every_field_of_a_configuration_is_explained(name: type) -> None:
     for field, kind in name.__annotations__.items():
         if "Duration" in str(kind):
             assert re.search(r"second|\d s\b", texts[field]), f"{field} does not tell its unit"
+
+
+@pytest.mark.parametrize("page", ["infos", "queues", "flows", "buckets", "locks", "stores", "streams"])
+def test_every_field_of_a_structure_is_explained(page: str) -> None:
+    for name in names_by_page()[page]:
+        if has_fields(name.value) and isinstance(name.value, type):
+            told = f"{name.value.__doc__} {' '.join(field_texts(name.value))}"
+            fields = [field for field in get_type_hints(name.value) if not field.startswith("_")]
+            assert [field for field in fields if not re.search(rf"\b{field}\b", told)] == [], name.path
 
 
 # --- docstrings -----------------------------------------------------------------------------------

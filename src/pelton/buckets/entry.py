@@ -46,16 +46,27 @@ class BucketStatus(msgspec.Struct, frozen=True, kw_only=True):
     bucket: str
     values: int
     bytes: int
+    """Its size in bytes."""
     history: int
+    """How many revisions of a key are kept."""
     ttl: float
+    """How long a value is kept."""
     limit_marker_ttl: float
+    """How long markers of expired keys are kept."""
     is_compressed: bool
+    """Whether values are compressed."""
     storage: str
+    """`file` or `memory`."""
     replicas: int
+    """How many servers keep it."""
     max_value_size: int
+    """The largest value, in bytes."""
     max_bytes: int
+    """The largest bucket, in bytes."""
     description: str
+    """A text for people."""
     metadata: dict[str, str]
+    """Texts for programs."""
     mirror: str
     sources: tuple[str, ...]
 

@@ -33,19 +33,33 @@ class BucketSettings(TypedDict, total=False):
     """
 
     history: int
+    """How many revisions of a key are kept, 1 to 64 (default 1)."""
     ttl: Seconds
+    """How long a value is kept, in seconds."""
     limit_marker_ttl: Seconds
+    """How long the marker of an expired key is kept, in seconds; allows `ttl=` of single keys."""
     max_value_size: int
+    """The largest value, in bytes."""
     max_bytes: int
+    """The largest bucket, in bytes."""
     storage: Storage
+    """In a `file` (default) or in `memory`, on servers."""
     replicas: int
+    """How many servers of a cluster keep it (default 1)."""
     description: str
+    """A text for people."""
     compression: bool
+    """Whether values are compressed."""
     placement: Placement | Mapping[str, Any] | None
+    """Where a cluster keeps it."""
     republish: Republish | Mapping[str, Any] | None
+    """Publish each change once more, under another subject."""
     mirror: BucketOrigin | None
+    """The bucket of which this one is a copy."""
     sources: Sequence[BucketOrigin]
+    """Buckets whose keys this one includes."""
     metadata: Mapping[str, str] | None
+    """Texts for programs."""
 
 
 def new_config(bucket: str, settings: Mapping[str, Any]) -> StreamConfig:

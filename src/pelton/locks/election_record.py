@@ -48,6 +48,7 @@ class Leader(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
+    """The name of the candidate that leads."""
     token: int
     since_ns: int
     renewed_ns: int

@@ -19,6 +19,7 @@ class ObjectLink(msgspec.Struct, frozen=True, omit_defaults=True):
     """The target of a link: an object, or with no ``name`` a whole object store."""
 
     bucket: str
+    """The object store."""
     name: str = ""
 
 
@@ -30,17 +31,22 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
+    """The object's name."""
     bucket: str
+    """The object store."""
     nuid: str
     size: int = 0
     chunks: int = 0
     digest: str = ""
+    """The SHA-256 of its bytes, as NATS writes it."""
     mtime_ns: int = 0
     revision: int = 0
     deleted: bool = False
     description: str = ""
     headers: dict[str, list[str]] = {}
+    """Headers that were put with it."""
     metadata: dict[str, str] = {}
+    """Texts for programs."""
     link: ObjectLink | None = None
     max_chunk_size: int = 0
 
@@ -54,15 +60,23 @@ class ObjectStatus(msgspec.Struct, frozen=True, kw_only=True):
     """An object store's settings and size: ``ttl`` in seconds, 0 for none; ``size`` in bytes, all included."""
 
     bucket: str
+    """The object store."""
     description: str
+    """A text for people."""
     size: int
     ttl: float
     max_bytes: int
+    """The largest size, in bytes; -1: no limit."""
     storage: str
+    """`file` or `memory`."""
     replicas: int
+    """How many servers keep it."""
     sealed: bool
+    """Whether nothing can be changed any more."""
     is_compressed: bool
+    """Whether chunks are compressed."""
     metadata: dict[str, str]
+    """Texts for programs."""
 
 
 class _Options(msgspec.Struct, omit_defaults=True):

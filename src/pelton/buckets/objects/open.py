@@ -24,13 +24,21 @@ class ObjectSettings(TypedDict, total=False):
     """
 
     ttl: Seconds
+    """How long an object is kept, in seconds."""
     max_bytes: int
+    """The largest store, in bytes."""
     storage: Storage
+    """In a `file` (default) or in `memory`, on servers."""
     replicas: int
+    """How many servers of a cluster keep it (default 1)."""
     description: str
+    """A text for people."""
     compression: bool
+    """Whether chunks are compressed."""
     placement: Placement | Mapping[str, Any] | None
+    """Where a cluster keeps it."""
     metadata: Mapping[str, str] | None
+    """Texts for programs."""
 
 
 async def open_objects(jet: Streams, name: str) -> ObjectStore:

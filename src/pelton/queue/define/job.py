@@ -84,8 +84,10 @@ class JobCall(msgspec.Struct, frozen=True, gc=False):
 
     job: str
     args: bytes
+    """The arguments, as JSON by name."""
     options: JobOptions = PLAIN
     results: ResultCodec | None = None
+    """How the result is decoded."""
     queue: JobQueue | None = None
     meta: dict[str, str] = {}
 

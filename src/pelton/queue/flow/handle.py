@@ -30,6 +30,7 @@ class FlowNodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     job: str
     state: FlowNodeState
+    """`waiting` for others, `enqueued`, or how it ended."""
     id: str = ""
     after: tuple[int, ...] = ()
     error: str = ""
@@ -43,11 +44,16 @@ class FlowInfo(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     id: str
+    """The flow's id."""
     name: str
+    """Its name, empty without one."""
     state: FlowState
+    """`running`, `completed`, `failed` or `cancelled`."""
     size: int
     enqueued_at: int
+    """When it was enqueued."""
     finished_at: int = 0
+    """When the last of its jobs ended."""
     error: str = ""
     nodes: tuple[FlowNodeInfo, ...] = ()
 

@@ -32,15 +32,19 @@ class QueueEvent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """
 
     kind: QueueEventKind
+    """What has happened."""
     id: str
+    """The job's id."""
     at: int
     job: str = ""
     key: str = ""
     attempt: int = 0
     worker: str = ""
+    """Who runs, or ran, it."""
     error: str = ""
     due: int = 0
     progress: JobProgress | None = None
+    """How far it says it is."""
     outcome: Outcome | None = None
 
 

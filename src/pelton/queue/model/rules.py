@@ -34,9 +34,13 @@ class JobRules(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    """How many attempts in all."""
     backoff: BackoffRule = DEFAULT_BACKOFF
+    """The wait before each other attempt, in seconds."""
     permanent: tuple[type[BaseException], ...] = ()
+    """Errors that are not retried."""
     timeout: float | None = None
+    """How long an attempt may take, in seconds; None: any time."""
 
     def check(self, what: str) -> None:
         """Raise ConfigError for rules that cannot be kept; ``what`` names what the rules are for."""

@@ -144,6 +144,7 @@ class AttemptError(msgspec.Struct, frozen=True, gc=False):
     attempt: int
     at: int
     error: str
+    """The kind of the error and its message."""
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
@@ -154,14 +155,23 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
     """
 
     id: str
+    """The job's id."""
     job: str
+    """The name of its function."""
     state: Ending
+    """How it ended: `completed`, `failed`, `cancelled` or `expired`."""
     key: str = ""
+    """Its key, empty without one."""
     attempt: int
+    """How many attempts it took, 0 if it never ran."""
     worker: str
+    """Who ran the last one."""
     enqueued_at: int
+    """When it was enqueued."""
     started_at: int
+    """When the last attempt began, 0 if it never ran."""
     finished_at: int
+    """When it ended."""
     result: msgspec.Raw = NOTHING
     error: str = ""
     traceback: str = ""
@@ -181,7 +191,9 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     outcome: Outcome
+    """How the job failed."""
     envelope: Envelope
+    """The job as it was stored."""
     subject: str = ""
     data: bytes = b""
 
@@ -212,6 +224,7 @@ class JobProgress(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     fraction: float
     note: str = ""
     at: int = 0
+    """When it was told."""
 
 
 class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
@@ -234,17 +247,23 @@ class WorkerInfo(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """
 
     name: str
+    """The worker's own name."""
     host: str
+    """The machine it runs on."""
     pid: int
+    """Its process."""
     started_at: int
     seen_at: int
+    """When it told this."""
     concurrency: int
+    """How many jobs it runs at a time."""
     taken: int = 0
     finished: int = 0
     running: int = 0
     held: int = 0
     oldest_running: float = 0.0
     stopping: bool = False
+    """Whether it takes no more jobs."""
 
 
 class LastRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -265,11 +284,15 @@ class JobSchedule(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     args: msgspec.Raw
     key: str = ""
+    """The key of its jobs."""
     cron: str = ""
     timezone: str = ""
+    """Where `cron` is evaluated; empty: UTC."""
     every: float = 0.0
     overlap: str = "skip"
+    """`skip` or `allow`."""
     priority: int = 0
+    """The priority of its jobs."""
     paused: bool = False
     next_due: int = 0
     last_job: str = ""
@@ -284,29 +307,45 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     id: str
+    """The job's id."""
     job: str
+    """The name of its function."""
     state: JobState
+    """Where it is: `pending`, `scheduled`, `running`, `retrying`, or how it ended."""
     key: str
+    """Its key, empty without one."""
     attempt: int
+    """The number of the last attempt, 0 before the first."""
     enqueued_at: int
+    """When it was enqueued, in wall nanoseconds."""
     last_error: str = ""
     outcome: Outcome | None = None
+    """How it ended, if it has."""
     due: int = 0
     progress: JobProgress | None = None
     priority: int = 0
+    """From 0 to 3."""
 
 
 class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
     """How many jobs are in each state."""
 
     pending: int = 0
+    """Waiting for a worker."""
     running: int = 0
+    """Taken by a worker."""
     retrying: int = 0
+    """Waiting for another attempt."""
     completed: int = 0
+    """Ended with a result, as far as the history goes back."""
     failed: int = 0
+    """Ended with an error, as far as the history goes back."""
     cancelled: int = 0
+    """Cancelled, as far as the history goes back."""
     expired: int = 0
+    """Not started in time, as far as the history goes back."""
     scheduled: int = 0
+    """Waiting for their time."""
 
     @property
     def unfinished(self) -> int:
