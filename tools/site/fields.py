@@ -11,6 +11,8 @@ from typing import Any, Final, get_args, get_type_hints, is_typeddict
 
 import msgspec
 
+from pelton.api import Duration
+
 _MODULES: Final = re.compile(r"\b(?:pelton(?:\.[a-z_]+)+|collections\.abc|typing|datetime|os|ssl)\.")
 
 
@@ -57,7 +59,7 @@ def _fields(kind: type) -> list[tuple[str, Any, str]]:
     found = []
     for field in msgspec.structs.fields(kind):
         if field.default is not msgspec.NODEFAULT:
-            default = f"`{field.default!r}`"
+            default = f"`{field.default}`" if isinstance(field.default, Duration) else f"`{field.default!r}`"
         elif field.default_factory is not msgspec.NODEFAULT:
             default = f"`{field.default_factory()!r}`"
         else:
