@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
@@ -136,12 +137,12 @@ class Operation(NamedTuple):
 
 
 # What programs hold in their hands: each of its operations has an example.
-_WITH_EXAMPLES = ("stores", "streams", "queues", "flows", "transactions", "buckets", "locks")
+_WITH_EXAMPLES = ("stores", "streams", "queues", "flows", "transactions", "buckets", "locks", "observe")
 # Parameters that need no words, if the sentence is about nothing else.
 _PLAIN = {
     "address", "args", "calls", "consumer", "data", "delta", "headers", "job_id", "kwargs", "level", "name", "path",
     "queue", "seq", "statement", "stream", "subject", "text", "bindings", "acks", "flow_id", "source", "random", "rnd",
-    "runtime", "type", "value", "kind", "key", "config", "options",
+    "runtime", "jet", "type", "value", "kind", "key", "config", "options",
 }  # fmt: skip
 
 
@@ -215,9 +216,9 @@ def test_every_operation_has_an_example() -> None:
 
 def test_examples_are_of_public_names() -> None:
     for name in examples():
-        owner, _, method = name.partition(".")
-        assert hasattr(pelton, owner), name
-        assert not method or hasattr(getattr(pelton, owner), method), name
+        value: object = pelton
+        for part in name.split("."):
+            value = import_module(f"pelton.{part}") if value is pelton and part in PACKAGES else getattr(value, part)
 
 
 # --- the build ------------------------------------------------------------------------------------

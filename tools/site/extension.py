@@ -28,6 +28,7 @@ class Docstrings(griffe.Extension):
                 path = f"{base.__module__}.{base.__qualname__}"
                 if base is name.value or path not in self._owners:
                     self._owners[path] = name.path
+        self._functions = {name.target: name.path.removeprefix("pelton.") for name in public_names()}
         self._examples = examples()
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
@@ -71,10 +72,8 @@ class Docstrings(griffe.Extension):
         return f"[`{name}`][{self._public[first]}{'.' + rest if rest else ''}]"
 
     def _example(self, obj: griffe.Object, owner: str) -> str:
-        kind = owner.rpartition(".")[2]
-        title = kind if self._owners.get(obj.path) else f"{kind}.{obj.name}" if obj.is_function else obj.name
-        if not owner:
-            title = obj.name
+        kind = owner.removeprefix("pelton.")
+        title = self._functions.get(obj.path) or (kind if obj.is_class else f"{kind}.{obj.name}")
         found = self._examples.get(title)
         return f"\n\n**Example**\n\n{found}" if found else ""
 

@@ -27,7 +27,7 @@ async def metrics_text(jet: Jet, *, path: str = "", limit: int = LIMIT, accept: 
 def app(jet: Jet, *, path: str = "", limit: int = LIMIT) -> Endpoint:
     """Return an ASGI app that answers with the metrics of ``jet``, at whatever path it is mounted.
 
-    The arguments are those of :func:`metrics_text`. The store stays the caller's, who opens and closes it.
+    ``path`` and ``limit`` are as for :func:`metrics_text`. The store stays the caller's, who opens and closes it.
     """
 
     async def metrics(scope: Scope, receive: Receive, send: Send) -> None:

@@ -37,7 +37,7 @@ def observe(jet: AnyJet, *, path: str = "", limit: int = LIMIT, meter_provider: 
 
     ``path`` is the file of the store, whose size is told, too; of each kind the first ``limit`` by name are told of.
     One process of a store is enough. Call it where ``jet`` was opened. When the store is closed, nothing is exported
-    any more. Raises ConfigError.
+    any more. ``meter_provider`` is OpenTelemetry's global one by default. Raises ConfigError.
     """
     opened = checked(jet)
     meter = metrics.get_meter(NAME, VERSION, meter_provider)
