@@ -9,10 +9,18 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from tools.site.public import public_names
+
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"
 
 _LINK: Final = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!https?:|mailto:)([^)#\s]*)(#[^)\s]*)?\)")
+# What is skipped, or a name in backticks.
+_NAMED: Final = re.compile(
+    r"^#.*$|\[(?:[^\[\]]|\[[^\]]*\])*\]\([^)]*\)|``.+?``|`(?P<code>(?:pelton\.)?(?P<name>(?<=pelton\.)[A-Z]\w+|[A-Z]\w+Error))`",
+    re.MULTILINE,
+)
+_PUBLIC: Final = {name.path.removeprefix("pelton."): name.path for name in public_names()}
 _FENCE: Final = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
@@ -68,7 +76,17 @@ def with_links_of_the_site(source: Path, known: dict[Path, str]) -> str:
 
     here = os.path.dirname(known[source])
     parts = _FENCE.split(source.read_text())
-    return "".join(part if at % 2 else _LINK.sub(replaced, part) for at, part in enumerate(parts))
+    return "".join(part if at % 2 else _LINK.sub(replaced, _with_names(part)) for at, part in enumerate(parts))
+
+
+def _with_names(prose: str) -> str:
+    """Link ``pelton.Name``, and names of errors, to the reference; but not in headings and links."""
+
+    def linked(found: re.Match[str]) -> str:
+        path = _PUBLIC.get(found["name"] or "")
+        return f"[`{found['code']}`][{path}]" if path else found[0]
+
+    return _NAMED.sub(linked, prose)
 
 
 def _as_page(source: Path) -> str:
