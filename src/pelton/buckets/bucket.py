@@ -191,9 +191,9 @@ class Bucket(Generic[T]):
     ) -> AsyncGenerator[Entry[T] | None, None]:
         """Watch keys for ever: yields their current entries, then None, then every change as it happens.
 
-        ``keys`` are keys or filters (``*``, ``>``), none for all. ``include_history`` starts with all stored
-        revisions, ``updates_only`` with changes only, ``resume_from_revision`` with that one. ``ignore_deletes``
-        omits entries of deleted keys, ``meta_only`` omits values. Raises ConfigError.
+        ``keys`` are keys or filters (``*``, ``>``), none for all. ``include_history`` starts with all stored revisions,
+        ``updates_only`` with changes only, ``resume_from_revision`` with that one. ``ignore_deletes`` omits entries of
+        deleted keys, ``meta_only`` omits values. Raises ConfigError.
         """
         about = f"bucket {self.name!r}"
         check_whole(about, "resume_from_revision", resume_from_revision)

@@ -89,9 +89,9 @@ class Consumer:
         what is there. ``no_wait`` does not wait.
 
         Returns an empty list on timeout, and at once if the next message is larger than ``max_bytes``. On a consumer
-        with priority groups ``group`` names one. The client is served by its ``priority`` (0 to 9, the lowest first),
-        or only if at least ``min_pending`` messages wait, or ``min_ack_pending`` are not acked, or after ``failover``
-        seconds without a client that is served otherwise (ADR-42). ``on_pinned`` and ``on_unpinned``, plain functions,
+        with priority groups ``group`` names one, and by its policy (ADR-42) a client is served by its ``priority`` (0
+        to 9, the lowest first); only while at least ``min_pending`` messages wait, or ``min_ack_pending`` await acks;
+        or, with ``failover``, only when no client without it has pulled for that many seconds. ``on_pinned`` and ``on_unpinned``, plain functions,
         are called with the group when this handle is pinned, and when it learns that it has lost the pin: it then
         stands by until it is pinned again. Raises ConfigError, ConsumerNotFoundError, PullRefusedError,
         BadRequestError.

@@ -160,10 +160,9 @@ class Stream(Readable):
     async def ordered(self, *, heartbeat: Seconds = HEARTBEAT_S, **fields: Any) -> AsyncIterator[Message]:
         """Read messages exactly in order, each once, for ever: for readers that keep no position of their own.
 
-        ``fields`` are the consumer's fields for where to start and what to read (``deliver_policy``,
-        ``opt_start_seq``, ``filter_subject``, ``headers_only`` ...). Lost deliveries are read again, from
-        another consumer if need be (ADR-17); two missed heartbeats, sent
-        every ``heartbeat`` seconds, count as a loss. Nothing is acknowledged.
+        ``fields`` are the consumer's fields for where to start and what to read (``deliver_policy``, ``opt_start_seq``,
+        ``filter_subject``, ``headers_only`` ...). Lost deliveries are read again, from another consumer if need be
+        (ADR-17); two missed heartbeats, sent every ``heartbeat`` seconds, count as a loss. Nothing is acknowledged.
         Raises ConfigError, StreamNotFoundError.
         """
         seconds = seconds_to_ns("heartbeat", heartbeat, f"stream {self.name!r}") / 1e9

@@ -196,8 +196,8 @@ class JobContext(RunContext):
     def progress(self, fraction: float, note: str = "") -> Awaitable[None]:
         """Tell how far the job is: a ``fraction`` from 0 to 1, and a ``note``; the await is optional.
 
-        Any process reads the last one as ``JobInfo.progress``. At most two a second are stored,
-        so tell it as often as you like. From any thread. Raises ConfigError.
+        Any process reads the last one as ``JobInfo.progress``. At most two a second are stored, so tell it as often as
+        you like. From any thread. Raises ConfigError.
         """
         if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
             raise ConfigError(f"job {self.id}: progress is {fraction!r}; give a number from 0 to 1")
