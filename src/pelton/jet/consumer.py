@@ -91,10 +91,10 @@ class Consumer:
         Returns an empty list on timeout, and at once if the next message is larger than ``max_bytes``. On a consumer
         with priority groups ``group`` names one, and by its policy (ADR-42) a client is served by its ``priority`` (0
         to 9, the lowest first); only while at least ``min_pending`` messages wait, or ``min_ack_pending`` await acks;
-        or, with ``failover``, only when no client without it has pulled for that many seconds. ``on_pinned`` and ``on_unpinned``, plain functions,
-        are called with the group when this handle is pinned, and when it learns that it has lost the pin: it then
-        stands by until it is pinned again. Raises ConfigError, ConsumerNotFoundError, PullRefusedError,
-        BadRequestError.
+        or, with ``failover``, only when no client without it has pulled for that many seconds. ``on_pinned`` and
+        ``on_unpinned``, plain functions, are called with the group when this handle is pinned, and when it learns that
+        it has lost the pin: it then stands by until it is pinned again. Raises ConfigError, ConsumerNotFoundError,
+        PullRefusedError, BadRequestError.
         """
         about = self._about
         if type(batch) is not int or batch < 1 or type(max_bytes) is not int or max_bytes < 0:
