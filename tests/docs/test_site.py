@@ -115,11 +115,12 @@ def test_every_field_of_a_configuration_is_explained(name: type) -> None:
             assert re.search(r"second|\d s\b", texts[field]), f"{field} does not tell its unit"
 
 
-@pytest.mark.parametrize("page", ["infos", "queues", "flows", "buckets", "locks", "stores", "streams"])
+@pytest.mark.parametrize("page", ["infos", "queues", "flows", "buckets", "locks", "stores", "streams", "events"])
 def test_every_field_of_a_structure_is_explained(page: str) -> None:
     for name in names_by_page()[page]:
         if has_fields(name.value) and isinstance(name.value, type):
-            told = f"{name.value.__doc__} {' '.join(field_texts(name.value))}"
+            bases = [base.__doc__ for base in name.value.__mro__ if base.__module__.startswith("pelton.")]
+            told = f"{bases} {' '.join(field_texts(name.value))}"
             fields = [field for field in get_type_hints(name.value) if not field.startswith("_")]
             assert [field for field in fields if not re.search(rf"\b{field}\b", told)] == [], name.path
 

@@ -51,7 +51,9 @@ def _entry(name: PublicName) -> str:
         # The table below says more of the fields than their names and types.
         hidden = ", ".join(f'"!^{field}$"' for field in ["_.*", *fields])
         options.append(f"      filters: [{hidden}]")
-        return f"::: {name.path}\n    options:\n" + "\n".join(options) + f"\n\n{fields_table(name.value)}"
+        subject = getattr(name.value, "_subject", "")
+        told = f"Published under `{subject}`.\n\n" if isinstance(subject, str) and subject else ""
+        return f"::: {name.path}\n    options:\n" + "\n".join(options) + f"\n\n{told}{fields_table(name.value)}"
     return f"::: {name.path}\n    options:\n" + "\n".join(options) + "\n"
 
 

@@ -25,7 +25,12 @@ _DONE: Final = {"create": "CREATED", "modify": "UPDATED", "delete": "DELETED"}
 
 
 class Event(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_field="type"):
-    """The base of all events: a unique `id`, and when it happened (RFC 3339)."""
+    """The base of all events: a unique `id`, and when it happened, its `timestamp` (RFC 3339).
+
+    Most events name a `stream`, and many a `consumer`, or the `account` that both are in. Of a message, `stream_seq` is
+    its sequence, `consumer_seq` the number of its last delivery, and `deliveries` how often it was delivered. `domain`
+    is the JetStream domain, if there is one.
+    """
 
     _subject: ClassVar[str] = ""
 
@@ -40,7 +45,7 @@ class Event(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_f
 
 
 class StreamAction(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}stream_action"):
-    """A stream was created, updated or deleted."""
+    """A stream was created, updated or deleted, as its `action` says: `create`, `modify`, `delete`."""
 
     _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.STREAM.{done}.{stream}"
 
@@ -61,7 +66,7 @@ class BatchAbandoned(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}stream_b
 
 
 class ConsumerAction(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}consumer_action"):
-    """A consumer was created, or deleted: by request, with its stream, or because it was inactive."""
+    """A consumer was created, or deleted (its `action`): by request, with its stream, or because it was inactive."""
 
     _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.CONSUMER.{done}.{stream}.{consumer}"
 
@@ -72,7 +77,7 @@ class ConsumerAction(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}consumer
 
 
 class ConsumerPaused(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}consumer_pause"):
-    """A consumer was paused until a time, or resumed."""
+    """A consumer was `paused` until a time, `pause_until` (RFC 3339), or resumed."""
 
     _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.CONSUMER.PAUSE.{stream}.{consumer}"
 
@@ -97,7 +102,7 @@ class GroupPinned(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}consumer_gr
 
 
 class GroupUnpinned(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}consumer_group_unpinned"):
-    """A priority group was unpinned: its client was silent (`timeout`), or by request (`admin`)."""
+    """A priority group was unpinned: its client was silent (`timeout`), or by request (`admin`), its `reason`."""
 
     _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.CONSUMER.UNPINNED.{stream}.{consumer}"
 
@@ -163,7 +168,12 @@ class AckSample(HasDurations, Event, kw_only=True, frozen=True, tag="io.nats.jet
 
 
 class ClientInfo(HasDurations, msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """The client of a request. In an embedded store the process: `id` is its pid, `start` when it opened the store."""
+    """The client of a request. In an embedded store the process: `id` is its pid, `start` when it opened the store.
+
+    On a server: its `host`, account (`acc`), `user` and `name`; the language of its library and its version (`lang`,
+    `ver`); the `server` that it is connected to, the `kind` of connection and its `client_type`; and its round trip
+    time, `rtt`, in seconds.
+    """
 
     start: str = ""
     host: str = ""
@@ -180,7 +190,7 @@ class ClientInfo(HasDurations, msgspec.Struct, kw_only=True, frozen=True, omit_d
 
 
 class SnapshotStarted(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}snapshot_create"):
-    """A client is sent an archive of a stream."""
+    """A `client` is sent an archive of a stream, whose `state` it has."""
 
     _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.STREAM.SNAPSHOT_CREATE.{stream}"
 
@@ -191,7 +201,7 @@ class SnapshotStarted(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}snapsho
 
 
 class SnapshotEnded(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}snapshot_complete"):
-    """An archive of a stream was sent, or failed with an `error`."""
+    """An archive of a stream was sent to a `client`, from `start` to `end` (RFC 3339), or failed with an `error`."""
 
     _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.STREAM.SNAPSHOT_COMPLETE.{stream}"
 
@@ -204,7 +214,7 @@ class SnapshotEnded(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}snapshot_
 
 
 class RestoreStarted(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}restore_create"):
-    """A client sends an archive of a stream, to restore it."""
+    """A `client` sends an archive of a stream, to restore it."""
 
     _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.STREAM.RESTORE_CREATE.{stream}"
 
@@ -214,7 +224,10 @@ class RestoreStarted(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}restore_
 
 
 class RestoreEnded(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}restore_complete"):
-    """An archive of `bytes` was received; its stream is there, or it was refused."""
+    """An archive of `bytes` was received from a `client`, from `start` to `end` (RFC 3339).
+
+    Its stream is there, or it was refused.
+    """
 
     _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.STREAM.RESTORE_COMPLETE.{stream}"
 
@@ -227,7 +240,10 @@ class RestoreEnded(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}restore_co
 
 
 class ApiAudit(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}api_audit"):
-    """A request to the API was answered; `request` and `response` are the JSON as on the wire."""
+    """A request of a `client` to the API, under `api_subject`, was answered by a `server`.
+
+    `request` and `response` are the JSON as on the wire.
+    """
 
     _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.API"
 
@@ -241,7 +257,7 @@ class ApiAudit(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}api_audit"):
 
 
 class CheckpointBlocked(Event, kw_only=True, frozen=True, tag="io.pelton.advisory.v1.checkpoint_blocked"):
-    """The log of a store grows, because a process that reads an old state blocks checkpoints."""
+    """The log of a `store` grows, to `log_bytes`, because a process that reads an old state blocks checkpoints."""
 
     _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.STORE.CHECKPOINT_BLOCKED"
 
@@ -250,7 +266,7 @@ class CheckpointBlocked(Event, kw_only=True, frozen=True, tag="io.pelton.advisor
 
 
 class SlowSync(HasDurations, Event, kw_only=True, frozen=True, tag="io.pelton.advisory.v1.slow_sync"):
-    """A sync of a store to disk took a second or more; told at most once a minute."""
+    """A sync of a `store` to disk `took` a second or more; told at most once a minute."""
 
     _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.STORE.SLOW_SYNC"
 
@@ -259,7 +275,10 @@ class SlowSync(HasDurations, Event, kw_only=True, frozen=True, tag="io.pelton.ad
 
 
 class WriterBusy(HasDurations, Event, kw_only=True, frozen=True, tag="io.pelton.advisory.v1.writer_busy"):
-    """An opener of a store waited a second or more for the transaction of another; told at most once a minute."""
+    """An opener of a `store` waited a second or more, as `took` tells, for the transaction of another.
+
+    Told at most once a minute.
+    """
 
     _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.STORE.WRITER_BUSY"
 
@@ -268,7 +287,7 @@ class WriterBusy(HasDurations, Event, kw_only=True, frozen=True, tag="io.pelton.
 
 
 class MessageQuarantined(Event, kw_only=True, frozen=True, tag="io.pelton.advisory.v1.message_quarantined"):
-    """A stored message was found damaged as it was to be delivered, and is never delivered."""
+    """A stored message was found damaged as it was to be delivered, for a `reason`, and is never delivered."""
 
     _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.STREAM.MSG_QUARANTINED.{stream}"
 
