@@ -417,7 +417,7 @@ class Engine:
         if self._is_over:
             return
         self._committer.woken()
-        self._waiting.notify_all()
+        self._waiting.others_committed(self.read)
         self._background.woken()
         if self.session.bus.has_own and not self._transactions.is_unreadable:
             # Reading delivers what the other process published. Operations on the store raise the same errors.

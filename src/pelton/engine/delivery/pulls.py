@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from pelton.api import Delivered, PeltonError, PullRequest, api_error
+from pelton.api import ConsumerConfig, Delivered, PeltonError, PullRequest, api_error
 from pelton.consumers import (
     NEVER,
     ConsumerLog,
@@ -30,6 +30,7 @@ from pelton.consumers import (
 from pelton.engine.delivery.waiting import WaitingPulls, seconds_until_due
 from pelton.engine.host import Host
 from pelton.engine.pubsub.peers import Peers
+from pelton.engine.session import Key
 from pelton.runtime import Clock, Deadline
 
 R = TypeVar("R")
@@ -51,6 +52,8 @@ class Pulls:
         self._waiting = waiting
         self._peers = peers
         self._clock = clock
+        # How consumers were when pulls that wait have looked at them.
+        self._seen: dict[Key, tuple[ConsumerConfig, int]] = {}
 
     async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
         """Take up to ``request.batch`` messages, waiting for the first if the request says so."""
@@ -141,14 +144,14 @@ class Pulls:
 
     async def _wait_and_try(self, one: WaitingPull) -> list[Delivered]:
         key = (one.stream, one.consumer)
-        signal = self._waiting.join(key, self._check_waiting(one))
+        signal = self._waiting.join(key, self._check_waiting(one), self._is_concerned)
         expires = one.request.expires_ns
         deadline = Deadline(self._clock, None if expires is None else expires / 1e9)
         try:
             while True:
                 seen = signal.generation
                 await self._host.readable()
-                promising, delay = self._host.read(lambda: self.look(one))
+                promising, delay = self._host.read(lambda: self._look_and_note(one))
                 if promising:
                     found = await self._try(one, waited=True)
                     if found.messages or found.blocked:
@@ -161,6 +164,8 @@ class Pulls:
                 await signal.wait_at_most(self._clock, longest, seen)
         finally:
             self._waiting.leave(key)
+            if not self._waiting.has(key):
+                self._seen.pop(key, None)
 
     def _check_waiting(self, one: WaitingPull) -> tuple[str, ...]:
         """Return the filters of the consumer, or refuse the pull if ``max_waiting`` of this process wait already.
@@ -194,6 +199,21 @@ class Pulls:
             stale = stale or refresh <= now
             delays += [max(time - now, 0) / 1e9 for time in (verdict.again_at, max(refresh, now)) if time != NEVER]
         return promising or stale, min((d for d in delays if d is not None), default=None)
+
+    def _look_and_note(self, one: WaitingPull) -> tuple[bool, float | None]:
+        found = self.look(one)
+        log = self._host.session.registry.consumers.by_name[one.stream, one.consumer]
+        self._seen[one.stream, one.consumer] = (log.config, log.next_due(self._host.session.now()))
+        return found
+
+    def _is_concerned(self, key: Key) -> bool:
+        """Check, in a snapshot, whether pulls of a consumer are to look again: another process has committed."""
+        log = self._host.session.registry.consumer(*key)
+        config, due = self._seen.get(key, (None, 0))
+        if config is not log.config or config.priority_groups:
+            return True
+        now = self._host.session.now()
+        return log.next_due(now) < due or log.may_deliver(now)
 
     def _leave(self, one: WaitingPull) -> None:
         """Remove the row of a pull that no longer waits, without waiting for the result."""

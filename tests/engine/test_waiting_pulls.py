@@ -1,0 +1,83 @@
+"""Pulls that wait while other openers of the store write: they look again only if that may concern them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import pelton
+from pelton.engine.delivery.pulls import Pulls
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The consumers that pulls have looked at, one entry for each look."""
+    seen: list[str] = []
+    look = Pulls.look
+
+    def noted(self: Pulls, one: object) -> tuple[bool, float | None]:
+        seen.append(one.consumer)  # type: ignore[attr-defined]  # a pull
+        return look(self, one)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Pulls, "look", noted)
+    return seen
+
+
+async def _until(looks: list[str], count: int) -> None:
+    while len(looks) < count:
+        await asyncio.sleep(0)
+
+
+async def test_a_pull_that_waits_does_not_look_when_others_write_elsewhere(tmp_path: Path, looks: list[str]) -> None:
+    async with pelton.open(tmp_path / "a.pelton") as jet, pelton.open(tmp_path / "a.pelton") as other:
+        orders = await jet.create_stream("orders", subjects=["orders.>"])
+        await jet.create_stream("notes", subjects=["notes.>"])
+        consumer = await orders.create_consumer(durable_name="c")
+        pull = asyncio.create_task(consumer.fetch(1, timeout=30))
+        await _until(looks, 1)
+        marked = await (await jet.stream("notes")).create_consumer(durable_name="n")
+        before = len(looks)
+        for number in range(5):
+            await other.publish("notes.1", b"%d" % number)
+            # This opener was woken when it has this message.
+            [note] = await marked.fetch(1, timeout=30)
+            await note.ack()
+        assert looks[before:].count("c") == 0
+        await other.publish("orders.1", b"mine")
+        assert [message.data for message in await pull] == [b"mine"]
+
+
+async def test_a_pull_that_waits_looks_when_another_opener_hands_a_message_back(
+    tmp_path: Path, looks: list[str]
+) -> None:
+    async with pelton.open(tmp_path / "a.pelton") as jet, pelton.open(tmp_path / "a.pelton") as other:
+        orders = await jet.create_stream("orders", subjects=["orders.>"])
+        await orders.create_consumer(durable_name="c")
+        await jet.publish("orders.1", b"again")
+        [held] = await (await (await other.stream("orders")).consumer("c")).fetch(1)
+        pull = asyncio.create_task((await orders.consumer("c")).fetch(1, timeout=30))
+        await _until(looks, 1)
+        await held.nak()
+        assert [message.metadata.num_delivered for message in await pull] == [2]
+
+
+async def test_a_pull_that_waits_ends_when_another_opener_deletes_its_consumer_or_makes_it_anew(
+    tmp_path: Path, looks: list[str]
+) -> None:
+    async with pelton.open(tmp_path / "a.pelton") as jet, pelton.open(tmp_path / "a.pelton") as other:
+        orders = await jet.create_stream("orders", subjects=["orders.>"])
+        consumer = await orders.create_consumer(durable_name="c", filter_subject="orders.1")
+        pull = asyncio.create_task(consumer.fetch(1, timeout=30))
+        await _until(looks, 1)
+        others = await other.stream("orders")
+        await others.create_consumer(durable_name="c", filter_subject="orders.2")
+        await other.publish("orders.2", b"two")
+        assert [message.data for message in await pull] == [b"two"]
+        pull = asyncio.create_task(consumer.fetch(1, timeout=30))
+        before = len(looks)
+        await _until(looks, before + 1)
+        await others.delete_consumer("c")
+        with pytest.raises(pelton.ConsumerNotFoundError):
+            await pull
