@@ -148,7 +148,7 @@ class Committer:
 
     def woken(self) -> None:
         """Retry now: another process has committed, so the writer may be free before the retry timer fires."""
-        if self._retry is not None:
+        if self._retry is not None and not self._lock.is_anothers(self._loop.time()):
             self._drain()
 
     def hold(self) -> None:

@@ -25,7 +25,8 @@ class WriteLock:
 
         ``now`` is the monotonic clock's. Raises Fault, of kind ``busy`` when the wait has taken too long.
         """
-        if self._is_our_turn(now):
+        is_next = self._is_our_turn(now)
+        if is_next:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
             except apsw.BusyError:
@@ -45,7 +46,11 @@ class WriteLock:
                 "let it go on or end it, then retry"
             )
             raise Fault("busy", self._db.path, detail)
-        return self._wait.missed(now)
+        return self._wait.missed(now, is_next=is_next)
+
+    def is_anothers(self, now: float) -> bool:
+        """Whether a try would be in vain: another connection has claimed the next turn."""
+        return self._priority.is_anothers(now)
 
     def give_up(self) -> None:
         """Wait no longer."""

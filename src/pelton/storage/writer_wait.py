@@ -2,7 +2,8 @@
 
 SQLite's lock has no queue, so a connection tries again and again. Each try costs CPU and seldom comes at the right
 moment, so the pauses grow; a commit of another process ends a pause early. Whoever has waited for
-:data:`PRIORITY_AFTER_S` waits with priority (``writer_priority.py``) and tries often: the others stand back.
+:data:`PRIORITY_AFTER_S` waits with priority (``writer_priority.py``). Of those, the one whose turn is next tries often:
+the others stand back, and look again now and then.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ class WriterWait:
         self._pause = FIRST_PAUSE_S
         self.since: float | None = None
 
-    def missed(self, now: float) -> float:
-        """Note that the lock was not free; return how many seconds to pause."""
+    def missed(self, now: float, *, is_next: bool) -> float:
+        """Note that the lock was not free; return how many seconds to pause. ``is_next``: nobody else had a try."""
         if self.since is None:
             self.since = now
         if self.has_priority(now):
-            return FIRST_PAUSE_S
+            return FIRST_PAUSE_S if is_next else LONGEST_PAUSE_S
         pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE_S)
         return pause
 
