@@ -29,7 +29,11 @@ if TYPE_CHECKING:
     from pelton.queue.run.roll_call import RollCall
     from pelton.queue.run.worker_settings import WorkerSettings
 
-_SETTLED_LOOK_S: Final = 0.2
+# A worker that ends by itself, and waits for jobs of others to be settled, looks again after these pauses.
+_FIRST_LOOK_S: Final = 0.005
+_LONGEST_LOOK_S: Final = 0.2
+# For how long it leaves a channel alone that had nothing, while another one brings jobs.
+_SPARED_S: Final = 0.05
 
 
 class JobIntake:
@@ -78,6 +82,9 @@ class JobIntake:
         self._served = ""
         # The channels that had nothing, since something was taken or ran.
         self._dry: set[str] = set()
+        # Those that had nothing when they were asked the last time, and when that was.
+        self._poor: dict[str, float] = {}
+        self._look_s = _FIRST_LOOK_S
 
     def close(self) -> None:
         """Take no more jobs."""
@@ -99,6 +106,9 @@ class JobIntake:
                     self._stop()
                 await self.changed.wait(seen)
                 continue
+            if self._is_spared(channel):
+                await self.changed.wait_at_most(self._clock, _SPARED_S, seen)
+                continue
             asked = self._clock.boottime()
             try:
                 if self._ends_by_itself:
@@ -111,12 +121,32 @@ class JobIntake:
                 await self._outage.wait(error)
                 continue
             self._outage.is_over()
+            self._note(channel, asked, bool(found))
             if found:
                 self._served = channel
                 await self._take_in(found, asked)
             elif self._ends_by_itself and not self._stopping:
                 # Until one of our jobs has ended, or some time has passed.
-                await self.changed.wait_at_most(self._clock, _SETTLED_LOOK_S, seen)
+                pause, self._look_s = self._look_s, min(2 * self._look_s, _LONGEST_LOOK_S)
+                await self.changed.wait_at_most(self._clock, pause, seen)
+
+    def _is_spared(self, channel: str) -> bool:
+        """Whether to ask a channel later: it had nothing a moment ago, and asking costs a transaction."""
+        if not self._ends_by_itself or len(self._poor) == len(self._job_source.channels):
+            return False
+        asked = self._poor.get(channel)
+        return asked is not None and self._clock.boottime() - asked < _SPARED_S
+
+    def _note(self, channel: str, asked: float, has_jobs: bool) -> None:
+        """Note whether a channel had jobs; if none has any, all are to be asked again."""
+        if has_jobs:
+            self._poor.pop(channel, None)
+            self._look_s = _FIRST_LOOK_S
+            return
+        is_new = channel not in self._poor
+        self._poor[channel] = asked
+        if is_new and self._is_shared and len(self._poor) == len(self._job_source.channels):
+            self.changed.notify()
 
     def _wanted(self) -> int:
         if self._orders.is_all_paused:

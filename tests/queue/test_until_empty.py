@@ -1,0 +1,82 @@
+"""Workers that end by themselves: what they ask the store for, and when they end."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+import pelton
+from pelton.api import PullRequest
+from pelton.queue.backing.job_source import ConsumerJobSource
+from pelton.queue.ports import TakenJob
+
+
+async def test_a_channel_without_jobs_is_hardly_asked_while_another_has_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = list[str]()
+    take = ConsumerJobSource.take
+
+    async def noted(self: ConsumerJobSource, channel: str, request: PullRequest) -> list[TakenJob]:
+        found = await take(self, channel, request)
+        if not found:
+            empty.append(channel)
+        return found
+
+    monkeypatch.setattr(ConsumerJobSource, "take", noted)
+    async with pelton.open("memory:") as jet:
+        queue = await jet.queue("garage", exclusive=True)
+        ran = list[int]()
+
+        @queue.job
+        async def wash(number: int) -> None:
+            ran.append(number)
+
+        await wash.enqueue_many([(number,) for number in range(3000)], keys=[f"k{number}" for number in range(3000)])
+        begun = monotonic()
+        await queue.work(concurrency=4, until_empty=True, handle_signals=False)
+        took = monotonic() - begun
+    assert len(ran) == 3000
+    # At the begin, at the end, and every 50 ms; it was once for each 30 jobs.
+    assert len(empty) <= 8 + 2 * took / 0.05
+
+
+async def test_jobs_of_both_kinds_are_worked_off_when_they_enqueue_each_other() -> None:
+    async with pelton.open("memory:") as jet:
+        queue = await jet.queue("garage", exclusive=True)
+        ran = list[int]()
+
+        @queue.job
+        async def wash(left: int) -> None:
+            ran.append(left)
+            if left:
+                # Now with a key, now without one.
+                await queue.options(key="car1" * (left % 2)).enqueue(wash, left - 1)
+
+        await wash.enqueue(20)
+        begun = monotonic()
+        await queue.work(until_empty=True, handle_signals=False)
+    assert ran == list(range(20, -1, -1))
+    assert monotonic() - begun < 20 * 0.2
+
+
+async def test_a_worker_that_waits_for_the_last_job_of_another_ends_soon_after_it(tmp_path: Path) -> None:
+    path = tmp_path / "garage.pelton"
+    began, go_on = asyncio.Event(), asyncio.Event()
+    async with pelton.open(path) as one, pelton.open(path) as two:
+        queue, other = await one.queue("garage"), await two.queue("garage")
+
+        async def wash() -> None:
+            began.set()
+            await go_on.wait()
+
+        await queue.job(wash).enqueue()
+        other.job(wash)
+        works = asyncio.create_task(queue.work(until_empty=True, handle_signals=False))
+        await began.wait()
+        waits = asyncio.create_task(other.work(until_empty=True, handle_signals=False))
+        go_on.set()
+        async with asyncio.timeout(20):
+            await asyncio.gather(works, waits)
+        assert (await queue.counts()).completed == 1
