@@ -137,6 +137,11 @@ async def test_killed_workers_on_a_file(tmp_path: Path, exclusive: bool) -> None
     await play(store, EventLog(log), Crew(store, log, 3), exclusive, 400, seed=3)
 
 
+async def test_six_workers_of_exclusive_keys_are_killed_on_a_file(tmp_path: Path) -> None:
+    store, log = str(tmp_path / "store.pelton"), str(tmp_path / "log")
+    await play(store, EventLog(log), Crew(store, log, 6), True, 400, seed=4)
+
+
 @pytest.mark.parametrize("exclusive", [False, True])
 async def test_killed_workers_on_a_server(tmp_path: Path, exclusive: bool) -> None:
     log = str(tmp_path / "log")
