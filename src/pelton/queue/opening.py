@@ -65,13 +65,13 @@ async def _source(
         def keyed(worker: str) -> JobSource:
             return KeyedJobSource(jet, names, stream, free, ranked, known, worker, lease)
 
-        return KeyedStats(jet, names, (*ranked, free)), keyed
+        return KeyedStats(jet, names, stream, (*ranked, free)), keyed
     if read_only:
         consumers = await existing_consumers(stream)
     else:
         consumers = await worker_consumers(stream, names, exclusive, lease)
 
     def delivered(_worker: str) -> JobSource:
-        return ConsumerJobSource(jet.backend, names, stream, consumers, ranked, known)
+        return ConsumerJobSource(jet, names, stream, lease, consumers, ranked, known)
 
-    return ConsumerStats(jet.backend, (*ranked, *consumers)), delivered
+    return ConsumerStats(jet.backend, names, stream, (*ranked, *consumers)), delivered

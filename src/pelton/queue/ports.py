@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
 
 from pelton.api import AckOp, Delivered, Outgoing, PeltonError, PullRequest, Unsettled
-from pelton.queue.model.naming import HIGHEST_PRIORITY
 
 if TYPE_CHECKING:
     from pelton.queue.model.records import Ended
@@ -19,20 +18,20 @@ Underway = dict[int, Unsettled]
 
 
 class Unlisted(NamedTuple):
-    """Jobs that were taken, but servers do not say which: ``number`` of those up to a sequence, by their priority.
+    """Jobs that were taken, but servers do not say which: ``number`` of those up to a sequence, by consumer.
 
     In an exclusive queue, they have no key.
     """
 
-    upto: Sequence[int]
+    upto: Mapping[str, int]
     number: int
 
-    def may_have(self, priority: int, seq: int) -> bool:
-        """Whether a job may have been taken; in an exclusive queue, one without a key."""
-        return seq <= self.upto[priority]
+    def may_have(self, lane: str, seq: int) -> bool:
+        """Whether a job may have been taken; in an exclusive queue, one without a key (``QueueNames.lane``)."""
+        return seq <= self.upto.get(lane, 0)
 
 
-ALL_LISTED: Final = Unlisted((0,) * (HIGHEST_PRIORITY + 1), 0)
+ALL_LISTED: Final = Unlisted({}, 0)
 
 
 class QueueStats(Protocol):
@@ -77,15 +76,21 @@ class Extender(Protocol):
 class JobSource(Protocol):
     """The jobs of a queue, for one worker.
 
-    ``channels`` names the ways they arrive, ``ranked`` those of jobs with a priority, the highest first.
+    ``channels`` names the ways they arrive, ``ranked`` those of jobs with a priority, the highest first. ``tenants``
+    are those that are only waited for, each with the channel from which jobs with a tenant are taken.
     """
 
     channels: Sequence[str]
     ranked: Sequence[str]
+    tenants: Mapping[str, str]
     extender: Extender
 
     async def has_ranked(self) -> bool:
-        """Whether there are jobs with a priority that have not ended."""
+        """Whether there are jobs with a priority that have not ended; finds out which tenants have jobs."""
+        ...
+
+    def weigh(self, tenant: str, weight: int) -> None:
+        """Note the weight of a tenant."""
         ...
 
     async def take(self, channel: str, request: PullRequest) -> list[TakenJob]:

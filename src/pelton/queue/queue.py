@@ -19,6 +19,7 @@ from pelton.queue.control.moving import Mover
 from pelton.queue.control.removal import Removal
 from pelton.queue.control.schedules import Schedules
 from pelton.queue.control.steering import Steering
+from pelton.queue.control.weighing import Weighing
 from pelton.queue.define.handle import JobHandle
 from pelton.queue.define.job import Job, JobCall, JobDefinition, JobQueue, Resolved, job_name
 from pelton.queue.define.registry import JobRegistry, Jobs, given_jobs
@@ -67,6 +68,7 @@ class Queue(QueueWithFlows, QueueWithViews):
         self._views = JobViews(context)
         self._steering = Steering(context, self._views)
         self._limiting = Limiting(context)
+        self._weighing = Weighing(context)
         self._drain = Drain(context, self._steering)
         self._removal = Removal(context, self._views)
         self._schedules = Schedules(context)
@@ -270,13 +272,13 @@ class Queue(QueueWithFlows, QueueWithViews):
         limit = None if timeout is None else seconds(f"drain of queue {self.name!r}: timeout", timeout)
         await self._drain.drain(limit)
 
-    async def purge(self, *, key: str | None = None, job: str | None = None) -> int:
+    async def purge(self, *, key: str | None = None, job: str | None = None, tenant: str | None = None) -> int:
         """Cancel all jobs that no worker holds: waiting, scheduled or retried; return how many were cancelled.
 
-        Only those of a key, or of a job's name, if given. Jobs that run, that are enqueued meanwhile, and dead letters
-        stay. On a cluster, jobs that were taken once and wait for a retry stay, too. Raises ConfigError.
+        Only those of a key, of a job's name, or of a tenant, if given. Jobs that run, that are enqueued meanwhile, and
+        dead letters stay. On a cluster, jobs that were taken once and wait for a retry stay, too. Raises ConfigError.
         """
-        return await self._removal.purge(job_filter(self.name, key, job))
+        return await self._removal.purge(job_filter(self.name, key, job, tenant=tenant))
 
     async def move(self, job_id: str, queue: Queue) -> JobHandle[Any]:
         """Move a job that no worker holds to another queue of the same opening; return its handle there.
@@ -326,6 +328,19 @@ class Queue(QueueWithFlows, QueueWithViews):
     async def limits(self) -> list[JobLimit]:
         """Return all limits of the queue, in the order in which they were set."""
         return await self._limiting.all()
+
+    # --- tenants
+
+    async def weigh(self, tenant: str, weight: int) -> None:
+        """Give a tenant so many turns (1 to 1,000; by default 1) while others have one; every worker hears of it.
+
+        Jobs of tenants that have some waiting start in turns: see ``tenant`` of `JobOptions`. Raises ConfigError.
+        """
+        await self._weighing.set(tenant, weight)
+
+    async def weights(self) -> dict[str, int]:
+        """Return the weights of the tenants that have another one than 1."""
+        return await self._weighing.all()
 
     # --- schedules
 

@@ -7,7 +7,7 @@ and a job's lease is the ack wait of its delivery. An exclusive queue on a clust
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pelton.api import Backend, Delivered, Outgoing, PeltonError, PullRequest, Settled, WrongLastSequenceError
@@ -15,11 +15,12 @@ from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet import ack_of
 from pelton.queue.backing.first_outcome import as_only, guarded, refusal_of
 from pelton.queue.backing.setup import has_ranked_jobs
-from pelton.queue.model.records import job_id_of
+from pelton.queue.backing.tenant_lines import TenantLines
+from pelton.queue.model.records import AttemptRecords, job_id_of
 from pelton.queue.ports import Extender, TakenJob
 
 if TYPE_CHECKING:
-    from pelton.jet import Consumer, Stream
+    from pelton.jet import Consumer, Stream, Streams
     from pelton.queue.model.naming import QueueNames
     from pelton.queue.model.records import Ended
     from pelton.queue.model.states import Attempt
@@ -30,30 +31,40 @@ class ConsumerJobSource:
 
     def __init__(
         self,
-        backend: Backend,
+        jet: Streams,
         names: QueueNames,
         stream: Stream,
+        lease: float,
         consumers: Sequence[Consumer],
         ranked: Sequence[Consumer],
         attempt_of: Callable[[str], Awaitable[Attempt | None]],
     ) -> None:
-        self.extender: Extender = backend
+        self.extender: Extender = jet.backend
         self.channels: Sequence[str] = [consumer.name for consumer in consumers]
+        own = [consumers[-1].name, *(consumer.name for consumer in reversed(ranked))]
+        self._tenants = TenantLines(jet, names, stream, lease, own, self._give_back)
         self.ranked: Sequence[str] = [consumer.name for consumer in ranked]
-        self._backend = backend
+        self.tenants: Mapping[str, str] = self._tenants.channels
+        self._backend: Backend = jet.backend
         self._names = names
         self._stream = stream
         self._consumers = [*consumers, *ranked]
         self._attempt_of = attempt_of
 
     async def take(self, channel: str, request: PullRequest) -> list[TakenJob]:
-        """Pull from the consumer of that name."""
+        """Pull from the consumer of that name, or from those of tenants."""
+        if (rank := self._tenants.rank_of(channel)) is not None:
+            return await self._tenants.take(channel, rank, request)
         found = await self._backend.pull(self._stream.name, channel, request)
         return list(map(TakenJob, found))
 
     async def has_ranked(self) -> bool:
-        """Whether there are jobs with a priority that have not ended."""
-        return await has_ranked_jobs(self._stream, self._names)
+        """Whether there are jobs with a priority that have not ended; finds out which tenants have jobs."""
+        return await self._tenants.has_any(1) or await has_ranked_jobs(self._stream, self._names)
+
+    def weigh(self, tenant: str, weight: int) -> None:
+        """Note the weight of a tenant."""
+        self._tenants.weigh(tenant, weight)
 
     async def known(self, delivered: Delivered) -> Attempt | None:
         """Return the record of the last attempt; the first delivery has none."""
@@ -68,6 +79,7 @@ class ConsumerJobSource:
     async def settle(self, ended: Ended) -> None:
         """Publish and acknowledge together."""
         delivered = ended.delivered
+        self._tenants.settled(ended)
         try:
             await self._backend.settle(self._messages(ended), delivered.stream, delivered.consumer, ended.ack)
         except WrongLastSequenceError:
@@ -88,6 +100,8 @@ class ConsumerJobSource:
 
     async def settle_many(self, endings: Sequence[Ended]) -> list[PeltonError | None]:
         """Publish and acknowledge together: one transaction per consumer."""
+        for ended in endings:
+            self._tenants.settled(ended)
         names = sorted({ended.delivered.consumer for ended in endings})
         if len(names) == 1:
             return await self._settle_on(names[0], endings)
@@ -123,9 +137,16 @@ class ConsumerJobSource:
         """Do nothing: the consumer redelivers it to another worker after its ack wait."""
 
     async def is_empty(self) -> bool:
-        """Whether no consumer has anything left."""
+        """Whether no consumer has anything left, and no tenant."""
         infos = [await consumer.info() for consumer in self._consumers]
-        return not any(info.num_pending or info.num_ack_pending for info in infos)
+        is_left = any(info.num_pending or info.num_ack_pending for info in infos)
+        return not is_left and not await self._tenants.has_any()
 
     async def close(self) -> None:
-        """Do nothing: no job is held here."""
+        """Give back what was taken for nobody."""
+        await self._tenants.close()
+
+    async def _give_back(self, taken: TakenJob) -> None:
+        records = AttemptRecords(self._names, "", taken.delivered)
+        records.learn(await self.known(taken.delivered))
+        await self.settle(records.handed_back())

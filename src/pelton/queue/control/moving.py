@@ -70,7 +70,7 @@ class Mover:
     async def _may_run(self, stored: StoredMessage, info: JobInfo) -> bool:
         if info.state == "running" or not self._queue.names.is_free(stored.subject):
             return info.state == "running"
-        return (await self._queue.stats.unlisted()).may_have(info.priority, stored.seq)
+        return (await self._queue.stats.unlisted()).may_have(self._queue.names.lane(stored.subject), stored.seq)
 
     async def _replace(self, stored: StoredMessage, info: JobInfo, error: str, message: Outgoing) -> bool:
         try:

@@ -36,7 +36,7 @@ class Removal:
                 if found.stored.seq > last:
                     break
                 is_free = self._queue.names.is_free(found.stored.subject)
-                may_run = is_free and unlisted.may_have(found.info.priority, found.stored.seq)
+                may_run = is_free and unlisted.may_have(self._queue.names.lane(found.stored.subject), found.stored.seq)
                 if found.info.state == "running" or may_run:
                     continue
                 batch.append(found)

@@ -9,11 +9,13 @@ it.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from pelton.api import (
+    ConsumerNotFoundError,
     ConsumerPause,
     rfc3339,
 )
@@ -87,9 +89,14 @@ class Steering:
             await self._order(Order(pause_all=True, over=over), _ALL)
             until = "" if over else rfc3339(self._queue.clock.now() + _FOR_EVER_NS)
             stream = await self._queue.jet.stream(self._queue.names.jobs)
-            for name in await stream.consumer_names():
-                request = ConsumerPause(stream=stream.name, name=name, pause_until=until)
-                await self._queue.backend.call(request)
+            names = self._queue.names
+            for of_tenants in (False, True):
+                # Those of tenants come and go, and a new one is paused if the others are: so these are first.
+                for name in await stream.consumer_names():
+                    if names.is_tenant_consumer(name) == of_tenants:
+                        with suppress(ConsumerNotFoundError):
+                            request = ConsumerPause(stream=stream.name, name=name, pause_until=until)
+                            await self._queue.backend.call(request)
 
     async def pause_all(self) -> int:
         """Pause the queue, and say so again when nobody can take jobs; return when that was stored, wall nanoseconds.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from pelton.api import Outgoing, PeltonError
+from pelton.queue.model.naming import encode_tenant
 from pelton.queue.model.options import due_time
 from pelton.queue.model.queue_events import QueueEvent, QueueEventKind, encode_events
 from pelton.queue.model.states import Envelope
@@ -21,12 +22,25 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("pelton.queue")
 _TOGETHER: Final = 500
+_MOST_RUNG: Final = 500
+_encode: Final = msgspec.json.Encoder().encode
 _envelope: Final = msgspec.json.Decoder(Envelope).decode
 
 
 def has_listeners(queue: QueueContext) -> bool:
     """Whether somebody may be listening to the events of a queue: on a cluster that cannot be known."""
     return queue.backend.might_reach(queue.names.events)
+
+
+async def ring(queue: QueueContext, calls: Sequence[JobCall]) -> None:
+    """Tell the workers that wait of the tenants that have jobs now; others find out by themselves."""
+    rung = {(call.options.tenant, call.options.priority) for call in calls if call.options.tenant}
+    if rung and queue.backend.might_reach(queue.names.bell):
+        told = [(encode_tenant(tenant), rank) for tenant, rank in rung] if len(rung) <= _MOST_RUNG else []
+        try:
+            await queue.backend.send(queue.names.bell, _encode(told))
+        except PeltonError as error:
+            _log.debug("workers of queue %r were not told: %s", queue.name, error, extra={"queue": queue.name})
 
 
 async def announce_enqueued(queue: QueueContext, calls: Sequence[JobCall], handles: Sequence[JobHandle[Any]]) -> None:

@@ -20,7 +20,7 @@ from pelton.api import (
 )
 from pelton.queue.define.handle import JobHandle
 from pelton.queue.define.job import JobCall, JobDefinition, Resolved
-from pelton.queue.enqueue.announcing import announce_enqueued, has_listeners
+from pelton.queue.enqueue.announcing import announce_enqueued, has_listeners, ring
 from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.model.checks import checked_text
 from pelton.queue.model.options import PLAIN
@@ -103,7 +103,8 @@ class Enqueuer:
             await self.on_stored()
 
     async def announce(self, calls: Sequence[JobCall], handles: Sequence[JobHandle[Any]]) -> None:
-        """Tell those who listen that jobs were stored otherwise."""
+        """Tell those who listen that jobs were stored otherwise, and workers whose they are."""
+        await ring(self._queue, calls)
         if has_listeners(self._queue):
             await announce_enqueued(self._queue, calls, handles)
 
@@ -178,7 +179,7 @@ class Enqueuer:
         names = self._queue.names
         if names.is_free(stored.subject):
             unlisted = await self._queue.stats.unlisted()
-            if unlisted.may_have(names.priority_of(stored.subject), stored.seq):
+            if unlisted.may_have(names.lane(stored.subject), stored.seq):
                 return True
         try:
             info = await self._lookup.get(job_id_in(stored.data, stored.seq))

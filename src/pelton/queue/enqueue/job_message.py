@@ -8,7 +8,8 @@ import msgspec
 
 from pelton.api import ConfigError, Outgoing, headers
 from pelton.api.times import rfc3339
-from pelton.queue.model.naming import encode_key
+from pelton.api.timing import schedule_headers
+from pelton.queue.model.naming import encode_key, encode_tenant
 from pelton.queue.model.options import PLAIN, JobOptions, due_time
 from pelton.queue.model.places import Place, flow_place, moved_place, place_of, redriven_place
 from pelton.queue.model.records import job_id_in
@@ -60,7 +61,12 @@ class JobMessage:
         # Per job name: another job of the queue may work on the same thing.
         msg_id = f"{self.job}/{options.idempotency_key}"
         block = headers.encode({headers.MSG_ID: msg_id}) if options.idempotency_key else None
-        return Outgoing(self._names.job_subject(options.key if key else "", options.priority), _encode(envelope), block)
+        return Outgoing(self._subject(options), _encode(envelope), block)
+
+    def _subject(self, options: JobOptions) -> str:
+        if options.tenant:
+            return self._names.tenant_subject(encode_tenant(options.tenant), options.priority)
+        return self._names.job_subject(options.key if self._exclusive else "", options.priority)
 
     def check(self, options: JobOptions) -> None:
         """Raise ConfigError for options that contradict each other, or that the queue can't keep."""
@@ -69,6 +75,11 @@ class JobMessage:
             raise ConfigError(
                 f"job {self.job!r}: priority is {options.priority}, but in an exclusive queue the jobs of a key run "
                 "in their order: leave priority or key out, or use a queue that is not exclusive"
+            )
+        if options.tenant and options.key and self._exclusive:
+            raise ConfigError(
+                f"job {self.job!r}: tenant is {options.tenant!r}, but in an exclusive queue the keys themselves take "
+                "turns: leave tenant or key out, or use a queue that is not exclusive"
             )
 
     def of_flow(
@@ -95,11 +106,17 @@ class JobMessage:
             meta=meta or {},
             # The jobs of a key have an order of their own.
             priority=0 if self._exclusive and options.key else options.priority,
+            tenant=options.tenant,
         )
 
     def _key(self, options: JobOptions) -> str:
-        """Return the key as a part of the job's subject."""
-        return encode_key(options.key) if self._exclusive and options.key else ""
+        """Return the key as a part of the job's subject, or what takes its place: the tenant."""
+        return self._part(options.key, options.tenant)
+
+    def _part(self, key: str, tenant: str) -> str:
+        if self._exclusive and key:
+            return encode_key(key)
+        return encode_tenant(tenant) if tenant else ""
 
     def plain(self, args: bytes, meta: dict[str, str] | None = None) -> Outgoing:
         """Return the message of one job that was given no options: the same, in less time."""
@@ -121,10 +138,10 @@ class JobMessage:
 
     def moved(self, envelope: Envelope, queue: str, job_id: str, leaf: str) -> Outgoing:
         """Return the message of a job of another ``queue``, which is refused while the job is here and unfinished."""
-        key = encode_key(envelope.key) if self._exclusive and envelope.key else ""
-        if key:
+        if self._exclusive and envelope.key:
             # Here, its key orders it.
-            envelope = msgspec.structs.replace(envelope, priority=0)
+            envelope = msgspec.structs.replace(envelope, priority=0, tenant="")
+        key = self._part(envelope.key, envelope.tenant)
         place = moved_place(queue, job_id, leaf, key)
         return self._placed(envelope, key, JobOptions(idempotency_key=f"move-{queue}-{job_id}"), place)
 
@@ -133,7 +150,7 @@ class JobMessage:
 
         It has an id and a place that follow from that one, so the message is refused while the job is unfinished.
         """
-        key = encode_key(envelope.key) if self._exclusive and envelope.key else ""
+        key = self._part(envelope.key, envelope.tenant)
         place = redriven_place(envelope.redriven_from, key)
         # Its time, its time to live, and how long it was unique, were those of the job that failed.
         fresh = msgspec.structs.replace(envelope, due=0, expires=0, unique_until=0)

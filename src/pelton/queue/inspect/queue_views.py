@@ -53,13 +53,18 @@ class QueueWithViews:
 
     @at_home
     async def jobs(
-        self, *, state: JobState | None = None, key: str | None = None, job: str | None = None
+        self,
+        *,
+        state: JobState | None = None,
+        key: str | None = None,
+        job: str | None = None,
+        tenant: str | None = None,
     ) -> AsyncIterator[JobInfo]:
-        """Iterate over the jobs that have not ended, oldest first; only those of a state, a key or a name, if given.
+        """Iterate over the jobs that have not ended, oldest first.
 
-        Raises ConfigError.
+        Only those of a state, a key, a name or a tenant, if given. Raises ConfigError.
         """
-        async with aclosing(self._views.jobs(job_filter(self.name, key, job, state))) as jobs:
+        async with aclosing(self._views.jobs(job_filter(self.name, key, job, state, tenant))) as jobs:
             async for found in jobs:
                 yield found.info
 

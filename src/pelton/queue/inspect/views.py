@@ -152,6 +152,7 @@ class JobViews:
             last_error=(known.error or known.waits) if known else "",
             progress=await self._progress(job_id),
             priority=envelope.priority,
+            tenant=envelope.tenant,
         )
 
     async def _progress(self, job_id: str) -> JobProgress | None:

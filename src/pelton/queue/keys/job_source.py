@@ -25,7 +25,7 @@ removed, so the removal is the last step before the ack.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ from pelton.api import AckRejectedError, Delivered, Outgoing, PeltonError, PullR
 from pelton.jet import ack_of
 from pelton.queue.backing.first_outcome import as_first, as_only, refusal_of
 from pelton.queue.backing.setup import has_ranked_jobs
+from pelton.queue.backing.tenant_lines import TenantLines
 from pelton.queue.backing.unfinished_jobs import not_to_be_taken
 from pelton.queue.keys.claimer import Claimer
 from pelton.queue.keys.held_keys import CHANNEL, HeldKey, HoldExtender, Holdings, replaced
@@ -80,16 +81,18 @@ class KeyedJobSource:
         self._watching: list[asyncio.Task[None]] = []
         self._claiming: set[asyncio.Task[Any]] = set()
         self.channels: Sequence[str] = [CHANNEL, free.name]
+        own = [free.name, *(consumer.name for consumer in reversed(ranked))]
+        self._tenants = TenantLines(jet, names, jobs, lease, own, self._give_back)
         self.ranked: Sequence[str] = [consumer.name for consumer in ranked]
+        self.tenants: Mapping[str, str] = self._tenants.channels
         self.extender: Extender = HoldExtender(jet.backend, self._ledger, self._holdings)
 
     # --- taking
 
     async def take(self, channel: str, request: PullRequest) -> list[TakenJob]:
         """Take jobs: free ones, or the next job of as many keys as requested."""
-        if channel != CHANNEL:
-            pulled = await self._backend.pull(self._names.jobs, channel, request)
-            return [TakenJob(delivered) for delivered in pulled]
+        if (rank := self._tenants.rank_of(channel)) is not None:
+            return await self._tenants.take(channel, rank, request)
         self._begin()
         end = inf if request.expires_ns is None else self._clock.boottime() + request.expires_ns / 1e9
         while True:
@@ -106,8 +109,12 @@ class KeyedJobSource:
                 await self._wait(seen, min(end, self._table.next_due()) - now)
 
     async def has_ranked(self) -> bool:
-        """Whether there are jobs with a priority that have not ended."""
-        return await has_ranked_jobs(self._jobs, self._names)
+        """Whether there are jobs with a priority that have not ended; finds out which tenants have jobs."""
+        return await self._tenants.has_any(1) or await has_ranked_jobs(self._jobs, self._names)
+
+    def weigh(self, tenant: str, weight: int) -> None:
+        """Note the weight of a tenant."""
+        self._tenants.weigh(tenant, weight)
 
     def _begin(self) -> None:
         if not self._watching:
@@ -160,6 +167,7 @@ class KeyedJobSource:
         """Store how an attempt ended, and carry it out."""
         delivered = ended.delivered
         if delivered.consumer != CHANNEL:
+            self._tenants.settled(ended)
             await self._settle_free(ended)
             return
         held = self._holdings.get(delivered.token)
@@ -223,6 +231,7 @@ class KeyedJobSource:
         """Stop watching, and give back claims that no caller waits for. Idempotent."""
         for task in self._watching:
             task.cancel()
+        await self._tenants.close()
         while self._claiming:
             await asyncio.wait(self._claiming)
         await asyncio.gather(*self._watching, return_exceptions=True)

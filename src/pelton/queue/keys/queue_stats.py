@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from pelton.api import MessageNotFoundError, Unsettled
-from pelton.queue.backing.queue_stats import delivered_by
+from pelton.queue.backing.queue_stats import delivered_by, infos_of, tenant_consumers
 from pelton.queue.backing.scan import deliveries
 from pelton.queue.backing.unfinished_jobs import not_to_be_taken
 from pelton.queue.keys.record import KeyRecord, decode
 from pelton.queue.ports import Underway, Unlisted
 
 if TYPE_CHECKING:
-    from pelton.jet import Consumer, Streams
+    from pelton.jet import Consumer, Stream, Streams
     from pelton.queue.model.naming import QueueNames
 
 _AT_ONCE: Final = 64
@@ -23,8 +23,9 @@ _AT_ONCE: Final = 64
 class KeyedStats:
     """Views of an exclusive queue on a cluster. For jobs without a key only their number is known."""
 
-    def __init__(self, jet: Streams, names: QueueNames, free: Sequence[Consumer]) -> None:
+    def __init__(self, jet: Streams, names: QueueNames, jobs: Stream, free: Sequence[Consumer]) -> None:
         self._jet = jet
+        self._jobs = jobs
         self._names = names
         # By priority, the highest first.
         self._free = free
@@ -45,11 +46,12 @@ class KeyedStats:
 
     async def unlisted(self) -> Unlisted:
         """Return what was delivered of the jobs without a key."""
-        return await delivered_by(self._free)
+        return await delivered_by(self._jobs, self._names, self._free)
 
     async def untouched(self, underway: Underway) -> int:
         """Return how many jobs are stored that no worker holds."""
-        taken = sum([(await consumer.info()).num_ack_pending for consumer in self._free])
+        consumers = (*self._free, *await tenant_consumers(self._jobs, self._names))
+        taken = sum(info.num_ack_pending for info in await infos_of(consumers))
         stream = await self._jet.stream(self._names.jobs)
         stored = (await stream.info()).state.messages - await not_to_be_taken(self._jet, self._names)
         return max(stored - taken - len(underway), 0)

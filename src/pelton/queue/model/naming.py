@@ -7,14 +7,18 @@ A queue ``garage`` lives in six streams: ``JOBS_garage`` (jobs that have not end
 a cluster an exclusive queue has another one, ``JOBS_garage_keys`` (who holds which key), and a queue with flows
 ``JOBS_garage_flows``.
 
-Jobs of a key share a subject, and so do those without one; those with a priority have a subject for each rank. A job
-that is scheduled or unique has a place of its own: one more token, by which it is found, and which is not taken twice.
+Jobs of a key share a subject, and so do those without one; those with a priority have a subject for each rank, and
+those of a tenant one for the tenant and the rank. A job that is scheduled or unique has a place of its own: one more
+token, by which it is found, and which is not taken twice. Where a subject of such a place has the job's key, that of a
+job with a tenant has the tenant, as one token that no key has: ``~acme``.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Final
+from urllib.parse import unquote
 
 from pelton.api import ConfigError
 from pelton.queue.model.states import Ending
@@ -23,8 +27,11 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_/=:-]+(\.[A-Za-z0-9_/=:-]+)*")
 _SAFE: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_/=:-")
 _KEY_LIMIT: Final = 512
+_DIGEST_BYTES: Final = 12
+_TENANT_CONSUMER: Final = re.compile(r"tenant\d_[0-9a-f]{24}")
 PLACE: Final = "%"
 """The token between a key and the place of one of its jobs: an encoded key never has it."""
+_TENANT: Final = "~"
 HIGHEST_PRIORITY: Final = 3
 SIDES: Final = {
     "history": "history",
@@ -56,6 +63,30 @@ def encode_key(key: str) -> str:
     return "".join(chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in raw)
 
 
+def encode_tenant(tenant: str) -> str:
+    """Return ``tenant`` as one token of a subject. Raises ConfigError, as :func:`encode_key` does."""
+    try:
+        return _TENANT + encode_key(tenant).replace(".", "%2E")
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("a job's key", "a tenant", 1)) from None
+
+
+def tenant_in(token: str) -> str:
+    """Return the tenant that a token of a subject names: what was given to :func:`encode_tenant`."""
+    return unquote(token.removeprefix(_TENANT))
+
+
+def as_token(key: str) -> str:
+    """Return a key in its subject form, or the token of a tenant, as one token."""
+    return key.replace(".", "%2E")
+
+
+def of_token(token: str) -> str:
+    """Return what was given to :func:`as_token`: only keys without unusual characters have points."""
+    plain = token.replace("%2E", ".")
+    return plain if _PLAIN_KEY.fullmatch(plain) else token
+
+
 class QueueNames:
     """The streams, subjects and consumers of one queue. Raises ConfigError for an invalid name."""
 
@@ -73,8 +104,9 @@ class QueueNames:
         self.flows = f"JOBS_{queue}_flows"
         self.root = f"$JOBS.{queue}"
         self.free_subject = f"{self.root}.free"
-        # What is announced to listeners, and not stored.
+        # What is announced and not stored: to listeners of events, and to workers that wait for tenants' jobs.
         self.events = f"{self.root}.events"
+        self.bell = f"{self.root}.bell"
         self.keyed_subjects = f"{self.root}.key.>"
         self.free_places = f"{self.free_subject}.>"
         self.scheduled = f"{self.root}.later.>"
@@ -88,6 +120,9 @@ class QueueNames:
             *(f"{self.root}.rank{rank}." for rank in range(1, HIGHEST_PRIORITY + 1)),
         )
         self.ranked_jobs = tuple(f"{prefix}>" for prefix in self._free_prefixes[1:])
+        # The prefixes of jobs with a tenant, by their priority.
+        self._tenant_prefixes = tuple(f"{self.root}.tenant{rank}." for rank in range(HIGHEST_PRIORITY + 1))
+        self.tenant_jobs = tuple(f"{prefix}>" for prefix in self._tenant_prefixes)
         self._key_prefix = f"{self.root}.key."
         self._later_prefix = f"{self.root}.later."
         self._hold_prefix = f"{self.root}.hold."
@@ -101,6 +136,7 @@ class QueueNames:
             self.crons,
             self.kept,
             *self.ranked_jobs,
+            *self.tenant_jobs,
         )
         self.free_jobs = (self.free_subject, self.free_places)
         # The side streams, each with the subject it takes.
@@ -122,23 +158,34 @@ class QueueNames:
             return self._key_prefix + encode_key(key)
         return f"{self._free_prefixes[priority]}{PLACE}" if priority else self.free_subject
 
+    def tenant_subject(self, tenant: str, priority: int) -> str:
+        """Return the subject of the jobs of a tenant and a priority; the tenant as a token."""
+        return f"{self._tenant_prefixes[priority]}{tenant}.{PLACE}"
+
     def place(self, key: str, leaf: str, priority: int = 0) -> str:
-        """Return the subject of a job with a place of its own: ``leaf`` is one token, the key in its subject form."""
+        """Return the subject of a job with a place of its own: ``leaf`` is one token, the key in its subject form.
+
+        Here and below, the token of the job's tenant may take the place of a key.
+        """
+        if key.startswith(_TENANT):
+            return f"{self._tenant_prefixes[priority]}{key}.{leaf}"
         return f"{self._key_prefix}{key}.{PLACE}.{leaf}" if key else f"{self._free_prefixes[priority]}{leaf}"
 
     def places(self, key: str, leaf: str) -> tuple[str, ...]:
         """Return the subjects where a job of any priority with this leaf may be."""
+        if key.startswith(_TENANT):
+            return tuple(f"{prefix}{key}.{leaf}" for prefix in self._tenant_prefixes)
         if key:
             return (self.place(key, leaf),)
         return tuple(f"{prefix}{leaf}" for prefix in self._free_prefixes)
 
     def later(self, key: str, leaf: str) -> str:
         """Return the subject of the schedule of a job that is to be at its :meth:`place` later."""
-        return f"{self._later_prefix}{key}.{PLACE}.{leaf}" if key else f"{self._later_prefix}{leaf}"
+        return f"{self._later_prefix}{_under(key, leaf)}"
 
     def anywhere(self, key: str, leaf: str) -> str:
         """Return the filter for a job at its :meth:`place`, for its schedule, and for the place if it is kept."""
-        return f"{self.root}.*.{key}.{PLACE}.{leaf}" if key else f"{self.root}.*.{leaf}"
+        return f"{self.root}.*.{_under(key, leaf)}"
 
     def keeping(self, subject: str) -> str:
         """Return the subject that keeps the :meth:`place` of a unique job taken after the job has ended."""
@@ -163,14 +210,41 @@ class QueueNames:
 
     def is_free(self, subject: str) -> bool:
         """Whether a subject is that of a job without a key, or of a queue that is not exclusive."""
-        return subject == self.free_subject or subject.startswith(self._free_prefixes)
+        return subject == self.free_subject or subject.startswith((*self._free_prefixes, *self._tenant_prefixes))
 
-    def priority_of(self, subject: str) -> int:
-        """Return the priority that a job's subject names."""
-        for priority, prefix in enumerate(self._free_prefixes):
-            if priority and subject.startswith(prefix):
-                return priority
-        return 0
+    def has_tenant(self, subject: str) -> bool:
+        """Whether a subject is that of a job with a tenant."""
+        return subject.startswith(self._tenant_prefixes)
+
+    def tenant_of(self, subject: str) -> str:
+        """Return the token of the tenant that the subject of one of its jobs names."""
+        return subject.removeprefix(f"{self.root}.").split(".", 2)[1]
+
+    def rank_of_tenant(self, subject: str) -> int:
+        """Return the priority that the subject of a job with a tenant names."""
+        kind = subject.removeprefix(f"{self.root}.").partition(".")[0]
+        return self._tenant_prefixes.index(f"{self.root}.{kind}.")
+
+    def lane(self, subject: str) -> str:
+        """Return the consumer of a job without a key; empty for that of the jobs without a priority or a tenant."""
+        if self.has_tenant(subject):
+            return self.tenant_consumer(self.tenant_of(subject), self.rank_of_tenant(subject))
+        if subject.startswith(self._free_prefixes[1:]):
+            return subject.removeprefix(f"{self.root}.").partition(".")[0]
+        return ""
+
+    def tenant_filter(self, tenant: str, priority: int) -> str:
+        """Return the filter for the jobs of a tenant and a priority; the tenant as a token."""
+        return f"{self._tenant_prefixes[priority]}{tenant}.>"
+
+    def tenant_consumer(self, tenant: str, priority: int) -> str:
+        """Return the name of the consumer of a tenant's jobs of a priority; the tenant as a token."""
+        digest = hashlib.blake2b(tenant.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+        return f"tenant{priority}_{digest}"
+
+    def is_tenant_consumer(self, consumer: str) -> bool:
+        """Whether a consumer is one of those of the tenants."""
+        return _TENANT_CONSUMER.fullmatch(consumer) is not None
 
     def key_of_job(self, subject: str) -> str:
         """Return the key, in its subject form, that a job's subject names."""
@@ -185,7 +259,8 @@ class QueueNames:
 
     def leaf_of(self, subject: str) -> str:
         """Return the leaf of a job that has a place of its own; empty for the others."""
-        placed = subject.startswith((*self._free_prefixes, self._later_prefix)) or f".{PLACE}." in subject
+        prefixes = (*self._free_prefixes, *self._tenant_prefixes, self._later_prefix)
+        placed = subject.startswith(prefixes) or f".{PLACE}." in subject
         leaf = subject.rpartition(".")[2] if placed else ""
         return "" if leaf == PLACE else leaf
 
@@ -245,6 +320,10 @@ class QueueNames:
         """Return the subject of the record of a limit; ``>`` for those of all."""
         return f"{self.root}.running.slots.{place}"
 
+    def weight_subject(self, tenant: str) -> str:
+        """Return the subject of a tenant's weight; the tenant as a token, ``*`` for all."""
+        return self.order_subject(f"weight.{tenant}")
+
     def limit_subject(self, scope: str) -> str:
         """Return the subject of a limit; ``>`` for all."""
         return self.order_subject(f"limit.{scope}")
@@ -284,3 +363,10 @@ class QueueNames:
     def flow_of(self, subject: str) -> str:
         """Return the flow that one of these subjects names."""
         return subject.removeprefix(f"{self.root}.flow.").partition(".")[0]
+
+
+def _under(key: str, leaf: str) -> str:
+    """Return the last tokens of a place, and of what is stored beside it."""
+    if key.startswith(_TENANT):
+        return f"{key}.{leaf}"
+    return f"{key}.{PLACE}.{leaf}" if key else leaf

@@ -11,7 +11,7 @@ from pelton.api import ConfigError
 from pelton.api.build import time_text
 from pelton.api.times import datetime_ns
 from pelton.queue.model.checks import seconds, valid_text
-from pelton.queue.model.naming import HIGHEST_PRIORITY, encode_key
+from pelton.queue.model.naming import HIGHEST_PRIORITY, encode_key, encode_tenant
 
 if TYPE_CHECKING:
     from pelton.api.times import Seconds
@@ -23,15 +23,16 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ``key`` names what the job works on: in an exclusive queue one job per key runs at a time, in order.
     ``delay`` (seconds) or ``at`` (a time with a time zone) is when the job becomes ready; until then it is
     ``scheduled``. ``ttl`` (seconds, from then on) is how long a worker may take to start it: after that it ends as
-    ``expired``. ``priority`` is from 0 to 3; jobs with a higher one start first. ``unique`` allows one unfinished
-    job with the same ``"arguments"`` (and the same function and key), one of the same ``"key"``, or one of another
-    text, which you choose. With ``replace``, one that is still scheduled gets the new arguments and the new time
+    ``expired``. ``priority`` is from 0 to 3; jobs with a higher one start first. Jobs of different ``tenant`` start in
+    turns, however many each has waiting. ``unique`` allows one unfinished job with the same ``"arguments"`` (and the
+    same function and key), one of the same ``"key"``, or one of another text, which you choose: of the same
+    ``tenant``, if it has one. With ``replace``, one that is still scheduled gets the new arguments and the new time
     instead (debounce). ``unique_until="started"`` allows the next one as soon as a worker has begun the job, and
     ``unique_for`` (seconds, from now on) none for so long, even if the job ends before, unless it is cancelled while
-    no worker holds it. ``id`` is your own name for the job: while it is unfinished, no other job of the queue gets
-    the same. ``idempotency_key`` makes it safe
-    to repeat the call within two minutes. For a duplicate, you get the handle of the first job, whose
-    ``duplicate`` is True; with ``on_duplicate="raise"``, one of a unique job raises DuplicateJobError.
+    no worker holds it. ``id`` is your own name for the job: while it is unfinished, no other job of the queue, or of
+    its ``tenant``, gets the same. ``idempotency_key`` makes it safe to repeat the call within two minutes. For a
+    duplicate, you get the handle of the first job, whose ``duplicate`` is True; with ``on_duplicate="raise"``, one of
+    a unique job raises DuplicateJobError.
     """
 
     key: str = ""
@@ -39,6 +40,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     at: datetime | None = None
     ttl: float | None = None
     priority: int = 0
+    tenant: str = ""
     unique: str = ""
     replace: bool = False
     unique_until: Literal["ended", "started"] = "ended"
@@ -66,6 +68,8 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """Raise ConfigError for options that contradict each other; ``what`` names the job."""
         if self.key != "":
             encode_key(self.key)
+        if self.tenant != "":
+            encode_tenant(self.tenant)
         for name in ("unique", "id", "idempotency_key"):
             if getattr(self, name) != "":
                 valid_text(f"{what}: {name}", getattr(self, name))
@@ -115,6 +119,7 @@ class OptionFields(TypedDict, total=False):
     at: datetime | None
     ttl: float | timedelta | None
     priority: int
+    tenant: str
     unique: str
     replace: bool
     unique_until: Literal["ended", "started"]

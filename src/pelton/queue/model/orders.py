@@ -12,10 +12,18 @@ from pelton.api import JobCancelledError
 from pelton.queue.model.limits import JobLimit
 
 
+class TenantWeight(msgspec.Struct, frozen=True):
+    """How many turns a tenant has while one of weight 1 has one."""
+
+    tenant: str
+    weight: int
+
+
 class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One order: ``cancel`` names a job, ``pause_key`` and ``pause_job`` what is paused, if not all is.
 
-    ``limit`` is one of the queue's limits, and ``flows`` says that the queue has flows. ``over`` takes an order back.
+    ``limit`` is one of the queue's limits, ``weight`` that of a tenant, and ``flows`` says that the queue has flows.
+    ``over`` takes an order back.
     """
 
     cancel: str = ""
@@ -23,6 +31,7 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     pause_key: str = ""
     pause_job: str = ""
     limit: JobLimit | None = None
+    weight: TenantWeight | None = None
     reason: str = ""
     over: bool = False
     flows: bool = False

@@ -5,9 +5,12 @@ subject with the same leaf; both match one filter, so the condition that nothing
 unique from the moment it is enqueued until it has ended, because the queue's stream then removes it.
 
 The message of a scheduled job is stored again when it falls due, with another sequence, so its id is not its sequence:
-it is the leaf, a number that no other job of the leaf has, and its key, from which its subjects follow::
+it is the leaf, a number that no other job of the leaf has, and its key or the token of its tenant, from which its
+subjects follow::
 
     leaf[-number][@key]
+
+So what is unique is unique for its tenant.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ import hashlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
+
+from pelton.queue.model.naming import as_token, of_token
 
 if TYPE_CHECKING:
     from pelton.queue.model.options import JobOptions
@@ -89,7 +94,7 @@ def _digest(*parts: str) -> str:
 
 
 def _id(leaf: str, key: str) -> str:
-    return f"{leaf}@{key.replace('.', '%2E')}" if key else leaf
+    return f"{leaf}@{as_token(key)}" if key else leaf
 
 
 class WhereFound(NamedTuple):
@@ -102,4 +107,4 @@ class WhereFound(NamedTuple):
 def found_by(job_id: str) -> WhereFound:
     """Return where the job of an id is that is not a sequence."""
     name, _, key = job_id.partition("@")
-    return WhereFound(name.partition("-")[0], key.replace("%2E", "."))
+    return WhereFound(name.partition("-")[0], of_token(key))

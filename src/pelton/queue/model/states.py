@@ -112,6 +112,7 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     meta: dict[str, str] = {}
     flow: FlowPlace | None = None
     priority: int = 0
+    tenant: str = ""
 
 
 _OF_FLOW: Final = "flow:"
@@ -325,6 +326,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     progress: JobProgress | None = None
     priority: int = 0
     """From 0 to 3."""
+    tenant: str = ""
 
 
 class JobCounts(msgspec.Struct, frozen=True, kw_only=True):

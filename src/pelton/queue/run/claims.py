@@ -98,6 +98,8 @@ class Claims:
         self._orders.heed(order)
         if order.limit is not None:
             self._admission.heed(order.limit, over=order.over)
+        if order.weight is not None:
+            self._job_source.weigh(order.weight.tenant, order.weight.weight)
 
     # --- taking
 
@@ -157,10 +159,11 @@ class Claims:
         if not limit:
             await self._admission.changed.wait_at_most(self._clock, min(left, self._admission.room_in()), seen)
             return
-        channels, ranked = self._job_source.channels, self._job_source.ranked
+        channels = self._job_source.channels
+        others = (*self._job_source.ranked, *self._job_source.tenants)
         request = PullRequest(batch=max(limit // len(channels), 1), expires_ns=int(left * 1e9))
         spawn = self._queue.runtime.spawn
-        pulls = [spawn(self._pull(channel, request), f"pelton claims {channel}") for channel in (*ranked, *channels)]
+        pulls = [spawn(self._pull(channel, request), f"pelton claims {channel}") for channel in (*others, *channels)]
         try:
             await asyncio.wait(pulls, return_when=asyncio.FIRST_COMPLETED)
         finally:

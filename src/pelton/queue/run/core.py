@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
@@ -132,11 +130,13 @@ class HeldJobs(Generic[J]):
         make, names, worker = self._make, self._queue.names, self.worker
         asked = self._clock.boottime()
         jobs: list[J] = []
-        # Mostly all at once: only some sources tell of each from when on it is held.
-        for since, group in groupby(await self.source.take(channel, request), attrgetter("asked")):
-            together = [make(AttemptRecords(names, worker, taken.delivered)) for taken in group]
+        # Mostly all together: only some sources tell of each from when on it is held, or take from several consumers.
+        leases: dict[tuple[float | None, str], list[J]] = {}
+        for taken in await self.source.take(channel, request):
+            jobs.append(job := make(AttemptRecords(names, worker, taken.delivered)))
+            leases.setdefault((taken.asked, taken.delivered.consumer), []).append(job)
+        for (since, _), together in leases.items():
             self._hold(together, asked if since is None else since)
-            jobs += together
         return jobs
 
     def records_of(self, delivered: Delivered) -> AttemptRecords:

@@ -2,7 +2,8 @@
 
 Design: ``model/rank_turns.py`` decides whose turn it is. While jobs without a priority keep a worker busy, it asks the
 other channels every few milliseconds, or, if no job with a priority is stored, only from time to time whether one is.
-While it has nothing to do, a pull waits on each channel. So a queue without priorities pays nothing for them.
+While it has nothing to do, a pull waits on each channel. So a queue without priorities pays nothing for them. Jobs with
+a tenant come through the same channels, and are waited for by themselves.
 """
 
 from __future__ import annotations
@@ -91,6 +92,8 @@ class RankedFetcher(Generic[J]):
         self._request = request
         self._accept = accept
         self._channels, self._ranked = held.source.channels, held.source.ranked
+        # Each channel that is waited for here, and the one from which its jobs are taken.
+        self._awaited = {**dict(zip(self._ranked, self._ranked, strict=True)), **held.source.tenants}
         # Channels that had more than was taken, or that were not asked yet; and those that are waited for.
         self._rich = set(self._channels)
         self._waiting: set[str] = set()
@@ -118,7 +121,7 @@ class RankedFetcher(Generic[J]):
             if found:
                 return found
         self._waiting.add(channel)
-        if len(self._pulls) < len(self._ranked):
+        if len(self._pulls) < len(self._awaited):
             self._wake.notify()
         try:
             return self._note(channel, await self._held.take(channel, self._request(wanted)))
@@ -167,9 +170,10 @@ class RankedFetcher(Generic[J]):
         return not turn.waits
 
     def _wait_for_all(self, wanted: int) -> None:
-        for name in self._ranked:
+        for name in self._awaited:
             if name not in self._pulls:
-                self._turns.awaits(name)
+                if name in self._ranked:
+                    self._turns.awaits(name)
                 pull = self._runtime.spawn(self._wait_for(name, wanted), f"pelton waits for {name}")
                 pull.add_done_callback(lambda _: self._wake.notify())
                 self._pulls[name] = pull
@@ -180,7 +184,8 @@ class RankedFetcher(Generic[J]):
             try:
                 found = await self._held.take(channel, self._request(wanted))
             finally:
-                self._turns.answered(channel, len(found), self._clock.boottime())
+                if found or channel in self._ranked:
+                    self._turns.answered(self._awaited[channel], len(found), self._clock.boottime())
             return found
 
         await self._take_from(channel, taken)

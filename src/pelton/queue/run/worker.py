@@ -210,6 +210,8 @@ class Worker:
         self._taken.notify()
         if order.limit is not None:
             self._held.admission.heed(order.limit, over=order.over)
+        if order.weight is not None:
+            self._held.source.weigh(order.weight.tenant, order.weight.weight)
         if order.pause_all and not order.over:
             self._intake.unpark(self._parking.clear())
         if order.pause_all:

@@ -1,0 +1,190 @@
+"""Whose turn it is among the tenants that have jobs waiting, by their weights. Pure.
+
+Design: stride scheduling. Each tenant that waits has a *pass*, which grows with each of its starts by a stride, the
+larger the smaller its weight, and the one with the smallest pass is next; of equal ones, the one that has waited
+longest. So in a round, which has as many turns as the weights of all that wait together, each has as many turns as its
+weight, give or take one. A tenant that begins to wait joins a stride behind the one that was served last: it neither
+makes up for what it left to others, nor does it come before those that wait, however many others join.
+
+A tenant that had less than was asked of it is left out until it may have more: for a moment, then for longer and
+longer. Only tenants that have jobs are remembered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import Final, NamedTuple, TypeVar
+
+J = TypeVar("J")
+STRIDE: Final = 720_720_000
+"""How far a start takes a tenant of weight 1."""
+FIRST_PAUSE_S: Final = 0.02
+"""How long a tenant is left out that had nothing, at first."""
+_LONGEST_PAUSE_S: Final = 1.0
+
+
+class _TenantTurn(NamedTuple):
+    """A tenant that waits: the smallest is next. ``entered`` tells those with the same pass apart."""
+
+    reached: int
+    entered: int
+    tenant: str
+
+
+class _TenantLook(NamedTuple):
+    """When a tenant that had nothing may have jobs again, in seconds since boot."""
+
+    due: float
+    tenant: str
+
+
+class _TenantLine:
+    """One tenant: when it may have jobs (0: it waits), for how long it was left out, how many jobs were seen."""
+
+    __slots__ = ("due", "entered", "pause", "seen")
+
+    def __init__(self) -> None:
+        self.due = inf
+        self.pause = 0.0
+        self.seen = 0
+        self.entered = 0
+
+
+class TenantTurns:
+    """The turns of one worker, for jobs of one priority. Times in seconds since boot.
+
+    ``weights`` are those of the tenants; others have weight 1. Jobs without a tenant are those of the tenant "".
+    """
+
+    def __init__(self, weights: Mapping[str, int]) -> None:
+        self._weights = weights
+        self._lines = {"": _TenantLine()}
+        self._waiting: list[_TenantTurn] = []
+        self._later: list[_TenantLook] = []
+        self._reached = 0
+        self._entered = 0
+        self.enqueued([""])
+
+    @property
+    def tenants(self) -> int:
+        """How many tenants are remembered: those that have jobs, as far as is known."""
+        return len(self._lines) - 1
+
+    # --- what is learned
+
+    def enqueued(self, tenants: Iterable[str]) -> None:
+        """Note that these have jobs now."""
+        for tenant in tenants:
+            self._enter(tenant, self._lines.setdefault(tenant, _TenantLine()))
+
+    def listed(self, counts: Mapping[str, int], *, anew: bool) -> None:
+        """Note how many jobs each tenant has that have not ended: those that are not named have none.
+
+        ``anew``: any of them may wait, else only those that have more than before.
+        """
+        for tenant in [name for name in self._lines if name and name not in counts]:
+            del self._lines[tenant]
+        for tenant, count in counts.items():
+            line = self._lines.setdefault(tenant, _TenantLine())
+            if anew or count > line.seen:
+                self._enter(tenant, line)
+            line.seen = count
+        self._tidy()
+
+    def retried(self, tenant: str, due: float) -> None:
+        """Note that a job of a tenant waits for its retry until then."""
+        line = self._lines.setdefault(tenant, _TenantLine())
+        if due < line.due:
+            self._look(tenant, line, due)
+
+    def answered(self, asked: Counter[str], found: Mapping[str, Sequence[object]], now: float) -> None:
+        """Note what each tenant had of the jobs that a plan had asked it for."""
+        for tenant, count in asked.items():
+            line = self._lines.get(tenant)
+            if line is None:
+                continue
+            got = len(found.get(tenant, ()))
+            if got:
+                line.pause = 0.0
+            if got < count:
+                line.pause = min(line.pause * 2, _LONGEST_PAUSE_S) if line.pause and tenant else FIRST_PAUSE_S
+                self._look(tenant, line, now + line.pause)
+
+    # --- whose turn it is
+
+    def plan(self, wanted: int, now: float) -> list[str]:
+        """Return whose jobs are next, in order: each time a tenant is named it is for one job."""
+        self._wake(now)
+        found: list[str] = []
+        while len(found) < wanted and self._is_waiting:
+            turn = heappop(self._waiting)
+            self._reached = turn.reached
+            self._go_on(turn.tenant, self._lines[turn.tenant])
+            found.append(turn.tenant)
+        return found
+
+    def next_due(self) -> float:
+        """Return when a tenant is to be asked, if nothing happens; infinity: never."""
+        if self._is_waiting:
+            return 0.0
+        while self._later and not self._is_due(self._later[0]):
+            heappop(self._later)
+        return self._later[0].due if self._later else inf
+
+    # --- inside
+
+    def _enter(self, tenant: str, line: _TenantLine) -> None:
+        line.pause = 0.0
+        if line.due:
+            line.due = 0.0
+            self._go_on(tenant, line)
+
+    def _go_on(self, tenant: str, line: _TenantLine) -> None:
+        self._entered = line.entered = self._entered + 1
+        reached = self._reached + STRIDE // self._weights.get(tenant, 1)
+        heappush(self._waiting, _TenantTurn(reached, line.entered, tenant))
+
+    def _look(self, tenant: str, line: _TenantLine, due: float) -> None:
+        line.due = due
+        heappush(self._later, _TenantLook(due, tenant))
+
+    def _wake(self, now: float) -> None:
+        while self._later and self._later[0].due <= now:
+            look = heappop(self._later)
+            if self._is_due(look):
+                line = self._lines[look.tenant]
+                line.due = 0.0
+                self._go_on(look.tenant, line)
+
+    @property
+    def _is_waiting(self) -> bool:
+        while self._waiting and not self._is_current(self._waiting[0]):
+            heappop(self._waiting)
+        return bool(self._waiting)
+
+    def _is_current(self, turn: _TenantTurn) -> bool:
+        line = self._lines.get(turn.tenant)
+        return line is not None and not line.due and line.entered == turn.entered
+
+    def _is_due(self, look: _TenantLook) -> bool:
+        line = self._lines.get(look.tenant)
+        return line is not None and 0 < line.due == look.due
+
+    def _tidy(self) -> None:
+        """Drop what is out of date, so that it takes no more memory than the tenants that are remembered."""
+        most = 2 * len(self._lines) + 16
+        if len(self._waiting) > most:
+            self._waiting = [turn for turn in self._waiting if self._is_current(turn)]
+            heapify(self._waiting)
+        if len(self._later) > most:
+            self._later = [look for look in self._later if self._is_due(look)]
+            heapify(self._later)
+
+
+def in_order(plan: Iterable[str], found: Mapping[str, Sequence[J]]) -> list[J]:
+    """Return the jobs that were found, in the order of the plan."""
+    left = {tenant: iter(jobs) for tenant, jobs in found.items()}
+    return [job for tenant in plan for job in (next(left[tenant], None),) if job is not None]
