@@ -125,6 +125,7 @@ class TenantLines:
 
     async def _serve(self, rank: int, wanted: int) -> list[TakenJob]:
         """Take jobs that are there; what is taken for a caller that is gone by then is given back."""
+        self._listen()
         task = self._runtime.spawn(self._served(rank, wanted), f"pelton {self._names.queue} tenants")
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
@@ -224,7 +225,7 @@ class TenantLines:
             self._changed.notify()
 
     def _listen(self) -> None:
-        """Listen, from the first wait on, to those who enqueue."""
+        """Listen to those who enqueue, from the first tenant or the first wait on."""
         if self._listening is None:
             self._listening = self._runtime.spawn(self._heard(), f"pelton {self._names.queue} bell")
 
