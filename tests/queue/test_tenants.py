@@ -369,7 +369,7 @@ async def test_a_queue_of_an_older_version_gets_them(jet: Jet) -> None:
     queue = await jet.queue("garage", jobs=jobs)
     await queue.enqueue(wash, "0")
     stream = await jet.stream("JOBS_garage")
-    before = [subject for subject in stream.config.subjects if ".tenant" not in subject]
+    before = [subject for subject in stream.config.subjects if ".tenant." not in subject]
     await jet.update_stream("JOBS_garage", subjects=before)
     again = await jet.queue("garage", jobs=jobs)
     await enqueue(again, "a", 1)

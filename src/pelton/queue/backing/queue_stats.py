@@ -85,7 +85,6 @@ class ConsumerStats:
         ahead = sum([(await consumer.info()).num_pending for consumer in self._consumers])
         tenants = await tenant_consumers(self._stream, self._names)
         taken = sum(info.num_ack_pending for info in await infos_of(tenants))
-        stored = 0
-        for rank in range(len(self._names.tenant_jobs)):
-            stored += sum((await tenants_with_jobs(self._stream, self._names, rank)).values())
+        listed = await tenants_with_jobs(self._stream, self._names)
+        stored = sum(sum(counts.values()) for counts in listed.values())
         return ahead + max(stored - taken, 0)

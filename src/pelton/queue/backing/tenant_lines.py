@@ -205,16 +205,13 @@ class TenantLines:
         # One at a time of those who wait.
         self._look_at = inf
         try:
-            listings = await asyncio.gather(*map(self._listed, range(len(self._turns))))
+            listed = await tenants_with_jobs(self._stream, self._names)
         finally:
             now = self._clock.boottime()
             self._look_at = now + max(_LOOK_S, _LOOK_SHARE * (now - began))
-        for turns, counts in zip(self._turns, listings, strict=True):
-            turns.listed(counts, anew=anew)
+        for rank, turns in enumerate(self._turns):
+            turns.listed(listed.get(rank, {}), anew=anew)
         self._changed.notify()
-
-    async def _listed(self, rank: int) -> Mapping[str, int]:
-        return await tenants_with_jobs(self._stream, self._names, rank)
 
     def settled(self, ended: Ended) -> None:
         """Note that an attempt has ended: its job may wait for a retry."""
@@ -286,14 +283,15 @@ class TenantLines:
             _log.debug("queue %r: job %d was not given back: %s", self._names.queue, taken.delivered.seq, error)
 
 
-async def tenants_with_jobs(stream: Stream, names: QueueNames, rank: int) -> dict[str, int]:
-    """Return how many jobs of a priority, due and not ended, each tenant has: by its token."""
+async def tenants_with_jobs(stream: Stream, names: QueueNames) -> dict[int, dict[str, int]]:
+    """Return how many jobs, due and not ended, each tenant has, by their priority: by its token."""
+    counts: defaultdict[int, dict[str, int]] = defaultdict(dict)
     try:
-        await stream.get_last_message(names.tenant_jobs[rank])
+        await stream.get_last_message(names.tenant_jobs)
     except MessageNotFoundError:
-        return {}
-    counts: defaultdict[str, int] = defaultdict(int)
-    found = (await stream.info(subjects_filter=names.tenant_jobs[rank])).state.subjects
+        return counts
+    found = (await stream.info(subjects_filter=names.tenant_jobs)).state.subjects
     for subject, count in found.items():
-        counts[names.tenant_of(subject)] += count
-    return dict(counts)
+        tenant, of_rank = names.tenant_of(subject), counts[names.rank_of_tenant(subject)]
+        of_rank[tenant] = of_rank.get(tenant, 0) + count
+    return counts

@@ -8,9 +8,9 @@ a cluster an exclusive queue has another one, ``JOBS_garage_keys`` (who holds wh
 ``JOBS_garage_flows``.
 
 Jobs of a key share a subject, and so do those without one; those with a priority have a subject for each rank, and
-those of a tenant one for the tenant and the rank. A job that is scheduled or unique has a place of its own: one more
-token, by which it is found, and which is not taken twice. Where a subject of such a place has the job's key, that of a
-job with a tenant has the tenant, as one token that no key has: ``~acme``.
+those of a tenant one for the tenant and the rank: ``tenant.~acme.%.2``. A job that is scheduled or unique has a place
+of its own: one more token, by which it is found, and which is not taken twice. Where a subject of such a place has the
+job's key, that of a job with a tenant has the tenant, as one token that no key has, and its rank is last.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ PLACE: Final = "%"
 """The token between a key and the place of one of its jobs: an encoded key never has it."""
 _TENANT: Final = "~"
 HIGHEST_PRIORITY: Final = 3
+_RANKS: Final = frozenset(map(str, range(HIGHEST_PRIORITY + 1)))
 SIDES: Final = {
     "history": "history",
     "dead": "dead letters",
@@ -120,9 +121,8 @@ class QueueNames:
             *(f"{self.root}.rank{rank}." for rank in range(1, HIGHEST_PRIORITY + 1)),
         )
         self.ranked_jobs = tuple(f"{prefix}>" for prefix in self._free_prefixes[1:])
-        # The prefixes of jobs with a tenant, by their priority.
-        self._tenant_prefixes = tuple(f"{self.root}.tenant{rank}." for rank in range(HIGHEST_PRIORITY + 1))
-        self.tenant_jobs = tuple(f"{prefix}>" for prefix in self._tenant_prefixes)
+        self._tenant_prefix = f"{self.root}.tenant."
+        self.tenant_jobs = f"{self._tenant_prefix}>"
         self._key_prefix = f"{self.root}.key."
         self._later_prefix = f"{self.root}.later."
         self._hold_prefix = f"{self.root}.hold."
@@ -136,7 +136,7 @@ class QueueNames:
             self.crons,
             self.kept,
             *self.ranked_jobs,
-            *self.tenant_jobs,
+            self.tenant_jobs,
         )
         self.free_jobs = (self.free_subject, self.free_places)
         # The side streams, each with the subject it takes.
@@ -160,7 +160,7 @@ class QueueNames:
 
     def tenant_subject(self, tenant: str, priority: int) -> str:
         """Return the subject of the jobs of a tenant and a priority; the tenant as a token."""
-        return f"{self._tenant_prefixes[priority]}{tenant}.{PLACE}"
+        return f"{self._tenant_prefix}{tenant}.{PLACE}.{priority}"
 
     def place(self, key: str, leaf: str, priority: int = 0) -> str:
         """Return the subject of a job with a place of its own: ``leaf`` is one token, the key in its subject form.
@@ -168,24 +168,24 @@ class QueueNames:
         Here and below, the token of the job's tenant may take the place of a key.
         """
         if key.startswith(_TENANT):
-            return f"{self._tenant_prefixes[priority]}{key}.{leaf}"
+            return f"{self._tenant_prefix}{key}.{leaf}.{priority}"
         return f"{self._key_prefix}{key}.{PLACE}.{leaf}" if key else f"{self._free_prefixes[priority]}{leaf}"
 
     def places(self, key: str, leaf: str) -> tuple[str, ...]:
         """Return the subjects where a job of any priority with this leaf may be."""
         if key.startswith(_TENANT):
-            return tuple(f"{prefix}{key}.{leaf}" for prefix in self._tenant_prefixes)
+            return tuple(self.place(key, leaf, priority) for priority in range(HIGHEST_PRIORITY + 1))
         if key:
             return (self.place(key, leaf),)
         return tuple(f"{prefix}{leaf}" for prefix in self._free_prefixes)
 
     def later(self, key: str, leaf: str) -> str:
         """Return the subject of the schedule of a job that is to be at its :meth:`place` later."""
-        return f"{self._later_prefix}{_under(key, leaf)}"
+        return f"{self._later_prefix}{_under(key, leaf, '0')}"
 
     def anywhere(self, key: str, leaf: str) -> str:
         """Return the filter for a job at its :meth:`place`, for its schedule, and for the place if it is kept."""
-        return f"{self.root}.*.{_under(key, leaf)}"
+        return f"{self.root}.*.{_under(key, leaf, '*')}"
 
     def keeping(self, subject: str) -> str:
         """Return the subject that keeps the :meth:`place` of a unique job taken after the job has ended."""
@@ -210,20 +210,20 @@ class QueueNames:
 
     def is_free(self, subject: str) -> bool:
         """Whether a subject is that of a job without a key, or of a queue that is not exclusive."""
-        return subject == self.free_subject or subject.startswith((*self._free_prefixes, *self._tenant_prefixes))
+        return subject == self.free_subject or subject.startswith((*self._free_prefixes, self._tenant_prefix))
 
     def has_tenant(self, subject: str) -> bool:
         """Whether a subject is that of a job with a tenant."""
-        return subject.startswith(self._tenant_prefixes)
+        return subject.startswith(self._tenant_prefix)
 
     def tenant_of(self, subject: str) -> str:
         """Return the token of the tenant that the subject of one of its jobs names."""
         return subject.removeprefix(f"{self.root}.").split(".", 2)[1]
 
     def rank_of_tenant(self, subject: str) -> int:
-        """Return the priority that the subject of a job with a tenant names."""
-        kind = subject.removeprefix(f"{self.root}.").partition(".")[0]
-        return self._tenant_prefixes.index(f"{self.root}.{kind}.")
+        """Return the priority that the subject of a job with a tenant names; -1 if it is none of this queue."""
+        rank = subject.rpartition(".")[2]
+        return int(rank) if rank in _RANKS else -1
 
     def lane(self, subject: str) -> str:
         """Return the consumer of a job without a key; empty for that of the jobs without a priority or a tenant."""
@@ -235,7 +235,7 @@ class QueueNames:
 
     def tenant_filter(self, tenant: str, priority: int) -> str:
         """Return the filter for the jobs of a tenant and a priority; the tenant as a token."""
-        return f"{self._tenant_prefixes[priority]}{tenant}.>"
+        return f"{self._tenant_prefix}{tenant}.*.{priority}"
 
     def tenant_consumer(self, tenant: str, priority: int) -> str:
         """Return the name of the consumer of a tenant's jobs of a priority; the tenant as a token."""
@@ -259,7 +259,9 @@ class QueueNames:
 
     def leaf_of(self, subject: str) -> str:
         """Return the leaf of a job that has a place of its own; empty for the others."""
-        prefixes = (*self._free_prefixes, *self._tenant_prefixes, self._later_prefix)
+        if subject.startswith((self._tenant_prefix, f"{self._later_prefix}{_TENANT}")):
+            subject = subject.rpartition(".")[0]
+        prefixes = (*self._free_prefixes, self._tenant_prefix, self._later_prefix)
         placed = subject.startswith(prefixes) or f".{PLACE}." in subject
         leaf = subject.rpartition(".")[2] if placed else ""
         return "" if leaf == PLACE else leaf
@@ -365,8 +367,8 @@ class QueueNames:
         return subject.removeprefix(f"{self.root}.flow.").partition(".")[0]
 
 
-def _under(key: str, leaf: str) -> str:
+def _under(key: str, leaf: str, rank: str) -> str:
     """Return the last tokens of a place, and of what is stored beside it."""
     if key.startswith(_TENANT):
-        return f"{key}.{leaf}"
+        return f"{key}.{leaf}.{rank}"
     return f"{key}.{PLACE}.{leaf}" if key else leaf
