@@ -79,7 +79,7 @@ class ConsumerJobSource:
     async def settle(self, ended: Ended) -> None:
         """Publish and acknowledge together."""
         delivered = ended.delivered
-        self._tenants.settled(ended)
+        self._tenants.settled((ended,))
         try:
             await self._backend.settle(self._messages(ended), delivered.stream, delivered.consumer, ended.ack)
         except WrongLastSequenceError:
@@ -100,8 +100,7 @@ class ConsumerJobSource:
 
     async def settle_many(self, endings: Sequence[Ended]) -> list[PeltonError | None]:
         """Publish and acknowledge together: one transaction per consumer."""
-        for ended in endings:
-            self._tenants.settled(ended)
+        self._tenants.settled(endings)
         names = sorted({ended.delivered.consumer for ended in endings})
         if len(names) == 1:
             return await self._settle_on(names[0], endings)

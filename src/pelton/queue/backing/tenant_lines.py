@@ -213,13 +213,16 @@ class TenantLines:
             turns.listed(listed.get(rank, {}), anew=anew)
         self._changed.notify()
 
-    def settled(self, ended: Ended) -> None:
-        """Note that an attempt has ended: its job may wait for a retry."""
-        delivered = ended.delivered
-        if ended.ack.kind == "nak" and self._names.has_tenant(delivered.subject):
-            token, rank = self._names.tenant_of(delivered.subject), self._names.rank_of_tenant(delivered.subject)
-            self._turns[rank].retried(token, self._clock.boottime() + ended.ack.delay_ns / 1e9)
-            self._changed.notify()
+    def settled(self, endings: Sequence[Ended]) -> None:
+        """Note that attempts have ended: their jobs may wait for a retry."""
+        if not any(turns.tenants for turns in self._turns):
+            return
+        for ended in endings:
+            subject = ended.delivered.subject
+            if ended.ack.kind == "nak" and self._names.has_tenant(subject):
+                token, rank = self._names.tenant_of(subject), self._names.rank_of_tenant(subject)
+                self._turns[rank].retried(token, self._clock.boottime() + ended.ack.delay_ns / 1e9)
+                self._changed.notify()
 
     def _listen(self) -> None:
         """Listen to those who enqueue, from the first tenant or the first wait on."""

@@ -167,7 +167,7 @@ class KeyedJobSource:
         """Store how an attempt ended, and carry it out."""
         delivered = ended.delivered
         if delivered.consumer != CHANNEL:
-            self._tenants.settled(ended)
+            self._tenants.settled((ended,))
             await self._settle_free(ended)
             return
         held = self._holdings.get(delivered.token)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
@@ -130,14 +132,23 @@ class HeldJobs(Generic[J]):
         make, names, worker = self._make, self._queue.names, self.worker
         asked = self._clock.boottime()
         jobs: list[J] = []
-        # Mostly all together: only some sources tell of each from when on it is held, or take from several consumers.
-        leases: dict[tuple[float | None, str], list[J]] = {}
-        for taken in await self.source.take(channel, request):
-            jobs.append(job := make(AttemptRecords(names, worker, taken.delivered)))
-            leases.setdefault((taken.asked, taken.delivered.consumer), []).append(job)
-        for (since, _), together in leases.items():
-            self._hold(together, asked if since is None else since)
+        # Mostly all at once: only some sources tell of each from when on it is held, and may have several consumers.
+        for since, group in groupby(await self.source.take(channel, request), attrgetter("asked")):
+            together = [make(AttemptRecords(names, worker, taken.delivered)) for taken in group]
+            if since is None:
+                self._hold(together, asked)
+            else:
+                self._hold_each(together, since)
+            jobs += together
         return jobs
+
+    def _hold_each(self, jobs: Sequence[J], since: float) -> None:
+        """Hold jobs of any consumers: a lease is on jobs of one."""
+        by_consumer: dict[str, list[J]] = {}
+        for job in jobs:
+            by_consumer.setdefault(job.records.delivered.consumer, []).append(job)
+        for together in by_consumer.values():
+            self._hold(together, since)
 
     def records_of(self, delivered: Delivered) -> AttemptRecords:
         """Return the records of a delivery."""
