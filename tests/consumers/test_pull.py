@@ -137,6 +137,26 @@ async def test_a_waiting_fetch_keeps_an_ephemeral_consumer(
     assert seqs(await waiting) == [1]
 
 
+async def test_a_consumer_is_in_use_until_its_last_message_is_due_again(
+    jet: pelton.Jet, stream: pelton.Stream, runtime: ManualRuntime
+) -> None:
+    consumer = await stream.create_consumer(durable_name="c", inactive_threshold=10, ack_wait=5)
+    await jet.publish_batch([("s.a", b""), ("s.b", b"")])
+    first, _ = await consumer.fetch(2, no_wait=True)
+    await first.nak(delay=100)
+    for _ in range(109):
+        runtime.clock.advance(1)
+        assert await stream.consumer_names() == ["c"]
+    runtime.clock.advance(2)
+    assert await stream.consumer_names() == []
+    # One that has settled everything is not.
+    consumer = await stream.create_consumer(durable_name="c", inactive_threshold=10, ack_wait=5)
+    for message in await consumer.fetch(2, no_wait=True):
+        await message.ack()
+    runtime.clock.advance(11)
+    assert await stream.consumer_names() == []
+
+
 async def test_bytes_bound_a_fetch(jet: pelton.Jet, consumer: pelton.Consumer) -> None:
     await jet.publish_batch([("s.a", b"x" * 67)] * 3)
     assert seqs(await consumer.fetch(10, max_bytes=299)) == [1, 2]

@@ -41,7 +41,7 @@ async def a_consumer(jet: pelton.Jet, runtime: ManualRuntime) -> None:
 async def one_that_expires(jet: pelton.Jet, runtime: ManualRuntime) -> None:
     stream = await jet.stream("s")
     consumer = await stream.create_consumer(inactive_threshold=5)
-    await consumer.next()
+    await (await consumer.next()).ack()
     runtime.clock.advance(6)
     assert consumer.name not in await stream.consumer_names()
 

@@ -361,7 +361,17 @@ class ConsumerLog:
     def is_idle(self, now: int) -> bool:
         """Return whether it was unused for its ``inactive_threshold``: it then counts as removed."""
         threshold = self.config.inactive_threshold.ns
-        return 0 < threshold <= now - max(self.last_active, self.last_ack)
+        return 0 < threshold <= now - max(self.last_active, self.last_ack) and self.idle_from() <= now
+
+    def idle_from(self) -> int:
+        """Return when it will have been unused for its ``inactive_threshold``.
+
+        As on a server, one that is pulled from is in use until the last message that it has delivered is due again.
+        """
+        used = max(self.last_active, self.last_ack)
+        if self.unsettled and not self.config.deliver_subject:
+            used = max(used, int(self.db.value("SELECT max(due) FROM pending WHERE consumer=?", (self.id,)) or 0))
+        return used + self.config.inactive_threshold.ns
 
 
 def due_after(config: ConsumerConfig, deliveries: int, now: int) -> int:

@@ -125,6 +125,17 @@ async def a_threshold_can_be_taken_from_a_durable_one(jet: Jet) -> None:
 
 
 @case
+async def one_that_waits_for_a_redelivery_does_not_vanish(jet: Jet) -> None:
+    stream = await _nine(jet)
+    consumer = await stream.create_consumer(durable_name="c", inactive_threshold=0.2)
+    await stream.create_consumer(durable_name="d", inactive_threshold=0.3)
+    [message] = await consumer.fetch(1, no_wait=True)
+    await message.nak(delay=30)
+    await eventually(stream.consumer_names, ["c"])
+    assert (await consumer.info()).num_ack_pending == 1
+
+
+@case
 async def names_come_in_pages(jet: Jet) -> None:
     stream = await jet.create_stream("S", subjects=["s.>"])
     for number in range(5):

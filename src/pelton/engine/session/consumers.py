@@ -127,9 +127,9 @@ class ConsumerRegistry:
         # Use only postpones expiry, so no consumer needs a check before the earliest of these times.
         soonest = NEVER
         for consumer in self.by_name.values():
-            if (threshold := consumer.config.inactive_threshold.ns) > 0:
+            if consumer.config.inactive_threshold.ns > 0:
                 if use(consumer).is_idle(now):
                     idle.append(consumer)
-                soonest = min(soonest, max(consumer.last_active, consumer.last_ack) + threshold)
+                soonest = min(soonest, consumer.idle_from())
         self._next_sweep = soonest
         return idle
