@@ -31,6 +31,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     add_queue(listing)
     listing.add_argument("--state", choices=(*_UNFINISHED, *_ENDED), help="only jobs in this state")
     add_filters(listing)
+    listing.add_argument("--tenant", metavar="TENANT", help="only jobs of this tenant that have not ended")
     listing.add_argument("--limit", type=count, default=50, metavar="N", help="how many at most (default 50)")
     add_queue(add_verb(verbs, "show", _show, "show one job")).add_argument("id", metavar="ID")
     _define_cancel(add_queue(add_verb(verbs, "cancel", _cancel, "cancel jobs, waiting or running", writes=True)))
@@ -72,11 +73,15 @@ async def _list(jet: Jet, options: argparse.Namespace) -> None:
 
 
 def _unfinished(jet: Jet, options: argparse.Namespace) -> AsyncGenerator[JobInfo, None]:
-    return observe.unfinished_jobs(jet, options.queue, state=options.state, key=options.key, job=options.job)
+    return observe.unfinished_jobs(
+        jet, options.queue, state=options.state, key=options.key, job=options.job, tenant=options.tenant
+    )
 
 
 async def _ended(jet: Jet, options: argparse.Namespace) -> AsyncGenerator[JobInfo, None]:
     await queue_of(jet, options)
+    if options.tenant is not None:
+        raise ConfigError("--tenant is for jobs that have not ended: outcomes do not name it")
     for outcome in reversed(await observe.ended_jobs(jet, options.queue, max(options.limit * 20, 1000))):
         is_asked = options.key in (None, outcome.key) and options.job in (None, outcome.job)
         if outcome.state == options.state and is_asked:
@@ -93,6 +98,7 @@ async def _show(jet: Jet, options: argparse.Namespace) -> None:
         "state": job.state,
         "key": job.key,
         "priority": job.priority,
+        "tenant": job.tenant,
         "attempt": job.attempt,
         "enqueued": moment_text(rfc3339(job.enqueued_at)),
         "last error": job.last_error,

@@ -182,13 +182,19 @@ def _state_of(jet: Jet, delivery: Unsettled | None) -> JobState:
 
 
 async def unfinished_jobs(
-    jet: Jet, queue: str, *, state: JobState | None = None, key: str | None = None, job: str | None = None
+    jet: Jet,
+    queue: str,
+    *,
+    state: JobState | None = None,
+    key: str | None = None,
+    job: str | None = None,
+    tenant: str | None = None,
 ) -> AsyncGenerator[JobInfo, None]:
-    """Iterate over the jobs that have not ended, oldest first; only those of a state, a key or a name, if given.
+    """Iterate over the jobs that have not ended, oldest first.
 
-    Raises QueueNotFoundError, ConfigError.
+    Only those of a state, a key, a name or a tenant, if given. Raises QueueNotFoundError, ConfigError.
     """
-    jobs = (await jet.queue(queue, create=False)).jobs(state=state, key=key, job=job)
+    jobs = (await jet.queue(queue, create=False)).jobs(state=state, key=key, job=job, tenant=tenant)
     async with aclosing(cast(AsyncGenerator[JobInfo, None], jobs)) as found:
         async for info in found:
             yield info
