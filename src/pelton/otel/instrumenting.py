@@ -50,8 +50,8 @@ def process(message: Message | ClaimedJob) -> AbstractContextManager[None]:
     """Cover the processing of a fetched message, or of a claimed job: ``with pelton.otel.process(message):``.
 
     Spans that are made in the block belong to the trace of who has sent the ``message``, or enqueued the job. Without
-    effect if its opening is not instrumented. ``consume`` and workers do it by themselves. Raises ConfigError for what is
-    no message.
+    effect if its opening is not instrumented. ``consume`` and workers do it by themselves. Raises ConfigError for
+    what is no message.
     """
     given: Message | ClaimedJob = unwrap(message)
     if isinstance(given, ClaimedJob):

@@ -8,7 +8,6 @@ import msgspec
 
 from pelton.api import ConfigError, Outgoing, headers
 from pelton.api.times import rfc3339
-from pelton.api.timing import schedule_headers
 from pelton.queue.model.naming import encode_key, encode_tenant
 from pelton.queue.model.options import PLAIN, JobOptions, due_time
 from pelton.queue.model.places import Place, flow_place, moved_place, place_of, redriven_place
