@@ -92,6 +92,9 @@ PAGES: Final = {
     ),
     "testing": ReferencePage("Testing", "Tools for your tests: `pelton.testing`.", ("pelton.testing",)),
     "spark": ReferencePage("Spark", "`pelton.spark`: streams as DataFrames.", ("pelton.spark",)),
+    "arrow": ReferencePage(
+        "Arrow", "`pelton.arrow`: streams and queues for Polars, DuckDB and pandas.", ("pelton.arrow",)
+    ),
     "observe": ReferencePage(
         "Observing",
         "What operators read: `pelton.observe`, `pelton.metrics`, `pelton.otel` and `pelton.dashboard`.",
@@ -138,14 +141,16 @@ _FIRST: Final = [
     "register",
 ]
 # Packages whose names are public, beside those of `pelton` itself.
-PACKAGES: Final = ("testing", "spark", "observe", "metrics", "otel", "dashboard", "server", "moving")
+PACKAGES: Final = ("testing", "spark", "arrow", "observe", "metrics", "otel", "dashboard", "server", "moving")
 
 # Methods that other packages of Pelton call, and no program: by the class that defines them.
 INTERNAL: Final = frozenset(
     [
         "BatchJob.run_batch",
         "Consumer.settle",
-        "Flow.add_with",
+        "Flow.put",
+        "FlowBuilder.add_with",
+        "Queue.messages_of",
         "Flow.handle",
         "Flow.messages",
         "ClaimedJob.complete_encoded",

@@ -100,10 +100,10 @@ class Stream(Readable):
         """Return the messages that the stream holds now as an Arrow reader, for Polars, DuckDB and pandas.
 
         ``columns``: some of ``stream``, ``subject``, ``sequence``, ``time``, ``headers``, ``data`` and ``size``; all by
-        default. ``subjects`` is a filter or several. ``end_seq`` is the last sequence (0: the stream's last),
-        ``start_time`` and ``end_time`` (exclusive) are aware datetimes or RFC 3339 text. ``decode`` (``json``,
-        ``msgpack``, ``text``) adds the columns ``value``, of the type that ``schema`` gives, and ``error``, with the
-        reason for each payload that cannot be decoded.
+        default. ``subjects`` is a filter or several. ``start_seq`` and ``end_seq`` are the first and the last sequence
+        (0: the stream's last), ``start_time`` and ``end_time`` (exclusive) are aware datetimes or RFC 3339 text.
+        ``decode`` (``json``, ``msgpack``, ``text``) adds the columns ``value``, of the type that ``schema`` gives, and
+        ``error``, with the reason for each payload that cannot be decoded.
 
         A store's file is read as the reader is read, on a connection of its own, while others write; what is removed
         meanwhile may be missing. On a cluster and in memory all messages are fetched before this returns. Needs the

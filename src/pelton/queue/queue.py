@@ -332,7 +332,7 @@ class Queue(QueueWithFlows, QueueWithViews):
     # --- tenants
 
     async def weigh(self, tenant: str, weight: int) -> None:
-        """Give a tenant so many turns (1 to 1,000; by default 1) while others have one; every worker hears of it.
+        """Give a tenant ``weight`` turns (1 to 1,000; by default 1) while others have one; every worker hears of it.
 
         Jobs of tenants that have some waiting start in turns: see ``tenant`` of `JobOptions`. Raises ConfigError.
         """

@@ -327,6 +327,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     """From 0 to 3."""
     tenant: str = ""
+    """The tenant that it is for, empty without one."""
 
 
 class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
