@@ -501,8 +501,10 @@ async def a_worker_of_the_token_document(connect: Connect) -> list[Any]:
             "idle_heartbeat": 10**9, "max_ack_pending": 4, "ack_wait": 30 * 10**9,
         }  # fmt: skip
         client.sub("work", "1", "w")
+        await client.settle()
         created = {"stream_name": "WORK", "config": config}
-        seen.append(await client.request("$JS.API.CONSUMER.CREATE.WORK.w", created))
+        # A heartbeat may come before the answer, to the one who subscribes.
+        seen.append(await publisher.request("$JS.API.CONSUMER.CREATE.WORK.w", created))
         done: list[tuple[str, bytes]] = []
         for number in range(20):
             # The first key has two tokens: the second waits for its slot.
