@@ -63,6 +63,25 @@ async def test_reports_over_http(monitored: Server, connected: Connected) -> Non
     assert "pelton_jetstream_messages 1\n" in text
 
 
+async def test_how_long_the_way_to_a_client_is(started: Started, connected: Connected) -> None:
+    server = await started(monitoring=Endpoint(port=-1), ping_interval=0.05)
+    await connected(server)
+    while "rtt" not in (found := json.loads((await get(server, "/connz"))[1])["connections"][0]):
+        await asyncio.sleep(0)
+    assert found["rtt"].endswith("s")
+
+
+async def test_who_has_left(monitored: Server, connected: Connected) -> None:
+    client = await connected(monitored, name="gone")
+    await client.subscribe("a")
+    await client.close()
+    while not (found := json.loads((await get(monitored, "/connz?state=closed&auth=1"))[1])["connections"]):
+        await asyncio.sleep(0)
+    assert (found[0]["name"], found[0]["reason"]) == ("gone", "Client Closed")
+    assert json.loads((await get(monitored, "/connz?state=any"))[1])["total"] == 1
+    assert json.loads((await get(monitored, "/connz"))[1])["connections"] == []
+
+
 async def test_what_is_no_report(monitored: Server) -> None:
     assert (await get(monitored, "/none"))[0] == 404
     assert monitored.monitoring_endpoint is not None
