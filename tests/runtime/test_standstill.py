@@ -67,3 +67,23 @@ def test_one_after_the_other(ticking: list[int]) -> None:
     standstill.end()
     thread.join()
     assert begun.is_set()
+
+
+def test_a_loop_that_is_blocked_is_not_waited_for_and_stays_so() -> None:
+    go, seen = threading.Event(), threading.Event()
+
+    async def block() -> None:
+        assert thread.block(go, 60)
+        seen.set()
+
+    thread = LoopThread(block, "blocked")
+    thread.start()
+    while not thread.is_blocked:
+        pass
+    standstill = Standstill()
+    standstill.begin(lambda: True)
+    go.set()
+    assert not seen.wait(0.02)
+    standstill.end()
+    thread.join()
+    assert seen.is_set()

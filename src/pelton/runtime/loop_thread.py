@@ -21,6 +21,8 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 _log: Final = logging.getLogger("pelton.runtime")
 _threads: Final = weakref.WeakSet["LoopThread"]()
+# Held during a standstill: a loop that was blocked before stays so.
+standing_still = threading.RLock()
 
 
 class LoopThread:
@@ -30,6 +32,7 @@ class LoopThread:
         self._main = main
         self._pid = os.getpid()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.is_blocked = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -76,6 +79,15 @@ class LoopThread:
             raise RuntimeError(f"the event loop of thread {self._thread.name!r} is not running")
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
+    def block(self, event: threading.Event, timeout: float) -> bool:
+        """Block the loop, on its own thread, until an event or for so many seconds; return whether it was the event."""
+        self.is_blocked = True
+        try:
+            return event.wait(timeout)
+        finally:
+            with standing_still:
+                self.is_blocked = False
+
     def join(self) -> None:
         """Wait until the loop has ended; returns at once on its own thread, which would wait for ever."""
         if self.is_alive and not self.is_here:
@@ -91,6 +103,15 @@ class LoopThread:
             _log.exception("the event loop of thread %r ended", self._thread.name)
         finally:
             loop.close()
+
+
+def _after_fork_in_child() -> None:
+    global standing_still
+    standing_still = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def loop_threads() -> list[LoopThread]:

@@ -11,8 +11,9 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from pelton.runtime import loop_thread
 from pelton.runtime.blocking import pause, stopwatch
-from pelton.runtime.loop_thread import LoopThread, loop_threads
+from pelton.runtime.loop_thread import LoopThread
 
 _PATIENCE_S: Final = 1.0
 _LONGEST_S: Final = 10.0
@@ -23,22 +24,24 @@ class Standstill:
     """Loops that wait from `begin` to `end`, called on one thread; other threads have their turn after it."""
 
     def __init__(self) -> None:
-        self._turn = threading.RLock()
         self._resume: threading.Event | None = None
+        self._turn = loop_thread.standing_still
 
     def begin(self, is_idle: Callable[[], bool]) -> None:
         """Stop all loops, at a moment when ``is_idle``; after a second in vain, go on without."""
-        self._turn.acquire()
+        turn = loop_thread.standing_still
+        turn.acquire()
+        self._turn = turn
         resume = self._resume = threading.Event()
         began = stopwatch()
-        while others := [thread for thread in loop_threads() if not thread.is_here]:
-            for arrived in [_stop(thread, resume) for thread in others]:
-                arrived.wait(max(began + _PATIENCE_S - stopwatch(), 0))
-            if is_idle():
+        while others := [thread for thread in loop_thread.loop_threads() if not thread.is_here]:
+            arrivals = [(thread, _stop(thread, resume)) for thread in others]
+            for thread, arrived in arrivals:
+                while not (thread.is_blocked or arrived.wait(_AGAIN_S)) and stopwatch() - began < _PATIENCE_S:
+                    pass
+            if is_idle() or stopwatch() - began > _PATIENCE_S:
                 return
             resume.set()
-            if stopwatch() - began > _PATIENCE_S:
-                return
             pause(_AGAIN_S)
             resume = self._resume = threading.Event()
 

@@ -154,7 +154,7 @@ class LeaseKeeper:
         try:
             # Blocking this loop is intended: between two rounds it has nothing to do, and must take no time from jobs.
             pause = _ROUND
-            while not self._stopping.wait(self._duration * pause):
+            while not self._thread.block(self._stopping, self._duration * pause):
                 pause = _ROUND if await self._round() else _SHARES.again
         finally:
             await self._connection.leave()
