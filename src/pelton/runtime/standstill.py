@@ -39,9 +39,11 @@ class Standstill:
             for thread, arrived in arrivals:
                 while not (thread.is_blocked or arrived.wait(_AGAIN_S)) and stopwatch() - began < _PATIENCE_S:
                     pass
-            if is_idle() or stopwatch() - began > _PATIENCE_S:
+            if is_idle():
                 return
             resume.set()
+            if stopwatch() - began > _PATIENCE_S:
+                return
             pause(_AGAIN_S)
             resume = self._resume = threading.Event()
 
