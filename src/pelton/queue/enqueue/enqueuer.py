@@ -126,13 +126,20 @@ class Enqueuer:
         self, calls: Sequence[JobCall], messages: Sequence[Outgoing], answers: Sequence[PubAck | PeltonError]
     ) -> dict[int, JobHandle[Any] | BaseException]:
         """Return by its index what follows for each unique job that met another one, some of them at once."""
-        refused = [(index, why) for index, why in enumerate(answers) if isinstance(why, WrongLastSequenceError)]
         settled: dict[int, JobHandle[Any] | BaseException] = {}
-        for start in range(0, len(refused), _AT_ONCE):
-            some = refused[start : start + _AT_ONCE]
-            settling = (self._after_refusal(calls[index], messages[index], why) for index, why in some)
-            found = await asyncio.gather(*settling, return_exceptions=True)
-            settled.update(zip((index for index, _ in some), found, strict=True))
+
+        async def settle(chain: Sequence[int]) -> None:
+            for index in chain:
+                refused = answers[index]
+                assert isinstance(refused, WrongLastSequenceError), "only these are settled"
+                try:
+                    settled[index] = await self._after_refusal(calls[index], messages[index], refused)
+                except Exception as error:
+                    settled[index] = error
+
+        chains = _chains(calls, messages, answers)
+        for start in range(0, len(chains), _AT_ONCE):
+            await asyncio.gather(*map(settle, chains[start : start + _AT_ONCE]))
         return settled
 
     async def _after_refusal(self, call: JobCall, message: Outgoing, refused: WrongLastSequenceError) -> JobHandle[Any]:
@@ -223,6 +230,24 @@ class Enqueuer:
         known = self._queue.jobs.get(job)
         read = known.results.decode if known is not None else None
         return JobHandle(self._lookup, self._name, job_id, duplicate, read)
+
+
+def _chains(
+    calls: Sequence[JobCall], messages: Sequence[Outgoing], answers: Sequence[PubAck | PeltonError]
+) -> list[list[int]]:
+    """Return the indexes of refused unique jobs: those that replace the same one follow each other, the last wins."""
+    chains: list[list[int]] = []
+    replacing: dict[str, list[int]] = {}
+    for index, answer in enumerate(answers):
+        if not isinstance(answer, WrongLastSequenceError):
+            continue
+        if calls[index].options.replace and (chain := replacing.get(messages[index].subject)) is not None:
+            chain.append(index)
+            continue
+        chains.append([index])
+        if calls[index].options.replace:
+            replacing[messages[index].subject] = chains[-1]
+    return chains
 
 
 class QueueWithOptions:
