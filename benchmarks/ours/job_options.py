@@ -33,10 +33,12 @@ async def enqueued(run: Run, sync: Sync, options: dict[str, Any]) -> Sample:
         @queue.job
         async def noop(number: int) -> None: ...
 
+        with_options = noop.options(**options)
+
         async def batch(numbers: range) -> float:
             begun = perf_counter()
             if options:
-                await queue.enqueue_many([noop.options(**options).bind(number) for number in numbers])
+                await queue.enqueue_many([with_options.bind(number) for number in numbers])
             else:
                 await noop.enqueue_many([(number,) for number in numbers])
             return len(numbers) / (perf_counter() - begun)
