@@ -1,9 +1,13 @@
 """The demo as a user runs it, short: real processes, a real SIGKILL, every guarantee checked by the demo itself."""
 
+import contextlib
 import os
+import re
+import select
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -19,14 +23,39 @@ def pelton_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=env)
 
 
+def watched(demo: subprocess.Popen[str]) -> tuple[str, set[str]]:
+    """Look at the page whose address a demo prints until it ends; return what it prints, and the workers seen."""
+    assert demo.stdout is not None
+    printed, address, workers = "", "", set[str]()
+    while not address:
+        line = demo.stdout.readline()
+        assert line, printed
+        printed += line
+        found = re.search(r"Live, with the workers: (http://127\.0\.0\.1:\d+/queues/flights)", line)
+        address = found[1] if found else ""
+    while demo.poll() is None:
+        # The page ends with the work; the demo goes on to check it.
+        with contextlib.suppress(OSError), urlopen(address, timeout=10) as page:
+            workers |= set(
+                re.findall(r'<tr><th scope="row">([^<]+)</th><td class="text">[^<,]+, \d+', page.read().decode())
+            )
+        if demo.stdout in select.select([demo.stdout], [], [], 0.1)[0]:
+            printed += demo.stdout.readline()
+    return printed + demo.stdout.read(), workers
+
+
 async def test_a_short_demo_keeps_every_promise(tmp_path: Path) -> None:
     folder = tmp_path / "report"
-    done = pelton_command("demo", "--limit", "3000", "--folder", str(folder))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "PASS: every promise kept" in done.stdout
-    assert "SIGKILL" in done.stdout
-    assert "no aircraft" in done.stdout
-    assert "It needs Java 17 or newer" in done.stdout
+    command = [sys.executable, "-m", "pelton.cli.main", "demo", "--limit", "3000", "--folder", str(folder)]
+    env = {**os.environ, "JAVA_HOME": "/nowhere"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as demo:
+        printed, workers = watched(demo)
+    assert demo.returncode == 0, printed
+    assert workers, "the page shows who works"
+    assert "PASS: every promise kept" in printed
+    assert "SIGKILL" in printed
+    assert "no aircraft" in printed
+    assert "It needs Java 17 or newer" in printed
     assert (folder / "flights.html").read_text().startswith("<!doctype html>")
     async with pelton.open(folder / "flights.pelton") as jet:
         counts = await (await jet.queue("flights")).counts()

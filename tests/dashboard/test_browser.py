@@ -134,6 +134,22 @@ def test_the_lag_of_a_consumer_is_a_line(page: Any, url: str, shop: Path) -> Non
     playwright.expect(points).to_have_attribute("points", re.compile(r"\S+ \S+"), timeout=20_000)
 
 
+def test_workers_come_and_go_while_somebody_watches(page: Any, url: str, shop: Path) -> None:
+    page.goto(f"{url}/queues/garage")
+    rows = page.locator('tbody[data-live="queue.garage.workers"] tr')
+    # The one that has made the dead letter has left.
+    playwright.expect(rows).to_have_count(1)
+    assert "gone" in rows.first.text_content()
+    program = "import pelton, sys\nwith pelton.sync.open(sys.argv[1]) as jet:\n    jet.queue('garage').work()"
+    with subprocess.Popen([sys.executable, "-c", program, str(shop)]) as worker:
+        try:
+            playwright.expect(rows.filter(has_text=f", {worker.pid}")).to_have_count(1, timeout=20_000)
+        finally:
+            worker.terminate()
+    playwright.expect(rows.filter(has_text="gone")).to_have_count(1, timeout=20_000)
+    playwright.expect(rows).to_have_count(1)
+
+
 def test_a_schedule_is_paused_a_flow_is_cancelled_and_a_message_is_published(page: Any, url: str, shop: Path) -> None:
     page.goto(f"{url}/schedules")
     page.click("text=Pause")

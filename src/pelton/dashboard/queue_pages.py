@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from pelton import observe
 from pelton.connect import Jet
-from pelton.dashboard.snapshots import ROWS, Snapshots
+from pelton.dashboard.snapshots import ROWS, Snapshots, worker_rows
 from pelton.dashboard.view import View
 from pelton.observe.queue_history import spread
 from pelton.queue import DeadLetter, JobInfo, Outcome
@@ -59,7 +59,7 @@ class QueuePages:
             by_key=groups([(one.key, one) for one in outcomes if one.key]),
             ended=outcomes[::-1][:_FEW],
             dead=await self._dead(name),
-            workers=await observe.worker_summaries(jet, name),
+            workers=worker_rows(await observe.worker_summaries(jet, name), jet.runtime.clock.now()),
             limits=await observe.limit_summaries(jet, name),
             schedules=[(name, one) for one in (await observe.job_schedules(jet, name))[:ROWS]],
             flows=[(name, one) for one in await observe.flow_summaries(jet, name, limit=5, within=_SEARCH_S / 4)],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -17,8 +17,11 @@ from pelton.connect import Jet
 from pelton.dashboard.lag_history import LagHistory, LagSample
 from pelton.dashboard.texts import bytes_text, number_text, since_text, span_text
 
+Rows = list[list[str]]
 ROWS: Final = 200
 """How many streams, consumers and queues the pages list."""
+_WATCHED: Final = 20
+"""Of how many queues the workers are live."""
 _LINES: Final = 50
 """How many consumers, those most behind, have their lag drawn over time."""
 _COUNTS: Final = (
@@ -38,6 +41,7 @@ class Picture:
         streams: Sequence[observe.StreamSummary],
         consumers: Sequence[observe.ConsumerSummary],
         queues: Sequence[observe.QueueSummary],
+        workers: Mapping[str, Sequence[observe.WorkerSummary]],
         lags: LagHistory,
         before: Picture | None,
     ) -> None:
@@ -47,6 +51,7 @@ class Picture:
         self.streams = streams
         self.consumers = consumers
         self.queues = queues
+        self._workers = workers
         # As of now: the history goes on.
         self._lags = {
             f"{name}.{part}": text
@@ -64,11 +69,11 @@ class Picture:
         return {name: max(last - known[name], 0) / seconds for name, last in self._last.items() if name in known}
 
     @cached_property
-    def texts(self) -> dict[str, str]:
-        """Everything that changes on a page, by name."""
+    def texts(self) -> dict[str, str | Rows]:
+        """Everything that changes on a page, by name: a text, or the rows of a table."""
         return dict(self._texts())
 
-    def _texts(self) -> Iterator[tuple[str, str]]:
+    def _texts(self) -> Iterator[tuple[str, str | Rows]]:
         yield "store.streams", number_text(len(self.streams))
         yield "store.consumers", number_text(len(self.consumers))
         yield "store.messages", number_text(sum(one.messages for one in self.streams))
@@ -85,6 +90,8 @@ class Picture:
             for field in ("pending", "ack_pending", "redelivered", "waiting_pulls", "lag"):
                 yield f"{name}.{field}", number_text(getattr(consumer, field))
         yield from self._lags.items()
+        for name, workers in self._workers.items():
+            yield f"queue.{name}.workers", worker_rows(workers, self.now)
         for queue in self.queues:
             yield from self._queue(queue)
 
@@ -109,8 +116,26 @@ class Picture:
         before = self._texts_before
         return self._event({name: text for name, text in self.texts.items() if before.get(name) != text})
 
-    def _event(self, texts: dict[str, str]) -> bytes:
+    def _event(self, texts: dict[str, str | Rows]) -> bytes:
         return f"id: {self.number}\ndata: {json.dumps(texts)}\n\n".encode()
+
+
+def worker_rows(workers: Sequence[observe.WorkerSummary], now: int) -> Rows:
+    """Return the cells of the table of workers."""
+    return [
+        [
+            one.worker or "none (cancelled or expired)",
+            f"{one.host}, {one.pid}" + ", stopping" * one.stopping if one.seen_at else "gone",
+            since_text(one.seen_at, now),
+            number_text(one.running) if one.seen_at else "-",
+            span_text(one.oldest_running) if one.running else "-",
+            number_text(one.ended),
+            number_text(one.failed),
+            one.last_job,
+            since_text(one.last_ended_at, now),
+        ]
+        for one in workers
+    ]
 
 
 def _name_of(consumer: observe.ConsumerSummary) -> str:
@@ -148,9 +173,10 @@ class Snapshots:
         streams = sorted(await observe.stream_summaries(jet), key=lambda one: (one.kind == "queue", one.name))
         consumers = sorted(await observe.consumer_summaries(jet), key=lambda one: (-one.lag, one.stream, one.name))
         queues = [await observe.queue_summary(jet, name) for name in (await jet.queue_names())[:ROWS]]
+        workers = {one.name: await observe.worker_summaries(jet, one.name) for one in queues[:_WATCHED]}
         number, at = self._last.number + 1 if self._last else 1, clock.monotonic()
         self._lags.add(at, [LagSample(_name_of(one), one.lag) for one in consumers[:_LINES]])
-        return Picture(number, at, clock.now(), streams, consumers, queues, self._lags, self._last)
+        return Picture(number, at, clock.now(), streams, consumers, queues, workers, self._lags, self._last)
 
     async def events(self) -> AsyncIterator[bytes]:
         """Yield the picture of now, then changes for as long as somebody listens."""

@@ -21,6 +21,7 @@ from pelton.cli.demo.collect import Times, collect
 from pelton.cli.demo.figures import spreaders
 from pelton.cli.demo.flights import Flight, read_carriers, read_flights, read_planes
 from pelton.cli.demo.lake import show_lake
+from pelton.cli.demo.live_page import live_page
 from pelton.cli.demo.picture import write_picture
 from pelton.cli.demo.record import Run
 from pelton.cli.demo.report import print_report
@@ -85,19 +86,25 @@ class _Demo:
         async with pelton.open(_store(self._settings)) as jet:
             planes = await jet.create_stream(PLANES, subjects=[f"{PLANES}.>"])
             queue = await open_queue(jet)
-            self._started = monotonic_ns(self._clock)
-            for _ in range(self._settings.workers):
-                self._crew.start()
-            try:
-                feeding = self._runtime.spawn(self._feed(queue, planes), "demo feeder")
-                with Screen(self._console) as screen:
-                    await self._watch(screen, planes, await jet.stream(queue.names.dead))
-                await feeding
-                ended = monotonic_ns(self._clock)
-            finally:
-                await asyncio.to_thread(self._crew.stop)
+            with live_page(_store(self._settings)) as address:
+                if address:
+                    self._console.print(f"Live, with the workers: {address}queues/{queue.name}", soft_wrap=True)
+                times = await self._work(jet, queue, planes)
             workers = list(self._crew.workers.values())
-            return await collect(jet, self._settings.folder, self._flights, workers, Times(self._started, ended))
+            return await collect(jet, self._settings.folder, self._flights, workers, times)
+
+    async def _work(self, jet: pelton.Jet, queue: pelton.Queue, planes: pelton.Stream) -> Times:
+        self._started = monotonic_ns(self._clock)
+        for _ in range(self._settings.workers):
+            self._crew.start()
+        try:
+            feeding = self._runtime.spawn(self._feed(queue, planes), "demo feeder")
+            with Screen(self._console) as screen:
+                await self._watch(screen, planes, await jet.stream(queue.names.dead))
+            await feeding
+            return Times(self._started, monotonic_ns(self._clock))
+        finally:
+            await asyncio.to_thread(self._crew.stop)
 
     async def _feed(self, queue: pelton.Queue, planes: pelton.Stream) -> None:
         """Enqueue all flights in time order; those without an aircraft have no key.
