@@ -43,6 +43,10 @@ async def test_flows_and_one_with_its_jobs(jet: pelton.Jet, look: pelton.Jet) ->
         ("fetch", "failed", ()), ("fetch", "cancelled", (0,)),
     ]  # fmt: skip
     assert "no such page" in broken.error
+    # The second job of the broken flow never started.
+    summary = await observe.queue_summary(look, "pages")
+    assert summary.cancelled == 1
+    assert max(summary.run.longest, summary.wait.longest) < 60
     assert [one.id async for one in (await look.queue("pages", create=False)).flows()] == ids
     for wrong in ("nothing", "no flow", "*"):
         with pytest.raises(pelton.FlowNotFoundError):

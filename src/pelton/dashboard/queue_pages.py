@@ -13,7 +13,7 @@ from pelton import observe
 from pelton.connect import Jet
 from pelton.dashboard.snapshots import ROWS, Snapshots, worker_rows
 from pelton.dashboard.view import View
-from pelton.observe.queue_history import spread
+from pelton.observe.queue_history import run_times
 from pelton.queue import DeadLetter, JobInfo, Outcome
 from pelton.runtime import Deadline
 
@@ -178,7 +178,7 @@ def groups(ended: Sequence[tuple[str, Outcome]], most: int = 10) -> list[Group]:
             name,
             len(ones),
             sum(one.state == "failed" for one in ones),
-            spread([one.finished_at - one.started_at for one in ones]).median,
+            run_times(ones).median,
         )
         for name, ones in ordered[:most]
     ]

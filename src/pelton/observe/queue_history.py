@@ -76,6 +76,11 @@ def spread(nanoseconds: Sequence[int]) -> TimeSpread:
     return TimeSpread(median=ordered[last // 2], p95=ordered[round(last * 0.95)], longest=ordered[last])
 
 
+def run_times(outcomes: Sequence[Outcome]) -> TimeSpread:
+    """Return how the run times of jobs are spread; those that never started have none."""
+    return spread([one.finished_at - one.started_at for one in outcomes if one.started_at])
+
+
 async def worker_summaries(jet: Jet, queue: str) -> list[WorkerSummary]:
     """Return the workers that there are, and those of the jobs that ended last, by name."""
     outcomes = await ended_jobs(jet, queue)

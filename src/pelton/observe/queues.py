@@ -26,7 +26,7 @@ from pelton.api import (
 )
 from pelton.connect import Jet
 from pelton.jet import Stream
-from pelton.observe.queue_history import ended_jobs, rate, spread
+from pelton.observe.queue_history import ended_jobs, rate, run_times, spread
 from pelton.observe.streams import QUEUE_MARK, consumer_infos, is_embedded
 from pelton.observe.summaries import QueueSummary
 from pelton.queue import Attempt, DeadLetter, Envelope, JobCounts, JobInfo, JobSchedule, JobState, Outcome
@@ -82,8 +82,8 @@ async def queue_summary(jet: Jet, queue: str) -> QueueSummary:
         oldest_at="" if oldest is None else rfc3339(oldest.time_ns),
         last_ended_at=rfc3339(outcomes[-1].finished_at) if outcomes else "",
         per_minute=rate(outcomes, now),
-        wait=spread([one.started_at - one.enqueued_at for one in outcomes]),
-        run=spread([one.finished_at - one.started_at for one in outcomes]),
+        wait=spread([one.started_at - one.enqueued_at for one in outcomes if one.started_at]),
+        run=run_times(outcomes),
         paused=pauses.is_all_paused,
         paused_keys=pauses.paused_keys,
         paused_jobs=pauses.paused_jobs,
