@@ -34,7 +34,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     add(
         "--allow-actions",
         action="store_true",
-        help="let viewers redrive, cancel, pause and resume; a token allows it, too",
+        help="let viewers cancel, redrive, pause, purge, publish; a token allows it, too",
     )
     add("--read-only", action="store_true", help="no actions, whatever else is given")
     add_key(parser)

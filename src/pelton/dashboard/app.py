@@ -53,7 +53,7 @@ def app(
     """Return the dashboard of an open store or cluster, which stays the caller's.
 
     ``prefix``: where it is mounted, such as ``/ops``. ``token``: who does not give it sees nothing; empty: everybody
-    who can reach the page may look. ``actions``: whether jobs can be redriven and cancelled and queues paused; None:
+    who can reach the page may look. ``actions``: whether viewers can cancel, redrive, pause, purge and publish; None:
     only with a token. A store opened with ``read_only=True`` has no actions. ``hosts``: the names that requests may
     come for; empty: any. ``path``: the file of the store, for its metrics. ``every``: seconds between two looks at the
     store, while somebody watches. Raises ConfigError.
