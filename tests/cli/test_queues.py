@@ -47,6 +47,8 @@ def test_jobs_are_listed_by_state_key_and_name(run: Run, garage: list[str]) -> N
     assert [job["id"] for job in found] == [garage[1], garage[0]]
     assert [job["id"] for job in run("jobs", "ls", "garage", "--state", "failed", "--json").json] == [garage[2]]
     assert run("jobs", "ls", "garage", "--key", "z").lines == ["no jobs"]
+    assert run("jobs", "ls", "garage", "--tenant", "acme").lines == ["no jobs"]
+    assert "--tenant" in run("jobs", "ls", "garage", "--tenant", "acme", "--state", "failed", status=1).err
     assert run("jobs", "ls", "garage", "--job", "other").lines == ["no jobs"]
     assert run("jobs", "ls", "garage", "--state", "running").lines == ["no jobs"]
     assert len(run("jobs", "ls", "garage", "--state", "completed", "--limit", 1, "--json").json) == 1

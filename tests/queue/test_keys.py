@@ -214,3 +214,12 @@ def test_an_empty_key_is_none() -> None:
     with pytest.raises(ConfigError):
         encode_key("")
     assert QueueNames("q").job_subject("") == "$JOBS.q.free"
+
+
+@pytest.mark.parametrize("key", ["a", "a.b", "a.b c", ".", "a..b", "%2E", "ä.ö", "~a"])
+async def test_a_scheduled_job_is_found_by_its_id_whatever_its_key(keyed: Queue, key: str) -> None:
+    handle = await keyed.options(key=key, delay=60).enqueue("job")
+    assert (await handle.info()).key == key
+    tenant = await keyed.options(tenant=key, delay=60).enqueue("job")
+    assert (await tenant.info()).tenant == key
+    assert await handle.cancel() and await tenant.cancel()

@@ -2,10 +2,26 @@
 
 import pytest
 
-from pelton import Jet
+from pelton import Jet, JobRules
+from pelton.queue.define.job import JobCall
+from pelton.queue.model.options import JobOptions
 from tests.queue.helpers import drain, ended
 
 pytestmark = pytest.mark.parametrize("path", ["nats"], indirect=True)
+
+
+async def test_a_key_with_a_long_backlog_does_not_starve_another(jet: Jet) -> None:
+    queue = await jet.queue("keyed", exclusive=True)
+    await queue.enqueue_many([JobCall("job", b"{}", JobOptions(key=key)) for key in (*["long"] * 100, "short")])
+    started: list[str] = []
+    async with queue.claims(JobRules()) as claims:
+        while "short" not in started:
+            for claimed in await claims.take(1):
+                started.append(claimed.key)
+                claimed.complete()
+                await claims.settle([claimed])
+    # One slot, two keys: the one that has waited is drawn half of the time.
+    assert len(started) < 40
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
