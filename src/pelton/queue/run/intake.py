@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pelton.queue.run.worker_settings import WorkerSettings
 
 # A worker that ends by itself, and waits for jobs of others to be settled, looks again after these pauses.
-_FIRST_LOOK_S: Final = 0.005
+_FIRST_LOOK_S: Final = 0.02
 _LONGEST_LOOK_S: Final = 0.2
 # For how long it leaves a channel alone that had nothing, while another one brings jobs.
 _SPARED_S: Final = 0.05
