@@ -110,6 +110,7 @@ class JobIntake:
                 await self.changed.wait_at_most(self._clock, _SPARED_S, seen)
                 continue
             asked = self._clock.boottime()
+            found: list[JobAttempt] | None
             try:
                 if self._ends_by_itself:
                     found = await self.ranked.now(channel)
@@ -121,7 +122,8 @@ class JobIntake:
                 await self._outage.wait(error)
                 continue
             self._outage.is_over()
-            self._note(channel, asked, bool(found))
+            if found is not None:
+                self._note(channel, asked, bool(found))
             if found:
                 self._served = channel
                 await self._take_in(found, asked)

@@ -102,11 +102,11 @@ class RankedFetcher(Generic[J]):
 
     # --- for the fetchers of the other channels
 
-    async def now(self, channel: str) -> list[J]:
-        """Take jobs of a channel, or with a priority; none if there are none of both, or none are wanted."""
+    async def now(self, channel: str) -> list[J] | None:
+        """Take jobs of a channel, or with a priority; none if there are none of both. None: none are wanted now."""
         async with self._one:
             wanted = self._wanted()
-            return await self.takes.now(channel, wanted) if wanted > 0 else []
+            return await self.takes.now(channel, wanted) if wanted > 0 else None
 
     async def take(self, channel: str, wanted: int) -> list[J]:
         """Take jobs of a channel, waiting for them, or those with a priority if it is their turn: maybe none."""
