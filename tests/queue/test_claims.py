@@ -322,3 +322,23 @@ async def test_what_is_paused_is_not_taken(jet: Jet, another: OpenQueue, exclusi
             taken += await claims.take(timeout=PATIENT)
         assert {job.id for job in taken} == {handle.id for handle in held}
         assert {job.attempt for job in taken} == {1}, "waiting for it is no attempt"
+
+
+@ON_BOTH
+async def test_a_claimed_job_hears_that_it_is_cancelled(jet: Jet, another: OpenQueue) -> None:
+    queue = await jet.queue("garage")
+    await enqueue(queue, 2)
+    elsewhere = await another("garage")
+    async with queue.claims(RULES) as claims:
+        first, second = await claims.take(timeout=PATIENT)
+        assert await elsewhere.cancel(second.id, reason="sold")
+
+        async def heard() -> tuple[bool, bool]:
+            return first.cancelled, second.cancelled
+
+        await eventually(heard, (False, True))
+        first.complete()
+        second.fail(pelton.Cancel("sold"))
+        # On a cluster it has ended already.
+        assert {job.id for job in await claims.settle([first, second])} <= {second.id}
+    assert {outcome.id: outcome.state for outcome in await ended(queue)} == {"1": "completed", "2": "cancelled"}

@@ -39,16 +39,18 @@ class ClaimedJob(HeldJob):
 
     ``claims.settle`` stores that.
 
+    ``cancelled``: somebody has cancelled it since it was taken; give up its work, and ``fail(pelton.Cancel())``.
     ``lost``: its lease was lost, another worker may have it, and what you report has no effect. ``records``,
     ``lease`` and ``ending`` are for the claims, ``tracing`` for ``pelton.otel.process``.
     """
 
-    __slots__ = ("_emitted", "ending", "tracing")
+    __slots__ = ("_emitted", "cancelled", "ending", "tracing")
 
     def __init__(self, records: AttemptRecords) -> None:
         super().__init__(records)
         self.ending: Completed | Failed | HandedBack | None = None
         self._emitted: list[Outgoing] | None = None
+        self.cancelled = False
         self.tracing: Tracing | None = None
 
     def __repr__(self) -> str:

@@ -25,7 +25,7 @@ from pelton.api import (
 from pelton.queue.limits.parking import Parking
 from pelton.queue.model.checks import seconds, whole
 from pelton.queue.model.orders import Orders
-from pelton.queue.model.records import Ended
+from pelton.queue.model.records import Ended, job_id_of
 from pelton.queue.model.rules import JobRules
 from pelton.queue.run.claimed import ClaimedJob, Completed, Failed, HandedBack
 from pelton.queue.run.core import EndedAttempt, HeldJobs
@@ -96,6 +96,9 @@ class Claims:
 
     def _heed(self, order: Order) -> None:
         self._orders.heed(order)
+        if order.cancel:
+            for job in self._held.held():
+                job.cancelled = job.cancelled or job_id_of(job.records.delivered) == order.cancel
         if order.limit is not None:
             self._admission.heed(order.limit, over=order.over)
         if order.weight is not None:
