@@ -213,3 +213,29 @@ async def test_keys_and_kinds_are_paused_alone(jet: Jet, exclusive: bool) -> Non
         outcomes = [await handle.outcome(timeout=40) for handle in held]
     assert sorted(ran) == ["1", "2", "3"]
     assert [outcome.attempt for outcome in outcomes] == [1, 1]
+
+
+@ON_BOTH
+@BOTH_KINDS
+async def test_a_retry_that_falls_due_does_not_start_in_a_paused_queue(
+    jet: Jet, another: OpenQueue, exclusive: bool
+) -> None:
+    queue = await jet.queue("garage", exclusive=exclusive)
+    runs, failed = list[int](), asyncio.Event()
+
+    @queue.job(backoff=[0.6], max_attempts=2)
+    async def job(context: JobContext) -> None:
+        runs.append(context.attempt)
+        if context.attempt == 1:
+            failed.set()
+            raise ValueError("again")
+
+    handle = await queue.options(key="k").enqueue(job)
+    async with working(queue):
+        await asyncio.wait_for(failed.wait(), 20)
+        await (await another("garage")).drain(timeout=20)
+        with pytest.raises(TimeoutError):
+            await handle.outcome(timeout=1.5)
+        assert runs == [1]
+        await queue.resume()
+        assert (await handle.outcome(timeout=20)).attempt == 2

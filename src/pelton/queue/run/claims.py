@@ -99,6 +99,8 @@ class Claims:
         if order.cancel:
             for job in self._held.held():
                 job.cancelled = job.cancelled or job_id_of(job.records.delivered) == order.cancel
+        if order.pause_all:
+            self._admission.changed.notify()
         if order.limit is not None:
             self._admission.heed(order.limit, over=order.over)
         if order.weight is not None:
@@ -150,6 +152,8 @@ class Claims:
         return False
 
     def _allowed(self, limit: int) -> int:
+        if self._orders.is_all_paused:
+            return 0
         room = self._parking.room() if self._admission.is_on else None
         return limit if room is None else min(limit, room)
 
@@ -200,6 +204,10 @@ class Claims:
         self._held.release([job for job in found if job.lost])
         jobs = [job for job in found if not job.lost]
         await self._look_up(jobs)
+        if self._orders.is_all_paused:
+            # They were asked for before the pause. On a cluster, a key whose retry is due is still taken by then.
+            await self._held.settle([EndedAttempt(job, job.records.handed_back()) for job in jobs])
+            return []
         now = self._clock.now()
         fit: list[ClaimedJob] = []
         unfit: list[EndedAttempt[ClaimedJob]] = []

@@ -158,11 +158,14 @@ class JobIntake:
         return wanted if room is None else min(wanted, room - len(self._waiting))
 
     async def _take_in(self, found: list[JobAttempt], asked: float) -> None:
-        """Accept what fits; when two channels were asked to fill the same slots, hand the rest back."""
+        """Accept what fits, and hand the rest back: two channels may have been asked to fill the same slots."""
         self._roll_call.taken += len(found)
         room = len(found)
         if self._taken_in_at >= asked:
             room = max(self.appetite.room(self._slots.active, len(self._waiting)), 0)
+        if self._orders.is_all_paused:
+            # They were asked for before the pause. On a cluster, a key whose retry is due is still taken by then.
+            room = 0
         self._taken_in_at = self._clock.boottime()
         self._waiting.extend(found[:room])
         self._dry.clear()
