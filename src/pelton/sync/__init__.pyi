@@ -58,6 +58,7 @@ from pelton.queue.define.registry import C, E, F
 from pelton.queue.define.registry import Jobs as Jobs
 from pelton.queue.enqueue.transaction import EnqueuedFlow, H
 from pelton.queue.flow.builder import NodeOptionFields
+from pelton.queue.flow.extension import FlowExtension as FlowExtension
 from pelton.queue.flow.handle import FlowInfo as FlowInfo
 from pelton.queue.flow.handle import FlowNodeInfo as FlowNodeInfo
 from pelton.queue.flow.nodes import FlowNode as FlowNode
@@ -166,6 +167,7 @@ __all__ = [
     "ExpectationError",
     "External",
     "Flow",
+    "FlowExtension",
     "FlowHandle",
     "FlowInfo",
     "FlowNode",
