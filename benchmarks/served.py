@@ -20,8 +20,8 @@ from typing import Protocol
 import nats
 from nats.aio.client import Client
 
-from pelton.testing.nats_server import NatsServer
-from pelton.testing.served import ServedStore
+from tests.kit.nats_server import NatsServer
+from tests.kit.served import ServedStore
 
 ROUNDS = 5
 IDLE = 5_000

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pelton
-from pelton.testing.nats_server import nats_server
+from tests.kit.nats_server import nats_server
 
 PLACES = ("file", "cluster")
 

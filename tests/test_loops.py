@@ -18,8 +18,8 @@ import pytest
 
 import pelton
 from pelton import Jet, WrongLoopError
-from pelton.testing.nats_server import NatsServer, nats_server
 from tests.engine.test_fork import forked
+from tests.kit.nats_server import NatsServer, nats_server
 from tests.storage.processes import Child
 
 SOON = 60.0

@@ -26,7 +26,9 @@ PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14", "3.14t")
 _PAGES: Final = "import asyncio, sys; from pathlib import Path; from tests.docs.pages import run_page\n"
 _IN_WHEEL: Final = re.compile(r"(pelton|pyspark_pelton)/|pelton-[^/]+\.dist-info/")
 # What programs that use Pelton are tested with; its own tests keep theirs in tests/.
-_TEST_KIT: Final = frozenset({"__init__", "clock", "drain", "fixtures", "history", "queue_history"})
+_TEST_KIT: Final = frozenset(
+    {"__init__", "clock", "drain", "fixtures", "history", "plugin", "queue_history", "queue_record"}
+)
 
 
 def build(target: Path) -> Path:
@@ -41,8 +43,12 @@ def build(target: Path) -> Path:
 def strays(wheel: Path) -> list[str]:
     """Return the files of a wheel that do not belong there."""
     names = zipfile.ZipFile(wheel).namelist()
-    kit = [name for name in names if name.startswith("pelton/testing/") and Path(name).stem not in _TEST_KIT]
+    kit = [name for name in names if name.startswith("pelton/testing/") and not _is_public_kit(Path(name).stem)]
     return [name for name in names if not _IN_WHEEL.match(name)] + kit
+
+
+def _is_public_kit(module: str) -> bool:
+    return module in _TEST_KIT or module.endswith("_checks")
 
 
 def requirements(wheel: Path) -> list[str]:

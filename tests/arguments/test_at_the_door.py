@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import pelton
-from pelton.testing.nats_server import nats_server
+from tests.kit.nats_server import nats_server
 
 
 @pytest.fixture(params=["memory", "file", "server"])

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.testing.nats_server import nats_server
 from tests.arguments.surface import Case, World, call, cases, world
+from tests.kit.nats_server import nats_server
 
 WRONG = (None, 3, -1, 1.5, float("nan"), "x", "", "\ud800", b"", [], {}, [3], {"a": 3}, object(), True)
 # The values that found most errors in memory; each position of a wrong type costs a call.

@@ -15,7 +15,7 @@ import pelton.arrow
 from pelton.api import headers as headers_of
 from pelton.api import rfc3339
 from pelton.subjects import compile_filter
-from pelton.testing.nats_server import nats_server
+from tests.kit.nats_server import nats_server
 
 WHERE = ["file", "encrypted", "memory", "server"]
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -13,7 +13,7 @@ import nats.js.errors
 import pytest
 
 import pelton
-from pelton.testing.nats_server import NatsServer, nats_server
+from tests.kit.nats_server import NatsServer, nats_server
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import pelton
-from pelton.testing.nats_server import free_ports, nats_server
 from tests.conformance.cases.eventually import eventually
+from tests.kit.nats_server import free_ports, nats_server
 
 
 @pytest.fixture(scope="module")

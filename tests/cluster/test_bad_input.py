@@ -11,7 +11,7 @@ import pytest
 
 import pelton
 from pelton.subjects import LONGEST
-from pelton.testing.nats_server import NatsServer, nats_server
+from tests.kit.nats_server import NatsServer, nats_server
 
 Ask = Callable[[pelton.Jet, str], Awaitable[object]]
 

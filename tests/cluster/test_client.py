@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 
 import pelton
-from pelton.testing.nats_server import NatsServer
+from tests.kit.nats_server import NatsServer
 
 
 async def test_a_flush_that_is_given_up_does_not_silence_the_connection(jet: pelton.Jet) -> None:

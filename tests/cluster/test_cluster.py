@@ -9,7 +9,7 @@ import pytest
 import pelton
 from pelton.api import AckOp, ConsumerUnsettled, Outgoing, PullRequest, StreamLastHeaders
 from pelton.cluster import pull
-from pelton.testing.nats_server import NatsServer
+from tests.kit.nats_server import NatsServer
 
 
 async def test_repeated_headers_arrive(jet: pelton.Jet) -> None:

@@ -11,7 +11,7 @@ import pytest
 import pelton
 from pelton.api import DirectGet, ServerTimeoutError, StoreClosedError
 from pelton.cluster import connection
-from pelton.testing.nats_server import NatsServer
+from tests.kit.nats_server import NatsServer
 
 
 async def test_reads_outlast_a_restart(server: NatsServer, jet: pelton.Jet) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.testing.nats_server import NatsServer, nats_server
+from tests.kit.nats_server import NatsServer, nats_server
 
 _USERS = "authorization { user: a, password: b }"
 

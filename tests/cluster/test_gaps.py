@@ -7,7 +7,7 @@ import pytest
 import pelton
 from pelton.api import Outgoing
 from pelton.cluster.publish_reconciliation import stored_before
-from pelton.testing.nats_server import NatsServer
+from tests.kit.nats_server import NatsServer
 
 
 async def _waiting(consumer: pelton.Consumer) -> None:

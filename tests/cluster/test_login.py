@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.testing.nats_server import free_ports, nats_server
 from tests.cluster.fake import fake_server
 from tests.cluster.people import Certificates, Company, Person
+from tests.kit.nats_server import free_ports, nats_server
 
 
 @pytest.fixture(scope="module")

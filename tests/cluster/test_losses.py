@@ -10,7 +10,7 @@ import pytest
 
 import pelton
 from pelton.testing.history import JobEvent, check_history
-from pelton.testing.nats_server import NatsCluster, nats_cluster
+from tests.kit.nats_server import NatsCluster, nats_cluster
 
 _MESSAGES = 600
 

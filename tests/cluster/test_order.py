@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.testing.nats_server import nats_server
 from tests.cluster.network import network
+from tests.kit.nats_server import nats_server
 
 _MESSAGES = 2000
 _SIZE = 8192

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.testing.nats_server import nats_server
 from tests.cluster.network import network
+from tests.kit.nats_server import nats_server
 
 
 async def _logged(caplog: pytest.LogCaptureFixture, words: str) -> None:

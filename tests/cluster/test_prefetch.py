@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.testing.nats_server import nats_server
+from tests.kit.nats_server import nats_server
 
 _NUMBER = 10
 _ACK_WAIT = 0.6

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 import pelton
-from pelton.testing.nats_server import NatsCluster, nats_cluster
+from tests.kit.nats_server import NatsCluster, nats_cluster
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.testing.nats_server import nats_server
+from tests.kit.nats_server import nats_server
 
 
 async def test_streams_are_backed_up_and_restored(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 import pelton
-from pelton.testing.nats_server import NatsServer
+from tests.kit.nats_server import NatsServer
 
 
 async def test_what_is_published_is_heard_with_headers(jet: pelton.Jet) -> None:

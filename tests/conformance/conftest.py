@@ -9,10 +9,10 @@ import pytest
 import pelton
 from pelton.runtime import system_runtime
 from pelton.server import Endpoint, Server, ServerSettings, StoreSettings
-from pelton.testing.nats_server import nats_cluster, nats_server
 from tests.conformance.accounts import Accounts, server_config
 from tests.conformance.replicated import Replicated
 from tests.conformance.wire import validated
+from tests.kit.nats_server import nats_cluster, nats_server
 
 
 @pytest.fixture(scope="session")

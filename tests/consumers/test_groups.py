@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import pelton
-from pelton.testing import ManualRuntime, recount
+from pelton.engine.maintenance.recount import recount
+from pelton.testing import ManualRuntime
 from tests.storage.processes import Child
 from tests.storage.stores import raw
 

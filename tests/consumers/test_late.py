@@ -12,7 +12,8 @@ import pytest
 
 import pelton
 from pelton.api import AckKind, AckOp, AckRejectedError
-from pelton.testing import ManualRuntime, recount
+from pelton.engine.maintenance.recount import recount
+from pelton.testing import ManualRuntime
 from tests.storage.processes import Child, hear_in_child
 
 

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pelton
-from pelton.testing import ManualRuntime, recount
+from pelton.engine.maintenance.recount import recount
+from pelton.testing import ManualRuntime
 
 
 async def _spread(jet: pelton.Jet, runtime: ManualRuntime, *gaps: float) -> pelton.Stream:

@@ -13,8 +13,9 @@ import pelton
 from pelton.api import ConsumerCreate, ConsumerNotFoundError, Incoming, StoreClosedError, consumer_config
 from pelton.engine import Engine
 from pelton.engine.delivery import pump, subscription
+from pelton.engine.maintenance.recount import recount
 from pelton.jet import Consumer, Message, Stream
-from pelton.testing import ManualRuntime, manual_runtime, recount
+from pelton.testing import ManualRuntime, manual_runtime
 
 DELIVER = "deliver.here"
 

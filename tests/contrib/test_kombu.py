@@ -24,7 +24,7 @@ import pelton.contrib.kombu
 from pelton.contrib.kombu.naming import job_name, queue_name, rank
 from pelton.contrib.process_store import address_of, close_process_stores, process_store
 from pelton.contrib.tokens import short_token, token
-from pelton.testing.nats_server import nats_server
+from tests.kit.nats_server import nats_server
 
 
 @pytest.fixture(params=["file", "nats"])

@@ -8,7 +8,7 @@ from pathlib import Path
 from pelton.connect import Jet
 from pelton.engine import Engine
 from pelton.storage import Database
-from pelton.testing.power import RecordingDisk
+from tests.kit.power import RecordingDisk
 
 
 def database(jet: Jet) -> Database:

@@ -14,11 +14,11 @@ import pytest
 import pelton
 from pelton.api import StoreError, StoreFailedError
 from pelton.connect import Jet
+from pelton.engine.maintenance.recount import recount
 from pelton.storage.sync_record import SyncRecord
 from pelton.storage.wal import SyncFile, WriteFile
-from pelton.testing import recount
-from pelton.testing.power import RecordingDisk, write_image
 from tests.crash.failures import fold, killed
+from tests.kit.power import RecordingDisk, write_image
 from tests.storage.stores import open_engine
 
 _IMAGES = 12

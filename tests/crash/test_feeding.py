@@ -19,11 +19,11 @@ import pytest
 
 import pelton
 from pelton.api import AckOp
+from pelton.engine.maintenance.recount import recount
 from pelton.jet import Message
-from pelton.testing import recount
-from pelton.testing.deliveries import Ending, Promise, Step, check_deliveries
 from tests.crash.roles import name_of, payload
 from tests.crash.test_kill import killed
+from tests.kit.deliveries import Ending, Promise, Step, check_deliveries
 from tests.soak.record import Record, machine_ns, read
 from tests.storage.processes import Child
 

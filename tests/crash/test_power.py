@@ -20,11 +20,11 @@ import pytest
 
 from pelton.api import ApiError, StoreError
 from pelton.connect import Jet
+from pelton.engine.maintenance.recount import recount
 from pelton.storage import Database, Fault
 from pelton.streams import subject_rows
-from pelton.testing import recount
-from pelton.testing.power import PowerMark, RecordingDisk, write_image
 from tests.crash.failures import database, fold, killed
+from tests.kit.power import PowerMark, RecordingDisk, write_image
 from tests.storage.processes import Child
 from tests.storage.stores import open_engine
 

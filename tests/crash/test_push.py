@@ -14,8 +14,8 @@ import pytest
 
 import pelton
 from pelton.engine.delivery import pushes
+from pelton.engine.maintenance.recount import recount
 from pelton.jet import Message
-from pelton.testing import recount
 from tests.stopping import stand_still
 from tests.storage.processes import Child, hear_in_child
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pelton
 from pelton.engine import Engine
-from pelton.testing.nats_server import nats_server
 from tests.differential.sides import Opened, Pair
 from tests.differential.steps import Step
+from tests.kit.nats_server import nats_server
 
 _ACCOUNTS = 16
 

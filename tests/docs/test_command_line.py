@@ -11,8 +11,8 @@ from typing import NamedTuple
 import pytest
 
 from pelton.cli.main import main
-from pelton.testing.nats_server import nats_server
 from tests.docs.pages import ROOT, blocks
+from tests.kit.nats_server import nats_server
 
 PAGE = ROOT / "docs" / "guides" / "command-line.md"
 

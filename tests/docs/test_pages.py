@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.testing.nats_server import nats_cluster
-from pelton.testing.served import served_store
 from tests.consumers.test_states import LINES as DELIVERY_LINES
 from tests.contrib.entries import write_entry_points
 from tests.docs.pages import PAGES, ROOT, blocks, run_page
+from tests.kit.nats_server import nats_cluster
+from tests.kit.served import served_store
 from tests.queue.test_states import LINES as JOB_LINES
 
 NEED_A_SERVED_STORE = {"serve.md", "from-nats.md"}

@@ -11,7 +11,9 @@ import pytest
 
 import pelton
 from pelton.api import ApiError, PubAck
-from pelton.testing import FaultySync, manual_runtime, recount
+from pelton.engine.maintenance.recount import recount
+from pelton.testing import manual_runtime
+from tests.kit.faults import FaultySync
 from tests.storage.stores import Unstorable, open_engine
 
 STAGED = PubAck("", 0)

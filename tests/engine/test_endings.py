@@ -14,7 +14,7 @@ import pelton
 from pelton import Jet
 from pelton.api import StoreError, StoreFailedError, StoreGoneError, StoreKeyError, StoreVersionError, TermLostError
 from pelton.locks import Election
-from pelton.testing import FaultySync
+from tests.kit.faults import FaultySync
 from tests.storage.processes import Child
 from tests.storage.stores import open_engine, raw
 

@@ -12,8 +12,8 @@ import pytest
 
 import pelton
 from pelton.api import StoreForkedError
+from pelton.engine.maintenance.recount import recount
 from pelton.storage import Database, Fault
-from pelton.testing import recount
 from tests.storage.processes import Child
 from tests.storage.stores import a_store, last_seq
 

@@ -20,7 +20,8 @@ from pelton.api import (
     Settled,
     StreamNotFoundError,
 )
-from pelton.testing import FaultySync, recount
+from pelton.engine.maintenance.recount import recount
+from tests.kit.faults import FaultySync
 from tests.storage.stores import Unstorable, a_store, last_seq, open_engine
 
 

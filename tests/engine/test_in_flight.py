@@ -11,7 +11,7 @@ import pytest
 
 import pelton
 from pelton.api import NoStreamForSubjectError, Outgoing, PubAck
-from pelton.testing import recount
+from pelton.engine.maintenance.recount import recount
 
 _MANY = 40
 

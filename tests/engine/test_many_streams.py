@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import pelton
+from pelton.engine.maintenance.recount import recount
 from pelton.engine.session.registry import Registry
-from pelton.testing import recount
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ import pelton
 from pelton.api import ConfigError, ExpectationError, Incoming, Outgoing, StoreClosedError
 from pelton.engine import Engine
 from pelton.engine.delivery import subscription
+from pelton.engine.maintenance.recount import recount
 from pelton.engine.pubsub import bus
-from pelton.testing import ManualRuntime, manual_runtime, recount
+from pelton.testing import ManualRuntime, manual_runtime
 from tests.storage.processes import Child, hear_in_child
 from tests.storage.stores import raw
 

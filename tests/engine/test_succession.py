@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.testing import recount
+from pelton.engine.maintenance.recount import recount
 
 
 @pytest.mark.parametrize("seed", range(5))

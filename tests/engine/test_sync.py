@@ -10,8 +10,9 @@ import pytest
 
 import pelton
 from pelton.api import StoreClosedError, StoreFailedError
+from pelton.engine.maintenance.recount import recount
 from pelton.runtime import pause, stopwatch
-from pelton.testing import FaultySync, recount
+from tests.kit.faults import FaultySync
 from tests.storage.processes import Child
 from tests.storage.stores import a_store, last_seq, open_engine
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.testing import ManualRuntime, manual_runtime, recount
+from pelton.engine.maintenance.recount import recount
+from pelton.testing import ManualRuntime, manual_runtime
 
 
 @pytest.fixture

@@ -12,9 +12,10 @@ import pytest
 import pelton
 from pelton.api import AckOp, Outgoing
 from pelton.engine import token_floor
+from pelton.engine.maintenance.recount import recount
 from pelton.jet import ack_of
-from pelton.testing import ManualRuntime, manual_runtime, recount
-from pelton.testing.power import RecordingDisk, write_image
+from pelton.testing import ManualRuntime, manual_runtime
+from tests.kit.power import RecordingDisk, write_image
 from tests.storage.stores import open_engine, raw
 
 

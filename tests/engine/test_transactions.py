@@ -25,7 +25,9 @@ from pelton.api import (
     TransactionError,
     TransactionTimeoutError,
 )
-from pelton.testing import FaultySync, manual_runtime, recount
+from pelton.engine.maintenance.recount import recount
+from pelton.testing import manual_runtime
+from tests.kit.faults import FaultySync
 from tests.storage.stores import open_engine
 
 

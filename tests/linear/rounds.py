@@ -13,7 +13,7 @@ from typing import Self
 
 import msgspec
 
-from pelton.testing.linear import Op
+from tests.kit.linear import Op
 from tests.linear.worker import Round
 
 _PATIENCE_S = 120

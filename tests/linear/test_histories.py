@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.testing.linear import Op, check_history
-from pelton.testing.nats_server import nats_server
+from tests.kit.linear import Op, check_history
+from tests.kit.nats_server import nats_server
 from tests.linear.rounds import Rounds, written
 from tests.linear.worker import BUCKET
 

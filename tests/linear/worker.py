@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 import pelton
-from pelton.testing.linear import Op
+from tests.kit.linear import Op
 
 BUCKET = "linear"
 _KINDS = ["put", "create", "update", "update", "delete", "delete", "get", "get", "get"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pelton.testing.nats_server import nats_server
+from tests.kit.nats_server import nats_server
 
 
 @pytest.fixture(params=["file", "server"])

@@ -7,7 +7,7 @@ import pytest
 from pelton.locks.campaign import Campaign, Lost, News, Won
 from pelton.locks.candidate_runner import CandidateRunner, StoreEnded
 from pelton.locks.election_record import open_record
-from pelton.testing.hazards import Hazards, SimulatedClient, World
+from tests.kit.hazards import Hazards, SimulatedClient, World
 
 TTL = 4.0
 

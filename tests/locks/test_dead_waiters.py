@@ -14,7 +14,7 @@ import pelton
 from pelton import Jet, Lock, LockLease
 from pelton.locks import LockKeeper, LockManager, lock_spec
 from pelton.locks.wait_queue import GLANCE_S, PATIENCE_S
-from pelton.testing import World
+from tests.kit.hazards import World
 from tests.stopping import stand_still
 
 SOON = 60.0

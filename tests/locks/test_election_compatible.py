@@ -13,7 +13,7 @@ import pytest
 
 import pelton
 from pelton import Jet
-from pelton.testing.nats_server import NatsServer, nats_server
+from tests.kit.nats_server import NatsServer, nats_server
 
 SOON = 60
 

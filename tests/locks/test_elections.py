@@ -13,7 +13,7 @@ import pytest
 import pelton
 from pelton import Election, Jet, Leader, Term
 from pelton.api import BucketKeyNotFoundError, ConfigError, ElectionError, TermLostError
-from pelton.testing.nats_server import NatsServer, nats_server
+from tests.kit.nats_server import NatsServer, nats_server
 
 LONG = 3600  # nothing of what these tests wait for waits for a term's end
 SOON = 60

@@ -12,7 +12,7 @@ import pytest
 
 from pelton import Jet, JobContext, LockLostError
 from pelton.api import LeaseLostError, StoreFullError, TermLostError
-from pelton.testing import FullDisk
+from tests.kit.faults import FullDisk
 from tests.storage.stores import open_engine
 
 SOON = 60.0

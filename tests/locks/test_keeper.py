@@ -14,7 +14,7 @@ import pelton
 from pelton import LockLostError
 from pelton.locks import Lock, LockKeeper, LockLease, LockManager, lock_spec
 from pelton.locks.keeper import ThreadKeeper
-from pelton.testing import Hazards, SimulatedClient, World
+from tests.kit.hazards import Hazards, SimulatedClient, World
 
 TTL = 10
 SOON = 60.0

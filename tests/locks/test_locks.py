@@ -11,7 +11,7 @@ import pytest
 
 import pelton
 from pelton import ConfigError, Jet, Lock, LockLostError, LockNotHeldError, LockReentryError, LockTimeoutError
-from pelton.testing.nats_server import NatsServer, nats_server
+from tests.kit.nats_server import NatsServer, nats_server
 
 SOON = 60.0
 Pair = tuple[Jet, Jet]

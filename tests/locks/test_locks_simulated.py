@@ -15,7 +15,8 @@ import pytest
 from pelton.api import PeltonError
 from pelton.locks import Lock, LockKeeper, LockLease, LockManager, Semaphore, lock_spec
 from pelton.runtime import Random
-from pelton.testing import FencedRegister, Hazards, SimulatedClient, World
+from tests.kit.fencing import FencedRegister
+from tests.kit.hazards import Hazards, SimulatedClient, World
 
 _PARTS = 8
 _SHARE = 5

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 import pelton
-from pelton.testing import manual_runtime, recount
+from pelton.engine.maintenance.recount import recount
+from pelton.testing import manual_runtime
 from tests.model.processes import Host
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ import pytest
 
 from pelton import Jet
 from pelton.queue import Queue
-from pelton.testing.nats_server import NatsServer, nats_server
+from tests.kit.nats_server import NatsServer, nats_server
 from tests.queue.helpers import open_store
 
 OpenQueue = Callable[..., Awaitable[Queue]]

@@ -9,8 +9,8 @@ import pytest
 import pelton
 from pelton import Jet, JobContext
 from pelton.api import ConfigError, JobArgumentsError, LeaseLostError
+from pelton.engine.maintenance.recount import recount
 from pelton.queue import Queue
-from pelton.testing import recount
 from tests.queue.helpers import FAST, drain, ended, waiting
 
 

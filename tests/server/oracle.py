@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pelton.testing.nats_server import nats_server
+from tests.kit.nats_server import nats_server
 
 _ACCOUNTS = 100
 

@@ -16,8 +16,8 @@ from nats.aio.msg import Msg
 from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NoMessageError
 
-from pelton.testing.nats_server import nats_server
-from pelton.testing.served import served_store
+from tests.kit.nats_server import nats_server
+from tests.kit.served import served_store
 from tests.server.auth.real import BareClient
 
 CONFIG = """

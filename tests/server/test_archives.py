@@ -17,7 +17,7 @@ from nats.js.errors import NotFoundError
 import pelton
 from pelton.api import AccountLimits
 from pelton.server import Server, StoreSettings
-from pelton.testing.nats_server import NatsServer, nats_server
+from tests.kit.nats_server import NatsServer, nats_server
 from tests.server.archives import asked, backup, restore
 from tests.server.conftest import Connected, Started
 

@@ -13,8 +13,8 @@ import pytest
 
 from pelton.server import Server
 from pelton.server.auth import Credentials, LoginRefusal, ServerUser
-from pelton.testing.nats_server import nats_server
-from pelton.testing.served import served_store
+from tests.kit.nats_server import nats_server
+from tests.kit.served import served_store
 from tests.server.conftest import Connected, Started
 from tests.server.raw import raw_client
 

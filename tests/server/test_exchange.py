@@ -23,8 +23,8 @@ from pelton.server.settings.config import (
     ServerConfig,
 )
 from pelton.server.settings.load import config_of
-from pelton.testing.nats_server import nats_server
-from pelton.testing.served import served_store
+from tests.kit.nats_server import nats_server
+from tests.kit.served import served_store
 from tests.server.auth.keys import ACCOUNT_LIMITS, Key, account_jwt, jwt
 from tests.server.auth.real import BareClient
 

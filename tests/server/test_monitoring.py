@@ -12,7 +12,7 @@ import pytest
 
 from pelton.server import Endpoint, Server
 from pelton.server.auth import Credentials, LoginRefusal, ServerUser
-from pelton.testing.nats_server import free_ports, nats_server
+from tests.kit.nats_server import free_ports, nats_server
 from tests.server.conftest import Connected, Started
 from tests.server.raw import raw_client
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import nats
 
 import pelton
-from pelton.testing.served import served_store
+from tests.kit.served import served_store
 
 
 async def test_it_starts_serves_and_stops(tmp_path: Path) -> None:

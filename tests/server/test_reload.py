@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pelton.testing.served import ServedStore, served_store
+from tests.kit.served import ServedStore, served_store
 from tests.server.auth.real import BareClient
 
 BEFORE = """

@@ -13,8 +13,8 @@ import nats
 import pytest
 from nats.aio.client import Client
 
-from pelton.testing.nats_server import free_ports, nats_server
-from pelton.testing.served import served_store
+from tests.kit.nats_server import free_ports, nats_server
+from tests.kit.served import served_store
 from tests.server.conftest import settled
 
 CONFIG = """

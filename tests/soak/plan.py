@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pelton
-from pelton.testing.deliveries import Promise
+from tests.kit.deliveries import Promise
 
 SUBJECTS: Final = 6
 BOUND: Final = 400

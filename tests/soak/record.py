@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from pelton.api import Delivered
-from pelton.testing.deliveries import Step
 from tests.journal import Journal, entries, machine_ns
+from tests.kit.deliveries import Step
 
 
 class Record(Journal):

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import pelton
 from pelton.api.events import MaxDeliveries, decode_event
-from pelton.testing import recount
-from pelton.testing.deliveries import Ending, Step, check_deliveries
+from pelton.engine.maintenance.recount import recount
+from tests.kit.deliveries import Ending, Step, check_deliveries
 from tests.soak import cast, plan
 from tests.soak.ending import FAR_NS, drain, floors, lies
 from tests.soak.record import Record, read

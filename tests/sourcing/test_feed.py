@@ -12,7 +12,7 @@ import pytest
 import pelton
 from pelton.api import AckOp, Outgoing, PubAck, ServerUnreachableError
 from pelton.testing import ManualRuntime, manual_runtime
-from pelton.testing.nats_server import nats_server
+from tests.kit.nats_server import nats_server
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 import pelton
 from pelton.testing import manual_runtime
-from pelton.testing.nats_server import nats_server
+from tests.kit.nats_server import nats_server
 
 
 @pytest.fixture(params=["file", "cluster"])

@@ -19,9 +19,9 @@ import pytest
 
 import pelton
 from pelton.cluster import connection
-from pelton.testing.nats_server import NatsServer, nats_server
 from tests.cluster.network import Network, network
 from tests.crash.roles import name_of, payload
+from tests.kit.nats_server import NatsServer, nats_server
 from tests.storage.processes import Child
 
 _PER_TROUBLE: Final = 5

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import pelton
-from pelton.testing import ManualClock, manual_runtime, recount
+from pelton.engine.maintenance.recount import recount
+from pelton.testing import ManualClock, manual_runtime
 
 WORK = {
     "retention": "workqueue",

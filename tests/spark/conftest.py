@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.testing.nats_server import NatsCluster, nats_cluster
+from tests.kit.nats_server import NatsCluster, nats_cluster
 
 _ALL = 200
 

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import pelton
-from pelton.testing.nats_server import NatsCluster, nats_server
+from tests.kit.nats_server import NatsCluster, nats_server
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import pelton
-from pelton.testing.nats_server import nats_server
 from tests.cluster.people import Certificates, Company
+from tests.kit.nats_server import nats_server
 
 SECRET = "0pen5e5ame"
 

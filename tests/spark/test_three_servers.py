@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import pelton
-from pelton.testing.nats_server import NatsCluster
+from tests.kit.nats_server import NatsCluster
 from tests.spark.driver import killing, wait_until
 from tests.spark.write.test_cluster_writer import rows
 from tests.spark.write.test_stream_writer import feed, lose_last_commit

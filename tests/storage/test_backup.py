@@ -12,9 +12,9 @@ import pytest
 
 import pelton
 from pelton.api import StoreSettingsError
+from pelton.engine.maintenance.recount import recount
 from pelton.storage import Database
 from pelton.storage.backup import belonging
-from pelton.testing import recount
 from tests.storage.stores import a_store
 
 _SCHEMA = 5 * 4096

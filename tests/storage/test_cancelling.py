@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import pelton
+from pelton.engine.maintenance.recount import recount
 from pelton.engine.maintenance.recount import recount as counted
 from pelton.runtime import Halt, on_thread
 from pelton.storage import Fault
 from pelton.storage import backup as backups
-from pelton.testing import recount
 
 Call = Callable[[Callable[[int, int], object]], Awaitable[object]]
 

@@ -15,7 +15,7 @@ from pelton.storage.committer import Committer, SyncMode, Work
 from pelton.storage.database import Database
 from pelton.storage.faults import Fault
 from pelton.storage.wal import Medium
-from pelton.testing import FaultySync
+from tests.kit.faults import FaultySync
 
 Point = Literal["began", "run", "flush", "commit"]
 POINTS: tuple[Point, ...] = ("began", "run", "flush", "commit")

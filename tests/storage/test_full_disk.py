@@ -14,7 +14,7 @@ import pytest
 
 import pelton
 from pelton.api import StoreError, StoreFullError
-from pelton.testing import recount
+from pelton.engine.maintenance.recount import recount
 from tests.storage.processes import Child, hear_in_child
 from tests.storage.stores import a_store, last_seq
 

@@ -10,8 +10,9 @@ import pytest
 
 import pelton
 from pelton.api import CheckpointBlocked
+from pelton.engine.maintenance.recount import recount
 from pelton.storage import checkpointer
-from pelton.testing import FaultySync, recount
+from tests.kit.faults import FaultySync
 from tests.storage.stores import a_store, open_engine, raw
 
 _FOLDED_AT, _TOLD_AT = 50, 200

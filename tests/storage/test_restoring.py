@@ -10,7 +10,7 @@ import pytest
 
 import pelton
 from pelton.cli.main import main
-from pelton.testing import recount
+from pelton.engine.maintenance.recount import recount
 from tests.storage.stores import a_store, raw
 
 

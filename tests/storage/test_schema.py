@@ -8,9 +8,9 @@ import pytest
 
 import pelton
 from pelton.api import StoreVersionError
+from pelton.engine.maintenance.recount import recount
 from pelton.storage import SCHEMA_VERSION, Database, Fault, schema
 from pelton.storage import database as database_module
-from pelton.testing import recount
 from tests.storage.stores import a_store, last_seq, raw
 
 

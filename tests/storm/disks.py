@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import pytest
 
 from pelton.connect import Jet
-from pelton.testing import FullDisk
+from tests.kit.faults import FullDisk
 from tests.storage.stores import open_engine
 
 _SIZE: Final = 48 << 20

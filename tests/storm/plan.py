@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pelton
-from pelton.testing.deliveries import Promise
+from tests.kit.deliveries import Promise
 from tests.linear.worker import BUCKET
 
 STREAMS: Final[dict[str, dict[str, Any]]] = {

@@ -20,10 +20,10 @@ import msgspec
 
 import pelton
 from pelton.testing.history import JobEvent
-from pelton.testing.linear import Op, check_history
 from tests.crash.queue.test_crash import effects_of
 from tests.crash.queue.worker import Log, register
 from tests.journal import entries
+from tests.kit.linear import Op, check_history
 from tests.soak.cast import SteppedClock, stepped_runtime
 from tests.soak.ending import FAR_NS, drain, lies
 from tests.soak.record import Record, read

@@ -11,9 +11,9 @@ import pytest
 
 import pelton
 from pelton.connect import Jet
+from pelton.engine.maintenance.recount import recount
 from pelton.storage import Database
 from pelton.streams import subject_rows
-from pelton.testing import recount
 
 SUBJECTS = [f"s.{number}" for number in range(9)]
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pelton.subjects import Transform, TransformError, is_subject, matches
-from pelton.testing.mappings import FAITHFUL, MAPPINGS, REFUSALS
+from tests.kit.mappings import FAITHFUL, MAPPINGS, REFUSALS
 
 
 def transform(src: str, dest: str) -> Transform:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pelton.testing.deliveries import Ending, Promise, Step, StepKind, check_deliveries, check_tokens
+from tests.kit.deliveries import Ending, Promise, Step, StepKind, check_deliveries, check_tokens
 
 C = Promise(stream="S", consumer="c", max_deliver=2, per_subject=1)
 ALL = Promise(stream="S", consumer="c", ack_policy="all")

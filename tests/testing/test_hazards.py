@@ -6,8 +6,8 @@ import pytest
 
 from pelton.api import ServerTimeoutError
 from pelton.runtime import Signal
-from pelton.testing.fencing import FencedRegister
-from pelton.testing.hazards import Hazards, SimulatedClient, World
+from tests.kit.fencing import FencedRegister
+from tests.kit.hazards import Hazards, SimulatedClient, World
 
 
 async def _publish(client: SimulatedClient, number: int, outcomes: list[object]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pelton.testing.linear import Op, check_history
+from tests.kit.linear import Op, check_history
 
 
 def op(kind: Any, called: int, returned: int, **fields: Any) -> Op:

@@ -14,7 +14,7 @@ import nats.js.errors
 import pytest
 
 import pelton
-from pelton.testing.nats_server import NatsServer, nats_server
+from tests.kit.nats_server import NatsServer, nats_server
 
 CONTENT = os.urandom(700_000)
 

@@ -18,8 +18,8 @@ import pytest
 
 import pelton
 from pelton.testing import manual_runtime
-from pelton.testing.nats_server import nats_server
 from tests.conformance.cases.eventually import eventually
+from tests.kit.nats_server import nats_server
 
 CONTENT = os.urandom(100_000)
 

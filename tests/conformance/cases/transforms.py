@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pelton.api import MaxMessagesPerSubjectError, WrongLastSequenceError
 from pelton.connect import Jet
-from pelton.testing.mappings import FAITHFUL, MAPPINGS, REFUSALS
 from tests.conformance.cases.eventually import all_of
 from tests.conformance.cases.table import case, only, refused
+from tests.kit.mappings import FAITHFUL, MAPPINGS, REFUSALS
 
 
 async def _stored_as(jet: Jet, number: int, src: str, dest: str, subject: str) -> str:

@@ -10,7 +10,6 @@ import pytest
 import pelton
 from pelton.queue import JobHandle
 from pelton.testing.history import JobEvent
-from pelton.testing.nats_server import nats_cluster, nats_server
 from tests.crash.queue.test_crash import (
     KEYS,
     Play,
@@ -22,6 +21,7 @@ from tests.crash.queue.test_crash import (
     log_of,
     opened,
 )
+from tests.kit.nats_server import nats_cluster, nats_server
 
 
 @pytest.mark.parametrize("seed", [1])

@@ -21,7 +21,7 @@ from pelton.queue.model.limits import JobLimit
 from pelton.queue.model.records import AttemptRecords, Ended
 from pelton.queue.ports import JobSource
 from pelton.queue.run.leases import DeliveryHold, SharedLease
-from pelton.testing.hazards import Hazards, SimulatedClient, World
+from tests.kit.hazards import Hazards, SimulatedClient, World
 
 LEASE_S = 3.0
 _TICK_S = 0.05

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from pelton.queue import JobLimit, Rate
-from pelton.testing.hazards import Hazards
+from tests.kit.hazards import Hazards
 from tests.queue.limits.checks import broken
 from tests.queue.limits.limited_shop import LimitedShop, Rules
 

@@ -14,8 +14,8 @@ from pelton.server.auth.certificates import TlsPeer, parts_of, peer_of, user_of_
 from pelton.server.auth.configured import ConfiguredUsers
 from pelton.server.auth.identity import Credentials, ServerUser
 from pelton.server.settings.load import config_of
-from pelton.testing.nats_server import nats_server
-from pelton.testing.served import served_store
+from tests.kit.nats_server import nats_server
+from tests.kit.served import served_store
 
 USERS = [
     "ann@example.com",

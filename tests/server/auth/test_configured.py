@@ -15,8 +15,8 @@ from pelton.server.auth.configured import ConfiguredUsers
 from pelton.server.auth.identity import Credentials, LoginRefusal, ServerUser
 from pelton.server.auth.passwords import is_hash, is_password
 from pelton.server.settings.load import config_of
-from pelton.testing.nats_server import nats_server
-from pelton.testing.served import served_store
+from tests.kit.nats_server import nats_server
+from tests.kit.served import served_store
 from tests.server.auth.keys import Key, account_jwt, jwt, part, user_jwt
 from tests.server.auth.real import BareClient
 

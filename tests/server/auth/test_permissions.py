@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from pelton.server.auth.permissions import Permissions, SubjectRules, permissions_of_rules
 from pelton.server.settings.config import AllowDeny, PermissionRules, ResponseRules
 from pelton.subjects import is_subset, matches
-from pelton.testing.nats_server import nats_server
-from pelton.testing.served import ServedStore, served_store
+from tests.kit.nats_server import nats_server
+from tests.kit.served import ServedStore, served_store
 from tests.server.auth.real import BareClient
 
 QUEUES = ["", "q", "q.x", "z"]

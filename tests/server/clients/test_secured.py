@@ -13,9 +13,9 @@ import nats.errors
 import pytest
 from nats.aio.client import Client
 
-from pelton.testing.nats_server import free_ports, nats_server
-from pelton.testing.served import served_store
 from tests.cluster.people import Certificates
+from tests.kit.nats_server import free_ports, nats_server
+from tests.kit.served import served_store
 from tests.server.auth.keys import ACCOUNT_LIMITS, Key, account_jwt, jwt, user_jwt
 from tests.server.conftest import settled
 

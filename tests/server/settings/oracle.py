@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pelton.server.settings.grammar import ConfigBlock, plain
-from pelton.testing.nats_server import binary
+from tests.kit.nats_server import binary
 
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 # Errors of the grammar, not of what the keys mean.

@@ -12,7 +12,7 @@ from pelton.server.settings.flags import FLAGS, parse_flags
 from pelton.server.settings.load import config_of_command
 from pelton.server.settings.refused import IGNORED_FLAGS, REFUSED_FLAGS
 from pelton.server.settings.section import SettingsError
-from pelton.testing.nats_server import binary
+from tests.kit.nats_server import binary
 
 
 def config(*words: str, file: str = "") -> ServerConfig:

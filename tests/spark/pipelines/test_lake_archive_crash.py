@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 import pelton
 from pelton.spark import pipelines
-from pelton.testing.nats_server import NatsCluster
+from tests.kit.nats_server import NatsCluster
 from tests.spark.driver import killing, wait_until
 from tests.spark.pipelines.archive_role import ROWS
 from tests.spark.pipelines.test_lake_archive import kept

@@ -10,7 +10,7 @@ import pelton
 from pelton.api import Outgoing
 from pelton.spark import pipelines
 from pelton.spark.pipelines import stream_replay
-from pelton.testing.nats_server import NatsCluster
+from tests.kit.nats_server import NatsCluster
 from tests.spark.driver import kill, killing, wait_until
 from tests.spark.pipelines.replay_role import RATE, renamed
 from tests.spark.pipelines.test_lake_archive import fill

@@ -19,7 +19,7 @@ import pelton
 from pelton.api import ConfigError
 from pelton.queue import Outcome
 from pelton.spark import enqueue_from, work
-from pelton.testing.nats_server import nats_server
+from tests.kit.nats_server import nats_server
 
 FAST = pelton.Backoff(base=0.01, factor=1, cap=0.01, jitter=0)
 

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import pelton
-from pelton.testing.nats_server import NatsCluster, NatsServer, nats_server
+from tests.kit.nats_server import NatsCluster, NatsServer, nats_server
 from tests.spark.write.test_stream_writer import feed, lose_last_commit, run
 from tests.spark.write.test_write_crash import LINES, sorted_rows, start
 from tests.spark.write.test_writer import numbers

@@ -8,7 +8,7 @@ import pelton
 from pelton.spark.errors import LateReplayError
 from pelton.spark.write.commit_log import CommitLog
 from pelton.spark.write.task_attempt import BatchId
-from pelton.testing.nats_server import nats_server
+from tests.kit.nats_server import nats_server
 
 HOUR_NS = 3600 * 10**9
 

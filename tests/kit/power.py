@@ -27,12 +27,12 @@ import errno
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from random import Random  # noqa: TID251  # a type: whose chance it is, the test says
+from random import Random  # a type: whose chance it is, the test says
 from typing import Any, Final
 
 import apsw
 
-from pelton.testing.shared_events import SharedEvents
+from tests.kit.shared_events import SharedEvents
 
 _SECTOR: Final = 512
 _SYSTEM_CALLS: Final = {"xNextSystemCall", "xGetSystemCall", "xSetSystemCall"}
