@@ -21,6 +21,9 @@ class BucketNotFoundError(BucketError):
 class BucketKeyNotFoundError(BucketError, KeyError):
     """The bucket holds no such `key`, or (`revision` not 0) no such revision of it."""
 
+    key: str
+    revision: int
+
     def __init__(self, bucket: str, key: str, revision: int) -> None:
         self.key, self.revision = key, revision
         at = f" at revision {revision}" if revision else ""
@@ -43,6 +46,9 @@ class BucketKeyExistsError(BucketError):
 
 class BucketDecodeError(BucketError, ValueError):
     """The value of a `key` at a `revision` does not fit the type, or the codec, that the bucket was opened with."""
+
+    key: str
+    revision: int
 
     def __init__(self, bucket: str, key: str, revision: int, why: str) -> None:
         self.key, self.revision = key, revision

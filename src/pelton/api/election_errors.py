@@ -14,6 +14,9 @@ class ElectionError(PeltonError):
 class TermLostError(ElectionError):
     """The term with the fencing `token` was lost: another candidate may lead by now, so stop."""
 
+    token: int
+    reason: str
+
     def __init__(self, election: str, token: int, reason: str) -> None:
         self.token, self.reason = token, reason
         super().__init__(

@@ -111,6 +111,10 @@ class ApiError(PeltonError):
     `stream`, `consumer` and `seq` name what it is about, if known ("" and None otherwise).
     """
 
+    stream: str
+    consumer: str
+    advice: str
+
     next_step: ClassVar[str] = "check the health and the limits of the server or store, then retry"
 
     def __init__(
@@ -126,7 +130,7 @@ class ApiError(PeltonError):
         self.code = code
         self.err_code = err_code
         self.description = description
-        self.constant = NAMES.get(err_code, "")
+        self.constant: str = NAMES.get(err_code, "")
         self.stream = stream
         self.consumer = consumer
         self.seq = seq
@@ -137,7 +141,7 @@ class ApiError(PeltonError):
         """Set the stream and consumer it is about, if they were not known."""
         if (stream and not self.stream) or (consumer and not self.consumer):
             self.stream, self.consumer = self.stream or stream, self.consumer or consumer
-            self.args = (self._sentence(),)
+            self.args: tuple[Any, ...] = (self._sentence(),)
 
     def advise(self, advice: str) -> None:
         """Replace the advice of its class."""
@@ -375,6 +379,11 @@ class AckRejectedError(AckError):
 
     ``reason`` says which of these, and what is known of the message.
     """
+
+    stream: str
+    consumer: str
+    seq: int
+    reason: str
 
     def __init__(self, stream: str, consumer: str, seq: int, reason: str) -> None:
         self.stream, self.consumer, self.seq, self.reason = stream, consumer, seq, reason

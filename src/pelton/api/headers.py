@@ -76,8 +76,8 @@ class Headers(Mapping[str, str]):
         description: str = "",
     ) -> None:
         self._values = {name: list(all_of) for name, all_of in (values or {}).items()}
-        self.status = status
-        self.description = description
+        self.status: int | None = status
+        self.description: str = description
 
     def __getitem__(self, name: str) -> str:
         return self._values[name][0]

@@ -16,6 +16,9 @@ class PermanentJobError(JobError):
 class RetryJob(JobError):  # noqa: N818 - an instruction to the worker, no failure
     """Raise it in a job to run it again after `delay` seconds (None: the queue's backoff)."""
 
+    delay: float | None
+    reason: str
+
     def __init__(self, delay: float | None = None, reason: str = "") -> None:
         self.delay, self.reason = delay, reason
         when = "after the queue's backoff" if delay is None else f"in {delay:g} s"
@@ -24,6 +27,9 @@ class RetryJob(JobError):  # noqa: N818 - an instruction to the worker, no failu
 
 class Snooze(JobError):  # noqa: N818 - an instruction to the worker, no failure
     """Raise it in a job to give it back, and to start it again after `delay` seconds: no attempt is counted."""
+
+    delay: float
+    reason: str
 
     def __init__(self, delay: float, reason: str = "") -> None:
         self.delay, self.reason = delay, reason
@@ -52,6 +58,10 @@ class Discard(JobError):  # noqa: N818 - an instruction to the worker
 class LeaseLostError(JobError):
     """The job's lease is lost: another worker may run it, so this run must stop and must not commit."""
 
+    job_id: str
+    key: str
+    reason: str
+
     def __init__(self, job_id: str, key: str = "", reason: str = "") -> None:
         self.job_id, self.key, self.reason = job_id, key, reason
         super().__init__(
@@ -63,6 +73,10 @@ class LeaseLostError(JobError):
 class JobCancelledError(JobError):
     """The job was cancelled while, or before, it ran."""
 
+    job_id: str
+    key: str
+    reason: str
+
     def __init__(self, job_id: str, key: str = "", reason: str = "") -> None:
         self.job_id, self.key, self.reason = job_id, key, reason
         super().__init__(
@@ -72,6 +86,9 @@ class JobCancelledError(JobError):
 
 class UnknownJobError(JobError):
     """No job of this name is registered with the worker."""
+
+    name: str
+    known: tuple[str, ...]
 
     def __init__(self, name: str, known: Sequence[str] = ()) -> None:
         self.name, self.known = name, tuple(known)
@@ -87,6 +104,12 @@ class JobFailedError(JobError):
     `error` is what its last attempt raised, `traceback` where, as text (also a note of this exception).
     """
 
+    job_id: str
+    name: str
+    state: str
+    error: str
+    traceback: str
+
     def __init__(self, job_id: str, name: str, state: str, error: str = "", traceback: str = "") -> None:
         self.job_id, self.name, self.state, self.error, self.traceback = job_id, name, state, error, traceback
         how = "failed" if state == "failed" else f"ended as {state}"
@@ -99,6 +122,9 @@ class JobFailedError(JobError):
 class JobNotFoundError(JobError):
     """The queue has no such job (any more); `queue` and `job_id` name it."""
 
+    queue: str
+    job_id: str
+
     def __init__(self, queue: str, job_id: str, reason: str) -> None:
         self.queue, self.job_id = queue, job_id
         super().__init__(
@@ -108,6 +134,9 @@ class JobNotFoundError(JobError):
 
 class FlowNotFoundError(JobError):
     """The queue has no such flow (any more); `queue` and `flow_id` name it."""
+
+    queue: str
+    flow_id: str
 
     def __init__(self, queue: str, flow_id: str) -> None:
         self.queue, self.flow_id = queue, flow_id
@@ -120,6 +149,10 @@ class FlowNotFoundError(JobError):
 class JobNotMovedError(JobError):
     """A job was not moved to another queue: its `state` in its `queue` does not allow it."""
 
+    queue: str
+    job_id: str
+    state: str
+
     def __init__(self, queue: str, job_id: str, state: str) -> None:
         self.queue, self.job_id, self.state = queue, job_id, state
         super().__init__(
@@ -130,6 +163,9 @@ class JobNotMovedError(JobError):
 
 class DuplicateJobError(JobError):
     """A unique job was not enqueued into its `queue`, because there is one already: `job_id`."""
+
+    queue: str
+    job_id: str
 
     def __init__(self, queue: str, job_id: str) -> None:
         self.queue, self.job_id = queue, job_id
@@ -153,6 +189,9 @@ class QueueNotFoundError(JobError):
 class QueueInUseError(JobError):
     """The `queue` has `running` jobs, so it was not deleted."""
 
+    queue: str
+    running: int
+
     def __init__(self, queue: str, running: int) -> None:
         self.queue, self.running = queue, running
         super().__init__(
@@ -164,6 +203,10 @@ class QueueInUseError(JobError):
 class JobTimeoutError(JobError, TimeoutError):
     """An attempt of a job took longer than its `timeout`, `seconds`; its ``__cause__`` shows where the job was."""
 
+    job_id: str
+    name: str
+    seconds: float
+
     def __init__(self, job_id: str, name: str, seconds: float) -> None:
         self.job_id, self.name, self.seconds = job_id, name, seconds
         super().__init__(
@@ -174,6 +217,10 @@ class JobTimeoutError(JobError, TimeoutError):
 
 class JobCrashedError(JobError):
     """The child process that ran a job has died; `exit_code` is negative for a signal, such as -11."""
+
+    job_id: str
+    name: str
+    exit_code: int | None
 
     def __init__(self, job_id: str, name: str, exit_code: int | None) -> None:
         self.job_id, self.name, self.exit_code = job_id, name, exit_code
@@ -188,6 +235,9 @@ class JobCrashedError(JobError):
 class JobResultError(JobError):
     """The result of a job cannot be stored, or not as the type that its function declares."""
 
+    name: str
+    reason: str
+
     def __init__(self, name: str, reason: str) -> None:
         self.name, self.reason = name, reason
         super().__init__(
@@ -197,6 +247,9 @@ class JobResultError(JobError):
 
 class JobArgumentsError(JobError):
     """The arguments do not fit the job's signature, or cannot be stored."""
+
+    name: str
+    reason: str
 
     def __init__(self, name: str, reason: str) -> None:
         self.name, self.reason = name, reason

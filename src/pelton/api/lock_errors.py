@@ -24,6 +24,9 @@ class LockTimeoutError(LockError, TimeoutError):
 class LockLostError(LockError):
     """The lease with the fencing `token` was lost: another holder may have the lock by now, so stop."""
 
+    token: int
+    reason: str
+
     def __init__(self, lock: str, token: int, reason: str = "") -> None:
         self.token, self.reason = token, reason
         because = f" ({reason})" if reason else ""

@@ -8,6 +8,9 @@ from pelton.api.errors import PeltonError
 class StoreError(PeltonError):
     """The store at `path` failed; `reason` adds what is known."""
 
+    path: str
+    reason: str
+
     text: ClassVar[str] = "store {path!r} failed{reason}: check the file and its disk, then reopen it"
 
     def __init__(self, path: str, reason: str = "") -> None:
@@ -71,6 +74,9 @@ class WrongLoopError(StoreError):
 
 class StoreVersionError(StoreError):
     """The store was written by a newer Pelton."""
+
+    found: int
+    known: int
 
     def __init__(self, path: str, found: int, known: int) -> None:
         self.found, self.known = found, known
@@ -149,6 +155,10 @@ class JetStreamMissingError(StoreError):
 class HeartbeatMissedError(PeltonError):
     """A push consumer was silent for `seconds`: its sender is gone or unreachable."""
 
+    stream: str
+    consumer: str
+    seconds: float
+
     def __init__(self, stream: str, consumer: str, seconds: float) -> None:
         self.stream, self.consumer, self.seconds = stream, consumer, seconds
         super().__init__(
@@ -159,6 +169,9 @@ class HeartbeatMissedError(PeltonError):
 
 class CorruptMessageError(StoreError):
     """The stored bytes of a message do not match their checksum; it is set aside, never delivered."""
+
+    stream: str
+    seq: int
 
     text = "store {path!r} holds a damaged message{reason}: it is never delivered; publish or restore it again"
 

@@ -36,6 +36,9 @@ class SnapshotTimeoutError(TransactionError):
 class SqlError(PeltonError):
     """SQLite refused your statement, for `reason`. The transaction continues without it."""
 
+    reason: str
+    statement: str
+
     def __init__(self, reason: str, statement: str) -> None:
         self.reason, self.statement = reason, statement
         shown = " ".join(statement.split())

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 try:
     from pelton.arrow.store import ArrowStore, open
-except ModuleNotFoundError as error:
-    if error.name is None or error.name.partition(".")[0] not in ("pyarrow", "numpy"):
+except ModuleNotFoundError as _missing:
+    if _missing.name is None or _missing.name.partition(".")[0] not in ("pyarrow", "numpy"):
         raise
     raise ImportError(
-        f"pelton.arrow needs {error.name}, which is not installed: pip install 'pelton[arrow]'", name=error.name
+        f"pelton.arrow needs {_missing.name}, which is not installed: pip install 'pelton[arrow]'", name=_missing.name
     ) from None
 
 __all__ = ["ArrowStore", "open"]

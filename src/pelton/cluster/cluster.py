@@ -71,7 +71,7 @@ _CONSUMER_TIMEOUT_S: Final = 8.0
 class Cluster:
     """A Backend on a NATS cluster; belongs to the event loop that uses it first."""
 
-    planning = Planning(
+    planning: Planning = Planning(
         overlapping_pulls=True, consumer_timeout=_CONSUMER_TIMEOUT_S, atomic_batches=False, own_verbs=frozenset()
     )
     refuses_late_acks = False
@@ -82,7 +82,7 @@ class Cluster:
         self._settings = settings
         self._runtime = runtime
         # Servers of another domain accept writes to their buckets only below their API's prefix.
-        self.domain_prefix = "" if settings.api_prefix == PREFIX else f"{settings.api_prefix}."
+        self.domain_prefix: str = "" if settings.api_prefix == PREFIX else f"{settings.api_prefix}."
         self._connection = Connection(settings, runtime)
         self._publisher = Publisher(self._connection, f"{runtime.ids.new()}.")
         self._presence = Presence(self._connection)

@@ -41,7 +41,7 @@ from pelton.cluster.connecting import connected, denied, refusal
 from pelton.cluster.loop_guard import LoopGuard
 from pelton.cluster.settings import ClusterSettings
 from pelton.cluster.status import NO_RESPONDERS, status_of
-from pelton.runtime import Runtime, Signal
+from pelton.runtime import Clock, Runtime, Signal
 
 _SILENCE_S: Final = 5.0
 _FIRST_S: Final = 1.0
@@ -95,9 +95,9 @@ class Connection:
 
     def __init__(self, settings: ClusterSettings, runtime: Runtime) -> None:
         self.settings = settings
-        self.clock = runtime.clock
+        self.clock: Clock = runtime.clock
         self._new_id = runtime.ids.new
-        self.belonging = LoopGuard(settings.name)
+        self.belonging: LoopGuard = LoopGuard(settings.name)
         self._opening = asyncio.Lock()
         self._client: NatsClient | None = None
         self._closed = False

@@ -43,7 +43,9 @@ class Interest:
         # Streams that source this one want what they have not copied yet.
         self._takers = takers
         self._consumers = tuple(consumers)
-        self.mortal = tuple(consumer for consumer in consumers if consumer.config.inactive_threshold.ns > 0)
+        self.mortal: tuple[ConsumerLog, ...] = tuple(
+            consumer for consumer in consumers if consumer.config.inactive_threshold.ns > 0
+        )
         self._rivals: dict[ConsumerLog, tuple[ConsumerLog, ...]] = {}
         # Consumers that begin after all stored messages: created so, or reset.
         self._late = {consumer for consumer in consumers if not self._has_begun(consumer)}

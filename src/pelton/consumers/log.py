@@ -50,6 +50,30 @@ class ConsumerLog:
     ``loaded`` has the consumers of the store that have loaded their state.
     """
 
+    stale: bool
+    dirty: bool
+    dseq: int
+    cursor: int
+    delivered: int
+    unsettled: int
+    waiting: int
+    ahead: int
+    ahead_last: int
+    ahead_removals: int
+    last_active: int
+    last_ack: int
+    replay_upto: int
+    replay_shift: int
+    replay_due: int
+    due: int
+    name: str
+    condition: Condition | None
+    literal: str
+    per_subject: int
+    sampled: int
+    room: int
+    paused_until: int
+
     def __init__(
         self,
         database: Database,
@@ -74,7 +98,7 @@ class ConsumerLog:
         self.ahead = self.ahead_last = self.ahead_removals = self.last_active = self.last_ack = 0
         self.replay_upto = self.replay_shift = self.replay_due = 0
         self.due = NEVER
-        self.claims = ClaimTable(database, consumer)
+        self.claims: ClaimTable = ClaimTable(database, consumer)
         self._loaded = loaded
         self.configure(config)
 

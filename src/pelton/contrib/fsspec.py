@@ -10,9 +10,7 @@ import io
 import tempfile
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import IO, Any, Final, cast
-
-from fsspec.spec import AbstractFileSystem
+from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from pelton.api import BucketNotFoundError, ConfigError, ObjectNotFoundError
 from pelton.contrib.process_store import process_store
@@ -21,7 +19,20 @@ _IN_MEMORY: Final = 16 * 2**20
 _SUFFIX: Final = ".pelton"
 
 
-class PeltonFileSystem(AbstractFileSystem):  # type: ignore[misc]
+if TYPE_CHECKING:
+
+    class AbstractFileSystem:
+        """What type checkers take for fsspec's class, which has no type information."""
+
+        def __init__(self, *_args: Any, **_options: Any) -> None: ...
+
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    from fsspec.spec import AbstractFileSystem
+
+
+class PeltonFileSystem(AbstractFileSystem):
     """The object stores of one store.
 
     A file that is read is fetched and verified as a whole when it is opened; one that is written replaces the object

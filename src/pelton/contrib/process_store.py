@@ -29,7 +29,7 @@ class ProcessStore:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.portal = Portal(address)
+        self.portal: Portal = Portal(address)
         self._ended = False
         opening = open_store(address)
         try:

@@ -30,7 +30,7 @@ class DashboardDoor:
         self._token = token
         self._hosts = hosts
         self.actions = actions
-        self.session_cookie = f"pelton_session_{self._made('cookie')[:8]}"
+        self.session_cookie: str = f"pelton_session_{self._made('cookie')[:8]}"
 
     @property
     def is_open(self) -> bool:

@@ -25,6 +25,8 @@ class Connections:
     ``ended`` is called with the fault that has ended one of them for good, on the thread that met it.
     """
 
+    settings: EngineSettings
+
     def __init__(self, settings: EngineSettings, runtime: Runtime, ended: Callable[[Fault], None]) -> None:
         if not settings.memory:
             # SQLite names its log after the file itself, not after a link to it; and the working directory may change.

@@ -8,7 +8,7 @@ channel. Time needs no daemon: deadlines are rows, evaluated by the transactions
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -52,7 +52,9 @@ from pelton.engine.maintenance.online import OnlineMaintenance
 from pelton.engine.pubsub.bus import Bus
 from pelton.engine.serving import Serving
 from pelton.engine.session import Committed, Session
+from pelton.engine.session.account import Account
 from pelton.engine.settings import PLANNING, EngineSettings
+from pelton.engine.snapshots.sql_snapshot import SqlSnapshot
 from pelton.engine.snapshots.sql_snapshots import SqlSnapshots
 from pelton.engine.transactions.settlements import Settling, settle_all, settling_apart
 from pelton.engine.transactions.submissions import Submissions
@@ -70,6 +72,12 @@ R = TypeVar("R")
 
 class Engine:
     """A Backend on one open store; belongs to the event loop it was opened on."""
+
+    check_loop: Callable[[], None]
+    check_place: Callable[[], None]
+    check_outside: Callable[[], None]
+    readable: Callable[[], Coroutine[Any, Any, None]]
+    hand_back: Callable[[str, str, list[Delivered]], None]
 
     planning = PLANNING
     domain_prefix = ""
@@ -93,8 +101,8 @@ class Engine:
         self._check, self.check_loop, self.check_place = door.check, door.check_loop, door.check_place
         channel = MemoryChannel if settings.memory else WakeChannel
         self._channel: MemoryChannel | WakeChannel = channel(settings.path, self.woken, self._clock.monotonic)
-        self.session = self._session_on(self._db, lambda: not self._waiting.is_empty)
-        self.account = self.session.registry.account
+        self.session: Session = self._session_on(self._db, lambda: not self._waiting.is_empty)
+        self.account: Account = self.session.registry.account
         self._direct = DirectGets(self.session)
         self._audit = Audit(self.session, self._clock.now(), VERSION)
         self._pushes = Pushes(self, self._waiting, self._channel, runtime)
@@ -109,8 +117,9 @@ class Engine:
         )
         self.check_outside, self.readable = self._transactions.check_outside, self._transactions.readable
         self._submissions = Submissions(self.session, self._committer, self._transactions, self._check)
-        self.stage, self.hand_back = self._submissions.stage, self._submissions.hand_back
-        self.reading = SqlSnapshots(self._connections, self._check, self._clock).take
+        self.stage: Callable[..., asyncio.Future[Any]] = self._submissions.stage
+        self.hand_back = self._submissions.hand_back
+        self.reading: Callable[[float], SqlSnapshot] = SqlSnapshots(self._connections, self._check, self._clock).take
         self._background = Background(self, self._clock, self._db)
         self._maintenance = OnlineMaintenance(
             self, self._connections, self._db, self._committer, self._transactions, self._channel.wake_others

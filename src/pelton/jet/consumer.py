@@ -17,6 +17,7 @@ from pelton.api import (
     AckRejectedError,
     Backend,
     ConfigError,
+    ConsumerConfig,
     ConsumerDelete,
     ConsumerInfo,
     ConsumerInfoRequest,
@@ -55,9 +56,9 @@ class Consumer:
         self._backend = backend
         self._check_loop = backend.check_loop
         self._runtime = runtime
-        self.stream_name = info.stream_name
-        self.name = info.name
-        self.config = info.config
+        self.stream_name: str = info.stream_name
+        self.name: str = info.name
+        self.config: ConsumerConfig = info.config
         self._pins: dict[str, str] = {}
         # Messages that are prefetched are told of when the program gets them.
         self._traces_fetches = True

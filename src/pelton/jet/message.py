@@ -24,7 +24,7 @@ class Message:
     def __init__(self, backend: Backend, delivered: Delivered) -> None:
         self._backend = backend
         self._headers: Headers | None = None
-        self.delivered = delivered
+        self.delivered: Delivered = delivered
         # Whether this handle has settled it.
         self.is_settled: bool = False
 
@@ -140,11 +140,11 @@ class Metadata:
     )
 
     def __init__(self, delivered: Delivered) -> None:
-        self.stream = delivered.stream
-        self.consumer = delivered.consumer
-        self.stream_seq = delivered.seq
-        self.consumer_seq = delivered.consumer_seq
-        self.num_delivered = delivered.num_delivered
-        self.num_pending = delivered.num_pending
-        self.timestamp = delivered.time_ns
-        self.token = delivered.token
+        self.stream: str = delivered.stream
+        self.consumer: str = delivered.consumer
+        self.stream_seq: int = delivered.seq
+        self.consumer_seq: int = delivered.consumer_seq
+        self.num_delivered: int = delivered.num_delivered
+        self.num_pending: int = delivered.num_pending
+        self.timestamp: int = delivered.time_ns
+        self.token: int = delivered.token

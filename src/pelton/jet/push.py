@@ -21,6 +21,9 @@ _STATUS: Final = b"NATS/1.0 100"
 class Pushed:
     """The deliveries of one push consumer, from :meth:`open` on. ``path`` names the store in errors."""
 
+    last_consumer_seq: int
+    is_idle: bool
+
     def __init__(self, backend: Backend, config: ConsumerConfig, stream: str) -> None:
         self._backend = backend
         self._config = config

@@ -59,6 +59,8 @@ class CandidateRunner:
     in seconds since boot), for any thread.
     """
 
+    term: tuple[int, float]
+
     def __init__(self, runtime: Runtime, connect: Callable[[], ElectionRecord], campaign: Campaign, tell: Tell) -> None:
         self._runtime = runtime
         self._connect = connect
@@ -203,7 +205,7 @@ class CandidateThread:
 
     def __init__(self, jet: Streams, record: ElectionRecord, campaign: Campaign, tell: Tell) -> None:
         self._jet = jet
-        self.check_loop = jet.backend.check_loop
+        self.check_loop: Callable[[], None] = jet.backend.check_loop
         self._backend: Backend | None = None
         self._leaving: set[asyncio.Task[None]] = set()
         self._clock = jet.runtime.clock

@@ -108,8 +108,8 @@ class Election:
         if backoff is not None:
             check_instance(about, "backoff", backoff, Backoff, "give a pelton.Backoff, or leave it out")
         self.election = election
-        self.name = name or f"{platform.node()}-{os.getpid()}-{jet.runtime.ids.new()[-6:]}"
-        self.bucket = bucket or f"ELECTION_{election}"
+        self.name: str = name or f"{platform.node()}-{os.getpid()}-{jet.runtime.ids.new()[-6:]}"
+        self.bucket: str = bucket or f"ELECTION_{election}"
         self._jet = jet
         self._ttl = None if ttl is None else seconds_to_ns("ttl", ttl, about) / SECOND
         self._on_won, self._on_lost, self._on_campaign = on_won, on_lost, on_campaign

@@ -38,9 +38,9 @@ class Renewal:
     __slots__ = ("holding", "lease", "on_lost")
 
     def __init__(self, lease: HeldLease, holding: Holding, on_lost: Callable[[], None]) -> None:
-        self.lease = lease
-        self.holding = holding
-        self.on_lost = on_lost
+        self.lease: HeldLease = lease
+        self.holding: Holding = holding
+        self.on_lost: Callable[[], None] = on_lost
 
 
 class _OwnTable:

@@ -46,14 +46,17 @@ def counted_from(asked: ClockReading, answered: ClockReading) -> ClockReading:
 class HeldLease:
     """A key held with a ``token`` since the write that made it was sent (``asked``), for ``ttl`` seconds at a time."""
 
+    reason: str
+    revision: int
+
     __slots__ = ("_next_try", "clock", "key", "reason", "revision", "state", "token", "ttl")
 
     def __init__(self, key: str, token: int, ttl: int, asked: ClockReading) -> None:
-        self.key = key
-        self.token = token
-        self.ttl = ttl
+        self.key: str = key
+        self.token: int = token
+        self.ttl: int = ttl
         self.revision = token
-        self.clock = LeaseClock(asked.boot, ttl, _SHARES, asked.wall)
+        self.clock: LeaseClock = LeaseClock(asked.boot, ttl, _SHARES, asked.wall)
         self.state: LeaseState = "held"
         self.reason = ""
         self._next_try = self.clock.due_at

@@ -15,7 +15,7 @@ from pelton.locks.acquisition import Acquisition
 from pelton.locks.keeper import LockKeeper, ThreadKeeper
 from pelton.locks.records import LockSpec
 from pelton.locks.table import LockTable
-from pelton.runtime import Runtime, owner
+from pelton.runtime import Clock, Runtime, owner
 
 
 class HeldLock(Protocol):
@@ -42,11 +42,11 @@ class LockManager:
     """Manages the locks and semaphores of one open store."""
 
     def __init__(self, jet: Streams, keeper: Callable[[Backend, Runtime], LockKeeper] = ThreadKeeper) -> None:
-        self.runtime = jet.runtime
-        self.clock = jet.runtime.clock
-        self.check_loop = jet.backend.check_loop
-        self.table = LockTable(jet)
-        self.keeper = keeper(jet.backend, jet.runtime)
+        self.runtime: Runtime = jet.runtime
+        self.clock: Clock = jet.runtime.clock
+        self.check_loop: Callable[[], None] = jet.backend.check_loop
+        self.table: LockTable = LockTable(jet)
+        self.keeper: LockKeeper = keeper(jet.backend, jet.runtime)
         self._who = f"{platform.node()} {os.getpid()}"
         self._waiting: set[str] = set()
         self._held: defaultdict[str, WeakSet[HeldLock]] = defaultdict(WeakSet)

@@ -134,7 +134,7 @@ class WaitQueue:
     """The known state of slots and their waiters. Times are seconds since boot, by one clock."""
 
     def __init__(self, slots: Iterable[str], ticket_ttl: float, now: float) -> None:
-        self.slots = {key: _Slot(0, now) for key in slots}
+        self.slots: dict[str, _Slot] = {key: _Slot(0, now) for key in slots}
         self._ticket_ttl = ticket_ttl
         self._waiters: dict[str, _Waiter] = {}
 

@@ -22,6 +22,8 @@ class Differing(Exception):  # noqa: N818 - a finding
 class Comparison:
     """The comparison of one stream; ``exact``: headers and times are the same, and schedules have their sequences."""
 
+    messages: int
+
     def __init__(self, *, exact: bool) -> None:
         self.is_exact = exact
         self._digest = hashlib.blake2b(digest_size=_SIZE)

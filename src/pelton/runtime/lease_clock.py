@@ -35,12 +35,14 @@ class LeaseClock:
     Times are seconds since boot, and wall nanoseconds where the wall clock counts: then always.
     """
 
+    confirmed: float
+
     # One is made for each job.
     __slots__ = ("_shares", "_wall", "confirmed", "duration")
 
     def __init__(self, asked: float, duration: float, shares: LeaseShares, wall: int = 0) -> None:
         self.confirmed = asked
-        self.duration = duration
+        self.duration: float = duration
         self._shares = shares
         self._wall = wall
 

@@ -22,11 +22,13 @@ T = TypeVar("T")
 _log: Final = logging.getLogger("pelton.runtime")
 _threads: Final = weakref.WeakSet["LoopThread"]()
 # Held during a standstill: a loop that was blocked before stays so.
-standing_still = threading.RLock()
+standing_still: threading.RLock = threading.RLock()
 
 
 class LoopThread:
     """Runs ``main`` on its own event loop; ``name`` is the thread's. An error that ends it is logged."""
+
+    is_blocked: bool
 
     def __init__(self, main: Callable[[], Coroutine[Any, Any, object]], name: str) -> None:
         self._main = main

@@ -49,7 +49,7 @@ class ServerAccount:
     ) -> None:
         self.name = name
         self.usage = usage
-        self.router = Router(choose)
+        self.router: Router = Router(choose)
         self.clients: set[Client] = set()
         self.link: StoreLink | None = None
         self.crossing: AccountCrossing | None = None

@@ -26,6 +26,7 @@ from pelton.wire import (
     PONG,
     Command,
     Connect,
+    ConnectionState,
     ConnectOptions,
     Hpub,
     Parser,
@@ -52,6 +53,18 @@ _UNSAID: Final = ConnectOptions()
 
 class ClientConnection(ClientOutput):
     """The server's side of one connection. ``number`` names it."""
+
+    options: ConnectOptions
+    echo: bool
+    started: float
+    heard: float
+    pinged: float
+    pings: int
+    in_msgs: int
+    in_bytes: int
+    out_msgs: int
+    out_bytes: int
+    peer: str
 
     def __init__(self, host: ServerHost, number: int) -> None:
         super().__init__(host, number)
@@ -233,7 +246,7 @@ class ClientConnection(ClientOutput):
         self.read_again()
         if self.state == "closed" or not self._let_in(user):
             return
-        self.state = next_state(self.state, Connect)
+        self.state: ConnectionState = next_state(self.state, Connect)
         self._confirm()
         self._carry_out(waiting)
 

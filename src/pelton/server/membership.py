@@ -15,6 +15,9 @@ from pelton.wire import Sub
 class Membership:
     """What one client is and has in its account; ``account`` and ``user`` are None before it is let in."""
 
+    rights: ClientRights
+    max_payload: int
+
     def __init__(self, client: Client) -> None:
         self._client = client
         self.account: AccountPort | None = None

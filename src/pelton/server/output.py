@@ -23,6 +23,8 @@ _ROOM_BYTES: Final = 16 << 20
 class ClientOutput(asyncio.BufferedProtocol):
     """The writing half of a connection, and its end. ``number`` names it."""
 
+    reason: str
+
     def __init__(self, host: ServerHost, number: int) -> None:
         self._host = host
         self.number = number

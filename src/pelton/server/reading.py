@@ -17,7 +17,7 @@ class SharedBuffer:
     """One buffer for all connections of an event loop; each names itself by a number."""
 
     def __init__(self) -> None:
-        self.whole = memoryview(bytearray(_SIZE))
+        self.whole: memoryview[int] = memoryview(bytearray(_SIZE))
         self._part = self.whole[:_BESIDE_OTHERS]
         self._reader = -1
         self._in_a_row = 0

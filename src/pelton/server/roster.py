@@ -19,7 +19,7 @@ class ClientRoster:
     """The clients of a server, by their numbers; ``most_closed`` is how many that have left are remembered."""
 
     def __init__(self, most_closed: int) -> None:
-        self.totals = TrafficTotals()
+        self.totals: TrafficTotals = TrafficTotals()
         self.closed: deque[dict[str, Any]] = deque(maxlen=most_closed)
         self._clients: dict[int, ClientConnection] = {}
 

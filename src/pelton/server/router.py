@@ -20,12 +20,15 @@ _REMEMBERED_HEADS: Final = 8192
 class MessageFrame:
     """One message on its way to many subscriptions: what stands before and behind the subscription's id."""
 
+    head: bytes
+    tail: bytes
+
     __slots__ = ("_block", "_data", "_full", "_subject", "head", "is_bare", "reply", "tail")
 
     def __init__(self, subject: str, reply: str, block: bytes | None, data: bytes) -> None:
         self._subject = subject
-        self.reply = reply
-        self.is_bare = block is None
+        self.reply: str = reply
+        self.is_bare: bool = block is None
         """Whether it has no headers: ``head`` and ``tail`` are for every client then."""
         if block is None:
             self.head = _head(subject)
@@ -88,13 +91,13 @@ class ClientSubscription:
     __slots__ = ("client", "is_cut", "limit", "queue", "received", "sid", "subject")
 
     def __init__(self, client: Receiver, sid: bytes, subject: str, queue: str, *, is_cut: bool = False) -> None:
-        self.client = client
-        self.sid = sid
-        self.subject = subject
-        self.queue = queue
-        self.is_cut = is_cut
-        self.limit = 0
-        self.received = 0
+        self.client: Receiver = client
+        self.sid: bytes = sid
+        self.subject: str = subject
+        self.queue: str = queue
+        self.is_cut: bool = is_cut
+        self.limit: int = 0
+        self.received: int = 0
 
 
 class Targets(NamedTuple):
@@ -114,6 +117,8 @@ NO_TARGETS: Final = Targets((), (), False, None)
 
 class Router:
     """The subscriptions of one account's clients. ``choose`` picks a member of a queue group."""
+
+    inserted: int
 
     def __init__(self, choose: Callable[[Sequence[ClientSubscription]], ClientSubscription]) -> None:
         self._choose = choose

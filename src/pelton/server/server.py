@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from pelton.api import ConfigError, PeltonError
 from pelton.engine import Engine, EngineSettings
-from pelton.runtime import Runtime, Timer
+from pelton.runtime import Clock, Runtime, Timer
 from pelton.server.account import ServerAccount
 from pelton.server.accounts import AccountUsage
 from pelton.server.auth import Authenticator, OpenDoor
@@ -50,13 +50,17 @@ _NONCE_BYTES: Final = 11
 class Server:
     """A NATS server on the stores of its accounts; belongs to the event loop that starts it."""
 
+    settings: ServerSettings
+    begun: int
+    configured: int
+
     def __init__(self, settings: ServerSettings, runtime: Runtime, authenticator: Authenticator | None = None) -> None:
         self.settings = settings
-        self.clock = runtime.clock
+        self.clock: Clock = runtime.clock
         self.authenticator: Authenticator = OpenDoor() if authenticator is None else authenticator
-        self.buffer = SharedBuffer()
-        self.id = runtime.ids.new()
-        self.name = settings.server_name or self.id
+        self.buffer: SharedBuffer = SharedBuffer()
+        self.id: str = runtime.ids.new()
+        self.name: str = settings.server_name or self.id
         self._runtime = runtime
         self.begun = self.configured = runtime.clock.now()
         self._monitoring: MonitoringListener | None = None

@@ -49,7 +49,7 @@ class SourceLink:
         self.stream = stream
         self.origin = origin
         self.plan = plan
-        self.position = Position(database, stream.id, plan.key)
+        self.position: Position = Position(database, stream.id, plan.key)
         self._now = now
         self._mirrors = stream.config.mirror is not None
         self._identity = identity_of(origin.name, origin.created)

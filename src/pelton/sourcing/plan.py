@@ -41,8 +41,8 @@ class Plan:
 
     def __init__(self, source: StreamSource, draw: Draw) -> None:
         self.source = source
-        self.key = key_of(source)
-        self.filters = filters_of(source)
+        self.key: str = key_of(source)
+        self.filters: tuple[str, ...] = filters_of(source)
         self.condition: Condition | None = subject_condition(self.filters)
         self._transforms = [
             (each.src, Transform(each.src, each.dest, draw) if each.dest else None)

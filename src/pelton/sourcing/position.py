@@ -26,6 +26,16 @@ class Position:
     as JSON, why a message cannot be taken, other than a lack of space.
     """
 
+    is_fresh: bool
+    id: int
+    origin: int
+    seq: int
+    parked: int
+    taken: int
+    active: int
+    stalled: bool
+    problem: str
+
     def __init__(self, database: Database, stream: int, key: str) -> None:
         self._db = database
         self._stream = stream

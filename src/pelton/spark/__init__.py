@@ -15,11 +15,17 @@ try:
     from pelton.spark.source import PeltonSource, register
     from pelton.spark.work.executors import Worked, enqueue_from, work
     from pelton.spark.work.job_rows import MissingRowError, RowError
-except ModuleNotFoundError as error:
-    if error.name is None or error.name.partition(".")[0] not in ("pyspark", "py4j", "pyarrow", "numpy", "pandas"):
+except ModuleNotFoundError as _missing:
+    if _missing.name is None or _missing.name.partition(".")[0] not in (
+        "pyspark",
+        "py4j",
+        "pyarrow",
+        "numpy",
+        "pandas",
+    ):
         raise
     raise ImportError(
-        f"pelton.spark needs {error.name}, which is not installed: pip install 'pelton[spark]'", name=error.name
+        f"pelton.spark needs {_missing.name}, which is not installed: pip install 'pelton[spark]'", name=_missing.name
     ) from None
 
 choose_for_this_process(sys.executable)

@@ -11,6 +11,10 @@ class DataLossError(PeltonError):
     ``first`` and ``last`` are the missing sequences, as far as they are known.
     """
 
+    stream: str
+    first: int
+    last: int
+
     def __init__(self, stream: str, first: int, last: int, why: str = "") -> None:
         self.stream, self.first, self.last = stream, first, last
         reason = (
@@ -24,6 +28,10 @@ class DataLossError(PeltonError):
 
 class LateReplayError(PeltonError):
     """A batch is repeated after the stream's deduplication window has passed, so its rows could be stored twice."""
+
+    stream: str
+    writer: str
+    batch: int
 
     def __init__(self, stream: str, writer: str, batch: int, begun: str, window_ns: int) -> None:
         self.stream, self.writer, self.batch = stream, writer, batch

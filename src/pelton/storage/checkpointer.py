@@ -51,6 +51,8 @@ def use_log(connection: apsw.Connection, path: str, patience: float) -> None:
 class Checkpointer:
     """Runs the checkpoints of one connection; a memory store has none."""
 
+    log_bytes: int
+
     def __init__(
         self,
         path: str,

@@ -55,6 +55,8 @@ class Database:
     ``busy``, ``full``, ``descriptors`` or ``failed``.
     """
 
+    connection: apsw.Connection
+
     is_read_only = False
 
     def __init__(
@@ -81,15 +83,15 @@ class Database:
         self._record: SyncRecord | None = None
         self._checkpointer: Checkpointer | None = None
         self._pid = os.getpid()
-        self.ending = ConnectionEnd(path)
-        self.troubles = Troubles(path)
+        self.ending: ConnectionEnd = ConnectionEnd(path)
+        self.troubles: Troubles = Troubles(path)
         self._closed = False
         if not memory:
             self._check_place()
             let_go_of_inherited(path)
         self._open_sound()
-        self.execute = self.connection.execute
-        self.executemany = self.connection.executemany
+        self.execute: Callable[..., apsw.Cursor] = self.connection.execute
+        self.executemany: Callable[..., apsw.Cursor] = self.connection.executemany
 
     def _check_place(self) -> None:
         check_place(self.path)

@@ -91,7 +91,8 @@ class MessageTable:
 
     def __init__(self, database: Database, stream: int) -> None:
         self._db = database
-        self.name = name = f"m_{stream}"
+        name = f"m_{stream}"
+        self.name: str = name
         self._insert = f"INSERT INTO {name} VALUES(?, ?, ?, ?, ?, ?)"
         self._insert_many = self._insert + ", (?, ?, ?, ?, ?, ?)" * (_MANY - 1)
         self._insert_even = _INSERT_PACKED.format(name=name, begin="(rowid - 1) * ?6 + 1", length="?6")
@@ -318,8 +319,8 @@ class Condition:
     __slots__ = ("bindings", "sql")
 
     def __init__(self, sql: str, bindings: tuple[str, ...]) -> None:
-        self.sql = sql
-        self.bindings = bindings
+        self.sql: str = sql
+        self.bindings: tuple[str, ...] = bindings
 
 
 def runs(sequences: Iterable[int]) -> list[tuple[int, int]]:

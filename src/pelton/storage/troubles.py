@@ -28,6 +28,13 @@ class Trouble(NamedTuple):
 class Troubles:
     """The troubles of one opener of the store ``path``. Durations in seconds."""
 
+    slow_syncs: int
+    slowest_sync: float
+    writer_waits: int
+    longest_writer_wait: float
+    blocked_checkpoints: int
+    has_news: bool
+
     def __init__(self, path: str) -> None:
         self._path = path
         self.slow_syncs = 0

@@ -65,6 +65,8 @@ class WakeChannel:
     ``monotonic`` counts seconds: the wall clock may be wrong.
     """
 
+    name: str
+
     def __init__(self, path: str, on_wake: Callable[[], None], monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._path = path
@@ -76,7 +78,7 @@ class WakeChannel:
         self._trusted = False
         self._peers: list[str] = []
         self._socket: socket.socket | None = None
-        self.polled = not (hasattr(socket, "AF_UNIX") and self._join())
+        self.polled: bool = not (hasattr(socket, "AF_UNIX") and self._join())
         if self.polled:
             self.name += _POLLED
 
@@ -216,7 +218,7 @@ class MemoryChannel:
 
     def __init__(self, path: str, on_wake: Callable[[], None], monotonic: Callable[[], float]) -> None:
         self._path = path
-        self.name = f"{os.getpid()}-{next(_count)}"
+        self.name: str = f"{os.getpid()}-{next(_count)}"
         self._on_wake = on_wake
         self._loop = asyncio.get_running_loop()
         with self._lock:

@@ -64,7 +64,7 @@ class WakeFolder:
     """The folder, created if it is missing. Raises FolderRefused, OSError."""
 
     def __init__(self, store: str) -> None:
-        self.path = os.path.abspath(store) + "-wake"
+        self.path: str = os.path.abspath(store) + "-wake"
         self._access = access_of(store)
         try:
             os.mkdir(self.path, self._access.folder_mode)

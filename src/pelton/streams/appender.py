@@ -27,6 +27,10 @@ _NOTHING: Final = Checked()
 class Appender:
     """Stores messages in one stream; it is the target that publishes are checked against."""
 
+    mappings: Mappings | None
+    counting: Counting | None
+    is_bounded: bool
+
     def __init__(self, state: StreamState, reader: Reader, remover: Remover) -> None:
         self.state = state
         self.reader = reader

@@ -15,6 +15,8 @@ MANY: Final = 64
 class StreamEffects:
     """Collected while a stream is written; the owner of the transaction takes them (``engine/session``)."""
 
+    emptied: bool
+
     def __init__(self) -> None:
         # Subjects that got messages (not each of them, if they are many), and the number of removals, as of the last
         # announcement to others.

@@ -14,6 +14,10 @@ from pelton.streams.log import StreamLog
 class FilterCount:
     """The messages of a stream that match a filter ("" for all): bounds, total, and how many follow a mark."""
 
+    first: int
+    last: int
+    total: int
+
     def __init__(self, subject_filter: str) -> None:
         self.condition: Condition | None = subject_condition([subject_filter] if subject_filter else [])
         self.first = self.last = self.total = 0

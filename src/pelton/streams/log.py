@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pelton.api import StreamConfig
 from pelton.storage import FastGet
+from pelton.storage.messages import MessageTable
 from pelton.streams.appender import Appender
 from pelton.streams.bulk_appender import BulkAppender
 from pelton.streams.checked_bulk import CheckedBulk
@@ -25,17 +26,17 @@ class StreamLog:
 
     def __init__(self, env: StreamEnv, stream: int, config: StreamConfig, created: int) -> None:
         self.id = stream
-        self.name = config.name
+        self.name: str = config.name
         self.created = created
-        self.state = StreamState(env, stream, config)
-        self.table = self.state.table
-        self.fast_get = FastGet(env.database, stream)
-        self.reader = Reader(self.state)
-        self.remover = Remover(self.state, self.reader)
-        self.appender = Appender(self.state, self.reader, self.remover)
-        self.bulk = BulkAppender(self.state)
-        self.checked_bulk = CheckedBulk(self.appender, self.reader, self.bulk)
-        self.copier = Copier(self.appender)
+        self.state: StreamState = StreamState(env, stream, config)
+        self.table: MessageTable = self.state.table
+        self.fast_get: FastGet = FastGet(env.database, stream)
+        self.reader: Reader = Reader(self.state)
+        self.remover: Remover = Remover(self.state, self.reader)
+        self.appender: Appender = Appender(self.state, self.reader, self.remover)
+        self.bulk: BulkAppender = BulkAppender(self.state)
+        self.checked_bulk: CheckedBulk = CheckedBulk(self.appender, self.reader, self.bulk)
+        self.copier: Copier = Copier(self.appender)
 
     @property
     def config(self) -> StreamConfig:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from pelton.api import StreamConfig
 from pelton.api.times import NEVER
-from pelton.storage import MessageTable, RowValues, integers
+from pelton.storage import Database, MessageTable, RowValues, integers
 from pelton.streams.counters import Total
 from pelton.streams.dedupe import DuplicateWindow
 from pelton.streams.effects import StreamEffects
@@ -46,24 +46,38 @@ COSTS: Final = {"file": Cost(30, 4), "memory": Cost(16, 0)}
 class StreamState:
     """The stream with row id ``stream``: its small state, and what is not written yet."""
 
+    stale: bool
+    dirty: bool
+    resets: int
+    msgs: int
+    last: int
+    last_ts: int
+    removals: int
+    first: int
+    cost: Cost
+    is_trimmed: bool
+    is_timed: bool
+    is_ticking: bool
+
     def __init__(self, env: StreamEnv, stream: int, config: StreamConfig) -> None:
         self.env = env
-        self.db = env.database
+        self.db: Database = env.database
         self.id = stream
-        self.name = config.name
-        self.table = MessageTable(env.database, stream)
-        self.ids = DuplicateWindow(env.database, stream, config.duplicate_window.ns)
-        self.timers = Timers(env.database, stream)
-        self.effects = StreamEffects()
+        self.name: str = config.name
+        self.table: MessageTable = MessageTable(env.database, stream)
+        self.ids: DuplicateWindow = DuplicateWindow(env.database, stream, config.duplicate_window.ns)
+        self.timers: Timers = Timers(env.database, stream)
+        self.effects: StreamEffects = StreamEffects()
         self.stale = True
         self.dirty = False
         # How often something was undone: sequences that were given may be given again.
         self.resets = 0
-        self.msgs = self.bytes = self.last = self.last_ts = self.removals = 0
+        self.bytes: int = 0
+        self.msgs = self.last = self.last_ts = self.removals = 0
         self.first = 1
         # Rows to write.
         self.rows: list[RowValues] = []
-        self.subjects = SubjectRows(env.database, stream, self.table.name, self.effects)
+        self.subjects: SubjectRows = SubjectRows(env.database, stream, self.table.name, self.effects)
         # The last sequences of republished subjects, which are exact (``mappings.py``).
         self.lasts: dict[str, int] = {}
         # The totals of counters after their last message; read once per transaction (``counting.py``).

@@ -76,6 +76,8 @@ class SubjectRows:
     Whoever reads has written the appended messages; ``last`` is the stream's last sequence.
     """
 
+    upto: int
+
     def __init__(self, database: Database, stream: int, table: str, effects: StreamEffects) -> None:
         self._db = database
         self._stream = stream

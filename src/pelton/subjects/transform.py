@@ -44,11 +44,11 @@ class Transform:
 
     def __init__(self, src: str, dest: str, draw: Draw) -> None:
         """An empty `src` is `>`. Raises TransformError in nats-server's words."""
-        self.src = src or _ALL
+        self.src: str = src or _ALL
         self.dest = dest
         functions = _functions(self.src, dest)
         kinds = {function.kind for function in functions if function is not None}
-        self.reach = _reach(dest, functions)
+        self.reach: str = _reach(dest, functions)
         """A filter that matches every subject the transform makes."""
         self._make = _maker(self.src, dest, functions, draw)
         self._faithful = kinds <= _FAITHFUL

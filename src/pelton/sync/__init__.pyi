@@ -463,8 +463,8 @@ class LockLease:
 
 class Election:
     election: str
-    name: str | None
-    bucket: str | None
+    name: str
+    bucket: str
     def __enter__(self) -> Term: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

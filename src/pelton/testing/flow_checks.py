@@ -27,7 +27,9 @@ class FlowHistory:
             if span.start.flow == enqueued.flow:
                 self.spans[span.start.node].append(span)
                 self.jobs[span.start.node][span.start.job] = None
-        self.ends = {event.node: event for event in history.of_kind("node") if event.flow == enqueued.flow}
+        self.ends: dict[int, HistoryEvent] = {
+            event.node: event for event in history.of_kind("node") if event.flow == enqueued.flow
+        }
         for event in self.ends.values():
             self.jobs[event.node][event.job] = None
 

@@ -117,17 +117,17 @@ class QueueHistory:
         self, events: Iterable[HistoryEvent], *, exclusive: bool, max_attempts: int, tolerance: Tolerance
     ) -> None:
         """Sort events."""
-        self.events = sorted(events, key=_at)
+        self.events: list[HistoryEvent] = sorted(events, key=_at)
         self.exclusive = exclusive
         self.max_attempts = max_attempts
         self.tolerance = tolerance
-        self.hears_within_ns = int(tolerance.hears_within * 1e9)
+        self.hears_within_ns: int = int(tolerance.hears_within * 1e9)
         self._of_kind: dict[str, list[HistoryEvent]] = defaultdict(list)
         for event in self.events:
             self._of_kind[event.kind].append(event)
-        self.enqueued = {event.job: event for event in self.of_kind("enqueued")}
-        self.outcomes = grouped(self.of_kind("outcome"))
-        self.spans = self._spans()
+        self.enqueued: dict[str, HistoryEvent] = {event.job: event for event in self.of_kind("enqueued")}
+        self.outcomes: dict[str, list[HistoryEvent]] = grouped(self.of_kind("outcome"))
+        self.spans: list[AttemptSpan] = self._spans()
 
     def of_kind(self, kind: HistoryEventKind) -> Sequence[HistoryEvent]:
         """Return the events of a kind, in order of time."""

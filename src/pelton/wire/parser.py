@@ -65,7 +65,7 @@ class Parser:
     """Reads what the other side sends; ``side`` is the side that reads."""
 
     def __init__(self, side: Side, limits: WireLimits | None = None) -> None:
-        self.limits = WireLimits() if limits is None else limits
+        self.limits: WireLimits = WireLimits() if limits is None else limits
         self._messages, self._lines = (
             (_FROM_CLIENT, _CLIENT_LINES) if side == "server" else (_FROM_SERVER, _SERVER_LINES)
         )

@@ -46,13 +46,16 @@ class Batch(NamedTuple):
 class Chunker:
     """Cuts pieces of any size into chunks of ``size`` bytes, and digests them as they are taken."""
 
+    chunks: int
+    bytes: int
+
     def __init__(self, size: int) -> None:
         self._size = size
         self._limit = max(1, BATCH_BYTES // size)
         self._ready: deque[bytes] = deque()
         self._rest = bytearray()
         self._ended = False
-        self.digest = hashlib.sha256()
+        self.digest: hashlib._Hash = hashlib.sha256()
         self.chunks = self.bytes = 0
 
     @property

@@ -36,6 +36,9 @@ class MissingDataError(RuntimeError):
 class BadFlightError(ValueError):
     """A flight that no attempt can ever process; `reason` says why. It becomes a dead letter."""
 
+    flight: Flight
+    reason: str
+
     def __init__(self, flight: Flight, reason: str) -> None:
         super().__init__(f"flight {flight.name} (number {flight.index} of the input): {reason}")
         self.flight, self.reason = flight, reason

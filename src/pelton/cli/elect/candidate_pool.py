@@ -41,6 +41,8 @@ class CandidateProcess:
 class CandidatePool:
     """All candidates. ``tell`` is called with a line for each thing that happens, ``change`` after it."""
 
+    failure: str
+
     def __init__(
         self,
         everybody: list[CandidateSettings],
@@ -48,7 +50,7 @@ class CandidatePool:
         tell: Callable[[str], None],
         change: Callable[[], None],
     ) -> None:
-        self.members = [CandidateProcess(settings) for settings in everybody]
+        self.members: list[CandidateProcess] = [CandidateProcess(settings) for settings in everybody]
         self._runtime = runtime
         self._tell = tell
         self._change = change

@@ -154,7 +154,7 @@ class PeltonResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):  # type:
         self._address = address_of(url or "")
         self._opened: tuple[ProcessStore, Any] | None = None
         self._part = threading.local()
-        self.result_consumer = ResultConsumer(
+        self.result_consumer: ResultConsumer = ResultConsumer(
             self, self.app, self.accept, self._pending_results, self._pending_messages
         )
 

@@ -46,7 +46,7 @@ class PeltonBackend(backends.BaseTaskBackend):  # type: ignore[misc]
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
         store = self.options.get("store", "")
-        self.store = os.fspath(store) if isinstance(store, str | Path) else ""
+        self.store: str = os.fspath(store) if isinstance(store, str | Path) else ""
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
         """Put a task into its queue; returns when it is durable. Raises pelton.PeltonError."""

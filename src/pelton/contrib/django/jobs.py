@@ -19,7 +19,7 @@ from pelton.contrib.django.records import TaskRecord, result_of, task_of
 from pelton.contrib.django.tasks_api import base, root, signals
 from pelton.queue import JobContext, JobInfo, Jobs
 
-jobs = Jobs()
+jobs: Jobs = Jobs()
 
 
 @jobs.around_run

@@ -100,7 +100,7 @@ class ClaimedQueue:
         self.queue = queue
         self.claims = claims
         self.ended: list[ClaimedJob] = []
-        self.has_ended = asyncio.Event()
+        self.has_ended: asyncio.Event = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
     async def settle(self) -> None:

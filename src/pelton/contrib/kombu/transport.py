@@ -32,9 +32,9 @@ class Transport(virtual.Transport):  # type: ignore[misc]
     driver_type = driver_name = "pelton"
     default_port = None
     polling_interval = None
-    connection_errors = (*virtual.Transport.connection_errors, StoreError)
-    channel_errors = (*virtual.Transport.channel_errors, ApiError, ConfigError)
-    implements = base.Transport.implements.extend(
+    connection_errors: tuple[type[BaseException], ...] = (*virtual.Transport.connection_errors, StoreError)
+    channel_errors: tuple[type[BaseException], ...] = (*virtual.Transport.channel_errors, ApiError, ConfigError)
+    implements: Any = base.Transport.implements.extend(
         asynchronous=True, exchange_type=frozenset(["direct", "topic", "fanout"]), heartbeats=False
     )
 

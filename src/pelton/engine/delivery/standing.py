@@ -60,6 +60,11 @@ class PullSink(Protocol):
 class StandingPull:
     """One pull of a client: what is left of it, and until when it stands."""
 
+    left: int
+    left_bytes: int
+    delivered: int
+    next_beat: float
+
     def __init__(self, waiting: WaitingPull, sink: PullSink, now: float, beat_s: float) -> None:
         request = waiting.request
         self.waiting = waiting
@@ -67,7 +72,7 @@ class StandingPull:
         self.left = request.batch
         self.left_bytes = request.max_bytes
         self.delivered = 0
-        self.until = None if request.expires_ns is None else now + request.expires_ns / 1e9
+        self.until: float | None = None if request.expires_ns is None else now + request.expires_ns / 1e9
         self.beat_s = beat_s
         self.next_beat = now + beat_s
         self.checked = False

@@ -62,6 +62,9 @@ class Bus:
     leaves it to the first to read what other processes have published.
     """
 
+    version: int
+    has_subscriptions: bool
+
     def __init__(
         self,
         database: Database,

@@ -31,6 +31,8 @@ class _ConsumerRow(NamedTuple):
 class ConsumerRegistry:
     """``by_name`` has all consumers, ``pushed`` the push consumers."""
 
+    token_floor: int
+
     def __init__(self, database: Database, advisories: Advisories) -> None:
         self._db = database
         self._advisories = advisories

@@ -29,6 +29,11 @@ _stream_config: Final = msgspec.json.Decoder(StreamConfig, dec_hook=dec_hook).de
 class Registry:
     """The streams and consumers of one connection, and which of them the open transaction has used."""
 
+    version: int
+    route: Callable[[str], StreamLog | None]
+    route_of_many: Callable[[str], StreamLog | None]
+    family: Callable[[str], StreamLog | None]
+
     def __init__(
         self,
         database: Database,
@@ -45,12 +50,12 @@ class Registry:
         self._has_subscribers = has_subscribers
         self.streams: dict[str, StreamLog] = {}
         self.republishers: list[StreamLog] = []
-        self.consumers = ConsumerRegistry(database, advisories)
+        self.consumers: ConsumerRegistry = ConsumerRegistry(database, advisories)
         # For the streams with interest retention.
         self.interests: dict[StreamLog, Interest] = {}
         self._wanted: dict[int, IsWanted] = {}
-        self.source_graph = SourceGraph(database, self, now, draw)
-        self.account = Account(self, limits)
+        self.source_graph: SourceGraph = SourceGraph(database, self, now, draw)
+        self.account: Account = Account(self, limits)
         quota = self.account.check_quota if self.account.has_quota else None
         self._env = StreamEnv(
             database, self.has_recipient, self.may_have_recipient, draw, self._wanted, quota, self.source_graph

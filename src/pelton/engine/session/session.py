@@ -55,15 +55,20 @@ class Surroundings(NamedTuple):
 class Session:
     """A connection, its registry, and the effects of the transaction that is open on it."""
 
+    now: Callable[[], int]
+    new_id: Callable[[], str]
+    changed: bool
+    news: Wakes
+
     def __init__(self, database: Database, bus: Bus, surroundings: Surroundings) -> None:
         self.db = database
         self.bus = bus
         self.now, self.new_id = surroundings.now, surroundings.new_id
-        self.waiting_pulls = surroundings.waiting_pulls
+        self.waiting_pulls: Callable[[ConsumerLog], int] = surroundings.waiting_pulls
         self._has_waiters = surroundings.has_waiters
         self._advisories = Advisories(self._has_recipient, self.send, surroundings.now, surroundings.new_id)
-        self.staging = Staging(database, self.advise)
-        self.registry = Registry(
+        self.staging: Staging = Staging(database, self.advise)
+        self.registry: Registry = Registry(
             database,
             now=surroundings.now,
             draw=surroundings.draw,
@@ -72,7 +77,7 @@ class Session:
             limits=surroundings.limits,
             advisories=self._advisories,
         )
-        self.dispatcher = Dispatcher(self.registry, bus, self.staging, surroundings.now)
+        self.dispatcher: Dispatcher = Dispatcher(self.registry, bus, self.staging, surroundings.now)
         # Messages to dispatch that no stream holds: advisories, and messages that users send without an answer.
         self._unsent: list[Outgoing] = []
         self._seen = -1

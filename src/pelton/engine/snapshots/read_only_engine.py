@@ -36,7 +36,7 @@ from pelton.api import (
     StoreReadOnlyError,
 )
 from pelton.api.admission import check_request
-from pelton.api.backend import Backups, EmbeddedStore, Progress, RowReader, StoreTroubles, StrPath
+from pelton.api.backend import Backups, EmbeddedStore, Planning, Progress, RowReader, StoreTroubles, StrPath
 from pelton.api.codec import names_of
 from pelton.api.keys import Key
 from pelton.api.tracing import Tracing
@@ -88,7 +88,7 @@ class _View:
 class ReadOnlyEngine:
     """A Backend that only reads; belongs to the event loop it was opened on."""
 
-    planning = msgspec.structs.replace(PLANNING, read_only=True)
+    planning: Planning = msgspec.structs.replace(PLANNING, read_only=True)
     domain_prefix = ""
     refuses_late_acks = True
     has_exclusive_subjects = True

@@ -36,7 +36,7 @@ class Operations:
     def __init__(self, session: Session, is_late: Callable[[], bool], busy_timeout: float) -> None:
         self.session = session
         self.db: Database = session.db
-        self.writer = Writer(self.db, busy_timeout)
+        self.writer: Writer = Writer(self.db, busy_timeout)
         self._direct = DirectGets(session)
         self._sql = UserSql(self.db, is_late)
         self._settling: _OpenSettlement | None = None

@@ -38,7 +38,7 @@ class JobArguments:
         self._job = job
         self.codec = codec
         hints = _hints(function, job)
-        self.context = _context_parameter(hints, job)
+        self.context: str = _context_parameter(hints, job)
         signature = inspect.signature(function)
         parameters = [p for p in signature.parameters.values() if p.name != self.context]
         self._names = tuple(parameter.name for parameter in parameters)
@@ -53,7 +53,7 @@ class JobArguments:
         self._decode = msgspec.json.Decoder(self._struct).decode
         self._signature = signature.replace(parameters=parameters)
         self._positional = all(p.kind is not p.KEYWORD_ONLY for p in parameters)
-        self.results = ResultCodec(job, hints.get("return", Any), codec)
+        self.results: ResultCodec = ResultCodec(job, hints.get("return", Any), codec)
 
     def encode(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bytes:
         """Return arguments as JSON, checked against the function's annotations. Raises JobArgumentsError."""

@@ -37,8 +37,8 @@ class JobHandle(Generic[R]):
         self._queue = queue
         # Decodes a result to the declared type; None: as plain JSON.
         self._read = read
-        self.id = job_id
-        self.duplicate = duplicate
+        self.id: str = job_id
+        self.duplicate: bool = duplicate
 
     def __repr__(self) -> str:
         return f"<JobHandle {self.id} of queue {self._queue!r}>"

@@ -69,15 +69,17 @@ _NOTHING: Final = FlowStep()
 class FlowProgress:
     """How far one flow is. ``upto`` is the sequence of the last event that was applied, and is the caller's."""
 
+    left: int
+
     def __init__(self, specs: Sequence[NodeSpec], job_id_of: JobIdOf, name: str = "") -> None:
         size = len(specs)
-        self.specs = list(specs)
+        self.specs: list[NodeSpec] = list(specs)
         self.name = name
         self.upto = 0
         self.began_at = 0
         self.states: list[FlowNodeState] = ["waiting"] * size
-        self.generations = [0] * size
-        self.job_ids = [""] * size
+        self.generations: list[int] = [0] * size
+        self.job_ids: list[str] = [""] * size
         self.results: dict[int, msgspec.Raw] = {}
         self.errors: dict[int, str] = {}
         self.cancelled: str | None = None

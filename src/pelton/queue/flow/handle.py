@@ -90,7 +90,7 @@ class FlowHandle:
         self._flows = flows
         # Empty if it was enqueued elsewhere.
         self._nodes = nodes
-        self.id = flow_id
+        self.id: str = flow_id
 
     def __repr__(self) -> str:
         return f"<FlowHandle {self.id} of queue {self._flows.queue_name!r}>"

@@ -24,9 +24,9 @@ class FlowNode(Generic[R]):
     ) -> None:
         self._flow_id = flow_id
         self._codec = codec
-        self.number = number
-        self.job = job
-        self.results = results
+        self.number: int = number
+        self.job: str = job
+        self.results: ResultCodec | None = results
 
     def __repr__(self) -> str:
         return f"<FlowNode {self.number} {self.job!r}>"
@@ -55,7 +55,7 @@ class FutureResult:
     __slots__ = ("node",)
 
     def __init__(self, node: FlowNode[Any]) -> None:
-        self.node = node
+        self.node: FlowNode[Any] = node
 
     def __repr__(self) -> str:
         return f"<the result of {self.node!r}>"

@@ -25,11 +25,11 @@ class HeldKey:
     __slots__ = ("hold", "is_settled", "is_settling", "key", "seq")
 
     def __init__(self, key: str, seq: int, hold: KeyRecord) -> None:
-        self.key = key
-        self.seq = seq
-        self.hold = hold
-        self.is_settling = False
-        self.is_settled = False
+        self.key: str = key
+        self.seq: int = seq
+        self.hold: KeyRecord = hold
+        self.is_settling: bool = False
+        self.is_settled: bool = False
 
 
 Holdings = dict[int, HeldKey]

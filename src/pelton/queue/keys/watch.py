@@ -29,6 +29,8 @@ class Watch:
     ``told`` is called when there may be something to do, and when everything stored at the start has been read.
     """
 
+    is_caught_up: bool
+
     def __init__(self, jet: Streams, names: QueueNames, table: KeyTable, told: Callable[[], None]) -> None:
         self._jet = jet
         self._clock = jet.runtime.clock

@@ -76,7 +76,7 @@ class Admission:
         # The jobs themselves: one that was taken anew has the slots, and not the one that lost its lease.
         self._holders: dict[int, SlotJob] = {}
         # Something may be different: a limit, a slot, a record.
-        self.changed = Signal()
+        self.changed: Signal = Signal()
         self._asking: list[_Entrant] = []
         self._entering: list[_Entrant] = []
         self._unwritten: set[str] = set()

@@ -95,24 +95,24 @@ class QueueNames:
         if not isinstance(queue, str) or not _NAME.fullmatch(queue):
             raise ConfigError(f"queue name {queue!r}: use 1 to 64 letters, digits, '_' and '-'")
         self.queue = queue
-        self.jobs = f"JOBS_{queue}"
-        self.history = f"JOBS_{queue}_history"
-        self.dead = f"JOBS_{queue}_dead"
-        self.attempts = f"JOBS_{queue}_attempts"
-        self.control = f"JOBS_{queue}_control"
-        self.running = f"JOBS_{queue}_running"
-        self.keys = f"JOBS_{queue}_keys"
-        self.flows = f"JOBS_{queue}_flows"
-        self.root = f"$JOBS.{queue}"
-        self.free_subject = f"{self.root}.free"
+        self.jobs: str = f"JOBS_{queue}"
+        self.history: str = f"JOBS_{queue}_history"
+        self.dead: str = f"JOBS_{queue}_dead"
+        self.attempts: str = f"JOBS_{queue}_attempts"
+        self.control: str = f"JOBS_{queue}_control"
+        self.running: str = f"JOBS_{queue}_running"
+        self.keys: str = f"JOBS_{queue}_keys"
+        self.flows: str = f"JOBS_{queue}_flows"
+        self.root: str = f"$JOBS.{queue}"
+        self.free_subject: str = f"{self.root}.free"
         # What is announced and not stored: to listeners of events, and to workers that wait for tenants' jobs.
-        self.events = f"{self.root}.events"
-        self.bell = f"{self.root}.bell"
-        self.keyed_subjects = f"{self.root}.key.>"
-        self.free_places = f"{self.free_subject}.>"
-        self.scheduled = f"{self.root}.later.>"
-        self.crons = f"{self.root}.cron.>"
-        self.kept = f"{self.root}.kept.>"
+        self.events: str = f"{self.root}.events"
+        self.bell: str = f"{self.root}.bell"
+        self.keyed_subjects: str = f"{self.root}.key.>"
+        self.free_places: str = f"{self.free_subject}.>"
+        self.scheduled: str = f"{self.root}.later.>"
+        self.crons: str = f"{self.root}.cron.>"
+        self.kept: str = f"{self.root}.kept.>"
         self._cron_prefix = f"{self.root}.cron."
         self._kept_prefix = f"{self.root}.kept."
         # The prefixes of jobs without a key, by their priority: only those without one have two filters.
@@ -120,15 +120,15 @@ class QueueNames:
             f"{self.free_subject}.",
             *(f"{self.root}.rank{rank}." for rank in range(1, HIGHEST_PRIORITY + 1)),
         )
-        self.ranked_jobs = tuple(f"{prefix}>" for prefix in self._free_prefixes[1:])
+        self.ranked_jobs: tuple[str, ...] = tuple(f"{prefix}>" for prefix in self._free_prefixes[1:])
         self._tenant_prefix = f"{self.root}.tenant."
-        self.tenant_jobs = f"{self._tenant_prefix}>"
+        self.tenant_jobs: str = f"{self._tenant_prefix}>"
         self._key_prefix = f"{self.root}.key."
         self._later_prefix = f"{self.root}.later."
         self._hold_prefix = f"{self.root}.hold."
-        self.ending_prefix = f"{self.root}.history."
+        self.ending_prefix: str = f"{self.root}.history."
         # The subjects of the jobs' stream, and those that workers take jobs without a key from.
-        self.job_subjects = (
+        self.job_subjects: tuple[str, ...] = (
             self.keyed_subjects,
             self.free_subject,
             self.free_places,
@@ -138,9 +138,9 @@ class QueueNames:
             *self.ranked_jobs,
             self.tenant_jobs,
         )
-        self.free_jobs = (self.free_subject, self.free_places)
+        self.free_jobs: tuple[str, str] = (self.free_subject, self.free_places)
         # The side streams, each with the subject it takes.
-        self.sides = (
+        self.sides: tuple[tuple[str, str], ...] = (
             (self.history, f"{self.root}.history.>"),
             (self.dead, f"{self.root}.dead.>"),
             (self.attempts, f"{self.root}.attempts.>"),
@@ -150,7 +150,7 @@ class QueueNames:
             (self.flows, f"{self.root}.flow.>"),
         )
         # The prefix of the job's id in the subject of a completed one: most jobs complete.
-        self.completed_prefix = f"{self.ending_prefix}completed."
+        self.completed_prefix: str = f"{self.ending_prefix}completed."
 
     def job_subject(self, key: str, priority: int = 0) -> str:
         """Return the subject of a job: one for all jobs of a priority without a key, one per key for the others."""

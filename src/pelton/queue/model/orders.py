@@ -40,6 +40,8 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 class Orders:
     """The orders that hold, as one worker knows them."""
 
+    is_all_paused: bool
+
     def __init__(self) -> None:
         self._cancelled: dict[str, str] = {}
         self.is_all_paused = False

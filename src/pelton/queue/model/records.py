@@ -80,17 +80,21 @@ def job_id_in(data: bytes, seq: int) -> str:
 class AttemptRecords:
     """One attempt of a delivered job. Times in wall nanoseconds; ``attempt`` counts from 1."""
 
+    attempt: int
+    envelope: Envelope
+    id: str
+
     __slots__ = ("_names", "attempt", "delivered", "envelope", "id", "known", "started", "worker")
 
     def __init__(self, names: QueueNames, worker: str, delivered: Delivered) -> None:
         self._names = names
-        self.worker = worker
-        self.delivered = delivered
+        self.worker: str = worker
+        self.delivered: Delivered = delivered
         self.id = str(delivered.seq)
         self.envelope = _UNREAD
         self.known: Attempt | None = None
         self.attempt = delivered.num_delivered
-        self.started = 0
+        self.started: int = 0
 
     @property
     def queue(self) -> str:

@@ -78,6 +78,10 @@ class JobAttempt(HeldJob):
     ``on_thread``: its function runs on a thread, and how that ends goes to :meth:`conclude`.
     """
 
+    interrupted: bool
+    is_parked: bool
+    on_thread: bool
+
     __slots__ = (
         "_cancel",
         "_env",
@@ -108,7 +112,7 @@ class JobAttempt(HeldJob):
         # Whether it waits for a limit, and has no slot of the worker.
         self.is_parked = False
         # When it began, in seconds since boot.
-        self.began = 0.0
+        self.began: float = 0.0
         self._cancel: Callable[[], object] | None = None
         self._job: Job[Any, Any] | None = None
         # Whether its function has returned what can be stored.

@@ -23,7 +23,7 @@ class JobBatch:
 
     def __init__(self) -> None:
         self.entries: list[tuple[Any, asyncio.Future[Any]]] = []
-        self.full = Signal()
+        self.full: Signal = Signal()
         self.task: asyncio.Task[None] | None = None
 
     def left(self, _: object) -> None:

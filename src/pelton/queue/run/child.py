@@ -20,11 +20,12 @@ from typing import Any, Final
 import msgspec
 
 from pelton.api import JobError, Outgoing
+from pelton.api.tracing import Tracing
 from pelton.queue.define.arguments import JobArguments
 from pelton.queue.define.job import JobDefinition
 from pelton.queue.model.failure import describe, trace
 from pelton.queue.model.rules import JobRules
-from pelton.queue.model.states import JobProgress
+from pelton.queue.model.states import FlowPlace, JobProgress
 from pelton.queue.run.context import JobContext
 
 TOLD: Final = b"P"
@@ -90,8 +91,8 @@ class ChildContext(JobContext):
         for name in ("queue", "worker", "id", "job", "key", "attempt", "last_error", "enqueued_at", "token", "meta"):
             setattr(self, name, getattr(call, name))
         self._emitted = []
-        self.tracing = None
-        self.flow = None
+        self.tracing: Tracing | None = None
+        self.flow: FlowPlace | None = None
         self._lost = ""
         self._stopping = False
         self._cancelled = None

@@ -50,7 +50,7 @@ class ClaimedJob(HeldJob):
         super().__init__(records)
         self.ending: Completed | Failed | HandedBack | None = None
         self._emitted: list[Outgoing] | None = None
-        self.cancelled = False
+        self.cancelled: bool = False
         self.tracing: Tracing | None = None
 
     def __repr__(self) -> str:

@@ -73,19 +73,19 @@ class JobContext(RunContext):
         make_notes: Callable[[], TellsProgress],
         tracing: Tracing | None = None,
     ) -> None:
-        self.queue = queue
-        self.worker = worker
-        self.id = envelope.id or str(delivered.seq)
-        self.job = envelope.job
-        self.key = envelope.key
-        self.meta = envelope.meta
+        self.queue: str = queue
+        self.worker: str = worker
+        self.id: str = envelope.id or str(delivered.seq)
+        self.job: str = envelope.job
+        self.key: str = envelope.key
+        self.meta: dict[str, str] = envelope.meta
         self.flow: FlowPlace | None = envelope.flow
-        self.attempt = attempt
-        self.last_error = last_error
-        self.enqueued_at = delivered.time_ns
-        self.token = delivered.token
+        self.attempt: int = attempt
+        self.last_error: str = last_error
+        self.enqueued_at: int = delivered.time_ns
+        self.token: int = delivered.token
         self._emitted: list[Outgoing] = []
-        self.tracing = tracing
+        self.tracing: Tracing | None = tracing
         self._lost = ""
         self._stopping = False
         self._cancelled: JobCancelledError | None = None

@@ -39,6 +39,7 @@ from pelton.queue.run.worker_name import worker_name
 if TYPE_CHECKING:
     from pelton.api import Delivered, PullRequest
     from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.ports import JobSource
 
 _log: Final = logging.getLogger("pelton.queue")
 ASK_AGAIN_S: Final = 0.5
@@ -52,13 +53,15 @@ class HeldJob:
     released. ``has_looked_up``: what earlier attempts left was read.
     """
 
+    lost: bool
+
     __slots__ = ("has_looked_up", "lease", "lost", "records")
 
     def __init__(self, records: AttemptRecords) -> None:
-        self.records = records
+        self.records: AttemptRecords = records
         self.lease: SharedLease[Any] | None = None
         self.lost = False
-        self.has_looked_up = False
+        self.has_looked_up: bool = False
 
     @property
     def hold(self) -> DeliveryHold:
@@ -104,9 +107,9 @@ class HeldJobs(Generic[J]):
         self._rules = rules
         self._on_error = on_error
         self._clock = queue.clock
-        self.worker = worker_name(queue.runtime.ids)
-        self.source = queue.source_for(self.worker)
-        self.admission = Admission(queue, self.worker)
+        self.worker: str = worker_name(queue.runtime.ids)
+        self.source: JobSource = queue.source_for(self.worker)
+        self.admission: Admission = Admission(queue, self.worker)
         self._extender = SlotExtender(
             self.source.extender, queue.backend, queue.names, self.admission.slots, self.worker, self._clock
         )

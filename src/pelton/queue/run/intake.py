@@ -66,13 +66,13 @@ class JobIntake:
         self._roll_call = roll_call
         self._stop = stop
         self._stopping = False
-        self.begun = Signal()
-        self.changed = Signal()
-        self.appetite = Appetite(settings.concurrency, queue.lease)
-        self.ranked = RankedFetcher(
+        self.begun: Signal = Signal()
+        self.changed: Signal = Signal()
+        self.appetite: Appetite = Appetite(settings.concurrency, queue.lease)
+        self.ranked: RankedFetcher[JobAttempt] = RankedFetcher(
             held, queue.runtime, self._wanted, self.changed, self.appetite.request, self._take_in
         )
-        self.flows = flows(self._carried_on)
+        self.flows: FlowFollower = flows(self._carried_on)
         self._outage = Outage(queue.name, self._clock)
         self._surplus: list[JobAttempt] = []
         # When a channel brought jobs the last time, in seconds since boot.

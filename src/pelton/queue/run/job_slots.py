@@ -20,7 +20,7 @@ class JobSlots(Generic[J]):
         self.waiting: deque[J] = deque()
         self.running: dict[J, None] = {}
         self.unsettled: EndedAttempts[J] = EndedAttempts(concurrency, together=together)
-        self.idle = IdleSlots()
+        self.idle: IdleSlots = IdleSlots()
 
     @property
     def active(self) -> int:

@@ -54,10 +54,10 @@ class TimedHold:
     __slots__ = ("by_clock", "clock", "delivered", "lost")
 
     def __init__(self, delivered: Delivered, asked: float, duration: float, *, by_clock: bool) -> None:
-        self.delivered = delivered
-        self.clock = LeaseClock(asked, duration, _SHARES)
-        self.by_clock = by_clock
-        self.lost = False
+        self.delivered: Delivered = delivered
+        self.clock: LeaseClock = LeaseClock(asked, duration, _SHARES)
+        self.by_clock: bool = by_clock
+        self.lost: bool = False
 
     def is_doubtful(self, now: float) -> bool:
         """Whether another worker may hold the message by now (seconds since boot), as far as we can tell."""

@@ -27,6 +27,8 @@ _MOST_AT_ONCE: Final = 1000
 class ProgressNotes:
     """The progress of one attempt. The last one counts: of what is told too fast, the rest is never stored."""
 
+    is_used: bool
+
     __slots__ = ("_is_closed", "_latest", "_loop", "_queue", "_subject", "_task", "is_used")
 
     def __init__(self, queue: QueueContext, job_id: str, loop: asyncio.AbstractEventLoop) -> None:

@@ -32,7 +32,7 @@ class RankedTakes(Generic[J]):
     def __init__(self, held: HeldJobs[J], clock: Clock) -> None:
         self._held = held
         self._clock = clock
-        self.turns = RankTurns(held.source.ranked, held.source.channels)
+        self.turns: RankTurns = RankTurns(held.source.ranked, held.source.channels)
 
     async def now(self, channel: str, most: int) -> list[J]:
         """Take up to so many jobs of a channel, or jobs with a priority; none only if there are none of both."""
@@ -80,7 +80,7 @@ class RankedFetcher(Generic[J]):
         request: Callable[[int], PullRequest],
         accept: Callable[[list[J], float], Awaitable[None]],
     ) -> None:
-        self.takes = RankedTakes(held, runtime.clock)
+        self.takes: RankedTakes[J] = RankedTakes(held, runtime.clock)
         self._turns = self.takes.turns
         self._held = held
         self._runtime = runtime

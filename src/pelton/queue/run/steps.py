@@ -66,6 +66,8 @@ class StepHolder(Protocol):
 class JobSteps:
     """The steps of one attempt of an async job. ``is_used``: it has done or slept something."""
 
+    is_used: bool
+
     __slots__ = ("_by", "_done", "_holder", "_lock", "_queue", "_records", "_sleeps", "_source", "_used", "is_used")
 
     def __init__(self, queue: QueueContext, source: JobSource, records: AttemptRecords, holder: StepHolder) -> None:

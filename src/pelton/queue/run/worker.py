@@ -51,7 +51,7 @@ class Worker:
         self._settings = settings
         self._clock = queue.runtime.clock
         self._loop = asyncio.get_running_loop()
-        self.home = Home(self._loop)
+        self.home: Home = Home(self._loop)
         self._held = HeldJobs(queue, self._attempt, on_error=settings.on_error)
         self._threads = JobThreads(settings.concurrency, self._called)
         self._children = JobChildren(settings.concurrency)

@@ -56,6 +56,8 @@ def encode_entry(entry: ArchiveEntry) -> bytes:
 class EntryReader:
     """Reads entries from bytes that come in any portions."""
 
+    has_ended: bool
+
     def __init__(self) -> None:
         self._held = b""
         self._begun = False

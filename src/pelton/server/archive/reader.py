@@ -23,8 +23,8 @@ class ArchiveSource:
     def __init__(self, file: IO[bytes], stream: str) -> None:
         self._stream = stream
         self._entries = self._read(file)
-        self.state = self._first()
-        self.consumers = self._next_consumers()
+        self.state: StreamState = self._first()
+        self.consumers: list[ArchivedConsumer] = self._next_consumers()
 
     def _invalid(self, why: object) -> ApiError:
         return api_error("JSStreamRestoreErrF", stream=self._stream, err=why)

@@ -29,6 +29,8 @@ class OperatorTrust:
     Raises ConfigError if a JWT of the settings is not valid. ``system_account`` is the one that operators name.
     """
 
+    system_account: str
+
     def __init__(self, config: OperatorConfig) -> None:
         self.system_account = ""
         self._sentinel = config.default_sentinel

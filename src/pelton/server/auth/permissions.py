@@ -70,11 +70,11 @@ class Permissions:
         response_s: float = 0.0,
         rules: PermissionRules | None = None,
     ) -> None:
-        self.publish = publish or SubjectRules()
-        self.subscribe = subscribe or SubjectRules()
-        self.responses = responses
-        self.response_s = response_s
-        self.rules = rules
+        self.publish: SubjectRules = publish or SubjectRules()
+        self.subscribe: SubjectRules = subscribe or SubjectRules()
+        self.responses: int = responses
+        self.response_s: float = response_s
+        self.rules: PermissionRules | None = rules
 
 
 def permissions_of_rules(rules: PermissionRules | None) -> Permissions | None:

@@ -13,7 +13,7 @@ class ClientRights:
 
     def __init__(self, user: ServerUser) -> None:
         self.permissions: Permissions | None = user.permissions
-        self.answers = self.permissions is not None and self.permissions.responses != 0
+        self.answers: bool = self.permissions is not None and self.permissions.responses != 0
         """Whether requests have to be noted, because the client may answer them."""
         self._open: dict[str, tuple[int, float]] = {}
 

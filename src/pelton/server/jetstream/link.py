@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from pelton.api import Incoming, Outgoing, PeltonError
 from pelton.engine import Engine
+from pelton.engine.archives.archives import StreamArchives
 from pelton.engine.serving import Serving
 from pelton.runtime import Runtime
 from pelton.server.interest import RelayedInterest
@@ -25,11 +26,11 @@ class StoreLink:
         self.engine = engine
         self._router = router
         self.serving: Serving = engine.serving()
-        self.archives = engine.archives()
-        self.transfers = TransferTable(runtime)
-        self.interest = RelayedInterest(self.serving, router, runtime)
-        self.storing = Storing(self.serving, lambda reply, data: send(reply, reply, "", None, data))
-        self.announcing = Announcing(self.serving)
+        self.archives: StreamArchives = engine.archives()
+        self.transfers: TransferTable = TransferTable(runtime)
+        self.interest: RelayedInterest = RelayedInterest(self.serving, router, runtime)
+        self.storing: Storing = Storing(self.serving, lambda reply, data: send(reply, reply, "", None, data))
+        self.announcing: Announcing = Announcing(self.serving)
 
     def receives(self, subject: str) -> bool:
         """Whether a client subscribes to a subject."""

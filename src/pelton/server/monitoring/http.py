@@ -32,6 +32,8 @@ _REASONS: Final = {
 class MonitoringListener:
     """Answers HTTP requests on ``endpoint``."""
 
+    endpoint: Endpoint
+
     def __init__(self, server: Observed, endpoint: Endpoint, clock: Clock) -> None:
         self._server = server
         self.endpoint = endpoint

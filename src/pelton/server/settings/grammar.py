@@ -51,6 +51,9 @@ class ConfigPosition(NamedTuple):
 class ConfigSyntaxError(ConfigError):
     """The text at ``position`` does not follow the configuration format."""
 
+    position: ConfigPosition
+    reason: str
+
     def __init__(self, position: ConfigPosition, reason: str) -> None:
         self.position, self.reason = position, reason
         super().__init__(f"{position}: {reason}")

@@ -29,7 +29,7 @@ class SettingsError(ConfigError):
     """A configuration or command line that cannot be used; ``faults`` has all that is wrong with it."""
 
     def __init__(self, faults: Sequence[SettingsFault]) -> None:
-        self.faults = tuple(faults)
+        self.faults: tuple[SettingsFault, ...] = tuple(faults)
         super().__init__("\n".join(map(str, self.faults)))
 
 

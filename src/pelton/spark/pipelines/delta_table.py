@@ -31,7 +31,7 @@ class LakeTable:
     """A Delta table at ``target``: a folder, or a URI that ``deltalake`` supports."""
 
     def __init__(self, target: str) -> None:
-        self.target = absolute_path(target)
+        self.target: str = absolute_path(target)
 
     def prepare(self, schema: pa.Schema) -> None:
         """Create the table if it is missing. Raises ConfigError if it has other columns."""

@@ -32,7 +32,7 @@ class PeltonBatchReader(DataSourceReader):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self.options = options
         self.schema = schema
-        self.pushed = PushedFilters()
+        self.pushed: PushedFilters = PushedFilters()
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the ranges to read, one for each task."""
@@ -75,6 +75,8 @@ class PeltonBatchReader(DataSourceReader):
 
 class PushdownReader(PeltonBatchReader):
     """A batch reader that accepts pushed filters."""
+
+    pushed: PushedFilters
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
         """Accept filters on stream, sequence, time and subject; return those that Spark still has to apply."""

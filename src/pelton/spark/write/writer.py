@@ -50,8 +50,8 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         _refuse_overwrite(overwrite)
         options = write_options(given, streaming=False)
-        self.plan = plan_write(options, schema, streaming=False)
-        self.batch = BatchId(options.write_id or f"once-{self.plan.run}", options.version)
+        self.plan: WritePlan = plan_write(options, schema, streaming=False)
+        self.batch: BatchId = BatchId(options.write_id or f"once-{self.plan.run}", options.version)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         """Write one partition."""
@@ -71,7 +71,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         _refuse_overwrite(overwrite)
-        self.plan = plan_write(write_options(given, streaming=True), schema, streaming=True)
+        self.plan: WritePlan = plan_write(write_options(given, streaming=True), schema, streaming=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         """Write one partition of a batch."""

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from pelton.cli.main import main
 from pelton.contrib.django.backend import PeltonBackend
 from pelton.contrib.django.tasks_api import root
 
+if TYPE_CHECKING:
 
-class Command(BaseCommand):  # type: ignore[misc]
+    class BaseCommand:
+        """What type checkers take for Django's class, which has no type information."""
+
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    from django.core.management.base import BaseCommand
+
+
+class Command(BaseCommand):
     """The command."""
 
     help = "Run the tasks of a Pelton backend; SIGTERM and SIGINT end it in order."
