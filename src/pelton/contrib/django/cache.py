@@ -7,14 +7,26 @@ In the settings: ``CACHES = {"default": {"BACKEND": "pelton.contrib.django.cache
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
+from django.core.cache.backends.base import DEFAULT_TIMEOUT
 
 from pelton.contrib.cached_values import CachedValues
 
+if TYPE_CHECKING:
 
-class PeltonDjangoCache(BaseCache):  # type: ignore[misc]
+    class BaseCache:
+        """What type checkers take for Django's class, which has no type information."""
+
+        def __init__(self, *_args: Any, **_options: Any) -> None: ...
+
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    from django.core.cache.backends.base import BaseCache
+
+
+class PeltonDjangoCache(BaseCache):
     """Keeps values, pickled, in a bucket. ``LOCATION``: a file, or ``nats://host:4222``; ``OPTIONS``: ``bucket``."""
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:
