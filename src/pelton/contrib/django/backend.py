@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from django.core import checks
@@ -32,7 +32,20 @@ def rank_of(priority: int) -> int:
     return (priority >= 0) + (priority > 0) + (priority > 50)
 
 
-class PeltonBackend(backends.BaseTaskBackend):  # type: ignore[misc]
+if TYPE_CHECKING:
+
+    class BaseTaskBackend:
+        """What type checkers take for Django's class, which has no type information."""
+
+        def __init__(self, *_args: Any, **_options: Any) -> None: ...
+
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    BaseTaskBackend = backends.BaseTaskBackend
+
+
+class PeltonBackend(BaseTaskBackend):
     """Enqueues Django's tasks in Pelton's queues of the same names.
 
     ``OPTIONS``: ``store``, a file or ``nats://host:4222``. Results are kept for a week. Priorities have four ranks.
