@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
         def __init__(self, *_args: Any, **_options: Any) -> None: ...
 
-        def check(self, **_options: Any) -> Any: ...
+        def check(self, **_options: Any) -> Any:
+            """Check the settings."""
 
         def __getattr__(self, name: str) -> Any: ...
 
