@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from email.parser import HeaderParser
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,18 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14", "3.14t")
 """The versions that Pelton is made for."""
-_PAGES: Final = "import asyncio, sys; from pathlib import Path; from tests.docs.pages import run_page\n"
+_PAGE: Final = """
+import asyncio, sys
+from pathlib import Path
+from tests.docs.pages import run_page
+given = dict(argument.split("=", 1) for argument in sys.argv[2:])
+if given.pop("spark", ""):
+    import pelton.spark
+    from pyspark.sql import SparkSession
+    settings = {"spark.ui.enabled": "false", "spark.sql.session.timeZone": "UTC"}
+    given["spark"] = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
+asyncio.run(run_page(Path(sys.argv[1]), **given))
+"""
 _IN_WHEEL: Final = re.compile(r"(pelton|pyspark_pelton)/|pelton-[^/]+\.dist-info/")
 # What programs that use Pelton are tested with; its own tests keep theirs in tests/.
 _TEST_KIT: Final = frozenset(
@@ -76,7 +87,11 @@ def lowest(required: Iterable[str]) -> list[str]:
 def pythons() -> list[str]:
     """Return the interpreters on the path that Pelton is made for; others can be named in ``PELTON_PYTHONS``."""
     named = os.environ.get("PELTON_PYTHONS", "").split()
-    return [*named, *(found for found in map(shutil.which, (f"python{version}" for version in PYTHONS)) if found)]
+    found = [path for path in map(shutil.which, (f"python{version}" for version in PYTHONS)) if path]
+    # A version manager has names on the path for versions that are not chosen, or not there.
+    return [
+        path for path in [*named, *found] if not subprocess.run([path, "-c", ""], stderr=subprocess.DEVNULL).returncode
+    ]
 
 
 class CleanEnvironment:
@@ -99,10 +114,13 @@ class CleanEnvironment:
         with tempfile.TemporaryDirectory(dir=self.folder) as empty:
             _run([self.python, "-W", "error:::pelton", "-c", program, *arguments], cwd=empty, env=_bare(tests=True))
 
-    def run_pages(self, *pages: Path) -> None:
-        """Run the examples of pages, and compare what they print with what the page says."""
+    def run_pages(self, *pages: Path, given: Mapping[str, str] | None = None) -> None:
+        """Run the examples of pages, and compare what they print with what the page says.
+
+        ``given`` are the texts that a page assumes; with ``spark`` it gets a session.
+        """
         for page in pages:
-            self.run(f"{_PAGES}asyncio.run(run_page(Path(sys.argv[1])))", str(page))
+            self.run(_PAGE, str(page), *(f"{name}={value}" for name, value in (given or {}).items()))
 
 
 def _bare(*, tests: bool) -> dict[str, str]:

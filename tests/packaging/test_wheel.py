@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.packages import CleanEnvironment, build, lowest, requirements, strays
+from tests.kit.nats_server import nats_server
+from tools.packages import CleanEnvironment, build, lowest, pythons, requirements, strays
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,3 +54,20 @@ def test_the_lowest_versions_of_all_dependencies_do(wheel: Path, tmp_path: Path)
     rooms = ("arrow", "cli.main", "cluster", "dashboard", "metrics", "otel", "server")
     env.run(f"import {', '.join(f'pelton.{room}' for room in rooms)}")
     env.run_pages(ROOT / "README.md", ROOT / "docs/guides/streams.md", ROOT / "docs/guides/transactions.md")
+
+
+@pytest.mark.parametrize("python", dict.fromkeys([sys.executable, *pythons()[-1:]]))
+def test_a_newcomers_path(wheel: Path, tmp_path: Path, python: str) -> None:
+    """From an empty folder: install, the tutorial, the outbox, a web application, a cluster, Spark."""
+    env = CleanEnvironment(python, tmp_path)
+    # FastAPI's test client needs httpx2; pip finds setuptools where PySpark is built from source.
+    env.install(f"{wheel}[cluster,fastapi,spark]", "httpx2", constraints=["-c " + str(ROOT / "constraints.txt")])
+    tutorial = ROOT / "docs/tutorial"
+    env.run_pages(tutorial / "first-stream.md", tutorial / "first-queue.md", tutorial / "first-transaction.md")
+    for example in ("outbox", "web_app"):
+        env.run(
+            "import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')", str(ROOT / f"examples/{example}.py")
+        )
+    with nats_server(tmp_path / "nats") as server:
+        env.run_pages(tutorial / "to-a-cluster.md", given={"cluster": server.url})
+    env.run_pages(tutorial / "spark-tables.md", given={"spark": "yes"})
