@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 import pelton
@@ -15,6 +16,7 @@ from pelton.api import AckOp, Delivered, PeltonError
 from pelton.queue import JobContext, JobRules, Queue
 from pelton.queue.run.leases import DeliveryHold, LeaseKeeper, SharedLease
 from pelton.runtime import SystemClock, system_runtime
+from pelton.testing.clock import ManualClock
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import Child, drain, ended, open_store, working
 from tests.queue.roles import QUEUE, register
@@ -208,16 +210,25 @@ class Store:
         self.refused: PeltonError | None = None
         self.replaced = set[int]()
         self.asked = 0
+        self._changed = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def clone(self) -> "Store":
         return self
+
+    def recover(self) -> None:
+        """Answer again, also what hangs."""
+        self.down = ""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._changed.set)
 
     async def close(self) -> None: ...
 
     async def ack(self, stream: str, consumer: str, acks: list[AckOp]) -> list[PeltonError | None]:
         self.asked += 1
-        if self.down == "hangs":
-            await asyncio.Event().wait()
+        while self.down == "hangs":
+            self._loop = asyncio.get_running_loop()
+            await self._changed.wait()
         if self.down == "raises":
             raise PeltonError("not now")
         return [PeltonError("replaced") if ack.seq in self.replaced else self.refused for ack in acks]
@@ -269,6 +280,41 @@ def test_a_lease_that_cannot_be_extended_is_told_before_it_runs_out(down: str, p
     assert duration / 2 < at[0] - lease.clock.confirmed < duration
     assert len(reasons) == 1
     assert lease.lost
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_lease_that_was_long_in_getting_is_told_in_time(busy: bool) -> None:
+    """Neither the pause between two rounds nor a round under way, of 10 and 15 seconds, keeps it waiting."""
+    store, clock, told = Store(), SystemClock(), threading.Event()
+    store.down, duration = "hangs", 60.0
+    keeper = LeaseKeeper(store, clock, duration)  # type: ignore[arg-type]
+    keeper.start()
+    if busy:
+        keeper.hold(alone(1, clock.boottime() - duration / 2, duration, lambda reason: None, by_clock=True))
+        while not store.asked:
+            threading.Event().wait(0.005)
+    old = alone(2, clock.boottime() - 0.799 * duration, duration, lambda reason: told.set(), by_clock=True)
+    keeper.hold(old)
+    assert told.wait(8)
+    store.recover()
+    keeper.stop()
+
+
+async def test_slow_answers_about_several_consumers_do_not_add_up() -> None:
+    store, clock = Store(), ManualClock()
+    store.down = "hangs"
+    keeper = LeaseKeeper(store, clock, 3.0)  # type: ignore[arg-type]
+    for consumer in ("c", "d", "e"):
+        lease = alone(1, 0.0, 3.0, lambda reason: None, by_clock=True)
+        lease.delivered = msgspec.structs.replace(lease.delivered, consumer=consumer)
+        keeper.hold(lease)
+    clock.advance(1.0)
+    extending = asyncio.create_task(keeper.round())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert store.asked == 3
+    clock.advance(0.75)
+    assert await extending == pytest.approx(0.15)
 
 
 def test_a_store_that_is_down_for_a_moment_loses_no_lease() -> None:

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import msgspec
 
 from pelton.api import PeltonError, PullRequest, StoreError
-from pelton.jet import ack_of
 from pelton.queue import Queue
 from pelton.queue.limits.admission import Admission
 from pelton.queue.limits.parking import Parking
@@ -20,7 +19,7 @@ from pelton.queue.model.decide import PutOff
 from pelton.queue.model.limits import JobLimit
 from pelton.queue.model.records import AttemptRecords, Ended
 from pelton.queue.ports import JobSource
-from pelton.queue.run.leases import DeliveryHold, SharedLease
+from pelton.queue.run.leases import DeliveryHold, LeaseKeeper, SharedLease
 from tests.kit.hazards import Hazards, SimulatedClient, World
 
 LEASE_S = 3.0
@@ -235,26 +234,8 @@ class LimitedHand:
         return job.records.completed(msgspec.Raw(b"null"), (), self._clock.now())
 
     async def _keep(self, lease: SharedLease[HandJob]) -> None:
-        """Extend a lease as its keeper does."""
-        pause = LEASE_S / 6
+        """Extend a lease as its keeper does, with a keeper of its own."""
+        keeper = LeaseKeeper(self.extender, self._clock, LEASE_S)
+        keeper.hold(lease)
         while not lease.lost:
-            await self._clock.sleep(pause)
-            now = self._clock.boottime()
-            if lease.is_over(now) or lease.clock.left(now) <= lease.clock.pause:
-                lease.lose("late")
-            elif lease.clock.is_due(now):
-                asking = self._client.spawn(self._extend(lease, now))
-                limit = self._client.spawn(self._clock.sleep(lease.clock.try_for(now)))
-                await asyncio.wait((asking, limit), return_when=asyncio.FIRST_COMPLETED)
-                asking.cancel()
-                limit.cancel()
-            pause = LEASE_S / 6 if lease.clock.confirmed == now else lease.clock.pause
-
-    async def _extend(self, lease: SharedLease[HandJob], now: float) -> None:
-        d = lease.delivered
-        with suppress(StoreError):
-            [refused] = await self.extender.ack(d.stream, d.consumer, [ack_of(d, "progress")])
-            if refused is None:
-                lease.extended(now)
-            else:
-                lease.lose(str(refused))
+            await self._clock.sleep(await keeper.round())

@@ -16,6 +16,7 @@ was not extended in time is lost for good.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -36,6 +37,7 @@ _log: Final = logging.getLogger("pelton.queue")
 _SHARES: Final = LeaseShares(renew=1 / 3, stop=0.8, again=1 / 20, longest_try=1 / 4)
 # The time between rounds, as a share of a lease.
 _ROUND: Final = 1 / 6
+_TOO_LATE: Final = "it was not extended in time"
 
 
 class DeliveryHold(NamedTuple):
@@ -127,7 +129,9 @@ class LeaseKeeper:
         self._clock = clock
         self._duration = duration
         self._leases: dict[int, TimedHold] = {}
-        self._stopping = threading.Event()
+        self._stopping = False
+        # Set to be noticed at once: that it stops, or a lease that can't wait for the next round.
+        self._woken = threading.Event()
         self._thread = LoopThread(self._keep, "pelton-leases")
         self._connection = OwnConnection(
             backend.clone, clock, duration * _SHARES.longest_try, lambda error: self._lose_all(describe(error))
@@ -139,12 +143,16 @@ class LeaseKeeper:
 
     def stop(self) -> None:
         """End the thread; leases that are still held run out."""
-        self._stopping.set()
+        self._stopping = True
+        self._woken.set()
         self._thread.join()
 
     def hold(self, lease: TimedHold) -> None:
-        """Keep a lease from now on."""
+        """Keep a lease from now on; one that is old already, because it took long to get, is extended at once."""
         self._leases[id(lease)] = lease
+        if lease.clock.is_due(self._clock.boottime()):
+            self._thread.call_soon(self._watch, lease)
+            self._woken.set()
 
     def release(self, lease: TimedHold) -> None:
         """Stop keeping a lease."""
@@ -153,16 +161,29 @@ class LeaseKeeper:
     async def _keep(self) -> None:
         try:
             # Blocking this loop is intended: between two rounds it has nothing to do, and must take no time from jobs.
-            pause = _ROUND
-            while not self._thread.block(self._stopping, self._duration * pause):
-                pause = _ROUND if await self._round() else _SHARES.again
+            pause = self._duration * _ROUND
+            while not self._stopping:
+                if self._thread.block(self._woken, pause):
+                    self._woken.clear()
+                if not self._stopping:
+                    pause = await self.round()
         finally:
             await self._connection.leave()
 
-    async def _round(self) -> bool:
+    def _watch(self, lease: TimedHold) -> None:
+        """Lose a lease in time even if a round is under way, which does not know it."""
+
+        def look() -> None:
+            if id(lease) in self._leases and lease.is_over(self._clock.boottime()):
+                lease.lose(_TOO_LATE)
+
+        self._clock.call_later(lease.clock.left(self._clock.boottime()), look)
+
+    async def round(self) -> float:
+        """Extend what is due and lose what is over; return how many seconds later at most the next round is needed."""
         due = self._due()
         if not due:
-            return True
+            return self._duration * _ROUND
         try:
             await self._extend(self._connection.get(), due)
         except Exception as error:  # a keeper that dies silently would lose every lease
@@ -173,8 +194,8 @@ class LeaseKeeper:
             if not isinstance(error, TimeoutError):
                 # A store that is only slow keeps its connection: closing would wait for it as well.
                 await self._connection.leave()
-            return False
-        return True
+            return self._duration * _SHARES.again
+        return self._duration * _ROUND
 
     def _lose_all(self, error: str) -> None:
         # The store the jobs were taken through has failed for good: none of them can be settled any more.
@@ -185,21 +206,27 @@ class LeaseKeeper:
         now = self._clock.boottime()
         for lease in list(self._leases.values()):
             if lease.is_over(now):
-                lease.lose("it was not extended in time")
+                lease.lose(_TOO_LATE)
         return [lease for lease in list(self._leases.values()) if not lease.lost and lease.clock.is_due(now)]
 
     async def _extend(self, backend: Extender, due: list[TimedHold]) -> None:
         groups: dict[tuple[str, str], list[TimedHold]] = {}
         for lease in due:
             groups.setdefault((lease.delivered.stream, lease.delivered.consumer), []).append(lease)
-        for (stream, consumer), leases in groups.items():
-            asked = self._clock.boottime()
-            holds = [(lease, hold) for lease in leases for hold in lease.holds()]
-            if not holds:
-                continue
-            acks = [ack_of(hold.delivered, "progress") for _, hold in holds]
-            answers = await within(self._clock, self._time_left(leases, asked), backend.ack(stream, consumer, acks))
-            self._note(holds, answers, asked)
+        # All at once: one after another, slow answers would add up, and the last be asked for too late.
+        extending = (self._extend_group(backend, *place, leases) for place, leases in groups.items())
+        for answer in await asyncio.gather(*extending, return_exceptions=True):
+            if isinstance(answer, BaseException):
+                raise answer
+
+    async def _extend_group(self, backend: Extender, stream: str, consumer: str, leases: list[TimedHold]) -> None:
+        asked = self._clock.boottime()
+        holds = [(lease, hold) for lease in leases for hold in lease.holds()]
+        if not holds:
+            return
+        acks = [ack_of(hold.delivered, "progress") for _, hold in holds]
+        answers = await within(self._clock, self._time_left(leases, asked), backend.ack(stream, consumer, acks))
+        self._note(holds, answers, asked)
 
     def _note(
         self, holds: list[tuple[TimedHold, DeliveryHold]], answers: list[PeltonError | None], asked: float
