@@ -22,7 +22,8 @@ class Signal:
     def __init__(self) -> None:
         """A signal that was never notified: generation 0."""
         self._generation = 0
-        self._waiters: set[asyncio.Future[None]] = set()
+        # In the order in which they came: so they are woken, and equal runs are equal.
+        self._waiters: dict[asyncio.Future[None], None] = {}
 
     @property
     def generation(self) -> int:
@@ -34,7 +35,7 @@ class Signal:
         self._generation += 1
         if not self._waiters:
             return
-        waiters, self._waiters = self._waiters, set()
+        waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             _wake(waiter)
 
@@ -61,11 +62,11 @@ class Signal:
         return self._generation
 
     async def _wait(self, waiter: asyncio.Future[None]) -> None:
-        self._waiters.add(waiter)
+        self._waiters[waiter] = None
         try:
             await waiter
         finally:
-            self._waiters.discard(waiter)
+            self._waiters.pop(waiter, None)
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

@@ -15,11 +15,12 @@ _log = logging.getLogger("pelton.runtime")
 
 
 class Tasks:
-    """The set of live background tasks."""
+    """The live background tasks."""
 
     def __init__(self) -> None:
         """An empty set."""
-        self._alive: set[asyncio.Task[Any]] = set()
+        # In the order in which they began: equal runs are equal.
+        self._alive: dict[asyncio.Task[Any], None] = {}
 
     def __len__(self) -> int:
         return len(self._alive)
@@ -27,11 +28,11 @@ class Tasks:
     def spawn(self, coro: Coroutine[Any, Any, _T], name: str) -> asyncio.Task[_T]:
         """Run `coro` as a task of the running event loop, called `name` in logs and debuggers."""
         task = asyncio.get_running_loop().create_task(coro, name=name)
-        self._alive.add(task)
+        self._alive[task] = None
         task.add_done_callback(self._done)
         return task
 
     def _done(self, task: asyncio.Task[Any]) -> None:
-        self._alive.discard(task)
+        self._alive.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("task %r failed", task.get_name(), exc_info=error)

@@ -25,3 +25,11 @@ def shop(seed: int) -> Shop:
 async def test_no_promise_is_contradicted(part: int, pytestconfig: pytest.Config) -> None:
     for seed in range(part, pytestconfig.getoption("simulated") // 10, _PARTS):
         assert await shop(seed).run(20, 30.0) == [], f"seed {seed}"
+
+
+async def test_equal_seeds_make_equal_histories() -> None:
+    """So that what a seed contradicts can be looked into."""
+    one, other = shop(2), shop(2)
+    await one.run(20, 30.0)
+    await other.run(20, 30.0)
+    assert one.events == other.events

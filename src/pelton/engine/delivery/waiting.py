@@ -90,7 +90,8 @@ class WaitingPulls:
             if index is not None:
                 for subject in subjects:
                     woken.update(index.match(subject))
-        for key in woken:
+        # In an order that does not depend on the process's hashes: equal runs are equal.
+        for key in sorted(woken):
             self._signals[key].notify()
 
     def others_committed(self, read: Callable[[Callable[[], list[Key]]], list[Key]]) -> None:
