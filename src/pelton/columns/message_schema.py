@@ -39,7 +39,7 @@ def message_schema(
         raise ConfigError("to_arrow: schema needs decode: give decode='json' or 'msgpack' too")
     if columns is None:
         return pa.schema(list(fields.values()))
-    if isinstance(columns, str) or not columns:
+    if isinstance(columns, str) or not isinstance(columns, Sequence) or not columns:
         raise ConfigError("to_arrow: columns are a list of names, such as ['subject', 'data']")
     for name in columns:
         if name not in fields:

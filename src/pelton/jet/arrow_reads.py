@@ -93,7 +93,7 @@ async def plan_read(
     check_whole(about, "end_seq", end_seq)
     given = [subjects] if isinstance(subjects, str) else list(items_of(about, "subjects", subjects, "subjects"))
     for text in given:
-        if not is_filter(text):
+        if not isinstance(text, str) or not is_filter(text):
             raise ConfigError(f"{about}: {text!r} is not a subject filter; write it like orders.eu.> or orders.*.new")
     read_schema = message_schema(decode, schema, columns)
     info = await stream.info()

@@ -44,8 +44,10 @@ class RankTurns:
         self._awaited: set[str] = set()
         # Until when no job with a priority is expected, and until when that need not be checked.
         self._quiet_until = self._sure_until = 0.0
-        # Jobs that came from the highest channel since the last one from below; when channels below had turns.
+        # Jobs that came from the highest channel since the last one from below, and which of them is the lowest that
+        # was the highest; when channels below had turns.
         self._owed = 0
+        self._passing = 0
         self._served: dict[str, int] = {}
         self._count = 0
 
@@ -80,25 +82,35 @@ class RankTurns:
         if not below:
             self._owed = 0
             return RankTurn(top, wanted)
-        if self._owed >= BYPASS - 1:
-            least = min(below, key=lambda name: self._served.get(name, 0))
+        # One that was itself the highest when these were taken has had its jobs, and is not owed any.
+        waiting = [name for name in below if self._place(name) > self._passing]
+        if waiting and self._owed >= BYPASS - 1:
+            least = min(waiting, key=lambda name: self._served.get(name, 0))
             return RankTurn(least, min(wanted, self._owed // (BYPASS - 1)), is_below=True)
         return RankTurn(top, max(wanted - wanted // BYPASS, 1))
 
     def answered(self, channel: str, found: int, now: float, *, is_below: bool = False) -> None:
         """Note how many jobs a channel had; ``is_below``: as its turn said."""
         self._awaited.discard(channel)
+        if is_below:
+            # One that had nothing has had its turn, too: otherwise it would have the next one as well.
+            self._count += 1
+            self._served[channel] = self._count
         if not found:
             self._empty_until[channel] = now + _EMPTY_FOR_S
             return
         self._empty_until.pop(channel, None)
         if channel in self._ranked:
             self._quiet_until = 0.0
-            self._owed += 0 if is_below else found
         if is_below:
-            self._count += 1
-            self._served[channel] = self._count
             self._owed = max(self._owed - found * (BYPASS - 1), 0)
+        elif channel in self._ranked:
+            self._passing = max(self._passing, self._place(channel)) if self._owed else self._place(channel)
+            self._owed += found
+
+    def _place(self, channel: str) -> int:
+        """Return a channel's place from the highest on; those without a priority share the last one."""
+        return self._ranked.index(channel) if channel in self._ranked else len(self._ranked)
 
     def _waiting(self, now: float) -> list[str]:
         """Return the channels of priorities that may have jobs, the highest first."""
