@@ -266,28 +266,38 @@ class RowPortion(Protocol):
 
     @property
     def seqs(self) -> bytes:
-        """Sequences, int64 each in native byte order, as are the times in nanoseconds."""
+        """The sequences, int64 each; all numbers are in native byte order."""
         ...
 
     @property
-    def times(self) -> bytes: ...  # noqa: D102  # told above
+    def times(self) -> bytes:
+        """The times of storing, int64 nanoseconds since the epoch each."""
+        ...
 
     @property
     def subjects(self) -> bytes:
-        """The subjects, concatenated, and the length of each as int32; so are the payloads."""
+        """The subjects, concatenated."""
         ...
 
     @property
-    def subject_lengths(self) -> bytes: ...  # noqa: D102  # told above
+    def subject_lengths(self) -> bytes:
+        """The length of each subject in bytes, int32 each."""
+        ...
 
     @property
-    def headers(self) -> list[bytes | None]: ...  # noqa: D102  # told by the name
+    def headers(self) -> list[bytes | None]:
+        """The header block of each message, None without headers."""
+        ...
 
     @property
-    def payloads(self) -> bytes: ...  # noqa: D102  # told above
+    def payloads(self) -> bytes:
+        """The payloads, concatenated."""
+        ...
 
     @property
-    def payload_lengths(self) -> bytes: ...  # noqa: D102  # told above
+    def payload_lengths(self) -> bytes:
+        """The length of each payload in bytes, int32 each."""
+        ...
 
     @property
     def damaged(self) -> list[int]:

@@ -14,10 +14,10 @@ from typing import Any, Final, Unpack
 
 import pyarrow as pa
 
-from pelton.api import ConfigError
+from pelton import connect
+from pelton.api import ConfigError, NotAStoreError
 from pelton.api.arguments import check_known
 from pelton.api.keys import Key
-from pelton.arrow.blocking import BlockingStore, check_address
 from pelton.arrow.exports import PlannedRead, Planner, export_delta, export_parquet
 from pelton.arrow.history import HISTORY, history_batches
 from pelton.arrow.publishing import MessageRows, reader_of
@@ -25,7 +25,9 @@ from pelton.columns.decoder import Decode
 from pelton.connect import ClusterOptions
 from pelton.jet.arrow_reads import batches_of_rows, plan_read, requested, row_reader
 from pelton.queue.model.naming import QueueNames
+from pelton.sync.blocking_store import BlockingStore
 
+_MEMORY: Final = "memory:"
 _WHOLE: Final[dict[str, Any]] = {
     "columns": None,
     "subjects": ">",
@@ -47,7 +49,7 @@ def open(  # the word of every Pelton program
     Raises ConfigError, NotAStoreError.
     """
     text = os.fspath(address)
-    check_address(text)
+    _check_address(text)
     return ArrowStore(text, {**({} if key is None else {"key": key}), **cluster})
 
 
@@ -112,7 +114,7 @@ class ArrowStore:
         message, LimitError and what `pelton.Jet.publish_batch` raises: the rows before it are stored.
         """
         reader, count = reader_of(data), 0
-        with BlockingStore(self._address, self._options) as store:
+        with self._opened() as store:
             rows = MessageRows(reader.schema, store.run(store.jet.stream, stream).config, subject)
             for batch in reader:
                 for messages in rows.messages(batch):
@@ -138,9 +140,12 @@ class ArrowStore:
         """
         return export_delta(self._export(options), stream, os.fspath(table))
 
+    def _opened(self) -> BlockingStore:
+        return BlockingStore(self._address, lambda: connect.open(self._address, **self._options))
+
     def _plan(self, name: str, options: dict[str, Any]) -> PlannedRead:
         """Return a read of a stream as it is now. Raises ConfigError, StreamNotFoundError."""
-        store = BlockingStore(self._address, self._options)
+        store = self._opened()
         planned: PlannedRead | None = None
         try:
             stream = store.run(store.jet.stream, name)
@@ -163,3 +168,11 @@ class ArrowStore:
             raise ConfigError("start_seq: an export goes on where it ended: leave it out")
         check_known("export", options, _WHOLE)
         return lambda name, seq: self._plan(name, {**options, "start_seq": seq})
+
+
+def _check_address(address: str) -> None:
+    """Raise ConfigError, NotAStoreError for what cannot be opened again and again."""
+    if address == _MEMORY:
+        raise ConfigError("pelton.arrow.open: a store in memory belongs to its program: use its stream.to_arrow()")
+    if "://" not in address and not address.startswith("context:") and not os.path.exists(address):
+        raise NotAStoreError(address, "there is no such file; pelton.open creates one")

@@ -7,10 +7,10 @@ loop (a portal), which keeps connections alive between calls.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from typing import Any, Final, Self, TypeVar
+from typing import Final, TypeVar
 
 from pelton import connect
 from pelton.api import (
@@ -29,10 +29,9 @@ from pelton.api import (
     rfc3339,
 )
 from pelton.api.keys import Key, KeyFile
-from pelton.connect import Jet
 from pelton.spark.options import Bound, StoreOptions
 from pelton.spark.stream_names import is_selected
-from pelton.sync.portal import Portal
+from pelton.sync.blocking_store import BlockingStore
 
 T = TypeVar("T")
 _WILD: Final = frozenset("*?[")
@@ -89,34 +88,12 @@ class StreamView:
         return self.config.retention == "limits" and self.config.max_msgs_per_subject <= 0
 
 
-class StoreHandle:
+class StoreHandle(BlockingStore):
     """An open store file or cluster; close it after use."""
 
     def __init__(self, options: StoreOptions) -> None:
         self.options = options
-        self._portal = Portal(options.address)
-        try:
-            self.jet: Jet = self.run(lambda: open_store(options))
-        except BaseException:
-            self._portal.stop()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the store. Idempotent."""
-        if self._portal.is_usable:
-            self.run(self.jet.close)
-            self._portal.stop()
-
-    def run(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
-        """Run a coroutine function on the event loop, and wait for its result."""
-        result: T = self._portal.run(function, *args)
-        return result
+        super().__init__(options.address, lambda: open_store(options))
 
     def streams(self, patterns: Sequence[str]) -> list[StreamView]:
         """Return the streams of names and patterns, sorted. Raises StreamNotFoundError for a name without a stream."""
