@@ -65,7 +65,7 @@ from pelton.engine.troubles import troubles_of
 from pelton.engine.verbs.audit import Audit
 from pelton.engine.verbs.table import QUESTIONS, READS, answer
 from pelton.runtime import Runtime
-from pelton.storage import Committer, Database, Fault, MemoryChannel, WakeChannel
+from pelton.storage import Committer, Database, Fault, MemoryChannel, SnapshotOnlyError, WakeChannel
 
 R = TypeVar("R")
 
@@ -196,9 +196,9 @@ class Engine:
                 return await inside.look(lambda operations: answer(operations.session, request))
             if kind in READS:
                 await self.readable()
-                found = self.read(lambda: None if self._writes(request) else (answer(self.session, request),))
-                if found is not None:
-                    return found[0]
+                # What is due, or to be audited, has to be written first.
+                with suppress(SnapshotOnlyError):
+                    return self.read(lambda: self._look(request))
             reply: R = await self.stage(lambda: self._audit.call(request, client), durable=True)
             return reply
 
@@ -410,14 +410,11 @@ class Engine:
         except Fault as fault:
             raise public_error(fault) from None
 
-    def _writes(self, request: Request[Any]) -> bool:
-        """Whether a read has to write: to send an audit advisory, or to remove what has expired."""
+    def _look(self, request: Request[R]) -> R:
+        """Answer a request in a snapshot."""
         if self._audit.is_wanted:
-            return True
-        registry, now = self.session.registry, self._clock.now()
-        named = registry.streams.get(getattr(request, "stream", "") or getattr(request, "name", ""))
-        logs = [named] if named is not None else registry.streams.values()
-        return any(registry.use(log).state.is_overdue(now) or registry.is_retiring(log, now) for log in logs)
+            self._db.check_changing()
+        return answer(self.session, request)
 
     # --- other processes
 

@@ -13,7 +13,7 @@ from pelton.storage.checksum import (
 from pelton.storage.columns import FIELD, Columns
 from pelton.storage.committer import Committer, Participant, SyncMode, Work
 from pelton.storage.connection_end import ConnectionEnd
-from pelton.storage.database import Database
+from pelton.storage.database import Database, SnapshotOnlyError
 from pelton.storage.fast_get import FastGet
 from pelton.storage.faults import FINAL_FAULTS, Fault, FaultKind, as_fault, translated
 from pelton.storage.joined import SUM_DIGITS, Joined, Split, SplitColumns
@@ -61,6 +61,7 @@ __all__ = [
     "Refusal",
     "Removed",
     "RowValues",
+    "SnapshotOnlyError",
     "Split",
     "SplitColumns",
     "Spool",

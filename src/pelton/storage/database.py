@@ -44,6 +44,10 @@ _OPEN_TRIES: Final = 3
 _UNREADABLE: Final = ("foreign", "key", "corrupt", "newer", "io")
 
 
+class SnapshotOnlyError(Exception):
+    """Something has to be changed first, in a transaction that writes; what was asked in a snapshot changed nothing."""
+
+
 class Database:
     """A connection to a store, which is checked on opening and migrated to the newest schema.
 
@@ -86,6 +90,7 @@ class Database:
         self.ending: ConnectionEnd = ConnectionEnd(path)
         self.troubles: Troubles = Troubles(path)
         self._closed = False
+        self._is_snapshot = False
         if not memory:
             self._check_place()
             let_go_of_inherited(path)
@@ -331,6 +336,7 @@ class Database:
             return
         # A reader waits only for a memory store's writer in another thread, or for the recovery of a crashed one.
         self.connection.set_busy_timeout(_BUSY_READING_MS)
+        self._is_snapshot = True
         try:
             self.connection.execute("BEGIN")
             yield
@@ -340,10 +346,16 @@ class Database:
         except (apsw.Error, OSError) as error:
             raise self.ending.met(error) from error
         finally:
+            self._is_snapshot = False
             self.connection.set_busy_timeout(0)
             if self.connection.in_transaction:
                 # Nothing was changed, and a damaged store may refuse a commit.
                 self.connection.execute("ROLLBACK")
+
+    def check_changing(self) -> None:
+        """Raise SnapshotOnlyError in a snapshot: what is changed there would be undone, and stay in memory."""
+        if self._is_snapshot:
+            raise SnapshotOnlyError
 
     def seen(self) -> int:
         """Return a number that changes when another connection has changed the store (``PRAGMA data_version``)."""

@@ -66,6 +66,10 @@ class StreamLog:
         self.appender.flush()
 
     def advance(self, now: int) -> None:
-        """Apply everything that is due (``ticking.py``); call it before anything reads or writes the stream."""
+        """Apply everything that is due (``ticking.py``); call it before anything reads or writes the stream.
+
+        Raises SnapshotOnlyError if something is due in a snapshot.
+        """
         if self.state.is_overdue(now):
+            self.state.db.check_changing()
             pass_time(self.appender, self.remover, now)

@@ -175,9 +175,13 @@ def retire(session: Session, log: StreamLog, now: int) -> None:
 
 
 def sweep(session: Session, now: int) -> None:
-    """Delete the consumers that were not used for their ``inactive_threshold``, unless the store is only read."""
+    """Delete the consumers that were not used for their ``inactive_threshold``, unless the store is only read.
+
+    Raises SnapshotOnlyError if there are any, in a snapshot.
+    """
     if session.db.is_read_only:
         return
     idle = session.registry.consumers.idle(now, session.registry.use_consumer)
     if idle:
+        session.db.check_changing()
         delete_consumers(session, idle)

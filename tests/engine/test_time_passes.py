@@ -1,0 +1,66 @@
+"""A deadline that passes in the middle of a question: what is due is done once, in a transaction that is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import pelton
+from pelton.api.times import SECOND
+from pelton.engine.maintenance.recount import recount
+from pelton.testing import ManualClock, manual_runtime
+
+_DUE_S = 3600
+Question = Callable[[pelton.Jet], Awaitable[object]]
+
+
+class PassingClock(ManualClock):
+    """A clock that stands just before a deadline, and passes it when it is looked at for the ``passes_at``-th time."""
+
+    passes_at = -1
+    looks = 0
+
+    def now(self) -> int:
+        self.looks += 1
+        return super().now() + (SECOND if 0 <= self.passes_at < self.looks else 0)
+
+
+async def _info(jet: pelton.Jet) -> object:
+    return await (await jet.stream("s")).info()
+
+
+async def _message(jet: pelton.Jet) -> object:
+    return await (await jet.stream("s")).get_message(1)
+
+
+async def _last(jet: pelton.Jet) -> object:
+    return await (await jet.stream("s")).get_last_message("s.kept")
+
+
+async def _account(jet: pelton.Jet) -> object:
+    return await jet.account_info()
+
+
+@pytest.mark.parametrize("question", [_info, _message, _last, _account])
+async def test_what_is_due_in_the_middle_of_a_question_is_done_once(tmp_path: Path, question: Question) -> None:
+    for passes_at in range(12):
+        path = tmp_path / f"{passes_at}.pelton"
+        clock = PassingClock()
+        async with pelton.open(path, runtime=replace(manual_runtime(), clock=clock)) as jet:
+            await jet.create_stream("s", subjects=["s.*"], allow_msg_schedules=True, allow_msg_ttl=True)
+            stream = await jet.stream("s")
+            await stream.create_consumer(name="c", inactive_threshold=_DUE_S)
+            await jet.publish("s.kept")
+            await jet.publish("s.short", ttl=_DUE_S)
+            await jet.schedule("s.plan", b"now", target="s.later", delay=_DUE_S)
+            clock.advance(_DUE_S - 0.5)
+            clock.looks, clock.passes_at = 0, passes_at
+            await question(jet)
+            clock.passes_at = 0
+            info = await stream.info()
+            assert (info.state.messages, info.state.last_seq) == (2, 4), "the first and the one of the schedule"
+            assert (await jet.publish("s.next")).seq == 5
+        assert recount(str(path)) == []
