@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pelton.runtime import Deadline, within
+from pelton.runtime import Deadline, interruptible, within
 from pelton.testing import ManualClock
 
 
@@ -98,3 +98,56 @@ def test_without_seconds_there_is_no_end() -> None:
     deadline = Deadline(clock, None)
     clock.advance(1e9)
     assert (deadline.left, deadline.is_over) == (None, False)
+
+
+async def _stubborn(answer: asyncio.Event) -> str:
+    """Prefer an answer to a cancellation, as ``asyncio.wait_for`` did."""
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        if not answer.is_set():
+            raise
+    return "done"
+
+
+async def test_a_cancellation_that_was_swallowed_is_raised_afterwards() -> None:
+    answer = asyncio.Event()
+    answer.set()
+    waiting = asyncio.create_task(interruptible(_stubborn(answer)))
+    await _until_blocked()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_whoever_cleans_up_after_a_cancellation_may_wait() -> None:
+    cleaned = list[str]()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.append(await interruptible(_answer(ManualClock(), 0)))
+
+    waiting = asyncio.create_task(work())
+    await _until_blocked()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert cleaned == ["done"]
+
+
+async def test_an_answer_that_comes_with_the_deadline_leaves_no_cancellation_behind() -> None:
+    clock, answer = ManualClock(), asyncio.Event()
+    answer.set()
+    task = asyncio.current_task()
+    assert task is not None
+
+    async def turn() -> None:
+        await _until_blocked()
+        clock.advance(5.0)
+
+    turning = asyncio.create_task(turn())
+    assert await within(clock, 5.0, _stubborn(answer)) == "done"
+    await turning
+    assert task.cancelling() == 0

@@ -5,6 +5,7 @@ nats-py 2.16 can lose its connection without noticing, or wait for it forever:
 - a cancelled flush leaves its future behind; the reply to it then raises in the read loop, which ends, and nothing
   is read any more until a ping fails minutes later. Here a reply that no caller waits for is ignored, and a read
   loop that ends while the connection seems to be up counts as a lost connection.
+- a flush that is cancelled as its reply comes goes on before Python 3.12, and so does connecting. Here they end.
 - a flush overtakes data that waits to be sent: the ping is written at once, a subscription before it later. The
   reply then does not confirm the subscription. Here a ping is queued with the rest.
 - a lost connection is closed by sending the remaining data, which a hung server never reads, and a dead one answers
@@ -25,6 +26,8 @@ from typing import Any, Final
 import nats.aio.client
 import nats.errors
 from nats.aio.transport import TcpTransport
+
+from pelton.runtime import interruptible
 
 # Like nats-py's own, these are seconds of the event loop: no other clock is available here.
 _CLOSE_S: Final = 2.0
@@ -121,6 +124,10 @@ class NatsClient(nats.aio.client.Client):
         # nats-py allows less than servers do, such as no "*" within a token; subjects were checked before.
         self._skip_subject_validation = True
         return await self.subscribe(subject, queue)
+
+    async def flush(self, timeout: int = 10) -> None:
+        """Return when the server has handled what was sent; ``timeout`` in seconds."""
+        await interruptible(super().flush(timeout))
 
     async def abandon(self) -> None:
         """Close for good, in bounded time, whatever the server does."""

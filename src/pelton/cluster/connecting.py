@@ -16,6 +16,7 @@ from pelton.api import (
 )
 from pelton.cluster.client import NatsClient
 from pelton.cluster.settings import ClusterSettings
+from pelton.runtime import interruptible
 
 _CONNECT_S: Final = 5
 _PAUSE_S: Final = 0.1
@@ -41,7 +42,7 @@ async def connected(
     Raises ServerUnreachableError, ServerRefusedError, JetStreamMissingError for a server that is too old.
     """
     try:
-        await client.connect(
+        connecting = client.connect(
             servers=list(settings.servers),
             name="pelton",
             connect_timeout=_CONNECT_S,
@@ -56,6 +57,7 @@ async def connected(
             closed_cb=back,
             **settings.login.arguments(),
         )
+        await interruptible(connecting)
     except (OSError, nats.errors.Error, TimeoutError) as error:
         await client.abandon()
         raise refusal(settings.name, complaints, str(error)) from None

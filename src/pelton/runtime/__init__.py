@@ -25,7 +25,7 @@ from pelton.runtime.standstill import Standstill
 from pelton.runtime.stop_signals import StopSignals
 from pelton.runtime.tasks import Tasks
 from pelton.runtime.usage import cpu_seconds, memory_bytes
-from pelton.runtime.within import Deadline, within
+from pelton.runtime.within import Deadline, interruptible, within
 
 __all__ = [
     "Clock",
@@ -50,6 +50,7 @@ __all__ = [
     "calls_for",
     "cpu_seconds",
     "cpu_wait",
+    "interruptible",
     "memory_bytes",
     "on_thread",
     "owner",

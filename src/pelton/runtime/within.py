@@ -44,10 +44,29 @@ async def within(clock: Clock, seconds: float, work: Awaitable[T]) -> T:
 
     timer = clock.call_later(seconds, end)
     try:
-        return await work
+        answer = await work
     except asyncio.CancelledError:
         if is_late and task.uncancel() <= before:
             raise TimeoutError(f"no answer within {seconds:g} s") from None
         raise
     finally:
         timer.cancel()
+    if is_late:
+        # It came at the same moment, and was preferred to the cancellation.
+        task.uncancel()
+    return answer
+
+
+async def interruptible(work: Awaitable[T]) -> T:
+    """Await something that may swallow a cancellation; it is raised afterwards.
+
+    ``asyncio.wait_for`` does before Python 3.12, if what it waits for is there at the same moment. Who cancels a task
+    once and waits for its end would wait for ever.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    before = task.cancelling()
+    answer = await work
+    if task.cancelling() > before:
+        raise asyncio.CancelledError
+    return answer
