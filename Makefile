@@ -6,13 +6,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ARGS ?=
+# Those that try for as long as they are asked to.
+LONG := $(BIN)/python -m pytest --timeout 0
 
 .PHONY: test test-slow check docs docs-serve differential power crash linear safety storm demo bench bench-spark packages declarative soak java clean lock
 
-# Two processes, because most tests wait for a disk, a server or another process. Each starts with half of the tests and
-# takes over tests from the other.
+# Three processes, because most tests wait for a disk, a server or another process. Each starts with its share of the
+# tests and takes over tests from the others.
 test: $(VENV)/.dev java
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --hypothesis-profile quick $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow" --hypothesis-profile quick $(ARGS)
 
 # The rest: long runs of Spark, three servers, killed processes, and more programs of each model.
 test-slow: $(VENV)/.dev java
@@ -20,31 +22,31 @@ test-slow: $(VENV)/.dev java
 
 # Thousands of random programs on the engine and on nats-server; ARGS="--hypothesis-seed=N" repeats those of a seed.
 differential: $(VENV)/.dev
-	$(BIN)/python -m pytest tests/differential -s --hypothesis-profile differential $(ARGS)
+	$(LONG) tests/differential -s --hypothesis-profile differential $(ARGS)
 
 # A thousand power losses in the middle of random programs; ARGS="--power-seed N" runs those of another seed.
 power: $(VENV)/.dev
-	$(BIN)/python -m pytest tests/crash/test_power.py --images 1000 $(ARGS)
+	$(LONG) tests/crash/test_power.py --images 1000 $(ARGS)
 
 # Two hundred kills of processes that forward messages, and of Spark's drivers and executors; attempts of tasks run side by
 # side, and the network is cut and restored. ARGS="--kills N" changes the number.
 crash: $(VENV)/.dev java
-	$(BIN)/python -m pytest tests/crash/test_sourcing.py tests/crash/test_feeding.py tests/sourcing/test_network.py \
+	$(LONG) tests/crash/test_sourcing.py tests/crash/test_feeding.py tests/sourcing/test_network.py \
 		tests/spark/pipelines/test_lake_archive_crash.py tests/spark/pipelines/test_stream_replay_crash.py tests/spark/hosts --kills 200 $(ARGS)
 
 # A thousand simulated elections and locks, a hundred exclusive queues, and fifty runs of real processes that are stopped
 # and killed, on both backends.
 safety: $(VENV)/.dev
-	$(BIN)/python -m pytest tests/locks tests/queue/keys --simulated 1000 --stopped 50 $(ARGS)
+	$(LONG) tests/locks tests/queue/keys --simulated 1000 --stopped 50 $(ARGS)
 
 # Five hundred histories of clients that share a bucket, on a file and on nats-server: is each linearizable?
 linear: $(VENV)/.dev
-	$(BIN)/python -m pytest tests/linear -s --histories 500 $(ARGS)
+	$(LONG) tests/linear -s --histories 500 $(ARGS)
 
 # For ten minutes, processes are killed and stopped while their stores are purged, backed up and given new keys; operations
 # of every kind are cancelled, and disks become full. ARGS="--storm-seed N" runs others.
 storm: $(VENV)/.dev
-	$(BIN)/python -m pytest tests/storm -s --troubles 900 --cancelled 30000 --fillings 400 $(ARGS)
+	$(LONG) tests/storm -s --troubles 900 --cancelled 30000 --fillings 400 $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
