@@ -220,3 +220,27 @@ async def test_payloads_kept_compressed_are_read_as_they_were(path: Path) -> Non
         assert (await stream.get_last_message("s")).data == b"2" * 5000
         assert [len(message.data) for message in await stream.get_messages()] == [5000, 5000]
         assert [len(message.data) for message in await stream.get_messages(max_bytes=4000)] == [5000]
+
+
+@pytest.mark.parametrize("question", ["info", "account_info", "stream_names", "get_message"])
+async def test_who_asks_all_the_time_lets_others_run(jet: Jet, question: str) -> None:
+    stream, ticks = await jet.stream("S"), list[int]()
+    questions = {
+        "info": stream.info,
+        "account_info": jet.account_info,
+        "stream_names": jet.stream_names,
+        "get_message": lambda: stream.get_message(1),
+    }
+
+    async def tick() -> None:
+        while len(ticks) < 3:
+            ticks.append(1)
+            await asyncio.sleep(0)
+
+    ticking = asyncio.create_task(tick())
+    for _ in range(1000):
+        await questions[question]()
+        if ticking.done():
+            break
+    assert len(ticks) == 3
+    await ticking

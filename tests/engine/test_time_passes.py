@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -12,8 +16,10 @@ import pelton
 from pelton.api.times import SECOND
 from pelton.engine.maintenance.recount import recount
 from pelton.testing import ManualClock, manual_runtime
+from tests.storage.processes import Child
 
 _DUE_S = 3600
+_PLANNED = 200
 Question = Callable[[pelton.Jet], Awaitable[object]]
 
 
@@ -64,3 +70,41 @@ async def test_what_is_due_in_the_middle_of_a_question_is_done_once(tmp_path: Pa
             assert (info.state.messages, info.state.last_seq) == (2, 4), "the first and the one of the schedule"
             assert (await jet.publish("s.next")).seq == 5
         assert recount(str(path)) == []
+
+
+async def _plan_and_ask(pipe: Connection, path: Path, number: int) -> None:
+    """Store schedules that are due at once, and ask questions all the while."""
+    draw = random.Random(number)
+    async with pelton.open(path) as jet:
+        planning = set(range(_PLANNED))
+        pipe.send("open")
+
+        async def plan() -> None:
+            while planning:
+                delay = draw.choice([0.001, 0.003, 0.01])
+                await jet.schedule(f"s.plan.{number}.{planning.pop()}", target=f"s.later.{number}", delay=delay)
+
+        async def ask() -> None:
+            while planning:
+                await draw.choice([_info, _account])(jet)
+
+        await asyncio.gather(*(plan() for _ in range(4)), *(ask() for _ in range(4)))
+    pipe.send("done")
+
+
+async def test_what_processes_plan_and_ask_about_is_done_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.pelton"
+    async with pelton.open(path) as jet:
+        await jet.create_stream("s", subjects=["s.>"], allow_msg_schedules=True)
+        with ExitStack() as stack:
+            children = [stack.enter_context(Child(_plan_and_ask, path, number)) for number in range(3)]
+            for said in ["open", "done"]:
+                assert {await asyncio.to_thread(child.hear) for child in children} == {said}
+        stream = await jet.stream("s")
+        consumer = await stream.create_consumer(filter_subject="s.plan.>")
+        async with asyncio.timeout(60):
+            while (await consumer.info()).num_pending:
+                await asyncio.sleep(0)
+        subjects = (await stream.info(subjects_filter="s.later.*")).state.subjects
+        assert subjects == {f"s.later.{number}": _PLANNED for number in range(3)}
+    assert recount(str(path)) == []

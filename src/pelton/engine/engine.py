@@ -195,7 +195,7 @@ class Engine:
             if inside is not None and (inside.is_open or kind not in READS):
                 return await inside.look(lambda operations: answer(operations.session, request))
             if kind in READS:
-                await self.readable()
+                await self._before_reading()
                 # What is due, or to be audited, has to be written first.
                 with suppress(SnapshotOnlyError):
                     return self.read(lambda: self._look(request))
@@ -233,10 +233,7 @@ class Engine:
         inside = self._transactions.of_caller()
         if inside is not None and inside.is_open:
             return await inside.look(lambda operations: operations.direct_get(stream, request))
-        await self.readable()
-        if self._direct.is_greedy():
-            await asyncio.sleep(0)
-            self._check()
+        await self._before_reading()
         reply = self._direct.fast_get(stream, request)
         if reply is None:
             reply = self.read(lambda: self._direct.look(stream, request))
@@ -399,6 +396,12 @@ class Engine:
         self._db.close()
 
     # --- reading
+
+    async def _before_reading(self) -> None:
+        await self.readable()
+        if self._direct.is_greedy():
+            await asyncio.sleep(0)
+            self._check()
 
     def read(self, call: Callable[[], R]) -> R:
         if self._transactions.is_unreadable:
