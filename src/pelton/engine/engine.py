@@ -44,12 +44,12 @@ from pelton.engine.delivery.standing import StandingPulls
 from pelton.engine.delivery.subscription import EngineSubscription
 from pelton.engine.delivery.subscriptions import Subscriptions
 from pelton.engine.delivery.waiting import WaitingPulls
-from pelton.engine.direct import DirectGets
 from pelton.engine.door import Door
 from pelton.engine.faults import public_error
 from pelton.engine.maintenance.background import Background
 from pelton.engine.maintenance.online import OnlineMaintenance
 from pelton.engine.pubsub.bus import Bus
+from pelton.engine.questions import Questions
 from pelton.engine.serving import Serving
 from pelton.engine.session import Committed, Session
 from pelton.engine.session.account import Account
@@ -63,9 +63,8 @@ from pelton.engine.transactions.transactions import Transactions
 from pelton.engine.transactions.works import Publishing
 from pelton.engine.troubles import troubles_of
 from pelton.engine.verbs.audit import Audit
-from pelton.engine.verbs.table import QUESTIONS, READS, answer
 from pelton.runtime import Runtime
-from pelton.storage import Committer, Database, Fault, MemoryChannel, SnapshotOnlyError, WakeChannel
+from pelton.storage import Committer, Database, Fault, MemoryChannel, WakeChannel
 
 R = TypeVar("R")
 
@@ -78,6 +77,7 @@ class Engine:
     check_outside: Callable[[], None]
     readable: Callable[[], Coroutine[Any, Any, None]]
     hand_back: Callable[[str, str, list[Delivered]], None]
+    direct_get: Callable[[str, DirectGet], Coroutine[Any, Any, DirectReply]]
 
     planning = PLANNING
     domain_prefix = ""
@@ -103,8 +103,6 @@ class Engine:
         self._channel: MemoryChannel | WakeChannel = channel(settings.path, self.woken, self._clock.monotonic)
         self.session: Session = self._session_on(self._db, lambda: not self._waiting.is_empty)
         self.account: Account = self.session.registry.account
-        self._direct = DirectGets(self.session)
-        self._audit = Audit(self.session, self._clock.now(), VERSION)
         self._pushes = Pushes(self, self._waiting, self._channel, runtime)
         polled = self._channel.polled
         self._subscriptions = Subscriptions(self, self._pushes, self._clock, self._db.path, polled=polled)
@@ -120,6 +118,9 @@ class Engine:
         self.stage: Callable[..., asyncio.Future[Any]] = self._submissions.stage
         self.hand_back = self._submissions.hand_back
         self.reading: Callable[[float], SqlSnapshot] = SqlSnapshots(self._connections, self._check, self._clock).take
+        audit = Audit(self.session, self._clock.now(), VERSION)
+        self._questions = Questions(self, self._transactions, audit, self._check)
+        self.direct_get = self._questions.direct_get
         self._background = Background(self, self._clock, self._db)
         self._maintenance = OnlineMaintenance(
             self, self._connections, self._db, self._committer, self._transactions, self._channel.wake_others
@@ -183,24 +184,10 @@ class Engine:
         self._check()
         check_request(request)
         try:
-            return await self._call(request, client)
+            return await self._questions.call(request, client)
         except ApiError as error:
             error.locate(**names_of(request))
             raise
-
-    async def _call(self, request: Request[R], client: ClientInfo | None) -> R:
-        kind = type(request)
-        with self.account.counting():
-            inside = self._transactions.of_caller() if kind in QUESTIONS else None
-            if inside is not None and (inside.is_open or kind not in READS):
-                return await inside.look(lambda operations: answer(operations.session, request))
-            if kind in READS:
-                await self._before_reading()
-                # What is due, or to be audited, has to be written first.
-                with suppress(SnapshotOnlyError):
-                    return self.read(lambda: self._look(request))
-            reply: R = await self.stage(lambda: self._audit.call(request, client), durable=True)
-            return reply
 
     async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
         """Store a message; return when it is as durable as the store's sync mode promises."""
@@ -226,20 +213,6 @@ class Engine:
         self._submissions.publish(Publishing(messages, future, apart=True))
         answers: list[PubAck | PeltonError] = await future
         return answers
-
-    async def direct_get(self, stream: str, request: DirectGet) -> DirectReply:
-        """Read messages directly from the stream (ADR-31)."""
-        self._check()
-        inside = self._transactions.of_caller()
-        if inside is not None and inside.is_open:
-            return await inside.look(lambda operations: operations.direct_get(stream, request))
-        await self._before_reading()
-        reply = self._direct.fast_get(stream, request)
-        if reply is None:
-            reply = self.read(lambda: self._direct.look(stream, request))
-        if reply is None:
-            reply = await self.stage(lambda: self._direct.clean_and_look(stream, request), durable=False)
-        return reply
 
     async def publish_atomic(self, messages: Sequence[Outgoing]) -> PubAck:
         """Store messages together or not at all, in one transaction."""
@@ -397,12 +370,6 @@ class Engine:
 
     # --- reading
 
-    async def _before_reading(self) -> None:
-        await self.readable()
-        if self._direct.is_greedy():
-            await asyncio.sleep(0)
-            self._check()
-
     def read(self, call: Callable[[], R]) -> R:
         if self._transactions.is_unreadable:
             raise StoreBusyError(self._db.path, "a transaction is open in this memory store")
@@ -412,12 +379,6 @@ class Engine:
                 return call()
         except Fault as fault:
             raise public_error(fault) from None
-
-    def _look(self, request: Request[R]) -> R:
-        """Answer a request in a snapshot."""
-        if self._audit.is_wanted:
-            self._db.check_changing()
-        return answer(self.session, request)
 
     # --- other processes
 

@@ -1,0 +1,76 @@
+"""Answering requests: what only asks, in a snapshot; everything else in a transaction shared with other work.
+
+What is due has to be written before an answer leaves it out: a question that meets it is asked again in a transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from pelton.api import DirectGet, DirectReply, Request
+from pelton.api.events import ClientInfo
+from pelton.engine.direct import DirectGets
+from pelton.engine.host import Host
+from pelton.engine.transactions.transactions import Transactions
+from pelton.engine.verbs.audit import Audit
+from pelton.engine.verbs.table import QUESTIONS, READS, answer
+from pelton.storage import SnapshotOnlyError
+
+R = TypeVar("R")
+
+
+class Questions:
+    """Answers the requests to one open store; ``check`` raises if it can't be used any more."""
+
+    def __init__(self, host: Host, transactions: Transactions, audit: Audit, check: Callable[[], None]) -> None:
+        self._host = host
+        self._session = host.session
+        self._account = host.session.registry.account
+        self._transactions = transactions
+        self._audit = audit
+        self._check = check
+        self._direct = DirectGets(host.session)
+
+    async def call(self, request: Request[R], client: ClientInfo | None) -> R:
+        """Handle one administrative request; ``client`` is whom an audit names, if it is not this process."""
+        kind = type(request)
+        with self._account.counting():
+            inside = self._transactions.of_caller() if kind in QUESTIONS else None
+            if inside is not None and (inside.is_open or kind not in READS):
+                return await inside.look(lambda operations: answer(operations.session, request))
+            if kind in READS:
+                await self._before_reading()
+                # What is due, or to be audited, has to be written first.
+                with suppress(SnapshotOnlyError):
+                    return self._host.read(lambda: self._look(request))
+            reply: R = await self._host.stage(lambda: self._audit.call(request, client), durable=True)
+            return reply
+
+    async def direct_get(self, stream: str, request: DirectGet) -> DirectReply:
+        """Read messages directly from the stream (ADR-31)."""
+        self._check()
+        inside = self._transactions.of_caller()
+        if inside is not None and inside.is_open:
+            return await inside.look(lambda operations: operations.direct_get(stream, request))
+        await self._before_reading()
+        reply = self._direct.fast_get(stream, request)
+        if reply is None:
+            reply = self._host.read(lambda: self._direct.look(stream, request))
+        if reply is None:
+            reply = await self._host.stage(lambda: self._direct.clean_and_look(stream, request), durable=False)
+        return reply
+
+    async def _before_reading(self) -> None:
+        await self._host.readable()
+        if self._direct.is_greedy():
+            await asyncio.sleep(0)
+            self._check()
+
+    def _look(self, request: Request[R]) -> R:
+        """Answer a request in a snapshot. Raises SnapshotOnlyError."""
+        if self._audit.is_wanted:
+            self._session.db.check_changing()
+        return answer(self._session, request)
