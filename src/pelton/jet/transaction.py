@@ -92,22 +92,20 @@ class StreamsTransaction:
         return await self._port().sql(statement, bindings)
 
     async def _say(self, kind: AckKind, messages: Sequence[Message], *, delay_ns: int = 0, reason: str = "") -> None:
-        groups: dict[tuple[str, str], list[Message]] = {}
         for message in messages:
             if not isinstance(message, Message):
                 check_instance("transaction", "a message", message, Message, "give messages, not a list of them")
-            key = message.delivered.stream, message.delivered.consumer
-            if key in groups:
-                groups[key].append(message)
-            else:
-                groups[key] = [message]
+        delivered = [message.delivered for message in messages]
+        consumers = [(one.stream, one.consumer) for one in delivered]
         refused: list[PeltonError] = []
-        for group in groups.values():
-            acks = [ack_of(message.delivered, kind, delay_ns=delay_ns, reason=reason) for message in group]
-            answers = await settle(self._backend, [message.delivered for message in group], acks, self._port().ack)
-            for message in group:
-                message.is_settled = True
-            refused += filter(None, answers)
+        for consumer in dict.fromkeys(consumers):
+            mine = delivered
+            if consumers.count(consumer) < len(consumers):
+                mine = [one for one, its in zip(delivered, consumers, strict=True) if its == consumer]
+            acks = [ack_of(one, kind, delay_ns=delay_ns, reason=reason) for one in mine]
+            refused += filter(None, await settle(self._backend, mine, acks, self._port().ack))
+            for message, its in zip(messages, consumers, strict=True):
+                message.is_settled = message.is_settled or its == consumer
         if refused:
             raise refused[0]
 

@@ -17,7 +17,7 @@ from pelton.runtime.ids import Ids
 from pelton.runtime.iteration import at_home
 from pelton.runtime.lease_clock import LeaseClock, LeaseShares
 from pelton.runtime.loop_thread import LoopThread
-from pelton.runtime.owner import calls_for, owner, this_thread
+from pelton.runtime.owner import Caller, calls_for, owner, this_thread
 from pelton.runtime.runtime import Runtime, system_runtime
 from pelton.runtime.service import Service, ServiceState
 from pelton.runtime.signal import Signal
@@ -28,6 +28,7 @@ from pelton.runtime.usage import cpu_seconds, memory_bytes
 from pelton.runtime.within import Deadline, interruptible, within
 
 __all__ = [
+    "Caller",
     "Clock",
     "Deadline",
     "Halt",

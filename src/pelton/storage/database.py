@@ -25,7 +25,7 @@ import apsw
 from pelton.storage.checkpointer import PAGE_SIZE, Checkpointer, use_log
 from pelton.storage.connection_end import ConnectionEnd
 from pelton.storage.faults import Fault, fault_of, translated
-from pelton.storage.forks import let_go_of_inherited, opened
+from pelton.storage.forks import let_go_of_inherited, opened, this_process
 from pelton.storage.keys import change_key, unlock, why_locked
 from pelton.storage.log_repair import broken, is_whole
 from pelton.storage.network_file_systems import check_place, read_only
@@ -86,7 +86,7 @@ class Database:
         self.log: WalSync | None = None
         self._record: SyncRecord | None = None
         self._checkpointer: Checkpointer | None = None
-        self._pid = os.getpid()
+        self._process = this_process()
         self.ending: ConnectionEnd = ConnectionEnd(path)
         self.troubles: Troubles = Troubles(path)
         self._closed = False
@@ -293,7 +293,7 @@ class Database:
 
     def check(self) -> None:
         """Raise a :class:`Fault` if this connection cannot be used."""
-        if self.is_inherited:
+        if this_process() is not self._process:
             raise Fault("forked", self.path, "the store was opened before a fork; open it again in the child process")
         if self._closed:
             raise Fault("closed", self.path, "the store is closed; open it again")
@@ -320,7 +320,7 @@ class Database:
     @property
     def is_inherited(self) -> bool:
         """Whether this is a forked child's copy of its parent's connection."""
-        return os.getpid() != self._pid
+        return this_process() is not self._process
 
     @property
     def is_closed(self) -> bool:

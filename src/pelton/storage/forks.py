@@ -31,6 +31,8 @@ class Inheritable(Protocol):
 
 
 opened: weakref.WeakSet[Inheritable] = weakref.WeakSet()
+# One for each process; to compare it costs no system call, as to ask for the process id does.
+_process: object = object()
 _inherited: list[Inheritable] = []
 _standstill = Standstill()
 
@@ -56,13 +58,19 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    global _standstill
+    global _process, _standstill
+    _process = object()
     _standstill = Standstill()
     _inherited.extend(opened)
     opened.clear()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+
+
+def this_process() -> object:
+    """Return an identity of this process, which a forked child has not inherited."""
+    return _process
 
 
 def let_go_of_inherited(path: str) -> None:

@@ -144,12 +144,16 @@ class Remover:
         if removed is None:
             return False
         subject, count, cost = removed.subject, removed.count, state.cost
+        was_gapless = state.is_gapless
         state.msgs -= count
         state.bytes -= count * cost.size(len(subject.encode()), 0, -1)
         state.bytes -= removed.data + removed.hdr + removed.with_headers * cost.header
         state.subjects.remove_alike(subject, first, last, count)
         if first <= state.first:
-            self._find_first()
+            if was_gapless:
+                state.first = last + 1
+            else:
+                self._find_first()
             state.forget_oldest()
         state.dirty = True
         return True

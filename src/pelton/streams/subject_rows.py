@@ -29,7 +29,7 @@ _UPSERT: Final = (
 )
 _LOOK_UP: Final = "SELECT first, last, msgs FROM subjects WHERE stream=? AND subject=?"
 _DROP: Final = "DELETE FROM subjects WHERE stream=? AND subject=? AND msgs<=?"
-_LESSEN: Final = "UPDATE subjects SET msgs=msgs-?3 WHERE stream=?1 AND subject=?2"
+_LESSEN: Final = "UPDATE subjects SET msgs=msgs-?3 WHERE stream=?1 AND subject=?2 AND msgs>?3"
 _COUNT: Final = (
     "INSERT INTO subjects SELECT ?, subject, min(seq), max(seq), count(*) FROM {} WHERE seq>? GROUP BY subject "
     "ON CONFLICT DO UPDATE SET last=excluded.last, msgs=msgs+excluded.msgs"
@@ -156,8 +156,13 @@ class SubjectRows:
             for subject, delta in self._deltas.items()
             if delta.msgs < 0 and subject not in self._firsts
         ]
-        self._run(_DROP, gone)
-        self._run(_LESSEN, gone)
+        if len(gone) == 1:
+            self._db.execute(_LESSEN, gone[0])
+            if not self._db.connection.changes():
+                self._db.execute(_DROP, gone[0])
+        else:
+            self._run(_DROP, gone)
+            self._run(_LESSEN, gone)
         return {subject for _, subject, _ in gone}
 
     def _run(self, sql: str, rows: Sequence[tuple[int | str, ...]]) -> None:

@@ -33,7 +33,7 @@ from pelton.api import (
 from pelton.engine.faults import public_error, sql_error
 from pelton.engine.session import SessionMark
 from pelton.engine.transactions.operations import Operations
-from pelton.runtime import Clock, Timer, owner
+from pelton.runtime import Caller, Clock, Timer
 from pelton.storage import PlacedSums, Refusal, as_fault, placed_sums, translated
 from pelton.streams import Packed, is_member
 
@@ -60,7 +60,7 @@ class OpenTransaction:
     def __init__(self, writers: Writers, timeout: float) -> None:
         self._writers = writers
         self._timeout = timeout
-        self._owner: Hashable | None = None
+        self._owner: Caller | None = None
         self._marks: list[SessionMark | None] = []
         self._operations: Operations | None = None
         self._loss: PeltonError | None = None
@@ -73,8 +73,8 @@ class OpenTransaction:
         """Begin the block, or a nested one; return its level."""
         if self._owner is None:
             self._writers.check()
-            self._owner = owner()
-            self._writers.join(self._owner, self)
+            self._owner = Caller()
+            self._writers.join(self._owner.identity, self)
             self._marks.append(None)
             return 0
         operations = await self._opened()
@@ -83,7 +83,7 @@ class OpenTransaction:
 
     async def leave(self, level: int, *, keep: bool) -> None:
         """End the block of this level."""
-        self._check_owner()
+        owner = self._check_owner()
         if level != len(self._marks) - 1:
             self.abandon(TransactionError("it was rolled back, because a block within it was still open at its end"))
             del self._marks[level + 1 :]
@@ -91,7 +91,7 @@ class OpenTransaction:
         if mark is not None:
             self._leave_inner(mark, keep=keep)
             return
-        self._writers.leave(self._owner)
+        self._writers.leave(owner.identity)
         if not keep:
             self._end()
             return
@@ -127,7 +127,11 @@ class OpenTransaction:
         self._stop_clock()
         self._operations = None
         # It is committed: cancelling the wait for the disk does not roll it back.
-        await asyncio.shield(self._writers.committed(operations))
+        synced = self._writers.committed(operations)
+        if synced.done():
+            synced.result()
+        else:
+            await asyncio.shield(synced)
 
     def _end(self) -> None:
         """Roll back, and release the writer."""
@@ -164,7 +168,7 @@ class OpenTransaction:
 
     async def publish(self, messages: Sequence[Outgoing]) -> list[PubAck]:
         """Store all messages, or none."""
-        if any(is_member(message.headers) for message in messages):
+        if any(is_member(message.headers) for message in messages if message.headers is not None):
             raise ConfigError("headers Nats-Batch-*: a transaction is stored as one without them; leave them out")
         operations = await self._opened()
         return self._done(lambda: operations.publish(messages))
@@ -232,16 +236,17 @@ class OpenTransaction:
             raise self._loss
         self._writers.check()
 
-    def _check_owner(self) -> None:
+    def _check_owner(self) -> Caller:
         if not self._marks or self._owner is None:
             raise TransactionError("its block has not begun or is over: use it inside 'async with'")
-        if owner() != self._owner:
+        if not self._owner.calls_again:
             # After a fork, the owner's identity may differ: report the fork rather than a foreign task.
             self._writers.check()
             raise TransactionError(
                 "it belongs to the task that opened it: await its operations there, one after another "
                 "(publish_batch stores many messages at once)"
             )
+        return self._owner
 
     def _done(self, call: Callable[[], T]) -> T:
         """Do an operation; an error that is not a refusal loses the transaction."""

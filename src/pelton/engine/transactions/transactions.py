@@ -36,6 +36,7 @@ class Transactions:
         self._db = database
         self._committer = committer
         self.clock = clock
+        self._loop = asyncio.get_running_loop()
         self._busy_timeout = busy_timeout
         self._turn = asyncio.Lock()
         self._queued = 0
@@ -161,7 +162,7 @@ class Transactions:
         try:
             if self._operations is None:
                 self._operations = Operations(self._host.second_session(), self._is_late, self._busy_timeout)
-            return self._operations.writer.begin(asyncio.get_running_loop().time())
+            return self._operations.writer.begin(self._loop.time())
         except Fault as fault:
             raise public_error(fault) from fault
 
@@ -174,12 +175,13 @@ class Transactions:
 
     def committed(self, operations: Operations) -> asyncio.Future[Any]:
         """Release the writer; the future is done when the commit is as durable as the store's sync mode promises."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        # If the caller is cancelled, nothing else reads the result.
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        future: asyncio.Future[Any] = self._loop.create_future()
         self._give_back()
         self._host.publish_committed(operations.session.committed())
         self._committer.let_go(CallWork(future, _nothing, durable=True))
+        if not future.done():
+            # If the caller is cancelled, nothing else reads the result.
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())
         return future
 
     def rolled_back(self) -> None:
