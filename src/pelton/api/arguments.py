@@ -22,6 +22,7 @@ from pelton.api.requests import Request
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
 
+_NO_LISTS = (str, bytes, bytearray, memoryview, Mapping)
 # Values that JSON would silently turn into text or numbers.
 _KEPT = (bytes, bytearray, memoryview, datetime, date, time, timedelta, Decimal, UUID)
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -90,7 +91,7 @@ def check_known(of: str, names: Iterable[str], known: Iterable[str]) -> None:
 
 def items_of(of: str, name: str, value: Iterable[T], what: str) -> list[T]:
     """Return the items of a list or another iterable, except of text, bytes and mappings. Raises `ConfigError`."""
-    if isinstance(value, str | bytes | bytearray | memoryview | Mapping) or not isinstance(value, Iterable):
+    if type(value) is not list and (isinstance(value, _NO_LISTS) or not isinstance(value, Iterable)):
         raise ConfigError(f"{of}: {name} is {value!r}: give a list of {what}")
     return list(value)
 

@@ -32,6 +32,8 @@ _UNITS: Final = {
 }
 _PART: Final = re.compile(r"(\d*)(?:\.(\d*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 _LIMIT: Final = 1 << 63
+# In seconds, less than the limit.
+_CENTURY: Final = 3_155_760_000
 _MILLISECOND: Final = 1_000_000
 _UNIT: Final = "give seconds, such as 30 for half a minute, or a timedelta"
 
@@ -155,6 +157,9 @@ def duration_ns(name: str, value: object) -> int:
 
     Raises `ConfigError` that begins with ``name``.
     """
+    # What nearly all arguments are.
+    if (type(value) is float or type(value) is int) and 0 <= value < _CENTURY:
+        return round(value * SECOND)
     if isinstance(value, bool) or not isinstance(value, int | float | timedelta | Duration) or not _is_finite(value):
         raise ConfigError(f"{name} is {value!r}: give seconds as a number, or a timedelta")
     ns = _exact(value)

@@ -59,13 +59,10 @@ class Consumer:
         self.stream_name: str = info.stream_name
         self.name: str = info.name
         self.config: ConsumerConfig = info.config
+        self._about = f"consumer {self.name!r} of stream {self.stream_name!r}"
         self._pins: dict[str, str] = {}
         # Messages that are prefetched are told of when the program gets them.
         self._traces_fetches = True
-
-    @property
-    def _about(self) -> str:
-        return f"consumer {self.name!r} of stream {self.stream_name!r}"
 
     async def info(self) -> ConsumerInfo:
         """Return configuration, positions and outstanding messages."""

@@ -42,9 +42,12 @@ def row_checksums(
     return map(crc32, map(_POSITION.pack, sequences, times, repeat(-1)), contents)
 
 
-def content_checksums(subjects: Iterable[str], payloads: Iterable[bytes]) -> list[int]:
-    """Return the checksums of the contents of rows without headers: all except sequence and time."""
-    return list(map(crc32, payloads, map(crc32, map(str.encode, subjects))))
+def content_checksums(subjects: Iterable[bytes], payloads: Iterable[bytes]) -> list[int]:
+    """Return the checksums of the contents of rows with encoded subjects and without headers.
+
+    They cover all except sequence and time.
+    """
+    return list(map(crc32, payloads, map(crc32, subjects)))
 
 
 def checksums_of_one(subject: bytes, payloads: Iterable[bytes]) -> list[int]:
@@ -56,7 +59,7 @@ def checksums_with_headers(
     subjects: Iterable[str], blocks: Iterable[bytes | None], payloads: Iterable[bytes]
 ) -> list[int]:
     """Return the checksums of the contents of rows, of which some have headers: all except sequence and time."""
-    contents = content_checksums(subjects, payloads)
+    contents = content_checksums(map(str.encode, subjects), payloads)
     return [crc if hdr is None else crc32(hdr, crc) for hdr, crc in zip(blocks, contents, strict=True)]
 
 

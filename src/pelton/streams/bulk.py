@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 import msgspec
 
 from pelton.api import Outgoing
@@ -35,18 +37,17 @@ class Packed(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return [Outgoing(subject, data) for subject, data in self.columns.rows()]
 
 
-def bulk_of(subjects: list[str], payloads: list[bytes]) -> Bulk:
-    """Return messages as a bulk."""
-    distinct = set(subjects)
+def bulk_of(subjects: list[str], distinct: Set[str], payloads: list[bytes]) -> Bulk:
+    """Return messages as a bulk; ``distinct`` are the different ones among their subjects."""
     if len(distinct) == 1:
-        return _bulk_of_one(distinct.pop(), subjects, payloads)
-    lengths = map(len, subjects if all(map(str.isascii, subjects)) else map(str.encode, subjects))
-    size = sum(map(len, payloads)) + sum(lengths)
-    return Bulk(subjects, payloads, content_checksums(subjects, payloads), size)
+        return _bulk_of_one(subjects, payloads)
+    encoded = list(map(str.encode, subjects))
+    size = sum(map(len, payloads)) + sum(map(len, encoded))
+    return Bulk(subjects, payloads, content_checksums(encoded, payloads), size)
 
 
-def _bulk_of_one(subject: str, subjects: list[str], payloads: list[bytes]) -> Bulk:
+def _bulk_of_one(subjects: list[str], payloads: list[bytes]) -> Bulk:
     """Return messages of one subject as a bulk: what depends on the subject is computed once."""
-    count, encoded = len(subjects), subject.encode()
+    count, encoded = len(subjects), subjects[0].encode()
     size = sum(map(len, payloads)) + count * len(encoded)
     return Bulk(subjects, payloads, checksums_of_one(encoded, payloads), size)

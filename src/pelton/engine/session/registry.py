@@ -7,7 +7,7 @@ consumer increments) has changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 import msgspec
@@ -31,6 +31,7 @@ class Registry:
 
     version: int
     route: Callable[[str], StreamLog | None]
+    route_all: Callable[[Collection[str]], set[StreamLog | None]]
     route_of_many: Callable[[str], StreamLog | None]
     family: Callable[[str], StreamLog | None]
 
@@ -161,8 +162,9 @@ class Registry:
 
     def _set_routes(self, routes: Routes) -> None:
         self._routes = routes
-        # Each returns the stream that takes a subject, or a family of subjects, or None.
+        # Each returns the stream that takes a subject, or a family of subjects, or None; one, those of many subjects.
         self.route, self.route_of_many, self.family = routes.find, routes.find_of_many, routes.family
+        self.route_all = routes.find_all
 
     # --- look-up
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from pelton.streams import StreamLog
@@ -52,6 +53,11 @@ class Routes:
                 self._known.clear()
             self._known[subject] = log
         return log
+
+    def find_all(self, subjects: Collection[str]) -> set[StreamLog | None]:
+        """Return the streams that take these subjects; None among them if no stream takes one."""
+        found = set(map(self._known.get, subjects))
+        return set(map(self.find, subjects)) if None in found else found
 
     def find_of_many(self, subject: str) -> StreamLog | None:
         """Return the same for one of many subjects that end in ids: what is seen only once is not remembered."""

@@ -42,13 +42,14 @@ def families_of(messages: Sequence[Outgoing]) -> list[Family]:
         return []
     payloads = [message.data for message in messages]
     if len(known) == 1:
-        return [Family(parents[0], bulk_of(subjects, payloads))]
+        return [Family(parents[0], bulk_of(subjects, set(subjects), payloads))]
     return [Family(parent, _bulk_within(parent, parents, subjects, payloads)) for parent in known]
 
 
 def _bulk_within(parent: str, parents: Sequence[str], subjects: Sequence[str], payloads: Sequence[bytes]) -> Bulk:
     mine = [one == parent for one in parents]
-    return bulk_of(list(compress(subjects, mine)), list(compress(payloads, mine)))
+    chosen = list(compress(subjects, mine))
+    return bulk_of(chosen, set(chosen), list(compress(payloads, mine)))
 
 
 def store_families(session: Session, families: Sequence[Family], now: int) -> bool:

@@ -227,12 +227,13 @@ def append_alike(session: Session, messages: Sequence[Outgoing], now: int) -> li
     if count < _MANY or list(map(_headers_of, messages)).count(None) < count:
         return None
     subjects = list(map(_subject_of, messages))
-    logs = set(map(session.registry.route, set(subjects)))
+    distinct = set(subjects)
+    logs = session.registry.route_all(distinct)
     log = logs.pop() if len(logs) == 1 else None
     if log is None or not log.appender.takes_bulk:
         return None
     make_ready(session, log, now)
-    sequences = log.bulk.append(bulk_of(subjects, list(map(_data_of, messages))), now)
+    sequences = log.bulk.append(bulk_of(subjects, distinct, list(map(_data_of, messages))), now)
     if session.bus.has_subscriptions:
         session.bus.publish(messages)
     return list(map(PubAck, repeat(log.name), sequences))
