@@ -118,6 +118,75 @@ async def test_what_is_not_settled_is_handed_back(queue: Queue) -> None:
 
 
 @ON_BOTH
+async def test_jobs_ahead_are_those_of_the_next_takes(keyed: Queue) -> None:
+    await enqueue(keyed, 10, keys=10)
+    async with keyed.claims(RULES) as claims:
+        taken = [await claims.take(3, timeout=PATIENT, ahead=4)]
+        while claims.ahead:
+            taken.append(await claims.take(3))
+        found = [job for jobs in taken for job in jobs]
+        assert all(len(jobs) <= 3 for jobs in taken)
+        assert len({job.key for job in found}) == len(found) > 3
+        assert await complete(claims, found) == []
+    assert {info.attempt for info in await waiting(keyed)} <= {0}
+
+
+@ON_BOTH
+async def test_jobs_ahead_are_given_back_to_others(queue: Queue, another: OpenQueue) -> None:
+    await enqueue(queue, 3)
+    elsewhere = await another("garage")
+    async with queue.claims(RULES) as claims, elsewhere.claims(RULES) as others:
+        (first,) = await claims.take(1, timeout=PATIENT, ahead=2)
+        assert claims.ahead == 2
+        assert await others.take() == []
+        await claims.give_back_ahead()
+        assert claims.ahead == 0
+        found: list[ClaimedJob] = []
+        while len(found) < 2:
+            found += await others.take(timeout=PATIENT)
+        assert {job.attempt for job in found} == {1}, "giving back is no attempt"
+        assert await complete(claims, [first]) == []
+        assert await complete(others, found) == []
+    assert len(await ended(queue)) == 3
+
+
+async def test_jobs_ahead_are_kept_if_they_cannot_be_given_back(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    await enqueue(queue, 3)
+    async with queue.claims(RULES) as claims:
+        (first,) = await claims.take(1, ahead=2)
+        with monkeypatch.context() as patched:
+            patched.setattr(claims._held, "settle", _full)
+            with pytest.raises(pelton.StoreError, match="disk full"):
+                await claims.give_back_ahead()
+        assert claims.ahead == 2
+        await complete(claims, [first, *await claims.take(2)])
+    assert {outcome.attempt for outcome in await ended(queue)} == {1}
+
+
+async def _full(endings: object) -> None:
+    raise pelton.StoreError("disk full")
+
+
+@ON_BOTH
+async def test_jobs_ahead_heed_a_pause(queue: Queue) -> None:
+    await enqueue(queue, 2)
+    async with queue.claims(RULES) as claims:
+        (first,) = await claims.take(1, timeout=PATIENT, ahead=1)
+        await queue.pause(job="paint")
+
+        async def heard() -> bool:
+            return claims._orders.is_paused("", "paint")
+
+        await eventually(heard, True)
+        assert await claims.take(1) == []
+        await complete(claims, [first])
+        await queue.resume(job="paint")
+        (second,) = await claims.take(1, timeout=PATIENT)
+        assert (second.id, second.attempt) == ("2", 1)
+        await complete(claims, [second])
+
+
+@ON_BOTH
 async def test_one_job_is_handed_back_and_its_neighbour_is_done(queue: Queue) -> None:
     await enqueue(queue, 2)
     async with queue.claims(RULES) as claims:

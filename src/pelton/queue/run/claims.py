@@ -108,8 +108,16 @@ class Claims:
 
     # --- taking
 
-    async def take(self, limit: int = 200, *, timeout: float | timedelta = 0.0) -> list[ClaimedJob]:
+    @property
+    def ahead(self) -> int:
+        """How many jobs are held for the next takes."""
+        return len(self._ready)
+
+    async def take(self, limit: int = 200, *, timeout: float | timedelta = 0.0, ahead: int = 0) -> list[ClaimedJob]:
         """Take up to ``limit`` jobs, as soon as there is one; an empty list after ``timeout`` seconds.
+
+        Up to ``ahead`` more are held for the next takes, which then need no transaction; do that only for jobs that
+        are short, because no other worker gets them meanwhile.
 
         In an exclusive queue at most one job per key is held anywhere, so a batch never has two of the same key. A job
         whose workers died too often, or that was cancelled or is not valid, is settled and not returned. One whose name
@@ -117,11 +125,13 @@ class Claims:
         """
         self._check_loop()
         whole(f"queue {self._queue.name!r}: the limit of take", limit)
+        if ahead:
+            whole(f"queue {self._queue.name!r}: ahead of take", ahead)
         began = self._clock.now()
         end = self._clock.monotonic() + seconds(f"queue {self._queue.name!r}: the timeout of take", timeout)
         while True:
             seen = self._admission.changed.generation
-            if not (self._ready or await self._take_now(limit)):
+            if not (self._ready or await self._take_now(limit, ahead)):
                 await self._wait(limit, end - self._clock.monotonic(), seen)
             found, self._ready = self._ready[:limit], self._ready[limit:]
             jobs = self._traced(await self._prepared(found), began)
@@ -136,8 +146,9 @@ class Claims:
             tracing.claimed(jobs, began)
         return jobs
 
-    async def _take_now(self, limit: int) -> bool:
-        limit = self._allowed(limit)
+    async def _take_now(self, limit: int, ahead: int) -> bool:
+        # Jobs ahead would take the places of a limit from others.
+        limit = self._allowed(limit if self._admission.is_on else limit + ahead)
         channels = self._job_source.channels
         if not limit:
             return False
@@ -266,6 +277,18 @@ class Claims:
         if isinstance(ending, Failed):
             return job.records.after(self._held.after(job, ending.error), now)
         return job.completed(ending.result, now)
+
+    async def give_back_ahead(self) -> None:
+        """Give back the jobs that are held for the next takes, which is no attempt: any worker gets them."""
+        self._check_loop()
+        left, self._ready = self._ready, []
+        try:
+            await self._look_up(left)
+            await self._held.settle([EndedAttempt(job, job.records.handed_back()) for job in left])
+        except BaseException:
+            # They are given back when the claims are closed.
+            self._ready = [job for job in left if self._held.is_held(job)]
+            raise
 
     async def _hand_back(self) -> None:
         left = self._held.held()

@@ -4,16 +4,20 @@ Design: a task is an ordinary worker. It opens the store in its own process, hol
 renews, and records their outcomes (``queue/run/``). Spark only places it, and ships the function. So a task that
 fails, is killed or runs twice costs only time: its jobs are handed back, or are redelivered when their leases expire,
 and what it settled stays settled. The function runs on a thread, so that the event loop stays free for the connection.
+
+A transaction costs as much as dozens of short jobs. So while batches are short, a few of them are taken in one
+transaction, and settled in one, with the next ones. As soon as a batch takes longer than :data:`_AHEAD_S`, what has
+ended is settled, and what waits for it is given back: neither an outcome nor a job waits for slow ones.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -36,7 +40,11 @@ _TALLY: Final = pa.schema(
     [("task", pa.int32()), ("completed", pa.int64()), ("failed", pa.int64()), ("lost", pa.int64())]
 )
 _POLL_S: Final = 0.5
+_AHEAD_S: Final = 0.02
+_MOST_AHEAD: Final = 3
 Kind = Literal["pandas", "arrow"]
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,8 @@ class _Task:
         self._clock = system_runtime().clock
         self._tally = {"completed": 0, "failed": 0, "lost": 0}
         self._taken = 0
+        # How long the last batch took.
+        self._batch_s = inf
         self._end: float | None = None
 
     async def work(self) -> dict[str, int]:
@@ -99,26 +109,50 @@ class _Task:
                 await self._run_claims(claims)
 
     async def _run_claims(self, claims: Claims) -> None:
-        jobs: list[ClaimedJob] = []
+        ended: list[ClaimedJob] = []
         while True:
-            # Settling these jobs and taking the next ones share a transaction in a store file.
-            settled, found = await asyncio.gather(
-                self._settle(claims, jobs), self._take(claims, 0.0), return_exceptions=True
-            )
-            for answer in (settled, found):
-                if isinstance(answer, BaseException):
-                    raise answer
-            jobs = found if isinstance(found, list) else []
-            if not jobs:
-                if self._is_over() or (self._work.until_empty and await claims.is_empty()):
-                    return
-                jobs = await self._take(claims, _POLL_S)
+            if claims.ahead and not self._is_over():
+                jobs = await self._take(claims, 0.0)
+            else:
+                jobs, ended = await self._settle_and_take(claims, ended), []
+                if not jobs:
+                    if self._is_over() or (self._work.until_empty and await claims.is_empty()):
+                        return
+                    jobs = await self._take(claims, _POLL_S)
             if jobs:
-                await asyncio.to_thread(self._decide, jobs)
+                ended = await self._run_batch(claims, jobs, ended)
+
+    async def _settle_and_take(self, claims: Claims, ended: list[ClaimedJob]) -> list[ClaimedJob]:
+        """Settle jobs and take the next ones: in a store file, in one transaction."""
+        _, found = await _both(self._settle(claims, ended), self._take(claims, 0.0))
+        return found
+
+    async def _run_batch(self, claims: Claims, jobs: list[ClaimedJob], ended: list[ClaimedJob]) -> list[ClaimedJob]:
+        """Run the function on a batch; return the jobs that have ended and are not settled: ``ended`` and these."""
+        began = self._clock.monotonic()
+        batch = asyncio.get_running_loop().run_in_executor(None, self._decide, jobs)
+        try:
+            if not (await asyncio.wait([batch], timeout=_AHEAD_S))[0]:
+                await _both(self._settle(claims, ended), claims.give_back_ahead())
+                ended = []
+            await batch
+        except Exception:
+            # Only the jobs of this batch are to run again.
+            await self._settle(claims, ended)
+            raise
+        finally:
+            self._batch_s = self._clock.monotonic() - began
+        return ended + jobs
 
     def _capacity(self) -> int:
         limit = self._work.max_jobs
         return self._work.claim if limit is None else min(self._work.claim, limit - self._taken)
+
+    def _ahead(self, taken: int) -> int:
+        """Return how many jobs to take beside a batch of so many: those of a few batches, if batches are short."""
+        limit = self._work.max_jobs
+        ahead = min(int(_AHEAD_S / self._batch_s), _MOST_AHEAD) * self._work.claim
+        return ahead if limit is None else min(ahead, limit - self._taken - taken)
 
     def _left(self) -> float:
         """Return the remaining seconds."""
@@ -130,7 +164,8 @@ class _Task:
     async def _take(self, claims: Claims, timeout: float) -> list[ClaimedJob]:
         if self._is_over():
             return []
-        jobs = await claims.take(self._capacity(), timeout=min(timeout, self._left()))
+        most = self._capacity()
+        jobs = await claims.take(most, timeout=min(timeout, self._left()), ahead=self._ahead(most))
         self._taken += len(jobs)
         return jobs
 
@@ -163,6 +198,15 @@ class _Task:
             return self._work.function(given)
         finally:
             gc.disable()
+
+
+async def _both(first: Awaitable[A], second: Awaitable[B]) -> tuple[A, B]:
+    """Wait until both have ended; raise what the first of them raised that did."""
+    answers = await asyncio.gather(first, second, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+    return answers  # type: ignore[return-value]  # neither raised
 
 
 def _as_batch(made: Any) -> pa.RecordBatch:
