@@ -23,7 +23,7 @@ def test_short_jobs_are_asked_for_ahead_but_many_at_a_time() -> None:
     assert appetite.wanted(running=8, waiting=79) > 79
     for _ in range(200):
         appetite.ran(0.0)
-    assert appetite.room(running=8, waiting=0) == 256
+    assert appetite.room(running=8, waiting=0) == 512
 
 
 def test_a_request_ends_within_a_part_of_the_lease() -> None:

@@ -16,7 +16,7 @@ def test_an_ended_job_gives_its_slot_to_another_up_to_a_number() -> None:
     while unsettled.free(started) > 0:
         started += 1
         unsettled.add(ONE, now=1.0)
-    assert started == 4 + 3 * 4
+    assert started == 4 + 7 * 4
     taken = unsettled.begin()
     assert len(taken) == started
     assert unsettled.free(started) == 0

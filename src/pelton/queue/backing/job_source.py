@@ -137,7 +137,8 @@ class ConsumerJobSource:
 
     async def is_empty(self) -> bool:
         """Whether no consumer has anything left, and no tenant."""
-        infos = [await consumer.info() for consumer in self._consumers]
+        # Together, they share a transaction in a store file.
+        infos = await asyncio.gather(*(consumer.info() for consumer in self._consumers))
         is_left = any(info.num_pending or info.num_ack_pending for info in infos)
         return not is_left and not await self._tenants.has_any()
 

@@ -7,7 +7,7 @@ from typing import Final
 from pelton.api import PullRequest
 
 _AHEAD_S: Final = 0.02
-_MOST_AHEAD: Final = 256
+_MOST_AHEAD: Final = 512
 _UNKNOWN_JOB_S: Final = 1.0
 _LONGEST_PULL_S: Final = 10.0
 

@@ -13,8 +13,8 @@ from typing import Final, Generic
 
 from pelton.queue.run.core import EndedAttempt, J
 
-_SHARE: Final = 3
-_MOST: Final = 192
+_SHARE: Final = 7
+_MOST: Final = 448
 _LONGEST_S: Final = 0.01
 
 
