@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -91,6 +92,38 @@ async def test_cron_has_five_or_six_fields_and_a_time_zone(stage: Stage) -> None
     assert (instant(seconds.next_due).hour, instant(seconds.next_due).second) == (3, 30)
     stage.clock.advance(86_400)
     assert len(await stage.pending()) == 2
+
+
+async def test_its_jobs_have_its_tenant(stage: Stage) -> None:
+    shown = await stage.queue.schedule("often", wash, args=("car1",), tenant="a.c me", priority=2, every=60)
+    assert (shown.tenant, shown.priority) == ("a.c me", 2)
+    await stage.queue.enqueue_many([wash.bind(f"{n}").with_options(tenant="b", priority=2) for n in range(4)])
+    for turn in range(1, 3):
+        stage.clock.advance(61 if turn == 1 else 60)
+        [info] = [found async for found in stage.queue.jobs(tenant="a.c me")]
+        assert (info.job, info.tenant, info.priority) == ("wash", "a.c me", 2)
+        async with stage.queue.claims() as claims:
+            taken = await claims.take(2)
+            assert info.id in [job.id for job in taken], "tenants take turns"
+            for job in taken:
+                job.complete()
+            assert await claims.settle(taken) == []
+        assert (await stage.only()).last_job == info.id
+    handle = await stage.queue.run_schedule("often")
+    assert (await handle.info()).tenant == "a.c me"
+    await stage.queue.pause_schedule("often")
+    assert (await stage.only()).tenant == "a.c me"
+    await stage.queue.resume_schedule("often")
+    assert (await stage.only()).tenant == "a.c me"
+
+
+async def test_a_tenant_and_a_key_in_an_exclusive_queue(stage: Stage) -> None:
+    if not stage.queue.exclusive:
+        shown = await stage.queue.schedule("often", wash, args=("car1",), tenant="a", key="k", every=60)
+        assert (shown.key, shown.tenant) == ("k", "a")
+        return
+    with pytest.raises(ConfigError, match="leave tenant or key out"):
+        await stage.queue.schedule("often", wash, args=("car1",), tenant="a", key="k", every=60)
 
 
 async def test_missed_times_are_made_up_for_once(stage: Stage) -> None:
@@ -268,8 +301,8 @@ async def test_many_processes_define_it_and_it_fires_once(jet: Jet, another: Ope
 
 @ON_BOTH
 @BOTH_KINDS
-@pytest.mark.parametrize("key", ["", "k"])
-async def test_runs_of_a_schedule_do_not_overlap(jet: Jet, exclusive: bool, key: str) -> None:
+@pytest.mark.parametrize("given", [{}, {"key": "k"}, {"tenant": "a.b"}], ids=["plain", "key", "tenant"])
+async def test_runs_of_a_schedule_do_not_overlap(jet: Jet, exclusive: bool, given: dict[str, Any]) -> None:
     queue = await jet.queue("garage", exclusive=exclusive, lease=5)
     running, most = 0, 0
     go_on = asyncio.Event()
@@ -282,7 +315,7 @@ async def test_runs_of_a_schedule_do_not_overlap(jet: Jet, exclusive: bool, key:
         await go_on.wait()
         running -= 1
 
-    await queue.schedule("often", slow, key=key, cron="* * * * * *")
+    await queue.schedule("often", slow, cron="* * * * * *", **given)
     async with working(queue, concurrency=4):
         while running == 0:
             await asyncio.sleep(0.05)

@@ -353,6 +353,7 @@ class Queue(QueueWithFlows, QueueWithViews):
         kwargs: Mapping[str, Any] | None = None,
         key: str = "",
         priority: int = 0,
+        tenant: str = "",
         cron: str | None = None,
         timezone: str | None = None,
         every: Seconds | None = None,
@@ -360,7 +361,7 @@ class Queue(QueueWithFlows, QueueWithViews):
     ) -> JobSchedule:
         """Enqueue a job again and again: by ``cron``, or ``every`` so many seconds (at least 1).
 
-        ``args``, ``kwargs``, ``key`` and ``priority`` are those of the job.
+        ``args``, ``kwargs``, ``key``, ``priority`` and ``tenant`` are those of the job.
         ``cron`` has five fields, or six with the second first, in ``timezone`` (an IANA name; default: UTC). The job is
         enqueued once each time, however many processes run and call this; times at which nothing could fire are made up
         for once. ``overlap="skip"`` ends a job as cancelled that became due while an earlier one had not ended.
@@ -369,7 +370,7 @@ class Queue(QueueWithFlows, QueueWithViews):
         """
         timetable = timetable_of(self.name, name, cron, timezone, every, overlap)
         call = self._enqueuer.call_of(job, args, dict(kwargs or {}), PLAIN)
-        return await self._schedules.define(timetable, call, key, priority)
+        return await self._schedules.define(timetable, call, JobOptions(key=key, priority=priority, tenant=tenant))
 
     async def run_schedule(self, name: str) -> JobHandle[Any]:
         """Enqueue the job of a schedule now, whether it is due or not; its times stay as they are.
@@ -377,7 +378,7 @@ class Queue(QueueWithFlows, QueueWithViews):
         Raises ConfigError if there is no such schedule.
         """
         schedule = await self._schedules.get(name)
-        options = JobOptions(key=schedule.key, priority=schedule.priority)
+        options = JobOptions(key=schedule.key, priority=schedule.priority, tenant=schedule.tenant)
         return (await self.enqueue_many((JobCall(schedule.job, bytes(schedule.args), options),)))[0]
 
     async def unschedule(self, name: str) -> bool:

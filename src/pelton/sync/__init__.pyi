@@ -982,6 +982,7 @@ class Queue:
         kwargs: Mapping[str, Any] | None = None,
         key: str = "",
         priority: int = 0,
+        tenant: str = "",
         cron: str | None = None,
         timezone: str | None = None,
         every: Seconds | None = None,

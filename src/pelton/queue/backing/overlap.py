@@ -20,8 +20,7 @@ _decode: Final = msgspec.json.Decoder(LastRun).decode
 async def has_overlap(jet: Streams, names: QueueNames, delivered: Delivered) -> bool:
     """Whether an earlier job of the same schedule is there, or has ended after this one was stored."""
     jobs, leaf = await jet.stream(names.jobs), names.leaf_of(delivered.subject)
-    # An earlier job may have had another priority.
-    for subject in names.places("", leaf) if names.is_free(delivered.subject) else (delivered.subject,):
+    for subject in _places(names, delivered.subject, leaf):
         try:
             if (await jobs.get_next_message(subject, 1)).seq < delivered.seq:
                 return True
@@ -31,7 +30,15 @@ async def has_overlap(jet: Streams, names: QueueNames, delivered: Delivered) -> 
     # In this order: the job is removed with, or after, the note that it has ended.
     control = await jet.stream(names.control)
     try:
-        ran = await control.get_last_message(names.last_run(delivered.subject.rpartition(".")[2]))
+        ran = await control.get_last_message(names.last_run(leaf))
     except MessageNotFoundError:
         return False
     return ran.time_ns > delivered.time_ns and int(_decode(ran.data).id) < delivered.seq
+
+
+def _places(names: QueueNames, subject: str, leaf: str) -> tuple[str, ...]:
+    """Return where earlier jobs may be: their schedule may have had another priority, or no tenant."""
+    if not names.is_free(subject):
+        return (subject,)
+    tenant = names.tenant_of(subject) if names.has_tenant(subject) else ""
+    return (*names.places("", leaf), *(names.places(tenant, leaf) if tenant else ()))

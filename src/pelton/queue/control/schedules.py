@@ -25,9 +25,8 @@ from pelton.api import (
     headers,
 )
 from pelton.api.timing import schedule_headers
-from pelton.queue.enqueue.job_message import JobMessage
+from pelton.queue.enqueue.job_message import JobMessage, key_part
 from pelton.queue.model.checks import checked_text
-from pelton.queue.model.naming import encode_key
 from pelton.queue.model.options import JobOptions
 from pelton.queue.model.places import cron_leaf
 from pelton.queue.model.states import Envelope, JobSchedule, LastRun, Timetable
@@ -50,11 +49,18 @@ class Schedules:
         self._queue = queue
         self._names = queue.names
 
-    async def define(self, timetable: Timetable, call: JobCall, key: str, priority: int) -> JobSchedule:
+    async def define(self, timetable: Timetable, call: JobCall, options: JobOptions) -> JobSchedule:
         """Store a schedule, unless there is the same; one that is paused stays so. Raises ConfigError."""
-        JobMessage(self._names, call.job, exclusive=self._queue.exclusive).check(JobOptions(key=key, priority=priority))
+        JobMessage(self._names, call.job, exclusive=self._queue.exclusive).check(options)
         leaf = cron_leaf(timetable.name)
-        envelope = Envelope(call.job, msgspec.Raw(call.args), key, timetable=timetable, priority=priority)
+        envelope = Envelope(
+            call.job,
+            msgspec.Raw(call.args),
+            options.key,
+            timetable=timetable,
+            priority=options.priority,
+            tenant=options.tenant,
+        )
         data = _encode(envelope)
         while True:
             stored, paused = await self._stored(leaf), await self._paused(leaf)
@@ -132,7 +138,7 @@ class Schedules:
 
     async def _publish(self, leaf: str, envelope: Envelope, seen: int) -> None:
         assert envelope.timetable is not None
-        key = encode_key(envelope.key) if self._queue.exclusive and envelope.key else ""
+        key = key_part(envelope.key, envelope.tenant, exclusive=self._queue.exclusive)
         target, zone = self._names.place(key, leaf, envelope.priority), envelope.timetable.timezone or None
         fields = schedule_headers(schedule_text_of(envelope.timetable), target, zone, None, None, replace=False)
         fields[headers.EXPECTED_LAST_SUBJECT_SEQUENCE] = str(seen)
@@ -187,6 +193,7 @@ class Schedules:
             args=envelope.args,
             key=envelope.key,
             priority=envelope.priority,
+            tenant=envelope.tenant,
             paused=paused,
             next_due=0 if paused else next_due(timetable, stored.time_ns, self._queue.clock.now()),
             last_job=run.id,

@@ -110,12 +110,7 @@ class JobMessage:
 
     def _key(self, options: JobOptions) -> str:
         """Return the key as a part of the job's subject, or what takes its place: the tenant."""
-        return self._part(options.key, options.tenant)
-
-    def _part(self, key: str, tenant: str) -> str:
-        if self._exclusive and key:
-            return encode_key(key)
-        return encode_tenant(tenant) if tenant else ""
+        return key_part(options.key, options.tenant, exclusive=self._exclusive)
 
     def plain(self, args: bytes, meta: dict[str, str] | None = None) -> Outgoing:
         """Return the message of one job that was given no options: the same, in less time."""
@@ -140,7 +135,7 @@ class JobMessage:
         if self._exclusive and envelope.key:
             # Here, its key orders it.
             envelope = msgspec.structs.replace(envelope, priority=0, tenant="")
-        key = self._part(envelope.key, envelope.tenant)
+        key = key_part(envelope.key, envelope.tenant, exclusive=self._exclusive)
         place = moved_place(queue, job_id, leaf, key)
         return self._placed(envelope, key, JobOptions(idempotency_key=f"move-{queue}-{job_id}"), place)
 
@@ -149,7 +144,7 @@ class JobMessage:
 
         It has an id and a place that follow from that one, so the message is refused while the job is unfinished.
         """
-        key = self._part(envelope.key, envelope.tenant)
+        key = key_part(envelope.key, envelope.tenant, exclusive=self._exclusive)
         place = redriven_place(envelope.redriven_from, key)
         # Its time, its time to live, and how long it was unique, were those of the job that failed.
         fresh = msgspec.structs.replace(envelope, due=0, expires=0, unique_until=0)
@@ -185,3 +180,10 @@ class JobMessage:
             text = rfc3339(due)
             self._at = due, text
         return text
+
+
+def key_part(key: str, tenant: str, *, exclusive: bool) -> str:
+    """Return what stands in the subject of a job's place: its key, or the token of its tenant; empty for neither."""
+    if exclusive and key:
+        return encode_key(key)
+    return encode_tenant(tenant) if tenant else ""

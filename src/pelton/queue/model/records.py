@@ -171,7 +171,7 @@ class AttemptRecords:
             return (Outgoing(self._names.keeping(self.delivered.subject), _encode(kept), block),)
         if self.envelope.timetable is None:
             return ()
-        leaf = self.delivered.subject.rpartition(".")[2]
+        leaf = self._names.leaf_of(self.delivered.subject)
         return (Outgoing(self._names.last_run(leaf), _encode(LastRun(id=self.id, finished_at=outcome.finished_at))),)
 
     def _again(self, again: Again, now: int) -> Ended:

@@ -294,6 +294,8 @@ class JobSchedule(msgspec.Struct, frozen=True, kw_only=True):
     """`skip` or `allow`."""
     priority: int = 0
     """The priority of its jobs."""
+    tenant: str = ""
+    """The tenant of its jobs."""
     paused: bool = False
     next_due: int = 0
     last_job: str = ""
