@@ -79,6 +79,7 @@ _HOMES = {
         "SyncContextJob",
         "SyncJob",
         "Transaction",
+        "TenantCounts",
         "WorkerInfo",
     ),
 }

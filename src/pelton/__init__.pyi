@@ -100,6 +100,7 @@ from pelton.queue import QueueWithOptions as QueueWithOptions
 from pelton.queue import Rate as Rate
 from pelton.queue import SyncContextJob as SyncContextJob
 from pelton.queue import SyncJob as SyncJob
+from pelton.queue import TenantCounts as TenantCounts
 from pelton.queue import Transaction as Transaction
 from pelton.queue import WorkerInfo as WorkerInfo
 

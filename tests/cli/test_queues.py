@@ -54,6 +54,20 @@ def test_jobs_are_listed_by_state_key_and_name(run: Run, garage: list[str]) -> N
     assert len(run("jobs", "ls", "garage", "--state", "completed", "--limit", 1, "--json").json) == 1
 
 
+def test_tenants_are_listed(run: Run, garage: list[str], address: str) -> None:
+    assert run("queue", "tenants", "garage").lines == ["no tenant has jobs"]
+    with pelton.sync.open(address) as jet:
+        queue = jet.queue("garage")
+        queue.weigh("acme", 4)
+        for tenant in ("acme", "acme", "b"):
+            queue.options(tenant=tenant).enqueue("repair", car="d")
+    rows = [line.split() for line in run("queue", "tenants", "garage").lines]
+    assert rows == [["tenant", "pending", "taken", "weight"], ["acme", "2", "0", "4"], ["b", "1", "0", "1"]]
+    found = run("queue", "tenants", "garage", "--limit", "1", "--json").json
+    assert found == [{"tenant": "acme", "pending": 2, "taken": 0, "weight": 4}]
+    assert run("queue", "purge", "garage", "--tenant", "acme", "--force", "--json").json == {"purged": 2}
+
+
 def test_a_job_is_shown(run: Run, garage: list[str]) -> None:
     assert run("jobs", "show", "garage", garage[0]).lines[0] == f"job {garage[0]}: repair"
     assert run("jobs", "show", "garage", garage[0], "--json").json["outcome"]["result"] == "a"

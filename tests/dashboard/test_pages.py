@@ -85,7 +85,8 @@ async def test_a_search_that_stops_says_so(client: Client, ids: list[str], monke
     assert asked == [0, 77]
 
 
-async def test_a_flow_a_schedule_and_limits(client: Client, ids: list[str], flow: str) -> None:
+async def test_a_flow_a_schedule_limits_and_tenants(jet: pelton.Jet, client: Client, ids: list[str], flow: str) -> None:
+    await (await jet.queue("garage")).options(tenant=HOSTILE).enqueue("paint", car="c")
     async with client() as browser:
         page = (await browser.get(f"/queues/garage/flows/{flow}")).text
         for part in ("failed", "cancelled", 'href="#node-0"', "Cancelled</dt><dd>1<", "ValueError: &lt;script&gt;"):
@@ -96,7 +97,7 @@ async def test_a_flow_a_schedule_and_limits(client: Client, ids: list[str], flow
         for part in (", each key", "0 of 2 at the fullest of 0 keys", "10 in 60 s, 3 at once"):
             assert part in limits, part
         queue = (await browser.get("/queues/garage")).text
-        for part in ("Flows that began last", "0 0 3 * * *", "10 in 60 s"):
+        for part in ("Flows that began last", "0 0 3 * * *", "10 in 60 s", "Tenants with the most jobs"):
             assert part in queue, part
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 import pelton
-from pelton import ConfigError, Jet, JobCounts
+from pelton import ConfigError, Jet, JobCounts, TenantCounts, observe
 from pelton.queue import ClaimedJob, Queue
 from pelton.testing import manual_runtime
 from tests.queue.conftest import ON_BOTH, OpenQueue
@@ -227,6 +227,35 @@ async def test_they_can_be_cancelled_moved_purged_and_redriven(jet: Jet, exclusi
     info = await again.info()
     assert (info.tenant, info.state) == ("d", "pending")
     assert await queue.purge() == 1
+
+
+@ON_BOTH
+@BOTH_KINDS
+async def test_the_tenants_with_the_most_jobs(jet: Jet, exclusive: bool) -> None:
+    queue = await jet.queue("garage", jobs=jobs, exclusive=exclusive)
+    assert await queue.tenants() == []
+    await queue.weigh("b c.", 3)
+    for tenant, count, options in (("", 9, {}), ("a", 4, {}), ("b c.", 4, {}), ("b c.", 2, {"priority": 1})):
+        await enqueue(queue, tenant, count, **options)
+    await enqueue(queue, "later", 3, delay=3600)
+    assert await queue.tenants() == [
+        TenantCounts(tenant="b c.", pending=6, weight=3),
+        TenantCounts(tenant="a", pending=4),
+    ]
+    summary = await observe.queue_summary(jet, "garage")
+    assert (summary.pending, summary.scheduled) == (19, 3)
+    async with queue.claims() as claims:
+        taken = await claims.take(2)
+        assert {car_of(job) for job in taken} == {"b c..0", "b c..1"}
+        assert await queue.tenants(limit=1) == [TenantCounts(tenant="b c.", pending=4, taken=2, weight=3)]
+        assert (await observe.queue_summary(jet, "garage")).pending == 17
+        for job in taken:
+            job.complete()
+        await claims.settle(taken)
+    await queue.purge()
+    assert await queue.tenants() == []
+    with pytest.raises(ConfigError, match="limit is 0"):
+        await queue.tenants(limit=0)
 
 
 @ON_BOTH

@@ -10,7 +10,7 @@ from pelton.cli.output import write_line
 from pelton.cli.queues import add_filters, add_queue, filter_text, queue_of
 from pelton.cli.stores import add_verb
 from pelton.cli.tables import ago_text, moment_text, seconds_text, write_facts, write_json, write_table
-from pelton.cli.values import duration
+from pelton.cli.values import count, duration
 from pelton.connect import Jet
 
 
@@ -20,6 +20,8 @@ def define(parser: argparse.ArgumentParser) -> None:
     listing = add_verb(verbs, "ls", _list, "list the queues")
     listing.add_argument("-n", "--names", action="store_true", help="only their names")
     add_queue(add_verb(verbs, "info", _info, "show a queue"))
+    tenants = add_queue(add_verb(verbs, "tenants", _tenants, "list the tenants with the most jobs"))
+    tenants.add_argument("--limit", type=count, default=25, metavar="N", help="how many at most (default 25)")
     add_filters(add_queue(add_verb(verbs, "pause", _pause, "start no more jobs, in any process", writes=True)))
     resuming = add_queue(add_verb(verbs, "resume", _resume, "start jobs again", writes=True))
     add_filters(resuming)
@@ -28,6 +30,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     draining.add_argument("--timeout", type=duration, metavar="TIME", help="default: for ever; it stays paused")
     purging = add_queue(add_verb(verbs, "purge", _purge, "cancel all jobs that no worker holds", writes=True))
     add_filters(purging)
+    purging.add_argument("--tenant", metavar="TENANT", help="only jobs of this tenant")
     add_force(purging)
     removing = add_verb(verbs, "rm", _remove, "remove a queue: jobs, history and dead letters", writes=True)
     add_force(add_queue(removing))
@@ -103,6 +106,15 @@ async def _info(jet: Jet, options: argparse.Namespace) -> None:
     )
 
 
+async def _tenants(jet: Jet, options: argparse.Namespace) -> None:
+    found = await observe.tenant_counts(jet, options.queue, options.limit)
+    if options.json:
+        write_json(found)
+        return
+    rows = [(one.tenant, one.pending, one.taken, one.weight) for one in found]
+    write_table(("tenant", "pending", "taken", "weight"), rows, empty="no tenant has jobs")
+
+
 async def _pause(jet: Jet, options: argparse.Namespace) -> None:
     await (await queue_of(jet, options)).pause(key=options.key, job=options.job)
     await _report(jet, options, "paused")
@@ -141,7 +153,7 @@ async def _purge(jet: Jet, options: argparse.Namespace) -> int:
     which = f"those{filter_text(options)} among " if filter_text(options) else ""
     if not is_agreed(options, f"Really cancel {which}the {waiting:,} waiting jobs of queue {options.queue}?"):
         return 1
-    purged = await queue.purge(key=options.key, job=options.job)
+    purged = await queue.purge(key=options.key, job=options.job, tenant=options.tenant)
     write_json({"purged": purged}) if options.json else write_line(f"{purged:,} jobs cancelled")
     return 0
 

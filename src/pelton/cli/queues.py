@@ -36,5 +36,5 @@ def check_choice(options: argparse.Namespace, *filters: str) -> None:
 
 def filter_text(options: argparse.Namespace) -> str:
     """Return what the filters select, as the end of a sentence."""
-    chosen = {name: getattr(options, name, None) for name in ("state", "key", "job")}
+    chosen = {name: getattr(options, name, None) for name in ("state", "key", "job", "tenant")}
     return "".join(f" with {name} {value}" for name, value in chosen.items() if value is not None)

@@ -60,6 +60,7 @@ class QueuePages:
             ended=outcomes[::-1][:_FEW],
             dead=await self._dead(name),
             workers=worker_rows(await observe.worker_summaries(jet, name), jet.runtime.clock.now()),
+            tenants=await observe.tenant_counts(jet, name, _FEW),
             limits=await observe.limit_summaries(jet, name),
             schedules=[(name, one) for one in (await observe.job_schedules(jet, name))[:ROWS]],
             flows=[(name, one) for one in await observe.flow_summaries(jet, name, limit=5, within=_SEARCH_S / 4)],

@@ -19,6 +19,7 @@ from pelton.observe.queues import (
     jobs_underway,
     queue_summaries,
     queue_summary,
+    tenant_counts,
     unfinished_jobs,
 )
 from pelton.observe.store import store_summary
@@ -73,6 +74,7 @@ __all__ = [
     "queue_summary",
     "store_summary",
     "stream_summaries",
+    "tenant_counts",
     "unfinished_jobs",
     "worker_summaries",
 ]

@@ -6,7 +6,7 @@ queue keeps that elsewhere, so there the queue itself is asked.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from typing import Final, cast
 
@@ -14,6 +14,7 @@ import msgspec
 
 from pelton.api import (
     ConfigError,
+    ConsumerInfo,
     ConsumerUnsettled,
     JobNotFoundError,
     MessageNotFoundError,
@@ -29,7 +30,8 @@ from pelton.jet import Stream
 from pelton.observe.queue_history import ended_jobs, rate, run_times, spread
 from pelton.observe.streams import QUEUE_MARK, consumer_infos, is_embedded
 from pelton.observe.summaries import QueueSummary
-from pelton.queue import Attempt, DeadLetter, Envelope, JobCounts, JobInfo, JobSchedule, JobState, Outcome
+from pelton.queue import Attempt, DeadLetter, Envelope, JobCounts, JobInfo, JobSchedule, JobState, Outcome, TenantCounts
+from pelton.queue.backing.tenant_lines import tenants_with_jobs
 from pelton.queue.backing.unfinished_jobs import scheduled_jobs
 from pelton.queue.model.checks import checked_id
 from pelton.queue.model.naming import QueueNames
@@ -110,7 +112,7 @@ async def _counts(jet: Jet, stream: Stream, names: QueueNames) -> JobCounts:
     underway = await _underway(jet, names)
     states = [_state_of(jet, one) for one in underway.values()]
     # Before the first worker, there is no consumer, and every job is pending.
-    untouched = sum(info.num_pending for info in infos) if infos else (await stream.info()).state.messages
+    untouched = await _untouched(stream, names, infos) if infos else (await stream.info()).state.messages
     total = await _messages_in(jet, names.history)
     failed, cancelled, expired = await _endings(jet, names) if total else (0, 0, 0)
     return JobCounts(
@@ -123,6 +125,14 @@ async def _counts(jet: Jet, stream: Stream, names: QueueNames) -> JobCounts:
         cancelled=cancelled,
         expired=expired,
     )
+
+
+async def _untouched(stream: Stream, names: QueueNames, infos: Sequence[ConsumerInfo]) -> int:
+    """Return how many jobs were never taken; tenants may have some before they have a consumer."""
+    tenants = [info for info in infos if names.is_tenant_consumer(info.name)]
+    stored = sum(sum(counts.values()) for counts in (await tenants_with_jobs(stream, names)).values())
+    ahead = sum(info.num_pending for info in infos if not names.is_tenant_consumer(info.name))
+    return ahead + max(stored - sum(info.num_ack_pending for info in tenants), 0)
 
 
 async def _endings(jet: Jet, names: QueueNames) -> tuple[int, int, int]:
@@ -224,6 +234,11 @@ async def job_details(jet: Jet, queue: str, job_id: str) -> JobInfo:
 async def job_schedules(jet: Jet, queue: str) -> list[JobSchedule]:
     """Return the schedules of a queue, by name. Raises QueueNotFoundError, ConfigError."""
     return await (await jet.queue(queue, create=False)).schedules()
+
+
+async def tenant_counts(jet: Jet, queue: str, limit: int = 25) -> list[TenantCounts]:
+    """Return the tenants with the most jobs, at most ``limit``. Raises QueueNotFoundError, ConfigError."""
+    return await (await jet.queue(queue, create=False)).tenants(limit)
 
 
 async def schedule_counts(jet: Jet, queue: str) -> dict[str, int]:

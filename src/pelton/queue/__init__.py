@@ -39,6 +39,7 @@ from pelton.queue.model.states import (
     JobSchedule,
     JobState,
     Outcome,
+    TenantCounts,
     WorkerInfo,
 )
 from pelton.queue.queue import Queue
@@ -92,6 +93,7 @@ __all__ = [
     "Rate",
     "SyncContextJob",
     "SyncJob",
+    "TenantCounts",
     "Transaction",
     "WorkerInfo",
     "queue_names",

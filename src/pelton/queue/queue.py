@@ -338,10 +338,6 @@ class Queue(QueueWithFlows, QueueWithViews):
         """
         await self._weighing.set(tenant, weight)
 
-    async def weights(self) -> dict[str, int]:
-        """Return the weights of the tenants that have another one than 1."""
-        return await self._weighing.all()
-
     # --- schedules
 
     async def schedule(

@@ -61,6 +61,7 @@ from pelton.queue import (
     Outcome,
     QueueEvent,
     Rate,
+    TenantCounts,
     WorkerInfo,
 )
 from pelton.sync.derive import derive, wrap
@@ -115,6 +116,7 @@ __all__ = [
     "FlowWithOptions",
     "JobHandle",
     "JobInfo",
+    "TenantCounts",
     "WorkerInfo",
     "JobTransaction",
     "Leader",

@@ -80,6 +80,7 @@ from pelton.queue.model.states import JobInfo as JobInfo
 from pelton.queue.model.states import JobProgress as JobProgress
 from pelton.queue.model.states import JobSchedule as JobSchedule
 from pelton.queue.model.states import Outcome as Outcome
+from pelton.queue.model.states import TenantCounts as TenantCounts
 from pelton.queue.model.states import WorkerInfo as WorkerInfo
 from pelton.queue.ports import JobSource
 from pelton.queue.run.claimed import ClaimedJob as ClaimedJob
@@ -334,6 +335,7 @@ __all__ = [
     "Success",
     "SyncContextJob",
     "SyncJob",
+    "TenantCounts",
     "Term",
     "TermLostError",
     "TooManyResultsError",
@@ -990,6 +992,7 @@ class Queue:
     ) -> JobSchedule: ...
     def schedules(self) -> list[JobSchedule]: ...
     def stop(self) -> None: ...
+    def tenants(self, limit: int = 100) -> list[TenantCounts]: ...
     def unlimit(self, *, job: str | None = None, per_key: bool = False) -> bool: ...
     def unschedule(self, name: str) -> bool: ...
     def weigh(self, tenant: str, weight: int) -> None: ...

@@ -38,6 +38,14 @@ async def infos_of(consumers: Sequence[Consumer]) -> list[ConsumerInfo]:
     return [info for consumer in consumers if (info := await _info(consumer)) is not None]
 
 
+async def taken_of_tenant(stream: Stream, names: QueueNames, tenant: str, priority: int) -> int:
+    """Return how many jobs of a tenant and a priority were taken and have not ended; the tenant as a token."""
+    try:
+        return (await (await stream.consumer(names.tenant_consumer(tenant, priority))).info()).num_ack_pending
+    except ConsumerNotFoundError:
+        return 0
+
+
 async def delivered_by(stream: Stream, names: QueueNames, consumers: Sequence[Consumer]) -> Unlisted:
     """Return what the consumers of jobs without a key have delivered so far; the last is that of ordinary jobs."""
     infos = await infos_of([*consumers, *await tenant_consumers(stream, names)])

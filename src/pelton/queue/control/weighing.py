@@ -1,4 +1,4 @@
-"""Setting the weights of a queue's tenants, which every worker hears of, and listing them."""
+"""Setting the weights of a queue's tenants, which every worker hears of."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from pelton.api import ConfigError, MessageNotFoundError
+from pelton.api import ConfigError
 from pelton.queue.model.naming import encode_tenant
 from pelton.queue.model.orders import Order, TenantWeight
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 _HEAVIEST: Final = 1_000
 _encode: Final = msgspec.json.Encoder().encode
-_order: Final = msgspec.json.Decoder(Order).decode
 
 
 class Weighing:
@@ -34,17 +33,3 @@ class Weighing:
             )
         order = Order(weight=TenantWeight(tenant, weight), over=weight == 1)
         await self._queue.backend.publish(self._queue.names.weight_subject(token), _encode(order))
-
-    async def all(self) -> dict[str, int]:
-        """Return the weights that are not 1, by tenant."""
-        control, seq = await self._queue.jet.stream(self._queue.names.control), 1
-        found: dict[str, int] = {}
-        while True:
-            try:
-                stored = await control.get_next_message(self._queue.names.weight_subject("*"), seq)
-            except MessageNotFoundError:
-                return dict(sorted(found.items()))
-            order = _order(stored.data)
-            if order.weight is not None and not order.over:
-                found[order.weight.tenant] = order.weight.weight
-            seq = stored.seq + 1

@@ -9,10 +9,20 @@ from typing import TYPE_CHECKING, Any
 from pelton.api.times import Seconds
 from pelton.queue.define.handle import JobHandle
 from pelton.queue.inspect.events import QueueEvents
+from pelton.queue.inspect.tenants import tenants_of, weights_of
 from pelton.queue.inspect.workers import workers_of
 from pelton.queue.model.job_filter import job_filter
 from pelton.queue.model.queue_events import QueueEventKind
-from pelton.queue.model.states import DeadLetter, Ending, JobCounts, JobInfo, JobState, Outcome, WorkerInfo
+from pelton.queue.model.states import (
+    DeadLetter,
+    Ending,
+    JobCounts,
+    JobInfo,
+    JobState,
+    Outcome,
+    TenantCounts,
+    WorkerInfo,
+)
 from pelton.runtime import at_home
 
 if TYPE_CHECKING:
@@ -36,6 +46,17 @@ class QueueWithViews:
     async def counts(self) -> JobCounts:
         """Return how many jobs are in each state."""
         return await self._views.counts()
+
+    async def tenants(self, limit: int = 100) -> list[TenantCounts]:
+        """Return the tenants that have jobs which are due and have not ended: those with the most first.
+
+        At most ``limit`` of them. Raises ConfigError.
+        """
+        return await tenants_of(self._context, limit)
+
+    async def weights(self) -> dict[str, int]:
+        """Return the weights of the tenants that have another one than 1."""
+        return await weights_of(self._context)
 
     async def workers(self) -> list[WorkerInfo]:
         """Return the workers of this queue, in every process, each as it told about 10 s ago.

@@ -332,6 +332,18 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The tenant that it is for, empty without one."""
 
 
+class TenantCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs of a tenant are due and have not ended."""
+
+    tenant: str
+    pending: int
+    """Waiting for a worker."""
+    taken: int = 0
+    """Taken by a worker, or waiting for another attempt."""
+    weight: int = 1
+    """How many turns it has while others have one."""
+
+
 class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
     """How many jobs are in each state."""
 
