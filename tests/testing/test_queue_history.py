@@ -246,6 +246,62 @@ def test_jobs_that_something_else_may_hold_up_count_for_nothing() -> None:
     assert bypassed(ranked(3, 3, 3, 3, waiting=2), held=1) == {"bypass"}
 
 
+# --- turns of tenants
+
+
+def of_tenants(starts: str, waiting: str = "b", **facts: Any) -> list[HistoryEvent]:
+    """Return a history whose jobs start one after the other, by their tenants; those of ``waiting`` at the end."""
+    found: list[HistoryEvent] = []
+    for place, tenant in enumerate(starts + waiting):
+        [enqueued, start, end, outcome] = free(f"{place}", 10 + 2 * place, 11 + 2 * place)
+        one = {"worker": "w", "token": place + 1}
+        start, end = (msgspec.structs.replace(event, **one) for event in (start, end))
+        found += [msgspec.structs.replace(enqueued, tenant=tenant.strip(), **facts), start, end, outcome]
+    return found
+
+
+def unfair(history: list[HistoryEvent], **tolerance: Any) -> set[str]:
+    allowed = Tolerance(**{"turns": 0, **tolerance})
+    return {one.rule for one in check_queue(history, exclusive=False, max_attempts=3, tolerance=allowed)}
+
+
+def weighed(tenant: str, weight: int, at: int) -> list[HistoryEvent]:
+    return [event(kind, at, key="", tenant=tenant, weight=weight) for kind in ("weighing", "weighed")]
+
+
+def test_tenants_start_in_turns() -> None:
+    assert unfair(of_tenants("abababaaaa", waiting="")) == set(), "nobody else waits"
+    assert unfair(of_tenants("aaba")) == set(), "two, until it is in time"
+    assert unfair(of_tenants("aaa")) == {"turns"}
+    assert unfair(of_tenants("aaa"), turns=1) == set()
+    assert unfair(of_tenants("acac")) == set(), "each of the others counts by itself"
+    assert unfair(of_tenants("  a ")) == {"turns"}, "those without a tenant are one more"
+    assert unfair(of_tenants("aaa", waiting=" ")) == {"turns"}
+    assert unfair(of_tenants("aaa"), turns=None) == set(), "it was not asked for"
+    assert unfair(of_tenants("aaa", priority=2)) == {"turns"}
+
+
+def test_tenants_have_turns_by_their_weights() -> None:
+    assert unfair([*of_tenants("aaaaa"), *weighed("a", 4, 1)]) == set()
+    assert unfair([*of_tenants("aaaaaa"), *weighed("a", 4, 1)]) == {"turns"}
+    assert unfair([*of_tenants("aaa"), *weighed("a", 4, 1), *weighed("a", 1, 2)]) == {"turns"}
+    assert unfair([*of_tenants("aaaaaa"), *weighed("a", 8, 1), *weighed("b", 2, 2)]) == {"turns"}
+    changed = [*of_tenants("aaa"), event("weighing", 2, key="", tenant="a", weight=9)]
+    assert unfair(changed) == set(), "nobody knows which weight holds"
+
+
+def test_tenants_that_something_else_may_hold_up_count_for_nothing() -> None:
+    history = of_tenants("aaa")
+    assert unfair([*history, event("paused", 2, key="x"), event("resumed", 3, key="x")]) == set()
+    assert unfair(history, held=1) == set()
+    assert unfair(of_tenants("aaa", waiting="bb"), held=1) == {"turns"}
+    assert unfair(history, hears_within=1.0) == set()
+    [*others, last] = [one for one in history if one.kind == "enqueued"]
+    ranks = [msgspec.structs.replace(last, priority=1) if one == last else one for one in history]
+    assert others
+    assert unfair(ranks) == set(), "another priority has turns of its own"
+
+
 # --- flows
 
 PLAN = (PlannedNode(), PlannedNode(), PlannedNode(after=(0, 1)), PlannedNode(after=(1,), runs_anyway=True))

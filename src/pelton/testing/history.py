@@ -28,7 +28,7 @@ import msgspec
 EventKind = Literal["enqueued", "start", "end", "lost", "finished"]
 Rule = Literal[
     "exclusive", "order", "lost", "once", "attempts", "token",
-    "step", "unique", "paused", "drained", "limit", "rate", "bypass", "flow",
+    "step", "unique", "paused", "drained", "limit", "rate", "bypass", "turns", "flow",
 ]  # fmt: skip
 
 

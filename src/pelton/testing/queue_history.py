@@ -42,6 +42,7 @@ from pelton.testing.queue_record import (
     grouped,
     overlaps,
 )
+from pelton.testing.turn_checks import fair_turns
 
 __all__ = [
     "CHECKS",
@@ -76,6 +77,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     concurrency_in_limits,
     starts_in_rates,
     bounded_bypass,
+    fair_turns,
     flows_in_order,
     results_are_passed_on,
     cancelled_flows_end,

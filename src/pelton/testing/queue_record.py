@@ -23,6 +23,8 @@ HistoryEventKind = Literal[
     "resumed",
     "limited",
     "unlimited",
+    "weighing",
+    "weighed",
     "stepped",
     "flow",
     "flow cancelled",
@@ -57,6 +59,7 @@ class HistoryEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
       ``drained``: a call that waits until nothing runs had returned; it has paused all.
     - ``limited``: a call had returned that sets ``limit``; ``unlimited``: one began that changes or removes the limit
       of the same jobs. ``stepped``: the workers' clock goes on by ``seconds`` more than that of the events, or back.
+    - ``weighing``: a call began that gives a ``tenant`` its ``weight``; ``weighed``: it had returned.
     - ``flow``: a flow was enqueued, as ``plan`` says; the attempts of its jobs name their ``flow`` and ``node``, and
       what they were given, as ``value``, a JSON list. ``flow cancelled``: the call had returned.
       ``node``, ``flow ended``: how the flow says at the end that the node, with its ``job``, or all of it has ended.
@@ -78,6 +81,8 @@ class HistoryEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     value: str = ""
     state: str = ""
     priority: int = 0
+    tenant: str = ""
+    weight: int = 1
     limit: JobLimit | None = None
     seconds: float = 0.0
     flow: str = ""
@@ -91,11 +96,13 @@ class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
     ``hears_within``: a worker has heard of an order. ``starts_within``: from the decision that a job starts, which
     counts for a rate, to its event. ``bypass``: so many jobs of higher priorities a worker may start in a row while
     more than ``held`` of a lower one wait, which is what workers may hold without having started it; None: any number.
+    ``turns``: so many more jobs of a tenant than its weight says, while more than ``held`` of another one wait.
     """
 
     hears_within: float = 0.0
     starts_within: float = 0.0
     bypass: int | None = None
+    turns: int | None = None
     held: int = 0
 
 
