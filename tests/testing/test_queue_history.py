@@ -316,8 +316,8 @@ def of_node(node: int, job: str, start: int, end: int | None, given: str = "[]")
     ]
 
 
-def said(node: int, job: str, state: str = "completed") -> HistoryEvent:
-    return event("node", 10**6, job, key="", flow="f", node=node, state=state)
+def said(node: int, job: str, state: str = "completed", by: int = -1) -> HistoryEvent:
+    return event("node", 10**6, job, key="", flow="f", node=node, state=state, added_by=by)
 
 
 def result(job: str, value: str = "", state: str = "completed") -> HistoryEvent:
@@ -347,7 +347,15 @@ CANCELLED = [
 ]
 
 
-@pytest.mark.parametrize("history", [FLOW, REDRIVEN, CANCELLED])
+GROWN = [
+    event("flow", 1, key="", flow="f", plan=(PlannedNode(adds=2), PlannedNode(after=(0,)))),
+    *(*of_node(0, "f0", 10, 20), *of_node(2, "f2", 30, 40), *of_node(3, "f3", 50, 60, "[8]")),
+    *(*of_node(1, "f1", 70, 80, "[7]"), *(result(f"f{node}", value) for node, value in enumerate("7980"))),
+    *(said(0, "f0"), said(1, "f1"), said(2, "f2", by=0), said(3, "f3", by=0), flow_ended()),
+]
+
+
+@pytest.mark.parametrize("history", [FLOW, REDRIVEN, CANCELLED, GROWN])
 def test_flows_that_go_as_planned_break_no_promise(history: list[HistoryEvent]) -> None:
     assert check_queue(history, exclusive=True, max_attempts=3) == []
 
@@ -374,6 +382,11 @@ def replaced(history: list[HistoryEvent], old: HistoryEvent, *new: HistoryEvent)
         (replaced(FLOW, said(2, "f2")), "flow f is completed, and its nodes"),
         (replaced(FLOW, said(2, "f2"), said(2, "f2", "failed")), "node 2 is failed, and its job completed"),
         (replaced(FLOW, said(2, "f2"), said(2, "f5")), "node 2 is completed, and its job lost"),
+        (replaced(GROWN, said(3, "f3", by=0)), "flow f is completed, and its nodes"),
+        ([*GROWN, *of_node(2, "f2", 15, 25)], "node 2 started before node 0 had ended"),
+        ([*GROWN, *of_node(3, "f3", 35, 37, "[8]")], "node 3 started before node 2 had ended"),
+        ([*GROWN, *of_node(1, "f1", 55, 57, "[7]")], "node 1 started before node 3 had ended"),
+        ([*GROWN, *of_node(3, "f3", 55, 57, "[7]")], "given 7 as the result of node 2"),
     ],
 )
 def test_flows_that_go_otherwise_are_found(history: list[HistoryEvent], text: str) -> None:

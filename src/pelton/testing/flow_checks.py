@@ -17,7 +17,6 @@ class FlowHistory:
     """What happened to one flow: the attempts and the jobs of each of its nodes."""
 
     def __init__(self, history: QueueHistory, enqueued: HistoryEvent) -> None:
-        self.plan: Sequence[PlannedNode] = enqueued.plan
         self.enqueued = enqueued
         self._outcomes: Mapping[str, list[HistoryEvent]] = history.outcomes
         self.spans: dict[int, list[AttemptSpan]] = defaultdict(list)
@@ -32,6 +31,32 @@ class FlowHistory:
         }
         for event in self.ends.values():
             self.jobs[event.node][event.job] = None
+        # What was added, by the node that has added it.
+        self.added: dict[int, list[int]] = defaultdict(list)
+        self.plan: list[PlannedNode] = list(enqueued.plan)
+        for event in sorted(self.ends.values(), key=_number):
+            if event.added_by >= 0:
+                earlier = self.added[event.added_by]
+                self.plan.append(PlannedNode(after=tuple(earlier[-1:])))
+                earlier.append(event.node)
+
+        # Jobs that say that they are of nodes which the flow does not have.
+        self.strangers: list[AttemptSpan] = [
+            span for node in [one for one in self.spans if one >= len(self.plan)] for span in self.spans.pop(node)
+        ]
+
+    def before(self, node: int) -> list[int]:
+        """Return all nodes after which one comes: those of the plan, what they have added, and who has added it."""
+        end = self.ends.get(node)
+        found = [end.added_by] if end is not None and end.added_by >= 0 else []
+        for one in self.plan[node].after:
+            found += [one, *self.added[one]]
+        return found
+
+    def expected(self) -> int:
+        """Return how many nodes the flow must have: what the jobs that have completed add is of it."""
+        planned = self.enqueued.plan
+        return len(planned) + sum(node.adds for place, node in enumerate(planned) if "completed" in self.states(place))
 
     def states(self, node: int) -> set[str]:
         """Return how the jobs of a node have ended."""
@@ -67,11 +92,13 @@ def flows_in_order(history: QueueHistory) -> Iterator[Contradiction]:
             if is_sure and len(jobs) > 1 + len(jobs & redriven):
                 yield broken("flow", spans[0].start, f"node {node} ran as jobs {', '.join(sorted(jobs))}")
             yield from _too_early(flow, node, spans)
+        for span in flow.strangers:
+            yield broken("flow", span.start, f"node {span.start.node} ran, and the flow does not have it")
 
 
 def _too_early(flow: FlowHistory, node: int, spans: Sequence[AttemptSpan]) -> Iterator[Contradiction]:
     planned = flow.plan[node]
-    for before in planned.after:
+    for before in flow.before(node):
         if not planned.runs_anyway and "completed" not in flow.states(before):
             yield broken("flow", spans[0].start, f"node {node} started, and node {before} has never completed")
         for span in spans:
@@ -102,7 +129,7 @@ def cancelled_flows_end(history: QueueHistory) -> Iterator[Contradiction]:
         event = cancelled.get(flow.enqueued.flow)
         for node, spans in flow.spans.items() if event is not None else ():
             assert event is not None
-            for before in flow.plan[node].after:
+            for before in flow.before(node):
                 if not flow.has_ended_before(before, event.at):
                     text = f"node {node} started, and was waiting for node {before} when its flow was cancelled"
                     yield broken("flow", spans[0].start, text)
@@ -118,12 +145,18 @@ def flows_end(history: QueueHistory) -> Iterator[Contradiction]:
             yield broken("flow", flow.enqueued, f"flow {flow.enqueued.flow} has not ended")
             continue
         states = {end.state for end in flow.ends.values()}
-        if len(flow.ends) != len(flow.plan) or (event.state == "completed") != (states == {"completed"}):
+        # What jobs add to a flow that was cancelled is not always of it.
+        numbers = {len(flow.plan)} if event.state == "cancelled" else {len(flow.plan), flow.expected()}
+        if numbers != {len(flow.ends)} or (event.state == "completed") != (states == {"completed"}):
             yield broken("flow", event, f"flow {event.flow} is {event.state}, and its nodes are {sorted(states)}")
         for end in flow.ends.values():
             found = [outcome.state for outcome in outcomes.get(end.job, ())]
             if found[:1] != [end.state]:
                 yield broken("flow", end, f"node {end.node} is {end.state}, and its job {', '.join(found) or 'lost'}")
+
+
+def _number(event: HistoryEvent) -> int:
+    return event.node
 
 
 def _flows(history: QueueHistory) -> Iterator[FlowHistory]:

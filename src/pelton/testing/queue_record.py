@@ -42,10 +42,12 @@ class PlannedNode(msgspec.Struct, frozen=True, omit_defaults=True):
     """A node of a flow, as it was planned: the numbers of those ``after`` which it comes, whose results it is given.
 
     ``runs_anyway``: it starts when they have ended, even if one has not completed; it is given None for that one.
+    ``adds``: so many nodes its job adds to the flow, each after the one before, whose result it is given.
     """
 
     after: tuple[int, ...] = ()
     runs_anyway: bool = False
+    adds: int = 0
 
 
 class HistoryEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -62,7 +64,8 @@ class HistoryEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     - ``weighing``: a call began that gives a ``tenant`` its ``weight``; ``weighed``: it had returned.
     - ``flow``: a flow was enqueued, as ``plan`` says; the attempts of its jobs name their ``flow`` and ``node``, and
       what they were given, as ``value``, a JSON list. ``flow cancelled``: the call had returned.
-      ``node``, ``flow ended``: how the flow says at the end that the node, with its ``job``, or all of it has ended.
+      ``node``, ``flow ended``: how the flow says at the end that the node, with its ``job``, or all of it has ended;
+      ``added_by`` is the number of the node that has added it.
     - ``ended``: somebody saw that it had ended as ``state``. ``redriven``: its dead letter was taken.
     - ``outcome`` (``value``: its result), ``letter``, ``unfinished``: what the queue says at the end.
     """
@@ -87,6 +90,7 @@ class HistoryEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     seconds: float = 0.0
     flow: str = ""
     node: int = -1
+    added_by: int = -1
     plan: tuple[PlannedNode, ...] = ()
 
 

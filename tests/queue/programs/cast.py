@@ -121,9 +121,14 @@ def register(queue: Queue, note: Note) -> None:
         return await player.play("paint", number, context)
 
     @queue.job(max_attempts=MAX_ATTEMPTS, backoff=BACKOFF)
-    async def node(flow: str, place: int, number: int, before: list[int | None], context: JobContext) -> int:
+    async def node(number: int, before: list[int | None], adds: int, context: JobContext) -> int:
+        assert context.flow is not None
         given = msgspec.json.encode(before).decode()
-        return await player.play("node", number, context, flow=flow, node=place, value=given)
+        if adds:
+            more, last = pelton.FlowExtension(context), list[Any]()
+            for place in range(adds):
+                last = [more.add("node", number=number + place + 1, before=last, adds=0).result]
+        return await player.play("node", number, context, flow=context.flow.flow, node=context.flow.node, value=given)
 
     @queue.job(max_attempts=MAX_ATTEMPTS, backoff=BACKOFF)
     async def hurry(context: JobContext) -> int:

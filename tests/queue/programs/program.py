@@ -18,6 +18,7 @@ from pelton.testing.queue_history import HistoryEvent, HistoryEventKind, Planned
 from tests.queue.programs.cast import LEASE_S, QUEUES, Note, register
 
 KEYS = ("", "a", "b.c", "d")
+TENANTS = ("", "t", "u v", "w")
 UNIQUES = ("x", "y")
 
 
@@ -54,6 +55,8 @@ class Program:
             (3, self._unlimit),
             (4, self._flow),
             (2, self._cancel_flow),
+            (3, self._weigh),
+            (2, self._crowd),
             (drains, self._drain),
         ]
 
@@ -74,9 +77,25 @@ class Program:
         """Enqueue jobs of all priorities in the first queue."""
         queue = self._openings[0][0]
         ranks = self._chance.choices(range(4), (3, 1, 2, 6), k=number)
-        calls = [queue.call_of("hurry", (), {}, JobOptions(priority=rank)) for rank in ranks]
-        for rank, handle in zip(ranks, await queue.enqueue_many(calls), strict=True):
-            self._accepted(queue, {"priority": rank}, handle)
+        await self._enqueue_all(queue, [{"priority": rank} for rank in ranks])
+
+    async def _enqueue_all(self, queue: Queue, options: list[dict[str, Any]]) -> None:
+        calls = [queue.call_of("hurry", (), {}, JobOptions(**one)) for one in options]
+        for one, handle in zip(options, await queue.enqueue_many(calls), strict=True):
+            self._accepted(queue, one, handle)
+
+    async def crowd(self, number: int) -> None:
+        """Enqueue jobs of tenants in the first queue: of one, many."""
+        tenants = self._chance.choices(TENANTS, (2, 6, 2, 1), k=number)
+        await self._enqueue_all(self._openings[0][0], [{"tenant": tenant} for tenant in tenants])
+
+    async def weigh(self, tenant: str, weight: int) -> None:
+        """Give a tenant a weight in the first queue."""
+        queue = self._openings[0][0]
+        self._tell("weighing", queue, tenant=tenant, weight=weight)
+        async with self._asking(queue):
+            await queue.weigh(tenant, weight)
+            self._tell("weighed", queue, tenant=tenant, weight=weight)
 
     async def tell_the_end(self) -> None:
         """Record what the queues say when nothing runs any more."""
@@ -96,7 +115,8 @@ class Program:
         for queue, handle in self._flows:
             status = await queue.flow(handle.id).status()
             for node in status.nodes:
-                self._tell("node", queue, node.id, state=node.state, flow=handle.id, node=node.number)
+                by = -1 if node.added_by is None else node.added_by
+                self._tell("node", queue, node.id, state=node.state, flow=handle.id, node=node.number, added_by=by)
             self._tell("flow ended", queue, state=status.state, flow=handle.id)
 
     # --- what it does
@@ -113,6 +133,8 @@ class Program:
             options["ttl"] = self._chance.uniform(0.1, 3.0)
         if self._chance.random() < 0.2 and not (options["key"] and self._openings[0][0].exclusive):
             options["priority"] = self._chance.randrange(1, 4)
+        if self._chance.random() < 0.3 and not (options["key"] and self._openings[0][0].exclusive):
+            options["tenant"] = self._chance.choice(TENANTS[1:])
         return options
 
     def _job(self) -> tuple[str, int]:
@@ -224,12 +246,13 @@ class Program:
             flow, plan, nodes = await queue.new_flow(), list[PlannedNode](), list[FlowNode[Any]]()
             for place in range(self._chance.randrange(2, 6)):
                 after = sorted(self._chance.sample(range(place), self._chance.randrange(min(place, 2) + 1)))
-                planned = PlannedNode(tuple(after), runs_anyway=self._chance.random() < 0.2)
+                adds = self._chance.randrange(1, 4) if self._chance.random() < 0.3 else 0
+                planned = PlannedNode(tuple(after), runs_anyway=self._chance.random() < 0.2, adds=adds)
                 options = {name: value for name, value in self._options().items() if name != "ttl"}
                 how = flow.options(**options, on_failure="run" if planned.runs_anyway else "cancel")
                 before = [nodes[one].result for one in after]
                 number = self._chance.randrange(1, 1000)
-                nodes.append(how.add("node", flow=flow.id, place=place, number=number, before=before))
+                nodes.append(how.add("node", number=number, before=before, adds=adds))
                 plan.append(planned)
             handle = await flow.enqueue()
             self._flows.append((queue, handle))
@@ -252,12 +275,16 @@ class Program:
         async with self._asking(queue, pelton.JobNotFoundError):
             handle = await queue.redrive(letter.outcome.id)
             self._tell("redriven", queue, letter.outcome.id)
-            self._accepted(queue, {"key": letter.envelope.key}, handle)
+            kept = {name: getattr(letter.envelope, name) for name in ("key", "priority", "tenant")}
+            self._accepted(queue, kept, handle)
 
     async def _purge(self) -> None:
         queue = self._draw()
         async with self._asking(queue):
-            await queue.purge(key=self._chance.choice(KEYS[1:]))
+            if self._chance.random() < 0.5:
+                await queue.purge(key=self._chance.choice(KEYS[1:]))
+            else:
+                await queue.purge(tenant=self._chance.choice(TENANTS[1:]))
 
     async def _move(self) -> None:
         if (known := self._some()) is None:
@@ -267,7 +294,15 @@ class Program:
         async with self._asking(queue, pelton.JobNotMovedError, pelton.JobNotFoundError, pelton.ConfigError):
             info = await queue.get(job_id)
             moved = await queue.move(job_id, other)
-            self._accepted(other, {"key": info.key, "delay": info.due or None}, moved)
+            kept = {"key": info.key, "priority": info.priority, "tenant": info.tenant}
+            self._accepted(other, {**kept, "delay": info.due or None}, moved)
+
+    async def _weigh(self) -> None:
+        await self.weigh(self._chance.choice(TENANTS[1:]), self._chance.randrange(1, 5))
+
+    async def _crowd(self) -> None:
+        async with self._asking(self._openings[0][0]):
+            await self.crowd(self._chance.randrange(1, 20))
 
     # --- what it records
 
@@ -292,12 +327,14 @@ class Program:
         if handle.duplicate or (queue.name, handle.id) in self._known:
             return
         self._known.append((queue.name, handle.id))
-        key, where = options.get("key", ""), options.get("key", "") if queue.exclusive else ""
+        key, tenant = options.get("key", ""), options.get("tenant", "")
+        where = (key if queue.exclusive else "") or tenant
         unique = next((f"{how} {options[how]} {where}" for how in ("unique", "id") if how in options), "")
         if "unique_until" in options:
             unique = ""
         state, priority = "scheduled" if options.get("delay") else "", options.get("priority", 0)
-        self._tell("enqueued", queue, handle.id, key=key, unique=unique, state=state, priority=priority)
+        facts = {"key": key, "unique": unique, "state": state, "priority": priority, "tenant": tenant}
+        self._tell("enqueued", queue, handle.id, **facts)
 
     def _tell(self, kind: HistoryEventKind, queue: Queue, job: str = "", **facts: Any) -> None:
         self._note(HistoryEvent(kind=kind, queue=queue.name, at=time.monotonic_ns(), job=job, **facts))

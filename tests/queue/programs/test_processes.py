@@ -119,6 +119,59 @@ async def hurry_all(store: str, log: EventLog, crew: Crew, exclusive: bool) -> N
     assert not check_queue(log.read(), exclusive=exclusive, max_attempts=MAX_ATTEMPTS, tolerance=tolerance)
 
 
+async def take_turns(store: str, log: EventLog, crew: Crew, exclusive: bool, **options: Any) -> None:
+    """Enqueue jobs of tenants, of one many more than of others, while workers are killed; each has its turns."""
+    chance, midway = Random(7), options.pop("midway", None)
+    patience = {"patience": 90} if "://" in store else {}
+    async with pelton.open(store, **patience) as jet:
+        [queue, _] = openings = await opened(jet, exclusive, log.write, **options)
+        program = Program([openings], chance, log.write)
+        await program.weigh("w", 3)
+        await program.crowd(300)
+        crew.start()
+        try:
+            await crew.ready()
+            for number in range(6):
+                if number == 3 and midway is not None:
+                    await asyncio.to_thread(midway)
+                await program.crowd(60)
+                await asyncio.sleep(0.2)
+                crew.kill_one(chance)
+            await program.weigh("w", 1)
+
+            async def nothing_left() -> bool:
+                return not await unfinished([queue])
+
+            await until(nothing_left, 120)
+        finally:
+            crew.dismiss()
+        await program.tell_the_end()
+    # What a worker has taken at once starts in any order.
+    tolerance = msgspec.structs.replace(TOLERANCE, hears_within=1.0, turns=AHEAD, held=2 * AHEAD)
+    assert not check_queue(log.read(), exclusive=exclusive, max_attempts=MAX_ATTEMPTS, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+async def test_every_tenant_has_its_turns_on_a_file(tmp_path: Path, exclusive: bool) -> None:
+    store, log = str(tmp_path / "store.pelton"), str(tmp_path / "log")
+    await take_turns(store, EventLog(log), Crew(store, log, 2), exclusive)
+
+
+async def test_every_tenant_has_its_turns_on_a_server(tmp_path: Path) -> None:
+    log = str(tmp_path / "log")
+    with nats_server(tmp_path / "nats") as server:
+        await take_turns(server.url, EventLog(log), Crew(server.url, log, 2), exclusive=False)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+async def test_every_tenant_has_its_turns_when_one_of_three_servers_is_killed(tmp_path: Path, exclusive: bool) -> None:
+    log = str(tmp_path / "log")
+    with nats_cluster(tmp_path / "nats") as cluster:
+        crew = Crew(cluster.url, log, 2)
+        kill = cluster.servers[1].kill
+        await take_turns(cluster.url, EventLog(log), crew, exclusive, midway=kill, num_replicas=3)
+
+
 @pytest.mark.parametrize("exclusive", [False, True])
 async def test_no_priority_waits_for_ever_on_a_file(tmp_path: Path, exclusive: bool) -> None:
     store, log = str(tmp_path / "store.pelton"), str(tmp_path / "log")

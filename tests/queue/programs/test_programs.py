@@ -16,7 +16,7 @@ from pelton.testing.queue_history import HistoryEvent, Tolerance, check_queue
 from tests.queue.programs.cast import LEASE_S, MAX_ATTEMPTS, QUEUES, Note
 from tests.queue.programs.program import Program, opened
 
-TOLERANCE = Tolerance(hears_within=0.1)
+TOLERANCE = Tolerance(hears_within=0.1, turns=4, held=8)
 
 
 class Stage:
