@@ -10,6 +10,7 @@ import pytest
 import pelton
 from pelton import Jet, JobCounts, JobFailedError, JobNotFoundError
 from pelton.queue import JobContext, Queue
+from pelton.queue.model.orders import Order, Orders
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import FAST, drain, working
 
@@ -118,6 +119,49 @@ async def test_a_job_on_a_thread_is_told(queue: Queue) -> None:
         await asyncio.wait_for(began.wait(), 20)
         assert await handle.cancel()
         assert (await handle.outcome(timeout=20)).state == "cancelled"
+
+
+@ON_BOTH
+async def test_orders_that_were_carried_out_are_not_kept(jet: Jet, another: OpenQueue) -> None:
+    queue, other = await jet.queue("garage", lease=5), await another("garage", lease=5)
+    started = asyncio.Event()
+
+    @queue.job
+    async def endless() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    control = await jet.stream("JOBS_garage_control")
+    async with working(queue), asyncio.timeout(30):
+        for _ in range(3):
+            started.clear()
+            handle = await endless.enqueue()
+            await started.wait()
+            assert await other.cancel(handle.id)
+            assert (await handle.outcome(timeout=20)).state == "cancelled"
+        waiting = await other.options(delay=60).enqueue("endless")
+        assert await waiting.cancel()
+    seq = 1
+    while seq <= (await control.info()).state.last_seq:
+        try:
+            stored = await control.get_next_message("$JOBS.garage.control.cancel.*", seq)
+        except pelton.MessageNotFoundError:
+            break
+        assert "Nats-TTL" in stored.headers, stored.subject
+        seq = stored.seq + 1
+
+
+def test_orders_are_forgotten_when_they_are_over() -> None:
+    orders = Orders()
+    orders.heed(Order(cancel="1", reason="why"))
+    assert "why" in str(orders.cancellation("1", ""))
+    orders.heed(Order(cancel="1", over=True))
+    assert orders.cancellation("1", "") is None
+    for number in range(10_001):
+        orders.heed(Order(cancel=f"{number}", ended=number != 1))
+    orders.heed(Order(cancel="10001", ended=True))
+    known = [number for number in range(10_002) if orders.cancellation(f"{number}", "") is not None]
+    assert (len(known), known[:2]) == (10_001, [1, 2]), "the oldest of those that have ended is not"
 
 
 async def test_a_job_can_ignore_that_it_is_cancelled(queue: Queue) -> None:

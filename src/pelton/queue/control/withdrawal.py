@@ -11,7 +11,7 @@ import msgspec
 from pelton.api import MessageNotFoundError, MsgWithdraw, Outgoing, StoredMessage, WrongLastSequenceError
 from pelton.queue.backing.first_outcome import as_first
 from pelton.queue.model.flow_records import told_to_flow
-from pelton.queue.model.orders import Order
+from pelton.queue.model.orders import to_cancel
 from pelton.queue.model.states import Outcome, decode_envelope
 
 if TYPE_CHECKING:
@@ -54,13 +54,15 @@ class Withdrawal:
         with suppress(MessageNotFoundError):
             await stream.delete_message(stored.seq)
         # A worker may have taken it meanwhile: its outcome is refused, so it need not go on.
-        await self.tell(info.id, error)
+        await self._order(to_cancel(self._queue.names, info.id, error, ended=True))
         return True
 
     async def tell(self, job_id: str, reason: str) -> None:
         """Have the worker that holds a job cancel it."""
-        order = Order(cancel=job_id, reason=reason)
-        await self._queue.backend.publish(self._queue.names.order_subject(f"cancel.{job_id}"), _encode(order))
+        await self._order(to_cancel(self._queue.names, job_id, reason, ended=False))
+
+    async def _order(self, order: Outgoing) -> None:
+        await self._queue.backend.publish(order.subject, order.data, order.headers)
 
     def _told(self, stored: StoredMessage, outcome: Outcome) -> tuple[Outgoing, ...]:
         """Return what tells the flow of a job that it has ended."""

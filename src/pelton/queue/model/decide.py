@@ -28,11 +28,15 @@ _LONGEST_DELAY_S: Final = 100 * 365 * 86_400.0
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """The job has ended. ``traceback`` is the text of the failed attempt's traceback."""
+    """The job has ended. ``traceback`` is the text of the failed attempt's traceback.
+
+    ``by_order``: an order that cancels it has ended it, which is then carried out.
+    """
 
     state: Ending
     error: str = ""
     traceback: str = ""
+    by_order: bool = False
 
 
 class Again(msgspec.Struct, frozen=True):
@@ -74,7 +78,8 @@ def after_error(error: BaseException, attempt: int, rules: JobRules, random: Ran
         return Again(delay, f"{text} ({wrong})" if wrong else text)
     if end == "last attempt":
         text = f"{text} (attempt {attempt} of {rules.max_attempts})"
-    return Finish(state, text, trace(error) if end == "Discard" or state == "failed" else "")
+    traceback = trace(error) if end == "Discard" or state == "failed" else ""
+    return Finish(state, text, traceback, by_order=isinstance(error, JobCancelledError))
 
 
 def _whole_delay(asked: float) -> float:

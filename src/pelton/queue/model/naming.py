@@ -286,6 +286,10 @@ class QueueNames:
         """Return the subject of an order for the workers."""
         return f"{self.root}.control.{order}"
 
+    def cancel_subject(self, job_id: str) -> str:
+        """Return the subject of the order that cancels a job."""
+        return self.order_subject(f"cancel.{job_id}")
+
     def last_run(self, leaf: str) -> str:
         """Return the subject of the record of a schedule's last run."""
         return self.order_subject(f"ran.{leaf}")

@@ -6,10 +6,19 @@ first, and every worker hears of a new one within moments.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final
+
 import msgspec
 
-from pelton.api import JobCancelledError
+from pelton.api import JobCancelledError, Outgoing, headers
 from pelton.queue.model.limits import JobLimit
+
+if TYPE_CHECKING:
+    from pelton.queue.model.naming import QueueNames
+
+_HEARD: Final = "10m"
+_MOST_ENDED: Final = 10_000
+_encode: Final = msgspec.json.Encoder().encode
 
 
 class TenantWeight(msgspec.Struct, frozen=True):
@@ -23,7 +32,7 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One order: ``cancel`` names a job, ``pause_key`` and ``pause_job`` what is paused, if not all is.
 
     ``limit`` is one of the queue's limits, ``weight`` that of a tenant, and ``flows`` says that the queue has flows.
-    ``over`` takes an order back.
+    ``over`` takes an order back. ``ended``: the job that ``cancel`` names has ended, and only who runs it is to hear.
     """
 
     cancel: str = ""
@@ -35,6 +44,7 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     reason: str = ""
     over: bool = False
     flows: bool = False
+    ended: bool = False
 
 
 class Orders:
@@ -44,14 +54,24 @@ class Orders:
 
     def __init__(self) -> None:
         self._cancelled: dict[str, str] = {}
+        # Those of jobs that have ended: nobody says when they can be forgotten.
+        self._ended: dict[str, None] = {}
         self.is_all_paused = False
         self._paused_keys: set[str] = set()
         self._paused_jobs: set[str] = set()
 
     def heed(self, order: Order) -> None:
         """Note an order, which replaces an earlier one of its subject."""
-        if order.cancel:
+        if order.cancel and order.over:
+            self._cancelled.pop(order.cancel, None)
+        elif order.cancel:
             self._cancelled[order.cancel] = order.reason
+            if order.ended:
+                self._ended[order.cancel] = None
+            if len(self._ended) > _MOST_ENDED:
+                oldest = next(iter(self._ended))
+                del self._ended[oldest]
+                self._cancelled.pop(oldest, None)
         if order.pause_all:
             self.is_all_paused = not order.over
         for named, paused in ((order.pause_key, self._paused_keys), (order.pause_job, self._paused_jobs)):
@@ -79,6 +99,18 @@ class Orders:
         """Whether jobs of this key, or of this name, are not to start now."""
         return key in self._paused_keys or job in self._paused_jobs
 
-    def ended(self, job_id: str) -> None:
-        """Forget what was said of a job that has ended."""
-        self._cancelled.pop(job_id, None)
+
+def to_cancel(names: QueueNames, job_id: str, reason: str, *, ended: bool) -> Outgoing:
+    """Return the order to cancel a job; ``ended``: it has, which whoever runs it is to hear."""
+    order = Order(cancel=job_id, reason=reason, ended=ended)
+    block = headers.encode({headers.TTL: _HEARD}) if ended else None
+    return Outgoing(names.cancel_subject(job_id), _encode(order), block)
+
+
+def carried_out(names: QueueNames, job_id: str) -> Outgoing:
+    """Return the message that takes back the order to cancel a job, which has ended: every worker forgets it.
+
+    It goes by itself, so that neither the stream nor the workers keep what is over.
+    """
+    block = headers.encode({headers.TTL: _HEARD})
+    return Outgoing(names.cancel_subject(job_id), _encode(Order(cancel=job_id, over=True)), block)

@@ -12,6 +12,7 @@ from pelton.jet import ack_of
 from pelton.queue.model.decide import COMPLETED, SKIPPED, TOO_LATE, AfterAttempt, Again, Finish, PutOff, after_deaths
 from pelton.queue.model.flow_records import told_to_flow
 from pelton.queue.model.naming import QueueNames
+from pelton.queue.model.orders import carried_out
 from pelton.queue.model.rules import JobRules
 from pelton.queue.model.states import (
     NOTHING,
@@ -158,6 +159,8 @@ class AttemptRecords:
         record = Outgoing(self._names.ending_subject(outcome.state, self.id), _encode(outcome))
         letter = self._letter(outcome) if finish.state == "failed" else None
         notes = () if finish is SKIPPED else self._notes(outcome, now)
+        if finish.by_order:
+            notes = (*notes, carried_out(self._names, self.id))
         return Ended(self.delivered, ack_of(self.delivered, "ack"), record, notes, dead_letter=letter)
 
     def _notes(self, outcome: Outcome, now: int) -> tuple[Outgoing, ...]:

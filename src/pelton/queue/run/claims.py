@@ -96,7 +96,7 @@ class Claims:
 
     def _heed(self, order: Order) -> None:
         self._orders.heed(order)
-        if order.cancel:
+        if order.cancel and not order.over:
             for job in self._held.held():
                 job.cancelled = job.cancelled or job_id_of(job.records.delivered) == order.cancel
         if order.pause_all:

@@ -216,7 +216,7 @@ class Worker:
             self._intake.unpark(self._parking.clear())
         if order.pause_all:
             self._roll_call.tell()
-        if order.cancel:
+        if order.cancel and not order.over:
             for attempt in self._held.held():
                 records = attempt.records
                 if job_id_of(records.delivered) == order.cancel:
