@@ -148,7 +148,8 @@ def flows_end(history: QueueHistory) -> Iterator[Contradiction]:
         # What jobs add to a flow that was cancelled is not always of it.
         numbers = {len(flow.plan)} if event.state == "cancelled" else {len(flow.plan), flow.expected()}
         if numbers != {len(flow.ends)} or (event.state == "completed") != (states == {"completed"}):
-            yield broken("flow", event, f"flow {event.flow} is {event.state}, and its nodes are {sorted(states)}")
+            text = f"its {len(flow.ends)} nodes of {flow.expected()} are {sorted(states)}"
+            yield broken("flow", event, f"flow {event.flow} is {event.state}, and {text}")
         for end in flow.ends.values():
             found = [outcome.state for outcome in outcomes.get(end.job, ())]
             if found[:1] != [end.state]:

@@ -593,7 +593,7 @@ async def test_a_job_adds_jobs_to_its_flow(jet: Jet, exclusive: bool) -> None:
         return f"{count} pages"
 
     flow = await queue.new_flow()
-    parts = flow.add(split, 3)
+    parts = flow.options(key="k").add(split, 3)
     flow.add(tell, parts.result)
     handle = await flow.enqueue()
     await drain(queue)
@@ -608,6 +608,41 @@ async def test_a_job_adds_jobs_to_its_flow(jet: Jet, exclusive: bool) -> None:
     assert await handle.value(timeout=5) == "3 pages"
     assert await queue.flow(handle.id).value(timeout=5) == "3 pages"
     assert [(one.state, one.size) async for one in queue.flows()] == [("completed", 6)]
+
+
+@ON_BOTH
+@BOTH_KINDS
+async def test_the_jobs_of_a_flow_have_tenants(jet: Jet, exclusive: bool) -> None:
+    queue = await jet.queue("garage", exclusive=exclusive, lease=5)
+    tenants = list[str]()
+
+    @queue.job
+    async def page(n: int) -> int:
+        return n
+
+    @queue.job
+    async def split(count: int, context: JobContext) -> int:
+        more = pelton.FlowExtension(context)
+        for n in range(count):
+            more.options(tenant=f"t {n}", priority=n).add(page, n)
+        tenants.extend([info.tenant async for info in queue.jobs()])
+        return count
+
+    flow = await queue.new_flow()
+    first = [flow.options(tenant="a.b").add(split, 2), flow.options(tenant="other", delay=0.2).add(page, 3)]
+    last = flow.options(tenant="a.b", priority=2).add(page, first[0].result)
+    flow.options(tenant="never", after=[last], delay=3600).add(page, 7)
+    handle = await flow.enqueue()
+    async with working(queue), asyncio.timeout(30):
+        while [one.state for one in (await handle.status()).nodes].count("completed") < 5:
+            await asyncio.sleep(0.02)
+    assert "a.b" in tenants
+    assert await handle.value(last, timeout=5) == 2
+    assert [(one.job, one.tenant, one.state) async for one in queue.jobs()] == [("page", "never", "scheduled")]
+    assert await handle.cancel()
+    info = await handle.outcome(timeout=20)
+    assert (info.state, [node.state for node in info.nodes].count("cancelled")) == ("cancelled", 1)
+    assert (await queue.counts()).unfinished == 0
 
 
 async def test_what_was_added_fails_and_is_redriven_as_other_jobs(queue: Queue) -> None:

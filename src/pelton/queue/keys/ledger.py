@@ -80,13 +80,16 @@ class Ledger:
         Safe to repeat, or to run twice at once. Raises ApiError if a message is refused for good; then the
         records of the queue itself are not written yet. Raises MovedError if another worker has done it.
         """
-        ours = self._names.root + "."
-        numbered = [(f"{hold.name}.{n}", posted) for n, posted in enumerate(hold.outbox)]
-        emitted = [(name, posted) for name, posted in numbered if not posted.subject.startswith(ours)]
+        ours, numbered = f"{self._names.root}.", [(f"{hold.name}.{n}", posted) for n, posted in enumerate(hold.outbox)]
+        # What a job adds to its flow has to be there when the flow is told that the job has ended.
+        emitted = [
+            (name, posted)
+            for name, posted in numbered
+            if not posted.subject.startswith(ours) or self._names.is_flow_log(posted.subject)
+        ]
         if emitted:
             await self._backend.publish_batch([identified(name, posted) for name, posted in emitted])
-        records = [self._note(name, posted) for name, posted in numbered if posted.subject.startswith(ours)]
-        await asyncio.gather(*records)
+        await asyncio.gather(*(self._note(*one) for one in numbered if one not in emitted))
         if hold.ended:
             # Last, so that a job is always stored somewhere.
             await self.remove_job(hold.job)

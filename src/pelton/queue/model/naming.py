@@ -354,6 +354,10 @@ class QueueNames:
         """Return the subject where an attempt tells that it ends a job of a flow."""
         return f"{self.root}.flow.{flow}.told.{job_id.partition('@')[0]}"
 
+    def is_flow_log(self, subject: str) -> bool:
+        """Whether a subject is that of what happens in a flow."""
+        return subject.startswith(f"{self.root}.flow.") and subject.endswith(".log")
+
     def is_flow_told(self, subject: str) -> bool:
         """Whether a subject of the flows is one where an attempt tells that it ends a job."""
         return subject.startswith(f"{self.root}.flow.") and subject.split(".")[-2] == "told"
