@@ -636,11 +636,11 @@ async def test_the_jobs_of_a_flow_have_tenants(jet: Jet, exclusive: bool) -> Non
     async with working(queue), asyncio.timeout(30):
         while [one.state for one in (await handle.status()).nodes].count("completed") < 5:
             await asyncio.sleep(0.02)
+        assert await (await handle.job(last)).value(timeout=5) == 2
+        assert [(one.job, one.tenant, one.state) async for one in queue.jobs()] == [("page", "never", "scheduled")]
+        assert await handle.cancel()
+        info = await handle.outcome(timeout=20)
     assert "a.b" in tenants
-    assert await handle.value(last, timeout=5) == 2
-    assert [(one.job, one.tenant, one.state) async for one in queue.jobs()] == [("page", "never", "scheduled")]
-    assert await handle.cancel()
-    info = await handle.outcome(timeout=20)
     assert (info.state, [node.state for node in info.nodes].count("cancelled")) == ("cancelled", 1)
     assert (await queue.counts()).unfinished == 0
 
