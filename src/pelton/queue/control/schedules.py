@@ -25,8 +25,9 @@ from pelton.api import (
     headers,
 )
 from pelton.api.timing import schedule_headers
-from pelton.queue.enqueue.job_message import JobMessage, key_part
+from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.model.checks import checked_text
+from pelton.queue.model.naming import key_part
 from pelton.queue.model.options import JobOptions
 from pelton.queue.model.places import cron_leaf
 from pelton.queue.model.states import Envelope, JobSchedule, LastRun, Timetable

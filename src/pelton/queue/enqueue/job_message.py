@@ -8,7 +8,7 @@ import msgspec
 
 from pelton.api import ConfigError, Outgoing, headers
 from pelton.api.times import rfc3339
-from pelton.queue.model.naming import encode_key, encode_tenant
+from pelton.queue.model.naming import encode_tenant, key_part
 from pelton.queue.model.options import PLAIN, JobOptions, due_time
 from pelton.queue.model.places import Place, flow_place, moved_place, place_of, redriven_place
 from pelton.queue.model.records import job_id_in
@@ -180,10 +180,3 @@ class JobMessage:
             text = rfc3339(due)
             self._at = due, text
         return text
-
-
-def key_part(key: str, tenant: str, *, exclusive: bool) -> str:
-    """Return what stands in the subject of a job's place: its key, or the token of its tenant; empty for neither."""
-    if exclusive and key:
-        return encode_key(key)
-    return encode_tenant(tenant) if tenant else ""

@@ -33,13 +33,14 @@ from pelton.queue.model.flow_records import (
     NodeEnd,
     NodeSpec,
 )
+from pelton.queue.model.options import JobOptions
 from pelton.queue.model.states import NOTHING
 
 _ENDED: Final[frozenset[FlowNodeState]] = frozenset({"completed", "failed", "cancelled", "expired"})
 _SHOWN: Final = 200
 
-JobIdOf = Callable[[int, int, str], str]
-"""Returns the id of a node's job, from the node, its generation and its key."""
+JobIdOf = Callable[[int, int, JobOptions], str]
+"""Returns the id of a node's job, from the node, its generation and its options."""
 
 
 class CancelledNode(NamedTuple):
@@ -270,7 +271,7 @@ class FlowProgress:
         return self._passed_on(node, opened=-1, bad=1)
 
     def _job_id(self, node: int) -> str:
-        return self._job_id_of(node, self.generations[node], self.specs[node].options.key)
+        return self._job_id_of(node, self.generations[node], self.specs[node].options)
 
     def _taken_back(self, node: int) -> Sequence[int]:
         """Let a node wait again that was cancelled; it has another job then, because a job has one outcome."""

@@ -13,12 +13,13 @@ from pelton.api import Delivered, MessageNotFoundError, StoredMessage
 from pelton.queue.backing.scan import stored_messages
 from pelton.queue.flow.decide import FlowProgress, FlowStep
 from pelton.queue.model.flow_records import FlowBegin, FlowEvent, NodeSpec, decode_event, decode_part
-from pelton.queue.model.naming import encode_key
+from pelton.queue.model.naming import key_part
 from pelton.queue.model.places import flow_place
 
 if TYPE_CHECKING:
     from pelton.jet import Stream
     from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.model.options import JobOptions
 
 _PAGE: Final = 256
 # A replica that reads for us may be behind.
@@ -129,8 +130,9 @@ class FlowLog:
         progress.began_at = at
         return progress
 
-    def _job_id(self, flow: str, node: int, generation: int, key: str) -> str:
-        return flow_place(flow, node, generation, encode_key(key) if key and self._queue.exclusive else "").id
+    def _job_id(self, flow: str, node: int, generation: int, options: JobOptions) -> str:
+        key = key_part(options.key, options.tenant, exclusive=self._queue.exclusive)
+        return flow_place(flow, node, generation, key).id
 
     async def _stored(self, stream: Stream, flow: str, upto: int) -> AsyncGenerator[Delivered | StoredMessage, None]:
         """Read what is stored of a flow up to a sequence, which is stored."""

@@ -72,6 +72,13 @@ def encode_tenant(tenant: str) -> str:
         raise ConfigError(str(error).replace("a job's key", "a tenant", 1)) from None
 
 
+def key_part(key: str, tenant: str, *, exclusive: bool) -> str:
+    """Return what stands in the subject of a job's place: its key, or the token of its tenant; empty for neither."""
+    if exclusive and key:
+        return encode_key(key)
+    return encode_tenant(tenant) if tenant else ""
+
+
 def tenant_in(token: str) -> str:
     """Return the tenant that a token of a subject names: what was given to :func:`encode_tenant`."""
     return unquote(token.removeprefix(_TENANT))
