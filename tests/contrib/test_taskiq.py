@@ -16,6 +16,7 @@ import pelton
 
 pytest.importorskip("taskiq")
 
+from taskiq import SimpleRetryMiddleware
 from taskiq.api import run_receiver_task
 
 from pelton.contrib.taskiq import PeltonBroker, PeltonResults
@@ -59,6 +60,45 @@ async def test_tasks_are_kicked_run_and_awaited(tmp_path: Path) -> None:
         receiver.cancel()
         await asyncio.gather(receiver, return_exceptions=True)
         await broker.shutdown()
+
+
+async def test_a_waiting_task_is_cancelled_and_a_retried_one_runs_again(tmp_path: Path) -> None:
+    store = str(tmp_path / "tasks.pelton")
+    broker = PeltonBroker(store).with_middlewares(SimpleRetryMiddleware(default_retry_count=3))
+    ran, running, go_on = list[str](), asyncio.Event(), asyncio.Event()
+
+    @broker.task(task_name="note")
+    async def note(text: str) -> None:
+        ran.append(text)
+        running.set()
+        await go_on.wait()
+        if text == "again" and len(ran) < 3:
+            raise ValueError(text)
+
+    await broker.startup()
+    later = await note.kicker().with_labels(delay=3600, tenant="t").kiq("later")
+    waiting = await note.kiq("waiting")
+    assert await broker.cancel(waiting.task_id)
+    assert not await broker.cancel(waiting.task_id), "it is not there any more"
+    assert not await broker.cancel(later.task_id), "it is a tenant's"
+    assert await broker.cancel(later.task_id, tenant="t")
+    receiver = asyncio.create_task(run_receiver_task(broker, sync_workers=1))
+    try:
+        again = await note.kicker().with_labels(retry_on_error=True).kiq("again")
+        async with asyncio.timeout(30):
+            await running.wait()
+            assert not await broker.cancel(again.task_id), "it runs"
+            go_on.set()
+            async with pelton.open(store) as jet:
+                queue = await jet.queue("taskiq")
+                while (await queue.counts()).completed < 3:
+                    await asyncio.sleep(0.02)
+                assert (await queue.counts()).cancelled == 2
+    finally:
+        receiver.cancel()
+        await asyncio.gather(receiver, return_exceptions=True)
+        await broker.shutdown()
+    assert ran == ["again"] * 3
 
 
 async def test_labels_are_options_of_jobs(tmp_path: Path) -> None:

@@ -289,3 +289,20 @@ async def test_unique_until_started_in_a_transaction(jet: Jet, exclusive: bool) 
         assert not second.duplicate
         go_on.set()
         assert await second.value(timeout=20) == 3
+
+
+@ON_BOTH
+@BOTH_KINDS
+async def test_a_job_is_found_by_the_id_it_was_given(jet: Jet, exclusive: bool) -> None:
+    queue = await jet.queue("garage", exclusive=exclusive)
+    given: list[dict[str, Any]] = [{}, {"delay": 60}, {"tenant": "a.b"}, {"tenant": "c", "priority": 2, "delay": 60}]
+    given += [{"key": "k"}, {"key": "k l", "delay": 60}]
+    for number, options in enumerate(given):
+        handle = await queue.options(id=f"my {number}", **options).enqueue("wash", car="1")
+        where = {name: value for name, value in options.items() if name in ("key", "tenant")}
+        assert (await queue.named(f"my {number}", **where)).id == handle.id
+        assert await (await queue.named(f"my {number}", **where)).cancel()
+        with pytest.raises(pelton.JobNotFoundError, match=f"my {number}"):
+            await queue.named(f"my {number}", **where)
+    with pytest.raises(pelton.JobNotFoundError):
+        await queue.named("")

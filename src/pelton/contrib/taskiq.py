@@ -16,6 +16,7 @@ import pelton
 from pelton.connect import Jet
 from pelton.connect import open as open_store
 from pelton.queue import ClaimedJob, Claims, JobRules, Queue
+from pelton.queue.model.options import OptionFields
 
 R = TypeVar("R")
 _PULL_S = 5.0
@@ -29,7 +30,8 @@ class _Arguments(msgspec.Struct):
 class PeltonBroker(AsyncBroker):
     """Sends tasks through a queue of a store, a file or ``nats://host:4222``; created if it is missing.
 
-    A task has the labels ``delay`` and ``ttl`` (seconds), ``priority`` (0 to 3, the highest first) and ``key``.
+    A task has the labels ``delay`` and ``ttl`` (seconds), ``priority`` (0 to 3, the highest first), ``key`` and
+    ``tenant``; :meth:`cancel` takes one back that waits.
     Its message is acknowledged as taskiq's ``--ack-type`` says (after it has run, by default); those of a worker that
     dies come again when their lease runs out, as another attempt, of which there are ``max_attempts``. Retries after
     errors are those of taskiq's middleware.
@@ -60,13 +62,31 @@ class PeltonBroker(AsyncBroker):
     async def kick(self, message: BrokerMessage) -> None:
         """Put a task into the queue; returns when it is durable. Raises pelton.PeltonError."""
         labels = message.labels
-        options = self._opened().options(
-            key=str(labels.get("key", "")),
-            delay=_seconds(labels.get("delay")),
-            ttl=_seconds(labels.get("ttl")),
-            priority=int(labels.get("priority", 0)),
-        )
-        await options.enqueue(message.task_name, data=message.message)
+        options: OptionFields = {
+            "key": str(labels.get("key", "")),
+            "tenant": str(labels.get("tenant", "")),
+            "delay": _seconds(labels.get("delay")),
+            "ttl": _seconds(labels.get("ttl")),
+            "priority": int(labels.get("priority", 0)),
+        }
+        queue, arguments = self._opened(), {"data": message.message}
+        named_options: OptionFields = {**options, "id": message.task_id}
+        named = await queue.options(**named_options).enqueue(message.task_name, **arguments)
+        if named.duplicate:
+            # taskiq retries a task under its id before the attempt that failed has ended.
+            await queue.options(**options).enqueue(message.task_name, **arguments)
+
+    async def cancel(self, task_id: str, *, tenant: str = "") -> bool:
+        """Take back a task that waits, also for its time; return False if it has begun, or is not known.
+
+        Its result never comes. ``tenant`` is the label of the task, if it has one. Raises pelton.PeltonError.
+        """
+        try:
+            handle = await self._opened().named(task_id, tenant=tenant)
+            # taskiq does not tell a task that runs to stop.
+            return (await handle.info()).state != "running" and await handle.cancel(reason="cancelled by taskiq")
+        except pelton.JobNotFoundError:
+            return False
 
     async def listen(self) -> AsyncGenerator[bytes | AckableMessage, None]:
         """Yield the tasks to be run, for as long as the worker lives."""

@@ -168,6 +168,10 @@ class Queue(QueueWithFlows, QueueWithViews):
         """Return the handle of a job by its id; ``job``, its name, gives the result its type. Raises ConfigError."""
         return self._enqueuer.handle(checked_id(self.name, job_id), job)
 
+    async def named(self, name: str, *, key: str = "", tenant: str = "") -> JobHandle[Any]:
+        """Return the unfinished job enqueued with this ``id``. Raises JobNotFoundError, ConfigError."""
+        return self.handle(await self._views.named(JobOptions(id=name, key=key, tenant=tenant)))
+
     # --- work
 
     async def work(

@@ -41,6 +41,16 @@ async def unfinished_job(stream: Stream, names: QueueNames, job_id: str) -> Stor
     return None
 
 
+async def job_at(stream: Stream, names: QueueNames, leaf: str, key: str) -> StoredMessage | None:
+    """Return the message of a job that has not ended, by its place: there is one at most."""
+    for subject in (names.later(key, leaf), *names.places(key, leaf)):
+        try:
+            return await stream.get_last_message(subject)
+        except MessageNotFoundError:
+            continue
+    return None
+
+
 async def _one_of(stream: Stream, subject: str, job_id: str) -> StoredMessage | None:
     """Return the message of a job among those of its subject: of jobs that are unique until started, several run."""
     seq = 1

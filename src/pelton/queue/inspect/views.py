@@ -10,10 +10,13 @@ import msgspec
 
 from pelton.api import JobNotFoundError, MessageNotFoundError, StoredMessage, Unsettled
 from pelton.queue.backing.failed_attempts import FailedAttempts
-from pelton.queue.backing.unfinished_jobs import scheduled_jobs, unfinished_job
+from pelton.queue.backing.unfinished_jobs import job_at, scheduled_jobs, unfinished_job
 from pelton.queue.inspect.first_message import first_of
 from pelton.queue.model.checks import checked_id
 from pelton.queue.model.job_filter import ALL_JOBS, JobFilter
+from pelton.queue.model.naming import key_part
+from pelton.queue.model.places import place_of
+from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import (
     ENDINGS,
     Envelope,
@@ -27,6 +30,7 @@ from pelton.queue.model.states import (
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.model.options import JobOptions
     from pelton.queue.ports import Underway
 
 _TAKEN: Final[tuple[JobState, ...]] = ("running", "retrying")
@@ -80,6 +84,16 @@ class JobViews:
         unsettled = await self._queue.stats.underway()
         stored = await self.stored(job_id)
         return await self._ended(job_id) if stored is None else await self._unfinished(stored, unsettled)
+
+    async def named(self, options: JobOptions) -> str:
+        """Return the id of the unfinished job that was enqueued with these options. Raises JobNotFoundError."""
+        options.check(f"queue {self._queue.name!r}")
+        key = key_part(options.key, options.tenant, exclusive=self._queue.exclusive)
+        stream = await self._queue.jet.stream(self._queue.names.jobs)
+        stored = await job_at(stream, self._queue.names, place_of("", b"", options, key, "").leaf, key)
+        if stored is None:
+            raise JobNotFoundError(self._queue.name, options.id, "no unfinished job was enqueued with this id")
+        return job_id_in(stored.data, stored.seq)
 
     async def stored(self, job_id: str) -> StoredMessage | None:
         """Return the message of a job that has not ended."""
