@@ -169,7 +169,7 @@ class Queue(QueueWithFlows, QueueWithViews):
         return self._enqueuer.handle(checked_id(self.name, job_id), job)
 
     async def named(self, name: str, *, key: str = "", tenant: str = "") -> JobHandle[Any]:
-        """Return the unfinished job enqueued with this ``id``. Raises JobNotFoundError, ConfigError."""
+        """Return the unfinished job of this ``id``, and ``key`` or ``tenant``. Raises JobNotFoundError, ConfigError."""
         return self.handle(await self._views.named(JobOptions(id=name, key=key, tenant=tenant)))
 
     # --- work
