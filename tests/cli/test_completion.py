@@ -1,52 +1,118 @@
-"""``pelton completion``: what the shells complete."""
+"""``pelton completion``: what bash, zsh and fish complete, asked of the shells themselves."""
 
 from __future__ import annotations
 
+import os
+import pty
+import select
 import shutil
 import subprocess
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from pelton.cli.main import COMMANDS, main
 
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["str"], ["stream"]),
-        (["stream", "e"], ["edit"]),
-        (["consumer", "pa"], ["pause"]),
-        (["stream", "purge", "--k"], ["--keep", "--key-file"]),
-        (["info", "--j"], ["--json"]),
-        (["top", "a.pelton", "--e"], ["--every"]),
-        (["stream", "info", "a.pel"], ["a.pelton"]),
-    ],
-)
-def test_bash_completes_commands_verbs_options_and_files(
-    words: list[str],
-    expected: list[str],
-    tmp_path: object,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(str(tmp_path))
-    open("a.pelton", "w").close()
-    assert main(["completion", "bash"]) == 0
-    script = capsys.readouterr().out
-    line = " ".join(["pelton", *words])
-    call = f'COMP_WORDS=({line}); COMP_CWORD={len(words)}; _pelton; printf "%s\\n" "${{COMPREPLY[@]}}"'
-    done = subprocess.run(["bash", "-c", f"{script}\n{call}"], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == expected
+_LIMIT_S = 30
+# What has been typed, and what completes its last word: the only one of them, where zsh is to insert it.
+CASES = [
+    ("str", ["stream"]),
+    ("stream e", ["edit"]),
+    ("consumer pa", ["pause"]),
+    ("stream purge a.pelton orders --ke", ["--keep", "--key-file"]),
+    ("info --j", ["--json"]),
+    ("top a.pelton --e", ["--every"]),
+    ("stream info a.pel", ["a.pelton"]),
+    ("stream add a.pelton orders --ret", ["--retention"]),
+    ("stream add a.pelton orders --retention in", ["interest"]),
+    ("stream add a.pelton orders --discard o", ["old"]),
+    ("jobs ls a.pelton garage --state sche", ["scheduled"]),
+    ("completion fi", ["fish"]),
+    ("--ver", ["--version"]),
+    # A queue that is called as a command is changes nothing, nor does a file where there is none to be named.
+    ("queue info a.pelton dead --js", ["--json"]),
+    ("jobs ls a.pelton cron --tena", ["--tenant"]),
+    ("stream a.pel", []),
+    ("jobs ls a.pelton garage sho", []),
+]
+ONE = [(typed, found[0]) for typed, found in CASES if len(found) == 1]
 
 
-def test_zsh_uses_the_same_and_fish_has_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["completion", "bash"])
-    bash = capsys.readouterr().out
-    main(["completion", "zsh"])
-    assert capsys.readouterr().out == "autoload -U +X bashcompinit && bashcompinit\n" + bash
-    main(["completion", "fish"])
-    fish = capsys.readouterr().out
-    for name in COMMANDS:
-        assert f"-a {name} -d" in fish
-    assert "-l last-for" in fish
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.pelton").touch()
+    (tmp_path / "two words.pelton").touch()
+    return tmp_path
+
+
+def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["completion", shell]) == 0
+    return capsys.readouterr().out
+
+
+def needs(shell: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+
+
+def said(*words: str) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=_LIMIT_S)
+    assert not done.stderr
+    return done.stdout
+
+
+def test_bash(capsys: pytest.CaptureFixture[str]) -> None:
+    needs("bash")
+    lines = [script("bash", capsys)]
+    for typed, _ in [*CASES, ("stream info two", [])]:
+        count = len(typed.split())
+        lines.append(f"COMP_WORDS=(pelton {typed}); COMP_CWORD={count}; COMPREPLY=(); _pelton")
+        lines.append('printf "%s|" "${COMPREPLY[@]}"; echo')
+    answers = [line.rstrip("|") for line in said("bash", "-c", "\n".join(lines)).splitlines()]
+    assert answers == ["|".join(found) for _, found in CASES] + ["two words.pelton"]
+
+
+def test_fish(capsys: pytest.CaptureFixture[str]) -> None:
+    needs("fish")
+    lines = [script("fish", capsys)]
+    lines += [f"complete -C 'pelton {typed}'; echo ==" for typed, _ in CASES]
+    answers = said("fish", "--no-config", "-c", "\n".join(lines)).split("==\n")[:-1]
+    # Each line is a word, and what it means.
+    words = [[line.split("\t")[0] for line in answer.splitlines()] for answer in answers]
+    assert words == [found for _, found in CASES]
+    assert all(f"-a {name} -d" in lines[0] for name in COMMANDS)
+
+
+def test_zsh(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A person's zsh, on a terminal, who has not asked for any completions before."""
+    needs("zsh")
+    (folder / "completions").write_text(script("zsh", capsys))
+    typed = ["source completions", 'pelton() { print -r -- "$@" >> answers }']
+    typed += [f"pelton {text}\t" for text, _ in ONE]
+    typed += ["pelton stream purge a.pelton orders --ke\t", "exit"]
+    at_terminal(folder, "zsh", "-f", "-i", lines=typed)
+    expected = [" ".join([*text.split()[:-1], found]) for text, found in ONE]
+    assert (folder / "answers").read_text().splitlines() == [*expected, "stream purge a.pelton orders --ke"]
+
+
+def at_terminal(folder: Path, *command: str, lines: list[str]) -> None:
+    """Run a program on a terminal of its own, and type some lines."""
+    screen, keyboard = pty.openpty()
+    environment = {**os.environ, "TERM": "dumb", "HOME": str(folder)}
+    process = subprocess.Popen(
+        command, stdin=keyboard, stdout=keyboard, stderr=keyboard, start_new_session=True, env=environment
+    )
+    os.close(keyboard)
+    try:
+        os.write(screen, "".join(f"{line}\n" for line in lines).encode())
+        # What it writes has to be read, or it waits; at its end, there is nothing more to be read.
+        with suppress(OSError):
+            while select.select([screen], [], [], _LIMIT_S)[0] and os.read(screen, 4096):
+                pass
+        process.wait(_LIMIT_S)
+    finally:
+        process.kill()
+        process.wait(_LIMIT_S)
+        os.close(screen)
