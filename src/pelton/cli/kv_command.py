@@ -28,6 +28,8 @@ def define(parser: argparse.ArgumentParser) -> None:
     add_create(adding)
     adding.add_argument("--history", type=count, default=1, metavar="N", help="revisions of a key (default 1)")
     adding.add_argument("--ttl", type=duration, default=0, metavar="TIME", help="how long values live")
+    text = "allow 'put --ttl'; markers of keys that have expired are kept so long, for watchers"
+    adding.add_argument("--marker-ttl", type=duration, default=0, metavar="TIME", help=text)
     adding.add_argument("--max-bucket-size", type=size, default=-1, metavar="SIZE")
     adding.add_argument("--max-value-size", type=size, default=-1, metavar="SIZE")
     adding.add_argument("--replicas", type=count, default=1, metavar="N")
@@ -89,6 +91,7 @@ async def _add(jet: Jet, options: argparse.Namespace) -> None:
         options.bucket,
         history=options.history,
         ttl=options.ttl,
+        limit_marker_ttl=options.marker_ttl,
         max_bytes=options.max_bucket_size,
         max_value_size=options.max_value_size,
         replicas=options.replicas,
