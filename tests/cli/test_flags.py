@@ -310,6 +310,17 @@ def test_waiting_jobs_are_chosen_by_key_and_by_name(run: Run, wrecks: list[str])
     assert ids_of(run, "jobs", "ls", "garage") == [wrecks[5]]
 
 
+def test_keys_and_how_many_jobs_each_has(run: Run, wrecks: list[str], address: str) -> None:
+    run("jobs", "cancel", "garage", wrecks[4])
+    assert run("jobs", "keys", "garage").lines[1:] == ["b       2", "a       1"]
+    found = run("jobs", "keys", "garage", "--limit", 1, "--json").json
+    assert (found["keys"], found["sampled"]) == ([{"key": "b", "jobs": 2}], 0)
+    with pelton.sync.open(address) as jet:
+        jet.queue("shared").options(key="a").enqueue("wash")
+    assert "of the oldest 1 jobs" in run("jobs", "keys", "shared").lines[-1]
+    assert run("jobs", "keys", "none", status=1).out == ""
+
+
 def test_schedules_and_limits_are_taken_away(run: Run, wrecks: list[str]) -> None:
     assert run("cron", "pause", "garage", "nightly", "--json").json["paused"] is True
     assert run("cron", "rm", "garage", "nightly", "--force", "--json").json == {"deleted": "nightly"}

@@ -58,7 +58,8 @@ def paths(shop: Path) -> list[str]:
         "/", "/queues/garage", "/queues/garage/jobs/1", "/queues/garage/jobs/2", f"/queues/garage/flows/{flow}",
         "/queues/garage/pause", f"/queues/garage/cancel-flow?id={flow}", "/jobs", f"/jobs?q={quote(HOSTILE)}", "/flows",
         "/schedules", "/limits", "/streams/orders", "/streams/orders/messages/1", "/streams/orders/publish",
-        "/streams/KV_settings", "/consumers", "/buckets", "/locks", "/elections",
+        "/queues/garage/keys", f"/queues/garage/keys?key={quote(HOSTILE)}", "/streams/KV_settings", "/consumers",
+        "/buckets", "/locks", "/elections",
     ]  # fmt: skip
 
 

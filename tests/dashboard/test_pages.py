@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -24,7 +25,8 @@ async def test_every_page_is_shown_and_escapes_what_it_shows(
 ) -> None:
     async with client() as browser, jet.lock("car1", ttl=30), jet.elect("boss", name=HOSTILE):
         asked = (*PAGES, f"/jobs?q={HOSTILE}", f"/queues/garage/jobs/{ids[1]}", "/streams/orders/messages/1",
-                 f"/queues/garage/flows/{flow}", "/flows?queue=garage")  # fmt: skip
+                 f"/queues/garage/flows/{flow}", "/flows?queue=garage", "/queues/garage/keys",
+                 f"/queues/garage/keys?key={quote(HOSTILE)}")  # fmt: skip
         for path in asked:
             page = await browser.get(path)
             assert page.status_code == 200, page.text
@@ -99,6 +101,23 @@ async def test_a_flow_a_schedule_limits_and_tenants(jet: pelton.Jet, client: Cli
         queue = (await browser.get("/queues/garage")).text
         for part in ("Flows that began last", "0 0 3 * * *", "10 in 60 s", "Tenants with the most jobs"):
             assert part in queue, part
+
+
+async def test_jobs_by_key(client: Client, ids: list[str], jet: pelton.Jet) -> None:
+    taxis = await jet.queue("taxis", exclusive=True)
+    for number in range(30):
+        await taxis.options(key="zoe/1" if number else "ant").enqueue("drive", number=number)
+    async with client() as browser:
+        assert "keys of the oldest 1 jobs" in (await browser.get("/queues/garage/keys")).text
+        keys = (await browser.get("/queues/taxis/keys")).text
+        assert keys.index("/queues/taxis/keys?key=zoe/1") < keys.index("/queues/taxis/keys?key=ant")
+        first = (await browser.get("/queues/taxis/keys?key=zoe/1")).text
+        assert ("29 jobs have not ended" in first, first.count("/queues/taxis/jobs/")) == (True, 25)
+        further = re.findall(r'href="([^"]*from=[^"]*)"', first)
+        rest = (await browser.get(html.unescape(further[0]))).text
+        assert (rest.count("/queues/taxis/jobs/"), "Look further" in rest) == (4, False)
+        assert "No jobs of this key" in (await browser.get("/queues/taxis/keys?key=none")).text
+        assert (await browser.get("/queues/none/keys")).status_code == 404
 
 
 async def test_messages_by_sequence_and_subject(client: Client, ids: list[str]) -> None:

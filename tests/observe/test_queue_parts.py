@@ -137,3 +137,48 @@ async def test_a_search_stops_and_says_where(jet: pelton.Jet, look: pelton.Jet) 
         found = await observe.find_jobs(look, "garage", "car4", begin=begin, within=0.1)
         begin, jobs = found.next_begin, jobs + list(found.jobs)
     assert len(jobs) == 1
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+async def test_jobs_of_a_key_and_how_many_each_has(jet: pelton.Jet, look: pelton.Jet, exclusive: bool) -> None:
+    garage = await jet.queue("garage", exclusive=exclusive)
+
+    @garage.job
+    async def repair(car: str) -> str:
+        return car
+
+    done = await repair.enqueue("a", key="a.b")
+    await garage.work(until_empty=True, handle_signals=False)
+    ids: dict[str, list[str]] = {"a.b": [], "a": [], "Zürich 1": []}
+    for number in range(12):
+        for key in ids:
+            if number % (len(key) % 3 + 1) == 0:
+                ids[key].append((await repair.options(key=key).enqueue(f"car{number}")).id)
+    ids["a"].append((await repair.options(key="a", unique="arguments").enqueue("unique")).id)
+    later = (await repair.options(key="a", delay=3600).enqueue("later")).id
+    await repair.enqueue("free")
+    counts = await observe.key_counts(look, "garage")
+    assert {one.key: one.jobs for one in counts.keys} == {key: len(found) for key, found in ids.items()}
+    assert [one.jobs for one in counts.keys] == sorted((one.jobs for one in counts.keys), reverse=True)
+    assert counts.sampled == (0 if exclusive else sum(map(len, ids.values())) + 1)
+    assert len((await observe.key_counts(look, "garage", limit=1)).keys) == 1
+    ids["a"].append(later)
+    for key, expected in ids.items():
+        whole = await observe.jobs_of_key(look, "garage", key, limit=100)
+        assert ([job.id for job in whole.jobs], whole.next_begin) == (expected, 0)
+        assert whole.total == (len(expected) if exclusive else -1)
+        assert [job.id async for job in observe.unfinished_jobs(look, "garage", key=key)] == expected
+        begin, found = 0, list[str]()
+        while True:
+            part = await observe.jobs_of_key(look, "garage", key, begin=begin, limit=2, within=0)
+            found += [job.id for job in part.jobs]
+            assert part.next_begin == 0 or part.next_begin > begin
+            begin = part.next_begin
+            if not begin:
+                break
+        assert found == expected
+    assert done.id not in ids["a.b"]
+    assert (await observe.jobs_of_key(look, "garage", "none")).jobs == ()
+    for wrong in (observe.key_counts(look, "none"), observe.jobs_of_key(look, "none", "a")):
+        with pytest.raises(pelton.QueueNotFoundError):
+            await wrong

@@ -1,4 +1,4 @@
-"""The last message of a filter with many subjects is found without a scan, whatever was stored, removed and undone."""
+"""The last and the next message of a filter are found without a scan, whatever was stored, removed and undone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pelton
 from pelton import Jet, MessageNotFoundError, PeltonError, StoredMessage
 from pelton.jet import Stream
 from pelton.storage import MessageTable
-from pelton.streams import last_matches, subject_rows
+from pelton.streams import last_matches, reader, subject_rows
 from pelton.subjects import matches
 
 FILTERS = ["rank.1.>", "rank.2.>", "rank.>", "free.>", "*.*.a", "rank.*.b", ">", "none.>"]
@@ -56,6 +56,13 @@ async def last_of(stream: Stream, subject_filter: str) -> int:
         return 0
 
 
+async def next_of(stream: Stream, subject_filter: str, seq: int) -> int:
+    try:
+        return (await stream.get_next_message(subject_filter, seq)).seq
+    except MessageNotFoundError:
+        return 0
+
+
 @pytest.mark.parametrize("limits", [{}, {"max_msgs_per_subject": 2}, {"max_msgs": 20}], ids=str)
 @pytest.mark.parametrize("seed", range(4))
 async def test_it_is_the_last_one_that_is_stored(
@@ -64,6 +71,7 @@ async def test_it_is_the_last_one_that_is_stored(
     rng = random.Random(seed)
     monkeypatch.setattr(subject_rows, "MOST_UNCOUNTED", rng.choice([5, 16_384]))
     monkeypatch.setattr(last_matches, "_FEW_ROWS", rng.choice([3, 1_000]))
+    monkeypatch.setattr(reader, "_NEAR", rng.choice([0, 3, 4096]))
     path = tmp_path / "store.pelton"
     async with pelton.open(path, sync="off") as jet, pelton.open(path, sync="off") as other:
         stream = await jet.create_stream("s", subjects=["rank.>", "free.>"], **limits)
@@ -75,6 +83,11 @@ async def test_it_is_the_last_one_that_is_stored(
             expected = [max((m.seq for m in there if matches(one, m.subject)), default=0) for one in asked]
             for each in (stream, twin):
                 assert [await last_of(each, one) for one in asked] == expected
+            begin = rng.randint(1, max((one.seq for one in there), default=1))
+            following = [one for one in there if one.seq >= begin]
+            expected = [min((m.seq for m in following if matches(one, m.subject)), default=0) for one in asked]
+            for each in (stream, twin):
+                assert [await next_of(each, one, begin) for one in asked] == expected
 
 
 async def test_what_was_searched_is_not_searched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,9 @@ def define(parser: argparse.ArgumentParser) -> None:
     add_filters(listing)
     listing.add_argument("--tenant", metavar="TENANT", help="only jobs of this tenant that have not ended")
     listing.add_argument("--limit", type=count, default=50, metavar="N", help="how many at most (default 50)")
+    text = "list the keys with most jobs that have not ended, and how many each has"
+    keys = add_queue(add_verb(verbs, "keys", _keys, text))
+    keys.add_argument("--limit", type=count, default=50, metavar="N", help="how many at most (default 50)")
     add_queue(add_verb(verbs, "show", _show, "show one job")).add_argument("id", metavar="ID")
     _define_cancel(add_queue(add_verb(verbs, "cancel", _cancel, "cancel jobs, waiting or running", writes=True)))
     text = "put failed jobs into the queue again, as 'dead redrive' does"
@@ -70,6 +73,18 @@ async def _list(jet: Jet, options: argparse.Namespace) -> None:
         for job in found
     ]
     write_table(("id", "job", "key", "state", "attempt", "enqueued", "last error"), rows, empty="no jobs")
+
+
+async def _keys(jet: Jet, options: argparse.Namespace) -> None:
+    counts = await observe.key_counts(jet, options.queue, limit=options.limit)
+    if options.json:
+        write_json(counts)
+        return
+    write_table(("key", "jobs"), [(one.key, one.jobs) for one in counts.keys], empty="no jobs with keys")
+    if counts.sampled:
+        write_line(
+            f"of the oldest {counts.sampled:,} jobs: in a queue that is not exclusive, only they name their keys"
+        )
 
 
 def _unfinished(jet: Jet, options: argparse.Namespace) -> AsyncGenerator[JobInfo, None]:

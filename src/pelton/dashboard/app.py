@@ -99,6 +99,7 @@ def _shown(pages: Pages) -> list[Route]:
 def _shown_of_queues(pages: QueuePages) -> list[Route]:
     return [
         Route("/queues/{name}", pages.queue),
+        Route("/queues/{name}/keys", pages.keys),
         Route("/queues/{name}/jobs/{job_id}", pages.job),
         Route("/queues/{name}/flows/{flow_id}", pages.flow),
         Route("/jobs", pages.jobs),

@@ -84,6 +84,15 @@ class QueuePages:
         details = await observe.job_with_details(self._jet, name, job_id)
         return self._page(request, "job.html", queue=name, details=details, job=details.job)
 
+    async def keys(self, request: Request) -> Response:
+        """The keys with most jobs that have not ended, or those of one key; it looks for a tenth of a second."""
+        name, key = request.path_params["name"], request.query_params.get("key", "")
+        begin = _number(request.query_params.get("from", ""))
+        if key:
+            jobs = await observe.jobs_of_key(self._jet, name, key, begin=begin, limit=_FEW)
+            return self._page(request, "key.html", queue=name, found=jobs, few=_FEW)
+        return self._page(request, "keys.html", queue=name, counts=await observe.key_counts(self._jet, name))
+
     # --- all queues
 
     async def _names(self, request: Request) -> tuple[list[str], str]:

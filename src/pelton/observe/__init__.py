@@ -8,6 +8,7 @@ from pelton.observe.buckets import bucket_summaries, object_summaries
 from pelton.observe.finding import find_jobs
 from pelton.observe.flows import flow_details, flow_summaries
 from pelton.observe.jobs import job_with_details
+from pelton.observe.keys import jobs_of_key, key_counts
 from pelton.observe.limits import limit_summaries
 from pelton.observe.locks import election_summaries, lock_summaries
 from pelton.observe.queue_history import ended_jobs, worker_summaries
@@ -30,6 +31,9 @@ from pelton.observe.summaries import (
     ElectionSummary,
     JobDetails,
     JobSearch,
+    JobsOfKey,
+    KeyCount,
+    KeyCounts,
     LimitSummary,
     LockSummary,
     ObjectsSummary,
@@ -46,6 +50,9 @@ __all__ = [
     "ElectionSummary",
     "JobDetails",
     "JobSearch",
+    "JobsOfKey",
+    "KeyCount",
+    "KeyCounts",
     "LimitSummary",
     "LockSummary",
     "ObjectsSummary",
@@ -66,7 +73,9 @@ __all__ = [
     "job_details",
     "job_schedules",
     "job_with_details",
+    "jobs_of_key",
     "jobs_underway",
+    "key_counts",
     "limit_summaries",
     "lock_summaries",
     "object_summaries",

@@ -211,6 +211,37 @@ class JobSearch(msgspec.Struct, frozen=True, kw_only=True):
     next_begin: int
 
 
+class KeyCount(msgspec.Struct, frozen=True, kw_only=True):
+    """A key, and how many of its jobs have not ended: those that wait, run or will be tried again."""
+
+    key: str
+    jobs: int
+
+
+class KeyCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys of a queue with most jobs that have not ended.
+
+    ``sampled`` is 0 if all jobs were counted, or else how many: the oldest.
+    """
+
+    queue: str
+    keys: tuple[KeyCount, ...]
+    sampled: int
+
+
+class JobsOfKey(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs of a key that have not ended, scheduled ones among them. ``total`` counts all there are, -1 if unknown.
+
+    ``next_begin`` is 0 if there are no more, or else where to go on.
+    """
+
+    queue: str
+    key: str
+    total: int
+    jobs: tuple[JobInfo, ...]
+    next_begin: int
+
+
 class StoreSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A store or cluster as a whole; ``file_bytes`` and ``log_bytes`` are 0 for a cluster."""
 

@@ -1,4 +1,4 @@
-"""The last message that a filter matches, without a scan of the whole stream each time.
+"""The last and the next message that a filter matches, without a scan of the whole stream each time.
 
 Design: a filter with many subjects is looked for from the last message backwards. If nothing matches, that would read
 the whole stream, and again at the next call: a worker that asks whether there are jobs of a priority, beside millions
@@ -71,6 +71,16 @@ class LastMatches:
             if bound is None or bound > seq:
                 return seq
         return max(seq, self._state.subjects.upto) if filters else seq
+
+    def next_possible(self, seq: int, subject_filter: str) -> int:
+        """Return the first sequence from ``seq`` on whose message may match, as far as the rows of subjects tell."""
+        condition = subject_condition([subject_filter]) if _is_range(subject_filter) else None
+        if condition is None:
+            return seq
+        first = self._bounds.first_from(seq, condition, _FEW_ROWS)
+        if first is None:
+            return seq
+        return max(seq, first or self._state.subjects.upto + 1)
 
 
 def _is_range(subject_filter: str) -> bool:

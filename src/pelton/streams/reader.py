@@ -15,6 +15,8 @@ from pelton.subjects import has_wildcard
 
 ANY: Final = Condition("1", ())
 _FEW: Final = 4
+# So many rows are read before the rows of subjects are asked.
+_NEAR: Final = 4096
 
 
 class Pair(NamedTuple):
@@ -30,6 +32,8 @@ class Reader:
     def __init__(self, state: StreamState) -> None:
         self._state = state
         self._filters = FilterLookup(state)
+        # How many subjects there were, and when.
+        self._numbered: tuple[tuple[int, int, int], int] = ((-1, 0, 0), 0)
         self._last_matches = LastMatches(state)
 
     # --- single messages
@@ -54,7 +58,11 @@ class Reader:
             if known.msgs <= 0:
                 return None
             first, last = max(seq, known.first), known.last
-        found = state.table.scan(first, last, 1, subject_condition([subject_filter] if subject_filter else []))
+        condition = subject_condition([subject_filter] if subject_filter else [])
+        near = last if condition is None else min(last, first + _NEAR)
+        found = state.table.scan(first, near, 1, condition)
+        if not found and near < last:
+            found = state.table.scan(self._last_matches.next_possible(near + 1, subject_filter), last, 1, condition)
         return found[0] if found else None
 
     def last_row_of(self, subject_filter: str) -> MessageRow | None:
@@ -182,10 +190,14 @@ class Reader:
         return {text(subject): integer(count) for subject, count in rows}
 
     def num_subjects(self) -> int:
-        """Return how many subjects hold messages."""
+        """Return how many subjects hold messages. Flush the stream first."""
         state = self._state
         state.write_rows()
-        return state.subjects.number(state.last)
+        # Messages are added at the end, and what is undone counts as a reset: with these, the subjects are the same.
+        now = (state.resets, state.last, state.msgs)
+        if self._numbered[0] != now:
+            self._numbered = (now, state.subjects.number(state.last))
+        return self._numbered[1]
 
     def subjects(self, sql: str, condition: Condition | None, *bindings: int | str) -> list[tuple[object, ...]]:
         """Return the rows of a query from ``{}``, which is replaced by the subjects that meet a condition.

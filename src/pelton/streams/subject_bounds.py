@@ -20,6 +20,10 @@ _OF_EACH: Final = (
 _OF_ALL: Final = (
     "SELECT count(*), ifnull(max(last), 0) FROM (SELECT last FROM subjects WHERE stream=? AND msgs>0 AND {} LIMIT ?)"
 )
+_FROM: Final = (
+    "SELECT count(*), ifnull(min(first), 0) FROM "
+    "(SELECT first FROM subjects WHERE stream=? AND msgs>0 AND last>=? AND {} LIMIT ?)"
+)
 
 
 class SubjectBounds:
@@ -49,3 +53,13 @@ class SubjectBounds:
         [row] = self._db.execute(sql, (self._stream, *condition.bindings, most)).fetchall()
         number, last = integers(row)
         return last if number < most else None
+
+    def first_from(self, seq: int, condition: Condition, most: int) -> int | None:
+        """Return the bound of the first sequence of all subjects that meet a condition and may have some from ``seq``.
+
+        0 if there is no such subject; None if they are ``most`` or more.
+        """
+        sql = _FROM.format(condition.sql)
+        [row] = self._db.execute(sql, (self._stream, seq, *condition.bindings, most)).fetchall()
+        number, first = integers(row)
+        return first if number < most else None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Final
 
 from pelton.api import Delivered, MessageNotFoundError, StoredMessage, StoreReadOnlyError
@@ -47,3 +47,21 @@ async def stored_messages(stream: Stream, filter_subject: str, seq: int = 1) -> 
             return
         yield stored
         seq = stored.seq + 1
+
+
+async def messages_of_filters(
+    stream: Stream, filters: Sequence[str], seq: int = 1
+) -> AsyncGenerator[StoredMessage, None]:
+    """Read what matches any of some filters, none of which overlap, in the order of sequences."""
+    heads: dict[str, StoredMessage] = {}
+    wanted = list(filters)
+    while True:
+        for each in wanted:
+            with suppress(MessageNotFoundError):
+                heads[each] = await stream.get_next_message(each, seq)
+        if not heads:
+            return
+        first = min(heads, key=lambda each: heads[each].seq)
+        stored = heads.pop(first)
+        yield stored
+        wanted, seq = [first], stored.seq + 1

@@ -10,11 +10,12 @@ import msgspec
 
 from pelton.api import JobNotFoundError, MessageNotFoundError, StoredMessage, Unsettled
 from pelton.queue.backing.failed_attempts import FailedAttempts
+from pelton.queue.backing.scan import messages_of_filters
 from pelton.queue.backing.unfinished_jobs import job_at, scheduled_jobs, unfinished_job
 from pelton.queue.inspect.first_message import first_of
 from pelton.queue.model.checks import checked_id
 from pelton.queue.model.job_filter import ALL_JOBS, JobFilter
-from pelton.queue.model.naming import key_part
+from pelton.queue.model.naming import encode_key, key_part
 from pelton.queue.model.places import place_of
 from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import (
@@ -104,23 +105,22 @@ class JobViews:
         """Iterate over the jobs that have not ended, oldest first, with their messages."""
         unsettled = await self._queue.stats.underway()
         # Those that run, or are tried again, are few among many that wait.
-        messages = self._these(unsettled) if wanted.state in _TAKEN else self._messages()
+        messages = self._these(unsettled) if wanted.state in _TAKEN else self._messages(wanted)
         async with aclosing(messages) as found:
             async for stored in found:
                 info = await self._unfinished(stored, unsettled)
                 if wanted.has(info):
                     yield FoundJob(stored, info)
 
-    async def _messages(self) -> AsyncGenerator[StoredMessage]:
-        stream, seq = await self._queue.jet.stream(self._queue.names.jobs), 1
-        while True:
-            try:
-                stored = await stream.get_next_message(">", seq)
-            except MessageNotFoundError:
-                return
-            seq = stored.seq + 1
-            if self._queue.names.is_job(stored.subject):
-                yield stored
+    async def _messages(self, wanted: JobFilter) -> AsyncGenerator[StoredMessage]:
+        stream, names = await self._queue.jet.stream(self._queue.names.jobs), self._queue.names
+        # Only in an exclusive queue, subjects name keys.
+        is_keyed = wanted.key and self._queue.exclusive
+        filters = names.jobs_of_key(encode_key(wanted.key)) if is_keyed else (">",)
+        async with aclosing(messages_of_filters(stream, filters)) as found:
+            async for stored in found:
+                if names.is_job(stored.subject):
+                    yield stored
 
     async def _these(self, underway: Underway) -> AsyncGenerator[StoredMessage]:
         stream = await self._queue.jet.stream(self._queue.names.jobs)

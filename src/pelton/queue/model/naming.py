@@ -64,6 +64,11 @@ def encode_key(key: str) -> str:
     return "".join(chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in raw)
 
 
+def decode_key(form: str) -> str:
+    """Return the key of its subject form: what was given to :func:`encode_key`."""
+    return unquote(form)
+
+
 def encode_tenant(tenant: str) -> str:
     """Return ``tenant`` as one token of a subject. Raises ConfigError, as :func:`encode_key` does."""
     try:
@@ -263,6 +268,10 @@ class QueueNames:
         The key in its subject form.
         """
         return self._key_prefix + key, f"{self._key_prefix}{key}.{PLACE}.>"
+
+    def jobs_of_key(self, key: str) -> tuple[str, ...]:
+        """Return the filters for the jobs of a key of an exclusive queue; the key in its subject form."""
+        return *self.subjects_of_key(key), f"{self._later_prefix}{key}.{PLACE}.>"
 
     def leaf_of(self, subject: str) -> str:
         """Return the leaf of a job that has a place of its own; empty for the others."""
