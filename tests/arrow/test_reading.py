@@ -234,13 +234,15 @@ def test_a_queues_history_is_a_table(tmp_path: Path) -> None:
         queue.enqueue(repair, "car1")
         queue.enqueue(repair, "wreck")
         queue.work(until_empty=True)
+        queue.cancel(queue.enqueue(repair, "sold").id)
         told = {outcome.id: outcome for outcome in queue.history()}
     found = pelton.arrow.open(tmp_path / "store.pelton").queue_history("garage").read_all()
-    assert found.num_rows == len(told) == 2
+    assert found.num_rows == len(told) == 3
     for row in found.to_pylist():
         outcome = told[row["id"]]
         assert (row["job"], row["state"], row["attempt"]) == (outcome.job, outcome.state, outcome.attempt)
         assert row["error"] == outcome.error
+        assert (row["started_at"] is None) == (outcome.state == "cancelled")
         assert row["result"] == ('"car1 is new"' if outcome.state == "completed" else None)
     times = found["finished_at"].cast(pa.int64()).to_pylist()
     assert sorted(times) == sorted(outcome.finished_at for outcome in told.values())

@@ -143,7 +143,7 @@ async def test_who_does_not_give_the_token_sees_nothing(client: Client, ids: lis
     async with client(token=TOKEN) as browser:
         for path in ("/", "/metrics", "/queues/garage", "/events", "/streams/orders"):
             assert (await browser.get(path)).status_code == 401
-        assert (await browser.get("/static/style.css")).status_code == 200
+        assert (await browser.get("/static/live.js")).status_code == 200
         sent = await browser.get("/", headers={"accept": "text/html"})
         assert (sent.status_code, sent.headers["location"]) == (303, "/login")
         assert "Give the token" in (await browser.get("/login")).text

@@ -104,6 +104,17 @@ def test_it_is_live(page: Any, url: str, shop: Path) -> None:
     playwright.expect(messages).to_have_text("2")
 
 
+def test_nothing_holds_up_the_first_paint(page: Any, url: str) -> None:
+    """The style comes with the page, and the browser keeps the script."""
+    for fetched in (True, False):
+        page.goto(url, wait_until="load")
+        found = page.evaluate("performance.getEntriesByType('resource').map((one) => one.toJSON())")
+        assert [one["name"] for one in found if one["renderBlockingStatus"] == "blocking"] == []
+        (script,) = [one for one in found if one["initiatorType"] == "script"]
+        assert (script["transferSize"] > 0) == fetched
+    assert page.evaluate("getComputedStyle(document.querySelector('header')).display") == "flex"
+
+
 def test_hostile_contents_are_texts(page: Any, url: str, paths: list[str]) -> None:
     seen = 0
     for path in paths:

@@ -36,6 +36,7 @@ async def test_every_page_is_shown_and_escapes_what_it_shows(
             assert "{{" not in page.text.replace("{{7*7}}", "")
             assert page.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self';")
             assert page.headers["x-content-type-options"] == "nosniff"
+            assert page.headers["cache-control"] == "no-store"
             assert "http" not in re.sub(r"<pre.*?</pre>", "", page.text, flags=re.DOTALL), "content from elsewhere"
             for link in re.findall(r'(?:href|src)="([^"]*)"', page.text):
                 assert link.startswith(("/", "#")), link
@@ -153,8 +154,9 @@ async def test_metrics_are_at_their_place(client: Client, ids: list[str]) -> Non
 async def test_it_lives_below_a_prefix(client: Client, ids: list[str]) -> None:
     async with client(prefix="/ops", token="", actions=True) as browser:
         page = (await browser.get("/ops/queues/garage")).text
-        assert 'href="/ops/static/style.css"' in page
-        assert (await browser.get("/ops/static/style.css")).status_code == 200
+        (script,) = re.findall(r'src="(/ops/static/live.js[^"]*)"', page)
+        answer = await browser.get(script)
+        assert (answer.status_code, "immutable" in answer.headers["cache-control"]) == (200, True)
         assert 'href="/ops/queues/garage/pause"' in page
         assert (await browser.get("/other")).status_code == 404
     with pytest.raises(pelton.ConfigError, match="prefix"):

@@ -27,7 +27,7 @@ HISTORY: Final = pa.schema(
         ("error", pa.string()),
     ]
 )
-"""The columns of a history; ``result`` is JSON, null unless the job completed."""
+"""The columns of a history; ``result`` is JSON, null unless the job completed; ``started_at`` is null if it did not."""
 _outcomes: Final = msgspec.json.Decoder(list[Outcome]).decode
 
 
@@ -42,4 +42,7 @@ def _column(field: pa.Field, outcomes: list[Outcome]) -> pa.Array:
     values: Iterable[Any] = map(attrgetter(field.name), outcomes)
     if field.name == "result":
         values = (bytes(one.result).decode() if one.state == "completed" else None for one in outcomes)
+    elif field.type == _TIME:
+        # 0 is no time: a job that was cancelled, or had expired, before it started.
+        values = (value or None for value in values)
     return pa.array(list(values), field.type)

@@ -23,12 +23,12 @@ from pelton.dashboard.door import DashboardDoor
 from pelton.dashboard.pages import Pages
 from pelton.dashboard.queue_pages import QueuePages
 from pelton.dashboard.snapshots import Snapshots
-from pelton.dashboard.view import View
+from pelton.dashboard.view import STYLE_SOURCE, View
 
 _HERE: Final = Path(__file__).parent
 _HEADERS: Final = {
     "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; form-action 'self'; "
+        f"default-src 'none'; script-src 'self'; style-src {STYLE_SOURCE}; connect-src 'self'; form-action 'self'; "
         "base-uri 'none'; frame-ancestors 'none'"
     ),
     "x-content-type-options": "nosniff",
@@ -38,6 +38,8 @@ _HEADERS: Final = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
+_KEPT: Final = "public, max-age=31536000, immutable"
+"""For files whose address has their version."""
 
 
 def app(
@@ -131,13 +133,14 @@ class _Guarded:
             await self._app(scope, receive, send)
             return
         scope = self._mounted(scope)
-        refusal = self._refusal(Request(scope))
+        refusal, is_static = self._refusal(Request(scope)), _asked(scope).startswith("/static/")
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
-                    headers[name] = value
+                headers.update(_HEADERS)
+                if is_static and message["status"] == 200:
+                    headers["cache-control"] = _KEPT
             await send(message)
 
         await (refusal or self._app)(scope, receive, guarded)
@@ -155,10 +158,13 @@ class _Guarded:
             return PlainTextResponse("This page does not answer to that name of a host.\n", 421)
         if self._door.admits(headers.get("authorization", ""), request.cookies):
             return None
-        root = request.scope.get("root_path", "")
-        asked = request.scope["path"].removeprefix(root)
+        root, asked = request.scope.get("root_path", ""), _asked(request.scope)
         if asked == "/login" or asked.startswith("/static/"):
             return None
         if request.method == "GET" and "text/html" in headers.get("accept", ""):
             return RedirectResponse(f"{root}/login", 303)
         return PlainTextResponse("Give the token.\n", 401, {"www-authenticate": "Bearer"})
+
+
+def _asked(scope: Scope) -> str:
+    return str(scope["path"].removeprefix(scope.get("root_path", "")))

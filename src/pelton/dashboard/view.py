@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
@@ -15,7 +18,12 @@ from pelton.dashboard.operations import DONE
 from pelton.dashboard.payload import shown
 from pelton.dashboard.texts import bytes_text, moment_of, number_text, since_text, span_text
 
-_TEMPLATES: Final = Path(__file__).parent / "templates"
+_HERE: Final = Path(__file__).parent
+_TEMPLATES: Final = _HERE / "templates"
+_STYLE: Final = (_HERE / "style.css").read_text()
+_SCRIPT: Final = (_HERE / "static" / "live.js").read_bytes()
+# In the page itself, so that the browser can paint as soon as it has the page; the policy names its digest.
+STYLE_SOURCE: Final = f"'sha256-{base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()}'"
 
 
 @cache
@@ -38,6 +46,8 @@ def _pages() -> Environment:
         payload=shown,
         raw_bytes=bytes,
     )
+    # A browser keeps the script for as long as its address stays the same.
+    pages.globals.update(style=Markup(_STYLE), script_version=hashlib.sha256(_SCRIPT).hexdigest()[:16])
     for name in pages.list_templates():
         pages.get_template(name)
     return pages

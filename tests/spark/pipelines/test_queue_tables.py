@@ -124,6 +124,23 @@ def test_a_queue_without_ended_jobs_has_a_report(spark: SparkSession, tmp_path: 
     assert "No job has ended yet" in (tmp_path / "r.html").read_text()
 
 
+def test_a_job_that_never_started_has_no_times_of_a_run(spark: SparkSession, tmp_path: Path) -> None:
+    store = str(tmp_path / "g.pelton")
+    with pelton.sync.open(store) as jet:
+        queue = jet.queue("garage")
+        gone = queue.options(key="a").enqueue("repair")
+        assert queue.cancel(gone.id)
+    history = pipelines.history(spark, "garage", path=store)
+    (row,) = history.collect()
+    assert (row.state, row.started_at, row.wait_s, row.run_s) == ("cancelled", None, None, None)
+    metrics = pipelines.job_metrics(history)
+    summary = metrics.summary.first()
+    assert (summary.jobs, summary.cancelled, summary.retries, summary.wait_p50) == (1, 1, 0, None)
+    assert 0 <= summary.seconds < 60
+    pipelines.report(metrics, tmp_path / "r.html")
+    assert "1 jobs ended" in (tmp_path / "r.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [(None, "-"), (0.0000123, "12 µs"), (0.0123, "12.3 ms"), (1.5, "1.5 s"), (90.0, "90 s"), (150.0, "2.5 min"),

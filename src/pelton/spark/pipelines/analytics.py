@@ -75,7 +75,7 @@ def _totals() -> list[Column]:
 
 def _counts() -> list[Column]:
     ended = [F.count_if(F.col("state") == state).alias(state) for state in ("completed", "failed", "cancelled")]
-    again = F.coalesce(F.sum(F.col("attempt") - 1), F.lit(0)).alias("retries")
+    again = F.coalesce(F.sum(F.expr("greatest(attempt - 1, 0)")), F.lit(0)).alias("retries")
     return [F.count("*").alias("jobs"), *ended, again, F.count_if(F.col("attempt") > 1).alias("retried")]
 
 

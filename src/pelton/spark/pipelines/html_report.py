@@ -84,7 +84,8 @@ def _over_time(steps: Sequence[Row]) -> str:
         ("wait", "From the enqueue to the start of the last attempt. p95: 95 of 100 jobs waited at most so long."),
         ("run", "How long the last attempt took. p95: 95 of 100 jobs ran at most so long."),
     ):
-        lines = {share: [row[f"{what}_{share}"] for row in steps] for share in _SHARES}
+        # Where no job has started, there are no times.
+        lines = {share: [row[f"{what}_{share}"] or 0.0 for row in steps] for share in _SHARES}
         unit, divisor = _unit(max(map(max, lines.values())))
         scaled = {share: [value / divisor for value in values] for share, values in lines.items()}
         parts += section(f"{what.capitalize()} times", words, curves(starts, length, scaled, f"{what} times", unit))
@@ -116,7 +117,7 @@ def _causes(rows: Sequence[Row]) -> str:
 
 
 def _keys(summary: Row, rows: Sequence[Row]) -> str:
-    found = [(row.key, float(row.wait_p95), f"{shown(row.wait_p95)}, {row.jobs:,} jobs") for row in rows]
+    found = [(row.key, float(row.wait_p95 or 0), f"{shown(row.wait_p95)}, {row.jobs:,} jobs") for row in rows]
     if summary.fairness is None:
         return ""
     words = (

@@ -30,8 +30,9 @@ def history(spark: SparkSession, queue: str, **store: str) -> DataFrame:
 
     ``store`` are the options of ``format("pelton")`` that locate and open the queue's store: ``path=`` or ``servers=``,
     and a key or login. ``wait_s`` is the time from the enqueue to the start of the last attempt, including earlier
-    attempts and their backoff; ``run_s`` is the duration of that attempt. ``cause`` is the error without the parts that
-    differ from job to job; see :func:`cause_of`. Raises ConfigError.
+    attempts and their backoff; ``run_s`` is the duration of that attempt. Both, and ``started_at``, are null for a job
+    that ended before it started. ``cause`` is the error without the parts that differ from job to job; see
+    :func:`cause_of`. Raises ConfigError.
     """
     names = QueueNames(queue)
     return _read(spark, names, names.history, store, _OUTCOME).select(*_ending())
@@ -40,7 +41,8 @@ def history(spark: SparkSession, queue: str, **store: str) -> DataFrame:
 def _ending() -> list[Column | str]:
     """Return the columns of a job's outcome."""
     # Subtract nanoseconds as integers: as fractional seconds since 1970 they would lose precision.
-    wait, run = "value.started_at - value.enqueued_at", "value.finished_at - value.started_at"
+    started = "nullif(value.started_at, 0)"
+    wait, run = f"{started} - value.enqueued_at", f"value.finished_at - {started}"
     return [
         "value.id",
         "value.job",
@@ -140,4 +142,6 @@ def _read(spark: SparkSession, names: QueueNames, stream: str, store: dict[str, 
 
 def _times(*names: str, within: str = "value", **renamed: str) -> list[Column]:
     """Return nanoseconds as timestamps, which have microseconds."""
-    return [F.expr(f"timestamp_micros({within}.{name} div 1000)").alias(renamed.get(name, name)) for name in names]
+    # 0 is no time: that of the start of a job that was cancelled, or had expired, before it.
+    text = "timestamp_micros(nullif({}.{}, 0) div 1000)"
+    return [F.expr(text.format(within, name)).alias(renamed.get(name, name)) for name in names]
