@@ -23,6 +23,11 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14", "3.14t")
 """The versions that Pelton is made for."""
+# Its version, and whether it is free-threaded.
+_VERSION: Final = """
+import sys, sysconfig
+print(*sys.version_info[:2], sysconfig.get_config_var("Py_GIL_DISABLED") or 0)
+"""
 _PAGE: Final = """
 import asyncio, sys
 from pathlib import Path
@@ -85,13 +90,19 @@ def lowest(required: Iterable[str]) -> list[str]:
 
 
 def pythons() -> list[str]:
-    """Return the interpreters on the path that Pelton is made for; others can be named in ``PELTON_PYTHONS``."""
+    """Return the interpreters on the path that Pelton is made for, the lowest version first.
+
+    Others can be named in ``PELTON_PYTHONS``; each version is returned once.
+    """
     named = os.environ.get("PELTON_PYTHONS", "").split()
-    found = [path for path in map(shutil.which, (f"python{version}" for version in PYTHONS)) if path]
-    # A version manager has names on the path for versions that are not chosen, or not there.
-    return [
-        path for path in [*named, *found] if not subprocess.run([path, "-c", ""], stderr=subprocess.DEVNULL).returncode
-    ]
+    on_path = [path for path in map(shutil.which, (f"python{version}" for version in PYTHONS)) if path]
+    found: dict[tuple[int, ...], str] = {}
+    for path in (*named, *on_path):
+        # A version manager has names on the path for versions that are not chosen, or not there.
+        told = subprocess.run([path, "-c", _VERSION], capture_output=True, text=True, timeout=60)
+        if not told.returncode:
+            found.setdefault(tuple(map(int, told.stdout.split())), path)
+    return [path for _, path in sorted(found.items())]
 
 
 class CleanEnvironment:
@@ -137,7 +148,8 @@ def _run(command: Sequence[str], **options: object) -> None:
 def check_types() -> None:
     """Check that the types of all public names are known, as pyright sees them."""
     pyright = [sys.executable, "-m", "pyright", "--verifytypes", "pelton", "--ignoreexternal"]
-    _run([*pyright, "--pythonpath", sys.executable])
+    # This tree's package, whichever is installed.
+    _run([*pyright, "--pythonpath", sys.executable], env={**_bare(tests=False), "PYTHONPATH": str(ROOT / "src")})
 
 
 def main() -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import pickle
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from apscheduler.job import Job as ScheduledJob
-from apscheduler.jobstores.base import BaseJobStore, ConflictingIdError, JobLookupError
+from apscheduler.jobstores.base import ConflictingIdError, JobLookupError
 
 from pelton.api import BucketKeyExistsError, BucketKeyNotFoundError, BucketNotFoundError
 from pelton.contrib.process_store import ProcessStore, process_store
@@ -16,8 +16,18 @@ from pelton.contrib.tokens import token
 
 _LAST: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
+if TYPE_CHECKING:
 
-class PeltonJobStore(BaseJobStore):  # type: ignore[misc]
+    class BaseJobStore:
+        """What type checkers take for APScheduler's class, which has no type information."""
+
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    from apscheduler.jobstores.base import BaseJobStore
+
+
+class PeltonJobStore(BaseJobStore):
     """Keeps the jobs of a scheduler, pickled, in a bucket of a store: a file, or ``nats://host:4222``.
 
     Like every job store of APScheduler 3 it is for one scheduler at a time: two that share it would both run each job.

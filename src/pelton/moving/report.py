@@ -17,15 +17,23 @@ class StreamCopy(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
+    """The stream's name."""
     messages: int
+    """How many messages the copy has."""
     last_seq: int
+    """The last sequence of the copy."""
     checksum: str
+    """A checksum over its sequences, subjects, headers and payloads: the same for the original."""
     consumers: tuple[str, ...] = ()
+    """The consumers whose state was copied."""
     was_there: bool = False
+    """Whether an earlier run had copied it."""
 
 
 class CopyReport(msgspec.Struct, frozen=True, kw_only=True):
     """The streams that were copied, and ``lost``: what the target cannot keep, a sentence each."""
 
     streams: tuple[StreamCopy, ...]
+    """The streams that were copied and compared, by name."""
     lost: tuple[str, ...] = ()
+    """What the target cannot keep, a sentence each."""

@@ -15,20 +15,35 @@ class StreamSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A stream, and what it is used for. ``max_messages`` and ``max_bytes`` are its limits, -1 for none."""
 
     name: str
+    """The stream's name."""
     kind: StreamKind
+    """What it is used for: `"queue"` is a stream of jobs, `"bucket"` one of keys, and so on."""
     subjects: tuple[str, ...]
+    """The subjects that it takes."""
     retention: str
+    """When messages are removed: `limits`, `interest` or `workqueue`."""
     storage: str
+    """Where it is kept: `file` or `memory`."""
     messages: int
+    """How many messages it has."""
     bytes: int
+    """How many bytes these messages take."""
     first_seq: int
+    """The sequence of its first message."""
     last_seq: int
+    """The sequence of the message that was stored last, even if it was removed."""
     last_at: str
+    """When the last message was stored; empty if there was none."""
     num_subjects: int
+    """How many subjects have messages."""
     consumers: int
+    """How many consumers it has."""
     replicas: int
+    """On how many servers it is kept; 1 in a file."""
     max_messages: int
+    """The most messages that it may have, -1 for no limit."""
     max_bytes: int
+    """The most bytes that it may take, -1 for no limit."""
 
 
 class ConsumerSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,80 +54,130 @@ class ConsumerSummary(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     stream: str
+    """The stream that it reads."""
     name: str
+    """The consumer's name."""
     durable: bool
+    """Whether it stays when nobody uses it."""
     filters: tuple[str, ...]
+    """The subjects that it delivers; empty for all of the stream."""
     pending: int
+    """Matching messages that were never delivered."""
     ack_pending: int
+    """Messages that were delivered and are not settled."""
     redelivered: int
+    """How many of these were delivered more than once."""
     waiting_pulls: int
+    """How many fetches wait for messages."""
     delivered_seq: int
+    """The sequence, in the stream, of the message that was delivered last."""
     deliveries: int
+    """How many deliveries there were, redeliveries among them."""
     ack_floor: int
+    """The sequence, in the stream, below and at which everything is settled."""
     ack_floor_delivery: int
+    """The number of the delivery below and at which everything is settled."""
     lag: int
+    """How many sequences of the stream follow `ack_floor`; 0 if nothing waits for it."""
     last_delivered_at: str
+    """When a message was delivered last; empty if none was."""
     last_ack_at: str
+    """When a message was acknowledged last; empty if none was."""
     paused: bool
+    """Whether it delivers nothing at present."""
 
 
 class BucketSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A key-value bucket; ``values`` counts revisions and markers of deleted keys."""
 
     name: str
+    """The bucket's name."""
     values: int
+    """How many revisions it has, markers of deleted keys among them."""
     keys: int
+    """How many keys have revisions or markers."""
     bytes: int
+    """How many bytes they take."""
     history: int
+    """How many revisions are kept of a key."""
     ttl: float
+    """For how many seconds a value is kept, 0 for ever."""
     storage: str
+    """Where it is kept: `file` or `memory`."""
     replicas: int
+    """On how many servers it is kept; 1 in a file."""
     last_at: str
+    """When a key was changed last; empty if none was."""
 
 
 class ObjectsSummary(msgspec.Struct, frozen=True, kw_only=True):
     """An object store; ``bytes`` is what it takes."""
 
     name: str
+    """The object store's name."""
     bytes: int
+    """How many bytes its objects take, compressed ones as they are stored."""
     ttl: float
+    """For how many seconds an object is kept, 0 for ever."""
     storage: str
+    """Where it is kept: `file` or `memory`."""
     replicas: int
+    """On how many servers it is kept; 1 in a file."""
     last_at: str
+    """When an object was changed last; empty if none was."""
 
 
 class LockSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A lock, or a slot of a semaphore, that is held. ``slot`` is 0 for a lock; ``waiting`` callers want any slot."""
 
     kind: Literal["lock", "semaphore"]
+    """A lock has one holder, a semaphore one for each slot."""
     name: str
+    """The name of the lock or semaphore."""
     slot: int
+    """Which slot of a semaphore; 0 for a lock."""
     holder: str
+    """Who holds it, as it named itself."""
     token: int
+    """The fencing token: each holder's is higher than that of the one before."""
     since: str
+    """Since when it is held."""
     renewed_at: str
+    """When the holder renewed its lease last."""
     ttl: float
+    """How many seconds the lease lasts without being renewed."""
     waiting: int
+    """How many callers wait: for the lock, or for any slot of the semaphore."""
 
 
 class ElectionSummary(msgspec.Struct, frozen=True, kw_only=True):
     """An election; ``leader`` is empty if nobody leads, ``token`` 0 for leaders of other clients than Pelton."""
 
     bucket: str
+    """The bucket that keeps the election."""
     election: str
+    """The election's name."""
     leader: str
+    """Who leads, as it named itself; empty if nobody does."""
     token: int
+    """The fencing token of its term; 0 for leaders of other clients than Pelton."""
     since: str
+    """Since when it leads."""
     renewed_at: str
+    """When it renewed its term last."""
     ttl: float
+    """How many seconds a term lasts without being renewed."""
 
 
 class TimeSpread(msgspec.Struct, frozen=True, kw_only=True):
     """How some durations, in seconds, are spread."""
 
     median: float = 0.0
+    """Half of them were not longer, in seconds."""
     p95: float = 0.0
+    """95 of 100 were not longer, in seconds."""
     longest: float = 0.0
+    """The longest of them, in seconds."""
 
 
 class QueueSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,25 +189,45 @@ class QueueSummary(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
+    """The queue's name."""
     exclusive: bool
+    """Whether at most one job of a key runs at a time."""
     lease: float
+    """How many seconds a worker that died keeps its jobs."""
     pending: int
+    """Jobs that wait for a worker, for their key or for a limit."""
     running: int
+    """Jobs that run."""
     retrying: int
+    """Jobs that have failed and will be tried again."""
     completed: int
+    """Jobs in the history that have returned."""
     failed: int
+    """Jobs in the history that have failed for good."""
     cancelled: int
+    """Jobs in the history that were cancelled."""
     expired: int
+    """Jobs in the history whose time to live was over before they started."""
     scheduled: int
+    """Jobs that wait for their time."""
     dead_letters: int
+    """Dead letters: failed jobs that can be sent again."""
     oldest_at: str
+    """When the oldest job that has not ended was enqueued; empty if there is none."""
     last_ended_at: str
+    """When a job ended last; empty if none did."""
     per_minute: float
+    """How many jobs end in a minute."""
     wait: TimeSpread
+    """From enqueue to the start of the last attempt."""
     run: TimeSpread
+    """From the start to the end of the last attempt."""
     paused: bool = False
+    """Whether no job starts."""
     paused_keys: tuple[str, ...] = ()
+    """Keys whose jobs do not start."""
     paused_jobs: tuple[str, ...] = ()
+    """Names of jobs that do not start."""
 
 
 class WorkerSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,17 +238,29 @@ class WorkerSummary(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     queue: str
+    """The queue that it works on."""
     worker: str
+    """The worker's name."""
     ended: int
+    """How many of the jobs that ended last were its."""
     failed: int
+    """How many of these failed."""
     last_job: str
+    """The name of the job that it ended last; empty if none."""
     last_ended_at: str
+    """When that ended; empty if none did."""
     host: str = ""
+    """The host that it runs on; empty for a worker that is gone."""
     pid: int = 0
+    """Its process on that host; 0 for a worker that is gone."""
     seen_at: str = ""
+    """When it told last that it lives; empty for a worker that is gone."""
     running: int = 0
+    """How many jobs it runs."""
     oldest_running: float = 0.0
+    """For how many seconds it has run the oldest of them."""
     stopping: bool = False
+    """Whether it takes no more jobs, and ends with those that it runs."""
 
 
 class LimitSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,16 +272,27 @@ class LimitSummary(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     queue: str
+    """The queue that is limited."""
     job: str
+    """The name of the jobs that are limited; empty for all."""
     per_key: bool
+    """Whether each key has the limit for itself."""
     concurrency: int | None
+    """How many may run at a time; None for any number."""
     starts: int | None
+    """How many may start in `per` seconds; None for any number."""
     per: float
+    """The seconds in which `starts` are counted."""
     burst: int
+    """How many may start at once after a pause."""
     running: int
+    """How many jobs hold a slot of it."""
     keys: int
+    """How many keys have jobs that hold one, if each has the limit for itself."""
     fullest: int
+    """The most slots that are held at one key."""
     next_start: float
+    """In how many seconds the rate allows the next start; of keys, in as many at most."""
 
 
 class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,9 +302,13 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     job: JobInfo
+    """The job: its state, key, times and outcome."""
     arguments: bytes | None
+    """Its arguments as JSON; None if they are not kept any more."""
     errors: tuple[AttemptError, ...]
+    """The errors of its attempts, oldest first."""
     is_dead: bool
+    """Whether it is a dead letter."""
 
 
 class JobSearch(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,9 +318,13 @@ class JobSearch(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     queue: str
+    """The queue that was searched."""
     jobs: tuple[JobInfo, ...]
+    """The jobs that were found."""
     looked_at: int
+    """How many messages were looked at."""
     next_begin: int
+    """Where to go on (`begin`); 0 if all were looked at."""
 
 
 class KeyCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,11 +362,20 @@ class StoreSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A store or cluster as a whole; ``file_bytes`` and ``log_bytes`` are 0 for a cluster."""
 
     streams: int
+    """How many streams there are, those of queues, buckets and object stores among them."""
     consumers: int
+    """How many consumers they have."""
     messages: int
+    """How many messages they have."""
     bytes: int
+    """How many bytes these messages take."""
     queues: int
+    """How many queues there are."""
     buckets: int
+    """How many key-value buckets there are."""
     object_stores: int
+    """How many object stores there are."""
     file_bytes: int
+    """The size of the file; 0 for a cluster."""
     log_bytes: int
+    """The size of the log beside it; 0 for a cluster."""

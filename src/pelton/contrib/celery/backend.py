@@ -17,12 +17,11 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
 
-from celery.backends.asynchronous import AsyncBackendMixin, BaseResultConsumer
-from celery.backends.base import BaseKeyValueStoreBackend
 from kombu.utils.compat import register_after_fork
 from kombu.utils.url import maybe_sanitize_url
 
 from pelton.api import BucketKeyExistsError, BucketKeyNotFoundError, BucketNotFoundError, PeltonError, StoreError
+from pelton.contrib.celery.bases import AsyncBackendMixin, BaseKeyValueStoreBackend, BaseResultConsumer
 from pelton.contrib.process_store import ProcessStore, address_of, process_store
 from pelton.contrib.tokens import token
 
@@ -34,7 +33,7 @@ _DAY_S: Final = 86_400
 _LOCK_S: Final = 30
 
 
-class ResultConsumer(BaseResultConsumer):  # type: ignore[misc]
+class ResultConsumer(BaseResultConsumer):
     """Waits for results, for all threads of a process."""
 
     _connection_errors = (StoreError,)
@@ -138,7 +137,7 @@ class ResultConsumer(BaseResultConsumer):  # type: ignore[misc]
         return subscribe
 
 
-class PeltonResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):  # type: ignore[misc]
+class PeltonResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
     """Keeps results in the bucket ``celery_results`` of a store, each for ``result_expires``."""
 
     supports_autoexpire = True
