@@ -22,7 +22,16 @@ from tests.docs.pages import ROOT
 from tools.site.__main__ import write_pages
 from tools.site.examples import examples
 from tools.site.fields import field_texts, has_fields
-from tools.site.public import INTERNAL, PACKAGES, PAGES, PublicName, names_by_page, page_of, public_names
+from tools.site.public import (
+    CALLED_BY_FRAMEWORKS,
+    INTERNAL,
+    PACKAGES,
+    PAGES,
+    PublicName,
+    names_by_page,
+    page_of,
+    public_names,
+)
 from tools.site.site_map import nav
 from tools.site.versions import add_version
 
@@ -115,6 +124,19 @@ def test_every_field_of_a_configuration_is_explained(name: type) -> None:
             assert re.search(r"second|\d s\b", texts[field]), f"{field} does not tell its unit"
 
 
+@pytest.mark.parametrize("page", ["observe", "serve"])
+def test_every_field_has_a_sentence_of_its_own(page: str) -> None:
+    kinds = [name.value for name in names_by_page()[page] if has_fields(name.value)]
+    assert len(kinds) > 4
+    for kind in kinds:
+        assert isinstance(kind, type)
+        texts = field_texts(kind)
+        assert [field for field in kind.__annotations__ if not texts.get(field)] == [], kind.__name__
+        for field, hint in kind.__annotations__.items():
+            if str(hint) == "float":
+                assert re.search(r"second|minute", texts[field]), f"{kind.__name__}.{field} does not tell its unit"
+
+
 @pytest.mark.parametrize("page", ["infos", "queues", "flows", "buckets", "locks", "stores", "streams", "events"])
 def test_every_field_of_a_structure_is_explained(page: str) -> None:
     for name in names_by_page()[page]:
@@ -138,12 +160,15 @@ class Operation(NamedTuple):
 
 
 # What programs hold in their hands: each of its operations has an example.
-_WITH_EXAMPLES = ("stores", "streams", "queues", "flows", "transactions", "buckets", "locks", "observe")
+_WITH_EXAMPLES = (
+    "stores", "streams", "queues", "flows", "transactions", "buckets", "locks", "observe", "frameworks", "serve",
+    "testing", "spark", "arrow",
+)  # fmt: skip
 # Parameters that need no words, if the sentence is about nothing else.
 _PLAIN = {
     "address", "args", "calls", "consumer", "data", "delta", "headers", "job_id", "kwargs", "level", "name", "path",
     "queue", "seq", "statement", "stream", "subject", "text", "bindings", "acks", "flow_id", "source", "random", "rnd",
-    "runtime", "jet", "type", "value", "kind", "key", "config", "options",
+    "runtime", "jet", "type", "value", "kind", "key", "config", "options", "spark",
 }  # fmt: skip
 
 
@@ -161,12 +186,28 @@ def operations(name: PublicName) -> Iterator[Operation]:
         yield Operation(name.path, None, name.value, name.value.__doc__ or "")
     if isinstance(name.value, type) and not issubclass(name.value, BaseException):
         for base, method, function in _own(name.value):
-            if f"{base.__qualname__}.{method}" not in INTERNAL:
+            if f"{base.__qualname__}.{method}" not in INTERNAL and base.__name__ not in CALLED_BY_FRAMEWORKS:
                 yield Operation(f"{name.path}.{method}", base, function, f"{function.__doc__} {base.__doc__}")
 
 
 ALL = [each for name in public_names() for each in operations(name)]
 HELD = [each for name in public_names() if page_of(name) in _WITH_EXAMPLES for each in operations(name)]
+
+
+def test_frameworks_and_servers_have_an_example_of_each_class() -> None:
+    shown = examples()
+    parts = [name for page in ("frameworks", "serve") for name in names_by_page()[page]]
+    # What a call returns is shown with the call.
+    assert [name.path for name in parts if name.path.removeprefix("pelton.") not in shown] == []
+
+
+def test_what_constructs_a_part_is_named() -> None:
+    for name in (name for page in ("frameworks", "serve") for name in names_by_page()[page]):
+        if isinstance(name.value, type) and "__init__" in vars(name.value):
+            told = f"{name.value.__doc__}".replace("_", " ")
+            parameters = [*inspect.signature(name.value.__init__).parameters][1:]  # type: ignore[misc]
+            missing = [each for each in parameters if each not in _PLAIN and each.replace("_", " ") not in told]
+            assert [each for each in missing if each not in ("kwargs", "options", "client")] == [], name.path
 
 
 def test_times_tell_their_unit() -> None:
@@ -215,11 +256,18 @@ def test_every_operation_has_an_example() -> None:
     assert missing == []
 
 
+def test_every_function_has_an_example() -> None:
+    functions = [name.path.removeprefix("pelton.") for name in public_names() if inspect.isfunction(name.value)]
+    assert len(functions) > 50
+    assert sorted(set(functions) - set(examples())) == []
+
+
 def test_examples_are_of_public_names() -> None:
     for name in examples():
-        value: object = pelton
-        for part in name.split("."):
-            value = import_module(f"pelton.{part}") if value is pelton and part in PACKAGES else getattr(value, part)
+        package = max((each for each in PACKAGES if name.startswith(f"{each}.")), key=len, default="")
+        value: object = import_module(f"pelton.{package}" if package else "pelton")
+        for part in name.removeprefix(f"{package}.").split("."):
+            value = getattr(value, part)
 
 
 # --- the build ------------------------------------------------------------------------------------

@@ -100,6 +100,12 @@ PAGES: Final = {
         "What operators read: `pelton.observe`, `pelton.metrics`, `pelton.otel` and `pelton.dashboard`.",
         ("pelton.observe", "pelton.metrics", "pelton.otel", "pelton.dashboard"),
     ),
+    "frameworks": ReferencePage(
+        "Frameworks",
+        "`pelton.contrib`: parts for Celery, Django and others. Methods that only the framework calls are left out. "
+        "[The guide](../guides/frameworks.md) shows them at work.",
+        ("pelton.contrib",),
+    ),
     "serve": ReferencePage(
         "Serving and copying",
         "`pelton.server`, which is behind `pelton serve`, and `pelton.moving`, which is behind `pelton copy`.",
@@ -141,7 +147,38 @@ _FIRST: Final = [
     "register",
 ]
 # Packages whose names are public, beside those of `pelton` itself.
-PACKAGES: Final = ("testing", "spark", "arrow", "observe", "metrics", "otel", "dashboard", "server", "moving")
+PACKAGES: Final = (
+    "testing",
+    "spark",
+    "arrow",
+    "observe",
+    "metrics",
+    "otel",
+    "dashboard",
+    "server",
+    "moving",
+    "contrib.apscheduler",
+    "contrib.cachelib",
+    "contrib.django.backend",
+    "contrib.django.cache",
+    "contrib.fsspec",
+    "contrib.kombu",
+    "contrib.celery",
+    "contrib.process_store",
+    "contrib.taskiq",
+)
+# Classes whose methods only a framework calls.
+CALLED_BY_FRAMEWORKS: Final = frozenset(
+    [
+        "PeltonBackend",
+        "PeltonBroker",
+        "PeltonJobStore",
+        "PeltonResultBackend",
+        "PeltonResults",
+        "PeltonSource",
+        "Transport",
+    ]
+)
 
 # Methods that other packages of Pelton call, and no program: by the class that defines them.
 INTERNAL: Final = frozenset(
@@ -192,6 +229,27 @@ INTERNAL: Final = frozenset(
         "JobRules.check",
         "JobRules.delay_after",
         "FlowNode.is_of",
+        "Server.account",
+        "Server.admit",
+        "Server.entered",
+        "Server.flush_later",
+        "Server.forget",
+        "Server.hello",
+        "Server.kick",
+        "Server.new_nonce",
+        "Server.on_reload",
+        "Server.reload_settings",
+        "Server.send_away",
+        "Server.spawn",
+        "Server.turned_away",
+        "Server.clients",
+        "Server.closed_clients",
+        "Server.observed_accounts",
+        "Server.totals",
+        "Server.about",
+        "ServerSettings.wire",
+        "WebSocketDoor.admits",
+        "PeltonFileSystem.put_content",
         "Queue.announce",
         "Queue.call_of",
         "Queue.handle_of",
@@ -254,7 +312,7 @@ _CONSTANTS: Final = {
 
 def page_of(name: PublicName) -> str:
     """Return the page of the reference that shows a name."""
-    package = name.path.removeprefix("pelton.").partition(".")[0]
+    package = name.path.removeprefix("pelton.").rpartition(".")[0]
     # A package shows its names on its own page, wherever they are defined.
     home = f"pelton.{package}" if package in PACKAGES else name.module
     fits = [

@@ -8,7 +8,7 @@ from typing import Final
 from tools.site.commands import commands_page
 from tools.site.examples import FOLDER
 from tools.site.fields import fields_table, has_fields
-from tools.site.public import PAGES, PublicName, names_by_page
+from tools.site.public import CALLED_BY_FRAMEWORKS, PAGES, PublicName, names_by_page
 
 _UNITS: Final = """Every public name, from its own docstring. Times are in seconds or `timedelta`, unless a name ends in
 `_ns` (nanoseconds). Sizes are in bytes. Leave out `await` with [`pelton.sync`](sync.md).
@@ -45,6 +45,8 @@ def write_reference(pages: Path) -> None:
 
 def _entry(name: PublicName) -> str:
     options = ["      heading_level: 2"]
+    if name.path.rpartition(".")[2] in CALLED_BY_FRAMEWORKS:
+        options.append("      members: false")
     if has_fields(name.value):
         assert isinstance(name.value, type)
         fields = [field for field in name.value.__annotations__ if not field.startswith("_")]

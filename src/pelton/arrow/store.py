@@ -77,9 +77,11 @@ class ArrowStore:
         decode: Decode | None = None,
         schema: pa.Schema | pa.DataType | None = None,
     ) -> pa.RecordBatchReader:
-        """Return the messages that a stream holds now; the options are those of `pelton.Stream.to_arrow`.
+        """Return the messages that a stream holds now.
 
-        Raises ConfigError, StreamNotFoundError; the reader raises CorruptMessageError.
+        ``columns``, ``subjects``, ``start_seq``, ``end_seq``, ``start_time``, ``end_time``, ``decode`` and ``schema``
+        mean what they do in `pelton.Stream.to_arrow`. Raises ConfigError, StreamNotFoundError; the reader raises
+        CorruptMessageError.
         """
         options = {
             "columns": columns,

@@ -14,6 +14,8 @@ from pelton.api import BucketKeyExistsError, BucketKeyNotFoundError, BucketNotFo
 from pelton.contrib.process_store import ProcessStore, process_store
 from pelton.contrib.tokens import token
 
+__all__ = ["PeltonJobStore"]
+
 _LAST: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
 if TYPE_CHECKING:
@@ -28,10 +30,10 @@ else:
 
 
 class PeltonJobStore(BaseJobStore):
-    """Keeps the jobs of a scheduler, pickled, in a bucket of a store: a file, or ``nats://host:4222``.
+    """Keeps the jobs of a scheduler, pickled, in ``bucket`` of a ``store``: a file, or ``nats://host:4222``.
 
-    Like every job store of APScheduler 3 it is for one scheduler at a time: two that share it would both run each job.
-    A change is on disk when the call returns. Plugin alias: ``pelton``.
+    The bucket is created if it is missing. Like every job store of APScheduler 3 it is for one scheduler at a time: two
+    that share it would both run each job. A change is on disk when the call returns. Plugin alias: ``pelton``.
     """
 
     def __init__(self, store: str, bucket: str = "apscheduler") -> None:

@@ -10,11 +10,15 @@ from cachelib.base import BaseCache
 
 from pelton.contrib.cached_values import CachedValues
 
+__all__ = ["PeltonCache"]
+
 
 class PeltonCache(BaseCache):  # type: ignore[misc]
-    """Keeps values, pickled, in a bucket of a store: a file, or ``nats://host:4222``.
+    """Keeps values, pickled, in ``bucket`` of a ``store``: a file, or ``nats://host:4222``.
 
-    ``default_timeout`` is in seconds; 0: values do not expire.
+    ``default_timeout`` and each ``timeout`` are in seconds or a ``timedelta``; 0: values do not expire. ``key_prefix``
+    stands before every key, so that caches can share a bucket. Every operation raises PeltonError if the store cannot
+    be used.
     """
 
     def __init__(
@@ -30,12 +34,12 @@ class PeltonCache(BaseCache):  # type: ignore[misc]
         return None if value is None else pickle.loads(value)
 
     def set(self, key: str, value: Any, timeout: int | timedelta | None = None) -> bool:
-        """Store a value."""
+        """Store a value, for ``timeout`` seconds; returns True when it is on disk."""
         self._values.put(self._prefix + key, pickle.dumps(value), self._seconds(timeout))
         return True
 
     def add(self, key: str, value: Any, timeout: int | timedelta | None = None) -> bool:
-        """Store a value if there is none; return whether it was stored."""
+        """Store a value, for ``timeout`` seconds, if there is none; return whether it was stored."""
         return self._values.add(self._prefix + key, pickle.dumps(value), self._seconds(timeout))
 
     def delete(self, key: str) -> bool:
@@ -67,4 +71,7 @@ class PeltonCache(BaseCache):  # type: ignore[misc]
         return self.inc(key, -delta)
 
     def _seconds(self, timeout: int | timedelta | None) -> float | None:
-        return self._normalize_timeout(timeout) or None
+        # cachelib below 0.14 knows numbers only.
+        whole = timeout if timeout is not None else self.default_timeout
+        seconds = whole.total_seconds() if isinstance(whole, timedelta) else whole
+        return seconds or None

@@ -15,6 +15,8 @@ from typing import IO, TYPE_CHECKING, Any, Final, cast
 from pelton.api import BucketNotFoundError, ConfigError, ObjectNotFoundError
 from pelton.contrib.process_store import process_store
 
+__all__ = ["PeltonFileSystem"]
+
 _IN_MEMORY: Final = 16 * 2**20
 _SUFFIX: Final = ".pelton"
 
@@ -67,7 +69,10 @@ class PeltonFileSystem(AbstractFileSystem):
     # --- listing
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
-        """List a folder, an object store, or all object stores. Raises FileNotFoundError."""
+        """List a folder, an object store, or all object stores: with ``detail`` as dictionaries, else names.
+
+        Raises FileNotFoundError.
+        """
         bucket, name = self._parts(path)
         found = self._stores() if not bucket else self._listed(bucket, name)
         if bucket and not found and (name or bucket not in process_store(self.store).blocking.objects_names()):
@@ -116,14 +121,14 @@ class PeltonFileSystem(AbstractFileSystem):
     # --- changing
 
     def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
-        """Create an object store; folders in it need none. Raises FileExistsError."""
+        """Create an object store; folders in it need none, also without ``create_parents``. Raises FileExistsError."""
         bucket, name = self._parts(path)
         if not name and bucket in process_store(self.store).blocking.objects_names():
             raise FileExistsError(path)
         self.makedirs(path, exist_ok=True)
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        """Create an object store, if it is new; folders in it need none. Raises FileExistsError."""
+        """Create an object store; folders in it need none. Raises FileExistsError, unless ``exist_ok``."""
         bucket, name = self._parts(path)
         if not exist_ok and not name:
             self.mkdir(path)
@@ -147,7 +152,7 @@ class PeltonFileSystem(AbstractFileSystem):
             raise FileNotFoundError(path) from None
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
-        """Remove files; if ``recursive``, folders and object stores with all that is in them.
+        """Remove files; if ``recursive``, folders and object stores with all that is in them, ``maxdepth`` levels down.
 
         Raises FileNotFoundError, IsADirectoryError.
         """
@@ -160,7 +165,7 @@ class PeltonFileSystem(AbstractFileSystem):
                 process_store(self.store).blocking.delete_objects(found)
 
     def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
-        """Copy a file."""
+        """Copy the file at ``path1`` to ``path2``. Raises FileNotFoundError."""
         with self._open(path1) as source, self._open(path2, "wb") as target:
             while piece := source.read(2**20):
                 target.write(piece)

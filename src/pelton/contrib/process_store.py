@@ -18,6 +18,8 @@ from pelton.connect import open as open_store
 from pelton.sync.derive import wrap
 from pelton.sync.portal import Portal
 
+__all__ = ["close_process_stores"]
+
 _stores: Final[dict[str, ProcessStore]] = {}
 # Those of a parent process: never used and never let go of, so that nothing of the parent's is closed here.
 _inherited: Final[list[ProcessStore]] = []
@@ -86,7 +88,10 @@ def address_of(url: str) -> str:
 
 @atexit.register
 def close_process_stores() -> None:
-    """Close all stores of this process."""
+    """Close the stores that the parts of frameworks share in this process; whoever asks next opens them again.
+
+    The end of the process does this by itself: call it in tests, or before a file is moved.
+    """
     for store in list(_stores.values()):
         store.close()
 

@@ -18,6 +18,8 @@ from pelton.connect import open as open_store
 from pelton.queue import ClaimedJob, Claims, JobRules, Queue
 from pelton.queue.model.options import OptionFields
 
+__all__ = ["PeltonBroker", "PeltonResults"]
+
 R = TypeVar("R")
 _PULL_S = 5.0
 _KEPT_S = 86_400
@@ -28,8 +30,9 @@ class _Arguments(msgspec.Struct):
 
 
 class PeltonBroker(AsyncBroker):
-    """Sends tasks through a queue of a store, a file or ``nats://host:4222``; created if it is missing.
+    """Sends tasks through a ``queue`` of a ``store``, a file or ``nats://host:4222``; created if it is missing.
 
+    A worker takes up to ``batch`` tasks at a time.
     A task has the labels ``delay`` and ``ttl`` (seconds), ``priority`` (0 to 3, the highest first), ``key`` and
     ``tenant``; :meth:`cancel` takes one back that waits.
     Its message is acknowledged as taskiq's ``--ack-type`` says (after it has run, by default); those of a worker that
@@ -112,7 +115,7 @@ async def _ack(claims: Claims, job: ClaimedJob) -> None:
 
 
 class PeltonResults(AsyncResultBackend[R]):
-    """Keeps the results of tasks, as JSON, in a bucket; for ``kept`` seconds (a day)."""
+    """Keeps the results of tasks, as JSON, in ``bucket`` of a ``store``, for ``kept`` seconds (a day)."""
 
     def __init__(self, store: str, bucket: str = "taskiq_results", *, kept: float = _KEPT_S) -> None:
         self._store = store

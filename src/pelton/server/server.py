@@ -48,7 +48,12 @@ _NONCE_BYTES: Final = 11
 
 
 class Server:
-    """A NATS server on the stores of its accounts; belongs to the event loop that starts it."""
+    """A NATS server on the stores of its accounts; belongs to the event loop that starts it.
+
+    ``settings`` say where it listens, and what it grants. ``authenticator`` decides who is let in: without one,
+    everybody is. `pelton serve` has one that reads users, nkeys and JWTs from a configuration file. ``failure`` is the
+    error of a store that has failed for good, or None.
+    """
 
     settings: ServerSettings
     begun: int
@@ -142,7 +147,7 @@ class Server:
             client.close(_SHUTDOWN)
 
     def on_failure(self, told: Callable[[], None]) -> None:
-        """Call back when a store has failed for good (``failure``): close the server then."""
+        """Call ``told`` when a store has failed for good (``failure``): close the server then."""
         self._on_failure.append(told)
 
     @property
@@ -185,10 +190,10 @@ class Server:
             await self._websocket.close()
 
     async def reload(self, settings: ServerSettings) -> None:
-        """Go on with other limits, and with what the authenticator says now; what is open stays as it is.
+        """Go on with the limits of other ``settings``, and with what the authenticator says now.
 
-        Clients that are not let in any more are told, and go. Raises ConfigError if other stores, accounts or
-        addresses are asked for: they need a restart.
+        What is open stays as it is. Clients that are not let in any more are told, and go. Raises ConfigError if other
+        stores, accounts or addresses are asked for: they need a restart.
         """
         old = self.settings
         if (settings.endpoints, set(settings.stores), set(settings.accounts)) != (

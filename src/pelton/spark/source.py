@@ -56,6 +56,6 @@ class PeltonSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Register ``format("pelton")`` with a session that does not find it by itself, and for writes from this thread."""
+    """Register ``format("pelton")`` with ``spark``, a session that lacks it, and for writes from this thread."""
     spark.dataSource.register(PeltonSource)
     activate(spark)

@@ -138,7 +138,11 @@ class ResultConsumer(BaseResultConsumer):
 
 
 class PeltonResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
-    """Keeps results in the bucket ``celery_results`` of a store, each for ``result_expires``."""
+    """Keeps results in the bucket ``celery_results`` of a store, each for ``result_expires``, a day by default.
+
+    Celery constructs it, from the ``url`` in ``result_backend``: ``pelton:///folder/shop.pelton``,
+    ``pelton://shop.pelton``, ``pelton+nats://host:4222``.
+    """
 
     supports_autoexpire = True
     supports_native_join = True
@@ -227,10 +231,15 @@ class PeltonResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
 
     # --- chords
 
+    @property
+    def _chord_kept(self) -> int:
+        """For how many seconds the state of a chord is kept: Celery says so from 5.6 on."""
+        return int(getattr(self, "chord_expires", None) or _DAY_S)
+
     def _apply_chord_incr(self, header_result_args: Any, body: Any, **kwargs: Any) -> Any:
         group, parts = header_result_args[:2]
         chord = _text(self.get_key_for_chord(group))
-        self._write(f"{chord}/size", str(len(parts)), self.chord_expires or _DAY_S)
+        self._write(f"{chord}/size", str(len(parts)), self._chord_kept)
         return super()._apply_chord_incr(header_result_args, body, **kwargs)
 
     def on_chord_part_return(self, request: Any, state: str, result: Any, **kwargs: Any) -> None:
@@ -238,7 +247,7 @@ class PeltonResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         if not request.group:
             return
         chord = _text(self.get_key_for_chord(request.group))
-        kept = int(self.chord_expires or _DAY_S)
+        kept = self._chord_kept
         store, bucket = self._bucket()
         with suppress(BucketKeyExistsError):
             store.run(bucket.create, _key(f"{chord}.{request.id}"), b"1", ttl=kept)

@@ -22,6 +22,8 @@ from pelton.contrib.django.tasks_api import backends, exceptions, signals
 from pelton.contrib.process_store import process_store
 from pelton.queue import JobInfo
 
+__all__ = ["PeltonBackend"]
+
 JOB: Final = "django_task"
 _BUCKET: Final = "django_tasks"
 _KEPT_S: Final = 7 * 86_400
@@ -51,7 +53,8 @@ else:
 class PeltonBackend(BaseTaskBackend):
     """Enqueues Django's tasks in Pelton's queues of the same names.
 
-    ``OPTIONS``: ``store``, a file or ``nats://host:4222``. Results are kept for a week. Priorities have four ranks.
+    ``OPTIONS``: ``store``, a file or ``nats://host:4222``. Results are kept for a week. Priorities, -100 to 100, have
+    four ranks: below 0, 0, up to 50, and above. Django constructs it, from the ``alias`` and the ``params`` of TASKS.
     """
 
     supports_defer = True

@@ -13,6 +13,8 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT
 
 from pelton.contrib.cached_values import CachedValues
 
+__all__ = ["PeltonDjangoCache"]
+
 if TYPE_CHECKING:
 
     class BaseCache:
@@ -27,7 +29,12 @@ else:
 
 
 class PeltonDjangoCache(BaseCache):
-    """Keeps values, pickled, in a bucket. ``LOCATION``: a file, or ``nats://host:4222``; ``OPTIONS``: ``bucket``."""
+    """Keeps values, pickled, in a bucket: ``django_cache``, or the ``bucket`` of ``OPTIONS``.
+
+    Django constructs it: ``location`` is ``LOCATION`` of the setting, a file, or ``nats://host:4222``, and ``params``
+    is the rest of it. Each ``timeout`` is in seconds; None: for ever. A ``version`` is part of the key. Every operation
+    raises PeltonError if the store cannot be used.
+    """
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:
         super().__init__(params)

@@ -7,9 +7,8 @@ configured without imports (Django's settings) names the class instead: ``broker
 
 from kombu.transport import TRANSPORT_ALIASES
 
-from pelton.contrib.kombu.channel import PeltonChannel
 from pelton.contrib.kombu.transport import Transport
 
-__all__ = ["PeltonChannel", "Transport"]
+__all__ = ["Transport"]
 
 TRANSPORT_ALIASES.setdefault("pelton", "pelton.contrib.kombu:Transport")

@@ -23,8 +23,11 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Where clients connect: a host and port (-1: any free one), or the path of a Unix socket."""
 
     host: str = "127.0.0.1"
+    """The address of an interface: `0.0.0.0` or `::` for all."""
     port: int = 4222
+    """The port; -1 for any free one."""
     path: str = ""
+    """The path of a Unix socket, instead of a host and port."""
 
     def __str__(self) -> str:
         return self.path or (f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}")
@@ -34,9 +37,13 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The store of an account: the path of its file, and what may be stored in it through this server."""
 
     path: str
+    """The path of the file."""
     limits: AccountLimits = msgspec.field(default_factory=AccountLimits)
+    """What may be stored in it through this server."""
     sync: SyncMode = "commit"
+    """What an acknowledgement promises: `commit`, `interval` or `off`, as in `pelton.open`."""
     key: bytes | None = None
+    """The key of an encrypted file."""
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,26 +56,47 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     stores: Mapping[str, StoreSettings] = msgspec.field(default_factory=dict)
+    """The store of each account, by name; one without has no JetStream. Clients that name none are in `$G`."""
     accounts: Mapping[str, AccountConfig] = msgspec.field(default_factory=dict)
+    """The limits of accounts, and what they offer each other, by name."""
     endpoints: tuple[Endpoint, ...] = (Endpoint(),)
+    """Where clients connect."""
     monitoring: Endpoint | None = None
+    """Where reports are told over HTTP; None for nowhere."""
     tls: TlsDoor | None = None
+    """How clients use TLS; all but those of Unix sockets and WebSockets do then."""
     websocket: WebSocketDoor | None = None
+    """Where WebSocket clients connect; None for nowhere."""
     server_name: str = ""
+    """The server's name, without white space; a random one if empty."""
     domain: str = ""
+    """The JetStream domain; empty for none."""
     max_payload: int = 1 << 20
+    """The largest message, headers included, in bytes."""
     max_control_line: int = 4096
+    """The longest line of the protocol, in bytes."""
     max_connections: int = 65_536
+    """How many clients may be connected."""
     max_subscriptions: int = 0
+    """How many subscriptions a client may have; 0 for any number."""
     max_pending: int = MAX_PENDING
+    """How many bytes may wait for a client that reads too slowly, before it is cut."""
     write_deadline: float = 10.0
+    """After how many seconds a client is cut that takes nothing of what waits for it."""
     ping_interval: float = 120.0
+    """After how many seconds a silent client is asked whether it lives."""
     ping_max: int = 2
+    """After how many unanswered pings a client is cut."""
     auth_timeout: float = 2.0
+    """How many seconds a client has to say who it is."""
     lame_duck_duration: float = 120.0
+    """Over how many seconds `Server.lame_duck` lets clients go."""
     lame_duck_grace_period: float = 10.0
+    """How many seconds it waits before it begins."""
     max_closed_clients: int = 1000
+    """How many clients that have left are reported."""
     system_account: str = SYSTEM_ACCOUNT
+    """The account that may ask for reports; empty for none."""
 
     def __post_init__(self) -> None:
         if not self.endpoints:

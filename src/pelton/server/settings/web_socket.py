@@ -15,12 +15,19 @@ class WebSocketDoor(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     host: str = "127.0.0.1"
+    """The address of an interface."""
     port: int = -1
+    """The port; -1 for any free one."""
     tls: TlsDoor | None = None
+    """How clients use TLS; None for not at all."""
     same_origin: bool = False
+    """Whether a page must come from the host that it connects to."""
     allowed_origins: tuple[str, ...] = ()
+    """The origins that pages may come from (`https://example.com`); empty for any."""
     compression: bool = False
+    """Whether messages may be compressed."""
     timeout: float = 2.0
+    """How many seconds the handshake may take."""
 
     def admits(self, origin: str, host: str) -> bool:
         """Whether a page of an origin may connect to a host."""
