@@ -15,7 +15,7 @@ import fsspec
 
 import pelton
 from pelton.contrib.fsspec import PeltonFileSystem
-from pelton.contrib.process_store import close_process_stores
+from pelton.contrib.process_store import close_process_stores, process_store
 
 
 @pytest.fixture
@@ -149,3 +149,67 @@ def test_urls(store: str) -> None:
     assert fsspec.filesystem("pelton", store=store).unstrip_protocol("a/b") == f"pelton://{store}/a/b"
     with pytest.raises(pelton.ConfigError):
         fsspec.filesystem("pelton")
+
+
+class ReadBytes:
+    """Counts the bytes of chunks that are read from a store."""
+
+    def __init__(self, jet: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.number = 0
+        asked = jet.backend.direct_get
+
+        async def counted(stream: str, request: Any) -> Any:
+            reply = await asked(stream, request)
+            self.number += sum(len(message.data) for message in reply.messages)
+            return reply
+
+        monkeypatch.setattr(jet.backend, "direct_get", counted)
+
+
+def test_a_part_of_a_large_file_is_read_alone(fs: Any, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = bytes(range(256)) * 2**18
+    fs.pipe_file("a/large", content)
+    fs.pipe_file("a/large2", content[::-1])
+    read = ReadBytes(process_store(store).jet, monkeypatch)
+    assert fs.cat_file("a/large", 50_000_000, 50_000_100) == content[50_000_000:50_000_100]
+    assert fs.cat_file("a/large", -10) == content[-10:]
+    assert fs.tail("a/large", 5) == content[-5:]
+    assert read.number < 2**22
+    with fs.open("a/large", block_size=2**17) as file:
+        assert file.size == len(content)
+        for start in (3, 2**25 + 7, 2**20):
+            file.seek(start)
+            assert file.read(1000) == content[start : start + 1000]
+        assert read.number < 2**23
+        fs.mv("a/large2", "a/large")
+        file.seek(2**24)
+        with pytest.raises(pelton.ObjectChangedError):
+            file.read(10)
+    with fs.open("a/large") as file:
+        assert file.read() == content[::-1]
+
+
+def test_a_part_of_a_small_file_or_of_a_link(fs: Any, store: str) -> None:
+    fs.pipe_file("a/small", b"0123456789")
+    assert fs.cat_file("a/small", 2, 4) == fs.cat_file("a/small", -8, -6) == b"23"
+    assert fs.cat_file("a/small", 8, 20) == b"89"
+    assert fs.cat_file("a/small", 4, 2) == b""
+    objects = process_store(store).blocking.objects("a")
+    objects.add_link("link", objects.info("small"))
+    assert fs.cat_file("a/link", 2, 4) == b"23"
+    with pytest.raises(FileNotFoundError):
+        fs.cat_file("a/none", 2, 4)
+
+
+def test_pyarrow_reads_a_column_of_a_parquet_file(fs: Any, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = 100_000
+    columns = {"number": list(range(rows)), "text": [f"{number:0150d}" for number in range(rows)]}
+    with fs.open("a/table.parquet", "wb") as file:
+        pq.write_table(pa.table(columns), file, compression="none", use_dictionary=False)
+    assert fs.size("a/table.parquet") > 15_000_000
+    read = ReadBytes(process_store(store).jet, monkeypatch)
+    with fs.open("a/table.parquet", block_size=2**16) as file:
+        found = pq.read_table(file, columns=["number"], pre_buffer=False)
+    assert found.column("number").to_pylist() == columns["number"]
+    assert read.number < 6_000_000

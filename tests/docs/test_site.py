@@ -41,6 +41,20 @@ _SEARCHED = (
     "visibility timeout", "fencing token", "idempotency key", "rate limit", "priority", "workflow", "leader election",
     "semaphore", "prefetch", "deduplication",
 )  # fmt: skip
+# What the site's own search has to find, and the page that explains it.
+_FOUND = {
+    "delay": "guides/queue/",
+    "ETA": "guides/queue/",
+    "cancel": "guides/queue/",
+    "revoke": "guides/queue/",
+    "cron": "guides/queue/",
+    "outbox": "guides/transactions/",
+    "dead letter": "guides/queue/",
+    "consumer group": "guides/pull/",
+    "exactly once": "explanation/delivery/",
+    "celery broker": "guides/celery-broker/",
+    "visibility timeout": "synonyms/",
+}
 # They are listed on a page of their own.
 _LISTED = ("decisions/0", "results/")
 
@@ -293,4 +307,18 @@ def test_the_site_builds_strictly() -> None:
     page = (site / "reference" / "queues" / "index.html").read_text()
     assert 'id="pelton.Queue.enqueue"' in page
     assert (site / "llms.txt").is_file()
-    assert (site / "search.json").is_file()
+    index = json.loads((site / "search.json").read_text())
+    found = {word: _found(index, word) for word in _FOUND}
+    assert {word: page for word, page in _FOUND.items() if page not in found[word]} == {}
+
+
+def _found(index: Any, words: str) -> set[str]:
+    """Return the pages that have all words of a search, also as beginnings of longer ones."""
+    separator = re.compile(index["config"]["separator"])
+    pages = set()
+    for item in index["items"]:
+        text = re.sub(r"<[^>]+>", " ", f"{item['title']} {item['text']}").lower()
+        terms = [term for term in separator.split(text) if term]
+        if all(any(term.startswith(word) for term in terms) for word in words.lower().split()):
+            pages.add(item["location"].partition("#")[0])
+    return pages

@@ -7,6 +7,7 @@ too; then come the object store and the object's name, whose slashes make folder
 from __future__ import annotations
 
 import io
+import os
 import tempfile
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from pelton.contrib.process_store import process_store
 __all__ = ["PeltonFileSystem"]
 
 _IN_MEMORY: Final = 16 * 2**20
+_WHOLE: Final = 4 * 2**20
 _SUFFIX: Final = ".pelton"
 
 
@@ -30,15 +32,27 @@ if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any: ...
 
+        def get_file(self, rpath: str, lpath: Any, **_options: Any) -> None:
+            """Copy a file to a local one."""
+
+    class AbstractBufferedFile:
+        """The same for its files."""
+
+        def __init__(self, *_args: Any, **_options: Any) -> None: ...
+
+        def __getattr__(self, name: str) -> Any: ...
+
 else:
-    from fsspec.spec import AbstractFileSystem
+    from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 
 class PeltonFileSystem(AbstractFileSystem):
     """The object stores of one store.
 
-    A file that is read is fetched and verified as a whole when it is opened; one that is written replaces the object
-    when it is closed, and is on disk then. Folders are there as long as there is something in them.
+    A file of up to 4 MiB that is read is fetched and verified as a whole when it is opened; of a larger one, only the
+    chunks around what is read, ``block_size`` bytes at a time (5 MiB). One that is written replaces the object when it
+    is closed, and is on disk then. Folders are there as long as there is something in them. ``store`` is a file, or
+    ``nats://host:4222``.
     """
 
     protocol = "pelton"
@@ -118,6 +132,30 @@ class PeltonFileSystem(AbstractFileSystem):
                 found[child + slash] = _folder(f"{bucket}/{start}{child}") if slash else _file(bucket, info)
         return found
 
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+        """Return a file, or its bytes from ``start`` to ``end``; below 0: from its end. Raises FileNotFoundError."""
+        bucket, name = self._parts(path)
+        objects = self._objects(bucket, path)
+        try:
+            if not start and end is None:
+                return bytes(objects.get(name))
+            info = objects.info(name)
+            if info.link is not None:
+                return bytes(objects.get(name))[start:end]
+            first, last, _ = slice(start, end).indices(info.size)
+            return bytes(objects.get_range(info, first, max(first, last)))
+        except ObjectNotFoundError:
+            raise FileNotFoundError(path) from None
+
+    def get_file(self, rpath: str, lpath: Any, **kwargs: Any) -> None:
+        """Copy the file at ``rpath``, verified, to a local path ``lpath``. Raises FileNotFoundError."""
+        bucket, name = self._parts(rpath)
+        if not isinstance(lpath, str | os.PathLike) or not self.isfile(rpath):
+            super().get_file(rpath, lpath, **kwargs)
+            return
+        os.makedirs(os.path.dirname(os.fspath(lpath)) or ".", exist_ok=True)
+        self._objects(bucket, rpath).get_file(name, os.fspath(lpath))
+
     # --- changing
 
     def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
@@ -166,16 +204,20 @@ class PeltonFileSystem(AbstractFileSystem):
 
     def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
         """Copy the file at ``path1`` to ``path2``. Raises FileNotFoundError."""
-        with self._open(path1) as source, self._open(path2, "wb") as target:
+        # As a whole, so that it is verified.
+        with self._fetched(path1) as source, self._open(path2, "wb") as target:
             while piece := source.read(2**20):
                 target.write(piece)
 
-    def _open(self, path: str, mode: str = "rb", autocommit: bool = True, **kwargs: Any) -> Any:
-        _, name = self._parts(path)
+    def _open(self, path: str, mode: str = "rb", block_size: Any = None, autocommit: bool = True, **kwargs: Any) -> Any:
+        bucket, name = self._parts(path)
         if mode not in ("rb", "wb", "xb", "ab") or not name:
             raise ValueError(f"cannot open {path!r} with mode {mode!r}")
         if mode == "xb" and self.exists(path):
             raise FileExistsError(path)
+        if mode == "rb" and self.info(path)["size"] > _WHOLE:
+            objects = self._objects(bucket, path)
+            return RangedFile(self, path, objects, objects.info(name), block_size=block_size or "default", **kwargs)
         if mode == "rb" or (mode == "ab" and self.exists(path)):
             content = self._fetched(path)
             if mode == "rb":
@@ -220,6 +262,18 @@ class PeltonFileSystem(AbstractFileSystem):
             return process_store(self.store).blocking.objects(bucket)
         except BucketNotFoundError:
             return process_store(self.store).blocking.create_objects(bucket)
+
+
+class RangedFile(AbstractBufferedFile):
+    """A file that is read in parts: always of the object that it was when it was opened."""
+
+    def __init__(self, fs: PeltonFileSystem, path: str, objects: Any, info: Any, **options: Any) -> None:
+        self._objects = objects
+        self._object = info
+        super().__init__(fs, path, size=info.size, **options)
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        return bytes(self._objects.get_range(self._object, start, end))
 
 
 class UploadedFile(io.RawIOBase):

@@ -34,6 +34,7 @@ from tests.conformance.cases import (  # noqa: F401  # each fills the table
     listening,
     mirrors,
     object_entries,
+    object_ranges,
     objects,
     presence,
     publishing,

@@ -28,11 +28,13 @@ from pelton.api.build import seconds_to_ns
 from pelton.api.headers import as_lists, encode
 from pelton.api.times import Seconds
 from pelton.buckets.naming import check_bucket
+from pelton.buckets.objects.chunks import ChunkReader
 from pelton.buckets.objects.cleanup import cleaned
 from pelton.buckets.objects.download import Download
 from pelton.buckets.objects.files import ObjectFile, Target
 from pelton.buckets.objects.info import ObjectInfo, ObjectLink, ObjectStatus
 from pelton.buckets.objects.naming import check_name, meta_subject, stream_of
+from pelton.buckets.objects.ranges import read_range
 from pelton.buckets.objects.records import Records, records_of
 from pelton.buckets.objects.sources import Content, source_of
 from pelton.buckets.objects.upload import Progress, Upload
@@ -145,6 +147,32 @@ class ObjectStore:
                     yield chunk
         finally:
             await batches.aclose()
+
+    async def get_range(self, name: str | ObjectInfo, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes of an object, or of a link's target, from ``start`` to ``end`` (exclusive; None: the end).
+
+        Only the chunks with these bytes are read, so the object's digest is not verified; in a file, each chunk has a
+        checksum of its own, which is. (It is read and verified as a whole if another client made chunks of various
+        sizes, or if replicas hold other objects' chunks between its own.) With what :meth:`info` returned in place of a
+        name, all ranges are of that one object. As with a slice, there are fewer bytes where the object ends.
+
+        Raises ConfigError, and what :meth:`get` raises: ObjectChangedError also for an object that is no more.
+        """
+        about = self._about(name if isinstance(name, str) else name.name)
+        check_whole(about, "start", start)
+        if isinstance(name, ObjectInfo) and name.link is None:
+            records, info = await self._records_of(name.bucket), name
+        else:
+            records, info = await self._followed(name if isinstance(name, str) else name.name)
+        if end is not None:
+            check_whole(about, "end", end)
+        end = info.size if end is None else min(end, info.size)
+        found = await read_range(ChunkReader(records, info), start, end)
+        if found is not None:
+            return found
+        content = BytesIO(bytes(info.size))
+        await _drain(Download(records, info, content.writelines), info, None)
+        return content.getvalue()[start:end]
 
     async def _followed(self, name: str) -> tuple[Records, ObjectInfo]:
         """Return the object of a name or link, and the records it is described in."""
