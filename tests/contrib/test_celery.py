@@ -1,7 +1,11 @@
-"""A real Celery application on a file: a worker with two processes, a beat, and what happens when they are killed."""
+"""A real Celery application, on a file and on three servers.
+
+A worker with two processes, a beat, and what happens when they are killed.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -21,8 +25,9 @@ from celery.exceptions import ChordError, TaskRevokedError
 from celery.exceptions import TimeoutError as ResultTimeoutError
 
 import pelton
-from pelton.contrib.process_store import close_process_stores, process_store
+from pelton.contrib.process_store import ProcessStore, address_of, close_process_stores, process_store
 from tests.contrib.entries import ROOT, write_entry_points
+from tests.kit.nats_server import NatsServer, nats_cluster
 
 SHOP = """
 import os, time
@@ -30,10 +35,11 @@ from celery import Celery
 
 app = Celery("celery_shop")
 app.conf.update(
-    broker_url="pelton://shop.pelton",
+    broker_url=os.environ["SHOP_URL"].removeprefix("pelton+"),
     broker_transport="pelton.contrib.kombu:Transport",
-    result_backend="pelton://shop.pelton",
-    broker_transport_options={"lease": 1},
+    result_backend=os.environ["SHOP_URL"],
+    broker_transport_options={"lease": 1, "num_replicas": int(os.environ["SHOP_REPLICAS"])},
+    result_backend_transport_options={"num_replicas": int(os.environ["SHOP_REPLICAS"])},
     task_acks_late=True,
     task_reject_on_worker_lost=True,
     worker_prefetch_multiplier=1,
@@ -75,8 +81,33 @@ def hold(number):
 """
 
 
+@contextmanager
+def place_of(kind: str, folder: Path) -> Iterator[tuple[str, int, list[NatsServer]]]:
+    """Yield an address, how many replicas there can be, and the servers."""
+    if kind == "file":
+        yield "pelton://shop.pelton", 1, []
+        return
+    with nats_cluster(folder / "servers") as cluster:
+
+        async def opened() -> None:
+            async with asyncio.timeout(60), pelton.open(cluster.url) as jet:
+                await jet.create_stream("first", num_replicas=3)
+
+        asyncio.run(opened())
+        yield f"pelton+{cluster.url}", 3, cluster.servers
+
+
+@pytest.fixture(params=["file", "cluster"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, int, list[NatsServer]]]:
+    with place_of(request.param, tmp_path) as found:
+        yield found
+        close_process_stores()
+
+
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def shop(place: tuple[str, int, list[NatsServer]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.setenv("SHOP_URL", place[0])
+    monkeypatch.setenv("SHOP_REPLICAS", str(place[1]))
     (tmp_path / "celery_shop.py").write_text(SHOP)
     write_entry_points(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -88,7 +119,6 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     yield celery_shop
     celery_shop.app.close()
-    close_process_stores()
     sys.modules.pop("celery_shop")
 
 
@@ -128,10 +158,14 @@ def until(true: Callable[[], Any], patience: float = 30) -> None:
 
 
 def counts() -> pelton.JobCounts:
-    return process_store("shop.pelton").blocking.queue("celery").counts()
+    return store().blocking.queue("celery").counts()
 
 
-def test_an_application_runs_on_a_file(shop: Any) -> None:
+def store() -> ProcessStore:
+    return process_store(address_of(os.environ["SHOP_URL"]))
+
+
+def test_an_application_runs(shop: Any) -> None:
     with worker() as process:
         assert shop.add.delay(1, 2).get(timeout=30) == 3
         assert group(shop.add.s(n, n) for n in range(5))().get(timeout=30) == [0, 2, 4, 6, 8]
@@ -173,10 +207,13 @@ def test_results_expire_and_are_forgotten(shop: Any) -> None:
         assert shop.app.AsyncResult(result.id).state == "PENDING"
         with pytest.raises(ResultTimeoutError):
             shop.app.AsyncResult("unknown").get(timeout=0.05)
-        store = process_store("shop.pelton").blocking
         kept = shop.add.delay(2, 2)
         kept.get(timeout=30)
-        stored = store.stream("KV_celery_results").get_last_message(f"$KV.celery_results.celery-task-meta-{kept.id}")
+        stored = (
+            store()
+            .blocking.stream("KV_celery_results")
+            .get_last_message(f"$KV.celery_results.celery-task-meta-{kept.id}")
+        )
         assert stored.headers["Nats-TTL"] == "24h0m0s"
 
 
@@ -225,6 +262,21 @@ def test_events_arrive(shop: Any) -> None:
         receiver = shop.app.events.Receiver(connection, handlers={"*": note})
         receiver.capture(limit=None, timeout=30, wakeup=False)
     assert {"task-received", "task-started", "task-succeeded"} <= set(seen)
+
+
+@pytest.mark.parametrize("place", ["cluster"], indirect=True)
+def test_a_server_that_is_lost_loses_no_task(shop: Any, place: tuple[str, int, list[NatsServer]]) -> None:
+    sums = [shop.add.delay(number, 1) for number in range(20)]
+    with worker():
+        held = shop.hold.delay(7)
+        until(lambda: notes("hold-7"))
+        place[2][0].kill()
+        sums += [shop.add.delay(number, 1) for number in range(20, 40)]
+        Path("go").touch()
+        assert [result.get(timeout=60) for result in sums] == list(range(1, 41))
+        assert held.get(timeout=60) == 7
+        until(lambda: counts().unfinished == 0, patience=60)
+        assert counts().failed == 0
 
 
 def test_a_cluster_is_named_by_its_url() -> None:

@@ -22,7 +22,7 @@ from kombu.transport.virtual.base import UndeliverableWarning
 
 import pelton.contrib.kombu
 from pelton.contrib.kombu.naming import job_name, queue_name, rank
-from pelton.contrib.process_store import address_of, close_process_stores, process_store
+from pelton.contrib.process_store import address_of, close_process_stores, masked, process_store
 from pelton.contrib.tokens import short_token, token
 from tests.kit.nats_server import nats_server
 
@@ -249,6 +249,21 @@ def test_urls(tmp_path: Path) -> None:
     assert "secret" not in connection.as_uri()
     assert "secret" in connection.as_uri(include_password=True)
     assert connection.transport.driver_version() == pelton.__version__
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("pelton:///var/shop.pelton", "pelton:///var/shop.pelton"),
+        ("pelton+nats://a:4222,b:4222", "pelton+nats://a:4222,b:4222"),
+        ("pelton+nats://ada:secret@a:4222,b:4222", "pelton+nats://ada:**@a:4222,b:4222"),
+        ("pelton+nats://ada:sec,r@et@a:4222", "pelton+nats://ada:**@a:4222"),
+        ("pelton+nats://token@a:4222", "pelton+nats://**@a:4222"),
+        ("nats://ada:secret@a:4222,ada:secret@b:4222", "nats://ada:**@b:4222"),
+    ],
+)
+def test_secrets_are_not_shown(url: str, shown: str) -> None:
+    assert masked(url) == shown
 
 
 def test_names() -> None:

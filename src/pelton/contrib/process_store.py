@@ -86,6 +86,14 @@ def address_of(url: str) -> str:
     return url.removeprefix("pelton://")
 
 
+def masked(url: str) -> str:
+    """Return a URL without its secrets: passwords and tokens. It may have several hosts."""
+    scheme, separator, rest = url.partition("://")
+    logins, at, hosts = rest.rpartition("@")
+    user, colon, _ = logins.partition(":")
+    return f"{scheme}{separator}{user if colon else ''}{colon}**{at}{hosts}" if at else url
+
+
 @atexit.register
 def close_process_stores() -> None:
     """Close the stores that the parts of frameworks share in this process; whoever asks next opens them again.

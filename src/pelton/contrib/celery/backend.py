@@ -18,11 +18,10 @@ from datetime import timedelta
 from typing import Any, Final
 
 from kombu.utils.compat import register_after_fork
-from kombu.utils.url import maybe_sanitize_url
 
 from pelton.api import BucketKeyExistsError, BucketKeyNotFoundError, BucketNotFoundError, PeltonError, StoreError
 from pelton.contrib.celery.bases import AsyncBackendMixin, BaseKeyValueStoreBackend, BaseResultConsumer
-from pelton.contrib.process_store import ProcessStore, address_of, process_store
+from pelton.contrib.process_store import ProcessStore, address_of, masked, process_store
 from pelton.contrib.tokens import token
 
 RESULTS: Final = "celery_results"
@@ -141,7 +140,8 @@ class PeltonResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
     """Keeps results in the bucket ``celery_results`` of a store, each for ``result_expires``, a day by default.
 
     Celery constructs it, from the ``url`` in ``result_backend``: ``pelton:///folder/shop.pelton``,
-    ``pelton://shop.pelton``, ``pelton+nats://host:4222``.
+    ``pelton://shop.pelton``, ``pelton+nats://host:4222``. ``num_replicas`` in ``result_backend_transport_options`` says
+    on how many servers of a cluster a new bucket is kept (1).
     """
 
     supports_autoexpire = True
@@ -162,10 +162,10 @@ class PeltonResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         )
 
     def as_uri(self, include_password: bool = False) -> str:
-        """Return the URL, without its password."""
+        """Return the URL, without its secrets."""
         url = self.url or ""
         shown = url if url.startswith("pelton") else f"pelton+{url}"
-        return shown if include_password else str(maybe_sanitize_url(shown))
+        return shown if include_password else masked(shown)
 
     def __reduce__(self, args: Any = (), kwargs: Any = None) -> Any:
         return super().__reduce__(args, {**(kwargs or {}), "url": self.url, "expires": self.expires})
@@ -225,9 +225,16 @@ class PeltonResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
             try:
                 bucket = store.run(store.jet.bucket, RESULTS)
             except BucketNotFoundError:
-                bucket = store.run(store.jet.create_bucket, RESULTS, limit_marker_ttl=_MARKERS_KEPT_S)
+                bucket = store.run(
+                    store.jet.create_bucket, RESULTS, limit_marker_ttl=_MARKERS_KEPT_S, replicas=self._replicas
+                )
             self._opened = store, bucket
         return self._opened
+
+    @property
+    def _replicas(self) -> int:
+        options = self.app.conf.get("result_backend_transport_options") or {}
+        return int(options.get("num_replicas", 1))
 
     # --- chords
 

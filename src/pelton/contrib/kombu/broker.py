@@ -41,6 +41,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lease: float | None = None
     history_max_age: float | None = None
     max_attempts: int = 20
+    num_replicas: int = 1
 
 
 class ExchangeRecord(msgspec.Struct):
@@ -135,7 +136,10 @@ class Broker:
         if found is None:
             options = self._options
             found = self._queues[name] = await self._jet.queue(
-                queue_name(name), lease=options.lease, history_max_age=options.history_max_age
+                queue_name(name),
+                lease=options.lease,
+                history_max_age=options.history_max_age,
+                num_replicas=options.num_replicas if options.num_replicas > 1 else None,
             )
         return found
 
@@ -294,7 +298,9 @@ class Broker:
             try:
                 self._bucket = await self._jet.bucket(EXCHANGES, type=ExchangeRecord)
             except BucketNotFoundError:
-                self._bucket = await self._jet.create_bucket(EXCHANGES, type=ExchangeRecord)
+                self._bucket = await self._jet.create_bucket(
+                    EXCHANGES, type=ExchangeRecord, replicas=self._options.num_replicas
+                )
         return self._bucket
 
     # --- what is not stored

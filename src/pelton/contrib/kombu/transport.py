@@ -7,14 +7,13 @@ from typing import Any
 
 import msgspec
 from kombu.transport import base, virtual
-from kombu.utils.url import maybe_sanitize_url
 
 from pelton._version import VERSION
 from pelton.api import ApiError, ConfigError, StoreError
 from pelton.contrib.kombu.broker import Broker, BrokerOptions, Credit
 from pelton.contrib.kombu.channel import PeltonChannel
 from pelton.contrib.kombu.inbox import Arrival, Inbox
-from pelton.contrib.process_store import ProcessStore, address_of, process_store
+from pelton.contrib.process_store import ProcessStore, address_of, masked, process_store
 from pelton.queue import ClaimedJob
 
 
@@ -23,8 +22,9 @@ class Transport(virtual.Transport):  # type: ignore[misc]
     ``pelton+nats://host:4222``.
 
     ``transport_options``: ``lease``, how many seconds a process that died keeps its messages (30; fixed when a queue is
-    created), ``max_attempts``, after how many deaths of its workers a message becomes a dead letter (20), and
-    ``history_max_age``, how many seconds ended messages are listed (7 days).
+    created), ``max_attempts``, after how many deaths of its workers a message becomes a dead letter (20),
+    ``history_max_age``, how many seconds ended messages are listed (7 days), and ``num_replicas``, on how many servers
+    of a cluster a new queue is kept (1).
     """
 
     Channel = PeltonChannel
@@ -57,9 +57,9 @@ class Transport(virtual.Transport):  # type: ignore[misc]
         return VERSION
 
     def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
-        """Return the URL without its password."""
+        """Return the URL without its secrets."""
         shown = uri if uri.startswith("pelton") else f"pelton+{uri}"
-        return shown if include_password else str(maybe_sanitize_url(shown))
+        return shown if include_password else masked(shown)
 
     # --- connecting
 
