@@ -84,7 +84,7 @@ class _Demo:
 
     async def run(self) -> Run:
         async with pelton.open(_store(self._settings)) as jet:
-            planes = await jet.create_stream(PLANES, subjects=[f"{PLANES}.>"])
+            planes = await jet.create_stream(PLANES, subjects=[f"{PLANES}.>"], allow_direct=True)
             queue = await open_queue(jet)
             with live_page(_store(self._settings)) as address:
                 if address:
