@@ -10,7 +10,7 @@ from pelton.api import ConfigError, Outgoing, headers
 from pelton.api.times import rfc3339
 from pelton.queue.model.naming import encode_tenant, key_part
 from pelton.queue.model.options import PLAIN, JobOptions, due_time
-from pelton.queue.model.places import Place, flow_place, moved_place, place_of, redriven_place
+from pelton.queue.model.places import Place, flow_place, moved_place, place_of, redriven_place, unique_leaf
 from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import Envelope, FlowPlace, encode_envelope
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _envelope: Final = msgspec.json.Decoder(Envelope).decode
 _encode: Final = msgspec.json.Encoder().encode
 _NO_HEADERS: Final = headers.encode({})
+# Stands for a leaf: no subject has it.
+_LEAF: Final = "LEAF LEAF"
 # So many bytes of a block are before its first header.
 _OPENING: Final = len("NATS/1.0\r\n")
 
@@ -36,6 +38,7 @@ class JobMessage:
         self._exclusive = exclusive
         # Mostly, the options of many jobs are the same.
         self._checked: JobOptions | None = None
+        self._many: UniqueMessages | None = None
         self._at: tuple[int, str] = (0, "")
 
     def message(
@@ -53,6 +56,11 @@ class JobMessage:
         if options is not self._checked:
             self.check(options)
             self._checked = options
+            self._many = (
+                UniqueMessages(self._names, self.job, options, self._key(options)) if _is_usual(options) else None
+            )
+        if self._many is not None:
+            return self._many.message(args, meta)
         envelope, key = self._envelope(args, options, now, meta), self._key(options)
         if not options.is_plain:
             fresh = new_id() if options.is_later else ""
@@ -180,3 +188,42 @@ class JobMessage:
             text = rfc3339(due)
             self._at = due, text
         return text
+
+
+class UniqueMessages:
+    """The messages of many unique jobs with the same options and no times: each is its leaf, and what all share.
+
+    They are those that :class:`JobMessage` makes of such jobs one by one, in less time.
+    """
+
+    def __init__(self, names: QueueNames, job: str, options: JobOptions, key: str) -> None:
+        self._job = job
+        self._options = options
+        # The jobs of a key have an order of their own.
+        self._priority = 0 if key and not options.tenant else options.priority
+        self._before, _, self._after = names.place(key, _LEAF, self._priority).partition(_LEAF)
+        block = headers.encode(
+            {
+                headers.EXPECTED_LAST_SUBJECT_SEQUENCE: "0",
+                headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: names.anywhere(key, _LEAF),
+            }
+        )
+        self._block_before, _, self._block_after = block.partition(_LEAF.encode())
+
+    def message(self, args: bytes, meta: dict[str, str] | None) -> Outgoing:
+        """Return the message of a job with arguments as a JSON object by name."""
+        options, leaf = self._options, unique_leaf(self._job, args, self._options)
+        envelope = Envelope(
+            self._job,
+            msgspec.Raw(args),
+            options.key,
+            meta=meta or {},
+            priority=self._priority,
+            tenant=options.tenant,
+        )
+        block = b"%b%b%b" % (self._block_before, leaf.encode(), self._block_after)
+        return Outgoing(f"{self._before}{leaf}{self._after}", _encode(envelope), block)
+
+
+def _is_usual(options: JobOptions) -> bool:
+    return options.is_unique and not options.is_later and options.ttl is None and options.unique_for is None

@@ -45,10 +45,15 @@ class Place(NamedTuple):
 def place_of(job: str, args: bytes, options: JobOptions, key: str, new_id: str) -> Place:
     """Return the place of a job with options; ``key`` is the part of its subject, ``new_id`` an id nobody has."""
     if options.is_unique:
-        leaf = _UNIQUE + _digest(*_what_is_unique(job, args, options))
+        leaf = unique_leaf(job, args, options)
         return Place(leaf, _id(f"{leaf}-{new_id}", key) if options.is_later else "", is_unique=True)
     leaf = _FRESH + new_id
     return Place(leaf, _id(leaf, key), is_unique=False)
+
+
+def unique_leaf(job: str, args: bytes, options: JobOptions) -> str:
+    """Return the leaf of a unique job."""
+    return _UNIQUE + _digest(*_what_is_unique(job, args, options))
 
 
 def redriven_place(job_id: str, key: str) -> Place:
