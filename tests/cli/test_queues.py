@@ -36,7 +36,10 @@ def test_a_queue_is_shown(run: Run, garage: list[str]) -> None:
     assert "run (median, 95 %, longest)" in shown
     assert run("queue", "info", "garage", "--json").json["per_minute"] == 3
     for words in (["queue", "info"], ["jobs", "ls"], ["dead", "ls"], ["workers"]):
-        assert run(*words, "nothing", status=1).out == ""
+        assert run(*words, "nothing", status=1)[1:] == (
+            "",
+            "pelton: there is no queue 'nothing': see 'pelton queue ls'\n",
+        )
 
 
 def test_jobs_are_listed_by_state_key_and_name(run: Run, garage: list[str]) -> None:

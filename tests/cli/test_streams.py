@@ -118,6 +118,7 @@ def test_a_consumer_from_beginning_to_end(run: Run) -> None:
     run("consumer", "add", "orders", "worker", "--filter", "orders.>", "--wait", "1m", "--max-deliver", 3)
     config = run("consumer", "info", "orders", "worker", "--json").json["config"]
     assert (config["filter_subject"], config["ack_wait"], config["max_deliver"]) == ("orders.>", 60 * 10**9, 3)
+    assert "last delivery" not in run("consumer", "info", "orders", "worker").facts
     taken = run("consumer", "next", "orders", "worker").lines
     assert taken[0].startswith("seq: 1  subject: orders.0")
     assert taken[-1] == "  0"

@@ -124,7 +124,7 @@ async def test_queues_jobs_and_dead_letters(jet: pelton.Jet, look: pelton.Jet, e
     for missing in ("999", "x"):
         with pytest.raises(pelton.JobNotFoundError):
             await observe.job_details(look, "garage", missing)
-    with pytest.raises(pelton.StreamNotFoundError):
+    with pytest.raises(pelton.QueueNotFoundError):
         await observe.queue_summary(look, "nothing")
 
 

@@ -75,12 +75,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = _with_store(sys.argv[1:] if arguments is None else arguments)
     # Only --help and --version may precede the command.
     options = parser(words[0] if words else "").parse_args(words)
-    from pelton.api import PeltonError
+    from pelton.api import PeltonError, QueueNotFoundError
     from pelton.cli.output import write_line, write_logs
 
     write_logs()
     try:
         status: int = options.run(options)
+    except QueueNotFoundError as error:
+        # What the error itself says is for programs.
+        write_line(f"pelton: there is no queue {error.queue!r}: see 'pelton queue ls'", error=True)
+        return 1
     except PeltonError as error:
         write_line(f"pelton: {error}", error=True)
         return 1

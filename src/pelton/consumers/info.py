@@ -27,7 +27,8 @@ def consumer_info(consumer: ConsumerLog, waiting_pulls: int, now: int, *, push_b
         name=consumer.name,
         created=rfc3339(consumer.created),
         config=consumer.config,
-        delivered=_position(consumer.dseq, consumer.delivered, consumer.last_active),
+        # Before the first delivery, it is when the consumer was made.
+        delivered=_position(consumer.dseq, consumer.delivered, consumer.last_active if consumer.dseq else 0),
         ack_floor=_position(floor_dseq, floor_seq, consumer.last_ack),
         num_ack_pending=consumer.unsettled,
         num_redelivered=redelivered or 0,

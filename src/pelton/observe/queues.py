@@ -18,6 +18,7 @@ from pelton.api import (
     ConsumerUnsettled,
     JobNotFoundError,
     MessageNotFoundError,
+    QueueNotFoundError,
     StoreBusyError,
     StoredMessage,
     StreamInfoRequest,
@@ -62,9 +63,12 @@ async def queue_summaries(jet: Jet) -> list[QueueSummary]:
 
 
 async def queue_summary(jet: Jet, queue: str) -> QueueSummary:
-    """Return one queue. Raises StreamNotFoundError, ConfigError for an impossible name."""
+    """Return one queue. Raises QueueNotFoundError, ConfigError for an impossible name."""
     names = QueueNames(queue)
-    stream = await jet.stream(names.jobs)
+    try:
+        stream = await jet.stream(names.jobs)
+    except StreamNotFoundError:
+        raise QueueNotFoundError(queue) from None
     counts = await _counts(jet, stream, names)
     outcomes, now = await ended_jobs(jet, queue), jet.runtime.clock.now()
     oldest, pauses = await _first(stream), await _pauses(jet, names)
