@@ -18,6 +18,9 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", help="a store file, or an address such as nats://host:4222")
     parser.add_argument("target", metavar="TARGET", help="the same; a file is created if it is missing")
     parser.add_argument("--stream", action="append", metavar="NAME", help="only this stream (may be repeated)")
+    parser.add_argument(
+        "--replicas", type=int, metavar="N", help="from a file to a cluster: keep each stream on N servers (default: 1)"
+    )
     parser.add_argument("--target-key-file", metavar="FILE", help="the target's key, if it is an encrypted file")
     parser.add_argument("--json", action="store_true", help="write JSON, for programs")
     add_key(parser)
@@ -54,5 +57,6 @@ async def _copied(options: argparse.Namespace, bar: Bar) -> CopyReport:
         streams=options.stream,
         key=key_of(options),
         target_key=target_key,
+        num_replicas=options.replicas,
         progress=told,
     )

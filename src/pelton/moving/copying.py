@@ -17,8 +17,10 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from typing import Final
 
+from msgspec.structs import replace
+
 from pelton.api import ConfigError, ConsumerList, StoredMessage, StreamInfo, StreamNotFoundError
-from pelton.api.arguments import check_callback, names_of_streams
+from pelton.api.arguments import check_callback, check_whole, names_of_streams
 from pelton.api.backend import StrPath
 from pelton.api.keys import Key
 from pelton.connect import Jet
@@ -33,6 +35,7 @@ from pelton.moving.reading import pages
 from pelton.moving.report import CopyReport, StreamCopy, Told
 
 _JOBS: Final = "JOBS_"
+_PAUSES_S: Final = (0.1, 0.3, 1.0, 3.0)
 _OF_CLUSTERS: Final = (
     "messages have the time at which they were copied: ages and times to live count from then",
     "headers about the first publish are left out: Nats-Expected-..., Nats-Stream-Source, Nats-Scheduler",
@@ -46,18 +49,25 @@ async def copy(
     streams: Sequence[str] | None = None,
     key: Key | None = None,
     target_key: Key | None = None,
+    num_replicas: int | None = None,
     progress: Told | None = None,
 ) -> CopyReport:
     """Copy all streams of a store or cluster, or some, with their consumers, into another one, and compare them.
 
     Addresses are those of :func:`pelton.open`; ``key`` and ``target_key`` are those of encrypted files. Buckets, object
-    stores and queues are streams. Killed at any time and run again, it completes, and copies nothing twice. Nothing
-    should write to either side meanwhile. ``progress`` is called with a stream, and its messages done and in all.
+    stores and queues are streams. From a file to a cluster, each stream is kept on ``num_replicas`` servers (1 by
+    default); between clusters, on as many as the original. Killed at any time and run again, it completes, and copies
+    nothing twice. Nothing should write to either side meanwhile. ``progress`` is called with a stream, and its messages
+    done and in all.
 
     Raises ConfigError if the target has a stream of that name with other contents, or if somebody writes meanwhile;
     StreamNotFoundError, StoreError, ApiError.
     """
     check_callback("copy", "progress", progress)
+    if num_replicas is not None:
+        check_whole("copy", "num_replicas", num_replicas, 1)
+        if _is_cluster(os.fspath(source)) or not _is_cluster(os.fspath(target)):
+            raise ConfigError("num_replicas is for a copy from a file to a cluster: leave it out")
     chosen = names_of_streams("copy", streams)
     given, wanted = os.fspath(source), os.fspath(target)
     one = open_store(given) if _is_cluster(given) else open_store(given, key=key, read_only=True)
@@ -65,7 +75,8 @@ async def copy(
     other = open_store(wanted, message_ids=False) if _is_cluster(wanted) else open_store(wanted, key=target_key)
     async with one as here, other as there:
         names = await here.stream_names() if chosen is None else list(chosen)
-        copying = _Copying(here, there, (_is_cluster(given), _is_cluster(wanted)), progress or _nothing)
+        clusters = _is_cluster(given), _is_cluster(wanted)
+        copying = _Copying(here, there, clusters, num_replicas, progress or _nothing)
         return await copying.run(names, given, key)
 
 
@@ -78,8 +89,11 @@ def _nothing(stream: str, done: int, total: int) -> None:
 
 
 class _Copying:
-    def __init__(self, here: Jet, there: Jet, clusters: tuple[bool, bool], told: Told) -> None:
+    def __init__(
+        self, here: Jet, there: Jet, clusters: tuple[bool, bool], num_replicas: int | None, told: Told
+    ) -> None:
         self._here = here
+        self._num_replicas = num_replicas
         self._there = there
         self._is_cluster, self._to_cluster = clusters
         self._told = told
@@ -136,6 +150,8 @@ class _Copying:
 
     async def _copy(self, name: str) -> None:
         info = await (await self._here.stream(name)).info()
+        if self._num_replicas is not None:
+            info = replace(info, config=replace(info.config, num_replicas=self._num_replicas))
         if self._to_cluster and info.config.allow_msg_counter:
             self._lost.append(f"stream {name}: it was left out: a cluster would count its counters again")
             return
@@ -152,7 +168,7 @@ class _Copying:
         await self._complete(original, info, filler)
         self._lost += losses(info.config, to_cluster=self._to_cluster)
         if self._to_cluster and is_exclusive_on_file(info.config):
-            await self._there.queue(name.removeprefix(_JOBS), create=False)
+            await self._there.queue(name.removeprefix(_JOBS), create=False, num_replicas=self._num_replicas)
         await self._verify(name, consumers)
 
     async def _begun(self, info: StreamInfo) -> Stream:
@@ -199,7 +215,7 @@ class _Copying:
     async def _verify(self, name: str, consumers: tuple[str, ...] | None = None) -> None:
         original, copy = await self._here.stream(name), await self._there.stream(name)
         try:
-            found = await self._compared(original, copy)
+            found = await self._compared_in_time(original, copy)
         except Differing as difference:
             raise ConfigError(
                 f"the copy of stream {name!r} is not like its original ({difference}): if programs write to either "
@@ -208,6 +224,15 @@ class _Copying:
         if consumers is None:
             consumers = tuple(await copy.consumer_names())
         self._done.append(self._copied(name, found, (await copy.info()).state.last_seq, consumers, False))
+
+    async def _compared_in_time(self, original: Stream, copy: Stream) -> Comparison:
+        """Compare; more than once if a replica may have answered that is behind."""
+        for pause in _PAUSES_S if copy.config.num_replicas > 1 else ():
+            try:
+                return await self._compared(original, copy)
+            except Differing:
+                await self._there.runtime.clock.sleep(pause)
+        return await self._compared(original, copy)
 
     async def _compared(self, original: Stream, copy: Stream) -> Comparison:
         comparison = Comparison(exact=self._is_cluster or not self._to_cluster)
