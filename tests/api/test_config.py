@@ -37,7 +37,9 @@ def test_a_consumer_always_says_its_policies() -> None:
 
 
 def test_our_own_fields_travel_only_when_they_are_set() -> None:
-    ours = api.ConsumerConfig(max_ack_pending_per_subject=1, max_ack_pending_subject_end="end")
+    ours = api.ConsumerConfig(
+        max_ack_pending_per_subject=1, max_ack_pending_subject_end="end", max_ack_pending_subject_ranks=("a", "b")
+    )
     assert keys(ours) - keys(api.ConsumerConfig()) == EXTENSION_FIELDS
 
 

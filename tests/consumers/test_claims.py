@@ -38,7 +38,7 @@ class Lists:
             known.held += 1
         else:
             known.has_parked = True
-        self._db.execute("INSERT INTO claims VALUES(7, ?, ?, ?)", (subject, seq, int(held)))
+        self._db.execute("INSERT INTO claims VALUES(7, ?, ?, ?, 0)", (subject, seq, int(held)))
         self.met[subject].append(seq)
 
     def held(self) -> list[tuple[str, int]]:

@@ -5,6 +5,7 @@ Written from NATS's rules, not from the engine. Nothing here is fast, shared or 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pelton.api import ConsumerConfig, StreamConfig
@@ -176,8 +177,11 @@ class ConsumerModel:
         found = self.stream.messages.items()
         return sorted(s for s, m in found if s > self.start and s not in self.met and self.wants(m[1]))
 
-    def fetch(self, batch: int, now: int) -> list[tuple[int, int, int, int]]:
-        """Deliver: (sequence, number of the delivery, deliveries of the message, left) each."""
+    def fetch(self, batch: int, now: int, got: Sequence[int] = ()) -> list[tuple[int, int, int, int]]:
+        """Deliver: (sequence, number of the delivery, deliveries of the message, left) each.
+
+        If subjects take turns, any of those may be next that can be; ``got`` says which ones were.
+        """
         self.stream.age(now)
         self.forget_vanished()
         self.removed = {seq: entry for seq, entry in self.removed.items() if entry.due > now}
@@ -190,7 +194,7 @@ class ConsumerModel:
                 del self.pending[seq]
             else:
                 out.append(self._deliver(seq, entry.deliveries + 1, now))
-        while len(out) < batch and (seq := self._next_new()):
+        while len(out) < batch and (seq := self._next_new(got[len(out)] if len(out) < len(got) else 0)):
             out.append(self._deliver(seq, 1, now))
         return out
 
@@ -200,17 +204,21 @@ class ConsumerModel:
             for seq in [seq for seq in self.pending if seq not in self.stream.messages]:
                 self.removed[seq] = self.pending.pop(seq)
 
-    def _next_new(self) -> int:
+    def _next_new(self, got: int) -> int:
         if 0 < self.config.max_ack_pending <= len(self.pending):
             return 0
         taken: dict[str, int] = {}
         for entry in self.pending.values():
             taken[entry.subject] = taken.get(entry.subject, 0) + 1
         limit = self.config.max_ack_pending_per_subject
+        found: dict[str, int] = {}
         for seq in self.ahead():
-            if not limit or taken.get(self.stream.messages[seq][1], 0) < limit:
+            subject = self.stream.messages[seq][1]
+            if not limit:
                 return seq
-        return 0
+            if taken.get(subject, 0) < limit:
+                found.setdefault(subject, seq)
+        return got if got in found.values() else min(found.values(), default=0)
 
     def _deliver(self, seq: int, deliveries: int, now: int) -> tuple[int, int, int, int]:
         self.deliveries += 1

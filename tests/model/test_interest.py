@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,9 +46,9 @@ class Wanting(ConsumerModel):
     exhausted: set[int] = field(default_factory=set)
     used: int = 0
 
-    def fetch(self, batch: int, now: int) -> list[tuple[int, int, int, int]]:
+    def fetch(self, batch: int, now: int, got: Sequence[int] = ()) -> list[tuple[int, int, int, int]]:
         before = set(self.pending)
-        out = super().fetch(batch, now)
+        out = super().fetch(batch, now, got)
         if self.stream.config.retention == "interest":
             self.exhausted |= (before - set(self.pending)) & set(self.stream.messages)
         self.used = now
@@ -148,8 +149,8 @@ class InterestMachine(StoreMachine):
         self._settle_model()
         if (model := self.consumers.get(name)) is None:
             return
-        expected = model.fetch(batch, self.now)
         got = self.run(self.jets[opener].backend.pull("S", name, PullRequest(batch=batch, no_wait=True)))
+        expected = model.fetch(batch, self.now, [d.seq for d in got])
         assert [(d.seq, d.consumer_seq, d.num_delivered, d.num_pending) for d in got] == expected
         self.held[name] += [(d.seq, d.consumer_seq) for d in got]
 

@@ -286,18 +286,6 @@ async def test_what_is_no_priority(queue: Queue, priority: object) -> None:
 
 
 @ON_BOTH
-async def test_keys_of_exclusive_queues_have_none(jet: Jet) -> None:
-    queue = await jet.queue("garage", jobs=jobs, exclusive=True)
-    with pytest.raises(ConfigError, match="leave priority or key out"):
-        await queue.options(priority=1, key="car1").enqueue(wash, "1")
-    with pytest.raises(ConfigError, match="leave priority or key out"):
-        await queue.schedule("tick", wash, args=("car",), every=1, key="car1", priority=1)
-    label = await (await jet.queue("plain", jobs=jobs)).options(priority=1, key="car1").enqueue(wash, "1")
-    moved = await (await jet.queue("plain")).move(label.id, queue)
-    assert ((await moved.info()).priority, (await moved.info()).key) == (0, "car1")
-
-
-@ON_BOTH
 async def test_a_queue_of_an_older_version_gets_them(jet: Jet) -> None:
     queue = await jet.queue("garage", jobs=jobs)
     await queue.enqueue(wash, "0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import apsw
 import pytest
 
 import pelton
@@ -104,12 +105,41 @@ async def test_the_subjects_of_an_older_store_are_counted(tmp_path: Path, monkey
         await jet.create_stream("s", subjects=["s.>"], max_msgs_per_subject=9)
         await jet.publish_batch([("s.1", b"1"), ("s.2", b"2"), ("s.1", b"3")])
     with raw(path) as connection:
-        connection.execute("ALTER TABLE stream_state DROP COLUMN subjects_upto")
+        connection.execute("DROP INDEX ready_turns")
+        for column in ("claims DROP rank", "ready DROP rank", "ready DROP turn"):
+            connection.execute(f"ALTER TABLE {column}")
+        for column in ("consumer_state DROP turns", "consumer_state DROP bypassed", "stream_state DROP subjects_upto"):
+            connection.execute(f"ALTER TABLE {column}")
         connection.execute("PRAGMA user_version=3")
     async with pelton.open(path) as jet:
         await jet.publish("s.1", b"4")
         stream = await jet.stream("s")
         assert (await stream.info(subjects_filter=">")).state.subjects == {"s.1": 3, "s.2": 1}
+    assert recount(str(path)) == []
+
+
+async def test_the_keys_of_an_older_store_get_their_turns(tmp_path: Path) -> None:
+    """A store that version 4 has made: of the keys a and b one job has ended, the next of a is ready."""
+    path = tmp_path / "a.pelton"
+    connection = apsw.Connection(str(path))
+    connection.execute(Path(__file__).with_name("schema4.sql").read_text())
+    connection.close()
+    async with pelton.open(path) as jet:
+        queue = await jet.queue("q", exclusive=True)
+
+        @queue.job
+        async def paint(n: int) -> None: ...
+
+        await paint.options(key="d", priority=3).enqueue(8)
+        found: list[tuple[str, bytes]] = []
+        async with queue.claims() as claims:
+            while jobs := await claims.take(1):
+                found.append((jobs[0].key, jobs[0].args))
+                jobs[0].complete()
+                assert await claims.settle(jobs) == []
+    assert [(key, int(args[5:-1])) for key, args in found] == [
+        ("d", 8), ("a", 1), ("b", 5), ("c", 7), ("a", 2), ("b", 6), ("a", 3)
+    ]  # fmt: skip
     assert recount(str(path)) == []
 
 

@@ -28,7 +28,9 @@ DeliverPolicy = Literal["all", "last", "new", "by_start_sequence", "by_start_tim
 ReplayPolicy = Literal["instant", "original"]
 PriorityPolicy = Literal["", "none", "overflow", "pinned_client", "prioritized"]
 
-EXTENSION_FIELDS: Final = frozenset({"max_ack_pending_per_subject", "max_ack_pending_subject_end"})
+EXTENSION_FIELDS: Final = frozenset(
+    {"max_ack_pending_per_subject", "max_ack_pending_subject_end", "max_ack_pending_subject_ranks"}
+)
 """Fields of `ConsumerConfig` that are Pelton's own: a NATS server refuses them."""
 
 
@@ -274,3 +276,6 @@ class ConsumerConfig(HasDurations, msgspec.Struct, kw_only=True, frozen=True, om
     """Pelton's own, for files: how many messages of one subject may be unacked at a time; 0: no limit."""
     max_ack_pending_subject_end: str = ""
     """Pelton's own: subjects count as the same up to the first token of this text; empty: whole subjects."""
+    max_ack_pending_subject_ranks: tuple[str, ...] = ()
+    """Pelton's own: how the subjects of each rank begin, the lowest first. Subjects that differ only there count as the
+    same, and a subject whose next message has a higher rank comes first."""

@@ -1,5 +1,8 @@
 """Choosing what a pull gets: first redeliveries that are due, then messages that became ready, then new ones.
 
+If there is a limit per subject, subjects stand in line (``subject_line.py``), and new messages are read before those in
+line are delivered; if all new ones are wanted and nobody stands in line, they need not join it first.
+
 Runs inside a write transaction. A damaged message is never delivered: it is put in quarantine (a row records when and
 why), logged, and skipped; other messages are not affected.
 """
@@ -15,6 +18,7 @@ from pelton.api import Delivered, PullRequest, headers
 from pelton.api.events import MaxDeliveries, MessageQuarantined
 from pelton.consumers.interest import Interest, exhaust, remove_settled
 from pelton.consumers.log import NEVER, ConsumerLog, due_after
+from pelton.consumers.subject_line import ReadyRow, SubjectLine
 from pelton.storage import MessageRow, RowValues, all_intact, decoded, intact
 
 _log: Final = logging.getLogger("pelton.consumers")
@@ -41,13 +45,6 @@ class _DueRow(NamedTuple):
     subject: str | None
 
 
-class _ReadyRow(NamedTuple):
-    """A row of ``ready``."""
-
-    seq: int
-    subject: str
-
-
 class Delivery:
     """One pull being served from a consumer at the time ``now`` (wall nanoseconds)."""
 
@@ -65,7 +62,8 @@ class Delivery:
         self._pending: list[tuple[int, int, int, int, int, str | None]] = []
         # Runs of first deliveries: first and last sequence, and the offset from a sequence to its delivery number.
         self._runs: list[tuple[int, int, int]] = []
-        self._claims: list[tuple[int, str, int, int]] = []
+        self._claims: list[tuple[int, str, int, int, int]] = []
+        self._line = SubjectLine(consumer)
         self._full = False
         self._held = False
 
@@ -79,6 +77,8 @@ class Delivery:
             return []
         if c.due <= self._now:
             self._redeliver()
+        if c.per_subject and not c.replay_upto and self._wants():
+            self._line_up()
         if c.waiting and self._wants():
             self._deliver_ready()
         if self._wants() and c.cursor < self._log.state.last:
@@ -136,18 +136,26 @@ class Delivery:
         values = (c.dseq, deliveries + 1, due, c.id, seq)
         c.db.execute("UPDATE pending SET dseq=?, n=?, due=?, waits=0 WHERE consumer=? AND seq=?", values)
 
-    # --- ready: the next of a subject whose predecessor was settled
+    # --- ready: the next of a subject whose predecessor was settled, or which had none
+
+    def _line_up(self) -> None:
+        """Let subjects join the line that new messages have, unless all of these are delivered at once."""
+        c = self._c
+        if c.ahead > 0 and (c.ahead > self._wanted() or not self._is_simple or (c.waiting and c.has_ready())):
+            self._line.read_ahead()
+
+    def _wanted(self) -> int:
+        return min(self._batch - len(self._out), self._c.room - self._c.unsettled)
 
     def _deliver_ready(self) -> None:
         c = self._c
-        sql = "SELECT seq, subject FROM ready WHERE consumer=? ORDER BY seq LIMIT ?"
         while self._wants():
-            limit = min(self._batch - len(self._out), c.room - c.unsettled)
-            rows = decoded(_ReadyRow, c.db.execute(sql, (c.id, limit)).fetchall())
+            rows = self._line.next(self._wanted())
             if not rows:
                 return
             unsound: set[int] = set()
             done = self._deliver_those_ready(rows, unsound)
+            self._line.served(done)
             c.no_longer_ready([ready.seq for ready in done])
             c.waiting -= len(done)
             c.dirty = True
@@ -158,9 +166,14 @@ class Delivery:
             if len(done) < len(rows):
                 return
 
-    def _deliver_those_ready(self, rows: Sequence[_ReadyRow], unsound: set[int]) -> Sequence[_ReadyRow]:
+    def _deliver_those_ready(self, rows: Sequence[ReadyRow], unsound: set[int]) -> Sequence[ReadyRow]:
         """Deliver as many as fit; return those that need no longer wait, delivered or ``unsound``."""
-        found = {row.seq: row for row in self._log.reader.get_many([ready.seq for ready in rows])}
+        stored = self._log.reader.get_many([ready.seq for ready in rows])
+        found = {row.seq: row for row in stored}
+        if self._is_simple and len(stored) == len(rows) and all_intact(stored):
+            claimed = [ready.subject for ready in rows] if self._c.per_subject else None
+            self._hand_out([found[ready.seq] for ready in rows], claimed)
+            return rows
         for place, ready in enumerate(rows):
             row = found.get(ready.seq)
             if row is None or not self._intact(row):
@@ -180,7 +193,7 @@ class Delivery:
             c.cursor = self._log.reader.none_between(c.cursor, c.filters)
             c.dirty = True
         while self._wants() and c.cursor < self._log.state.last:
-            wanted = min(self._batch - len(self._out), c.room - c.unsettled)
+            wanted = self._wanted()
             limit = min(max(wanted + wanted // 2 if c.per_subject else wanted, 1), _SCAN_AT_MOST)
             upto = self._bound()
             if upto <= c.cursor:
@@ -237,9 +250,10 @@ class Delivery:
                 self._held = True
                 return False
             subject = c.claim_of(row.subject) if c.per_subject else None
+            rank = c.rank_of(row.subject)
             if not intact(row):
                 self._intact(row)
-            elif subject is not None and not self._claim(subject, row.seq):
+            elif subject is not None and not self._claim(subject, row.seq, rank):
                 c.waiting += 1
             elif self._take(row, 1):
                 self._keep_pending(row, subject)
@@ -267,12 +281,17 @@ class Delivery:
     def _claim_and_take(self, rows: Sequence[RowValues], most: int) -> bool:
         """The same with a limit per subject; return whether all rows were passed."""
         c = self._c
+        if c.ranks and any(c.rank_of(subject) for _, _, subject, _, _, _ in rows):
+            self._line.join([(seq, subject) for seq, _, subject, _, _, _ in rows])
+            self._deliver_ready()
+            return True
         claimed = [c.claim_of(subject) for _, _, subject, _, _, _ in rows]
         held = c.claims.claim_all(claimed, most)
         passed = rows[: len(held)]
         self._pass(passed)
         self._claims += [
-            (c.id, subject, row[0], int(is_held)) for row, subject, is_held in zip(passed, claimed, held, strict=False)
+            (c.id, subject, row[0], int(is_held), 0)
+            for row, subject, is_held in zip(passed, claimed, held, strict=False)
         ]
         taken = list(compress(passed, held))
         c.waiting += len(passed) - len(taken)
@@ -297,7 +316,7 @@ class Delivery:
         once, none = repeat(1), repeat(0)
         self._out += map(Delivered, subjects, seqs, times, blocks, payloads, numbers, once, none, *names, tokens)
         c.dseq += count
-        c.delivered = max(c.delivered, seqs[-1])
+        c.delivered = max(c.delivered, *seqs)
         if c.config.ack_policy != "none":
             self._keep_all_pending(seqs, first, claimed)
 
@@ -306,13 +325,13 @@ class Delivery:
         due = due_after(c.config, 1, self._now)
         c.unsettled += len(seqs)
         c.due = min(c.due, due)
-        if claimed is None and seqs[-1] - seqs[0] + 1 == len(seqs):
+        if claimed is None and list(seqs) == list(range(seqs[0], seqs[-1] + 1)):
             self._runs.append((seqs[0], seqs[-1], number - seqs[0]))
             return
         numbers = range(number, number + len(seqs))
         self._pending += zip(repeat(c.id), seqs, numbers, repeat(1), repeat(due), claimed or repeat(None))
 
-    def _claim(self, subject: str, seq: int) -> bool:
+    def _claim(self, subject: str, seq: int, rank: int) -> bool:
         """Claim a subject for a message; return False if it has to wait behind others."""
         c = self._c
         taken = c.claims.of(subject)
@@ -321,7 +340,7 @@ class Delivery:
             taken.held += 1
         else:
             taken.has_parked = True
-        self._claims.append((c.id, subject, seq, 1 if free else 0))
+        self._claims.append((c.id, subject, seq, 1 if free else 0, rank))
         return free
 
     def _unclaim(self, subject: str) -> None:
@@ -387,7 +406,7 @@ class Delivery:
         if self._pending:
             c.db.executemany("INSERT INTO pending VALUES(?, ?, ?, ?, ?, ?, 0)", self._pending)
         if self._claims:
-            c.db.executemany("INSERT INTO claims VALUES(?, ?, ?, ?)", self._claims)
+            c.db.executemany("INSERT INTO claims VALUES(?, ?, ?, ?, ?)", self._claims)
         if self._out:
             c.last_active = self._now
             if c.config.ack_policy == "none":

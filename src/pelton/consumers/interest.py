@@ -17,7 +17,7 @@ most acks are decided without reading a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from pelton.consumers.log import ConsumerLog
@@ -75,14 +75,14 @@ class Interest:
 
     # --- what is settled
 
-    def settled(self, consumer: ConsumerLog, sequences: Iterable[int]) -> None:
+    def settled(self, consumer: ConsumerLog, sequences: Collection[int]) -> None:
         """Remove what a consumer has just settled, except what others still want."""
         rivals = self._rivals.get(consumer)
         if rivals is None:
             rivals = self._rivals[consumer] = tuple(o for o in self._consumers if _may_share(consumer, o))
         self._remove_unwanted(sequences, rivals)
 
-    def released(self, sequences: Iterable[int]) -> None:
+    def released(self, sequences: Collection[int]) -> None:
         """Remove what another stream has sourced, except what others still want."""
         self._remove_unwanted(sequences, self._consumers)
 
@@ -95,7 +95,7 @@ class Interest:
             self._remove_unwanted(sequences, self._consumers)
             first = sequences[-1] + 1
 
-    def _remove_unwanted(self, sequences: Iterable[int], consumers: Sequence[ConsumerLog]) -> None:
+    def _remove_unwanted(self, sequences: Collection[int], consumers: Sequence[ConsumerLog]) -> None:
         unwanted = self.unwanted(sequences, consumers) if consumers or self._takers else sequences
         if unwanted:
             self._log.remover.remove_settled(unwanted)
@@ -143,7 +143,11 @@ class _Candidates:
         sql = "SELECT 1 FROM claims WHERE consumer=? AND subject=? AND seq=?"
         subjects = self._all_subjects()
         key = consumer.id
-        return [s for s in met if s in subjects and consumer.db.value(sql, (key, subjects[s], s)) is not None]
+        return [
+            s
+            for s in met
+            if s in subjects and consumer.db.value(sql, (key, consumer.claim_of(subjects[s]), s)) is not None
+        ]
 
     def subject_of(self, seq: int) -> str | None:
         """Return the subject of a message, None if it is gone."""
@@ -157,7 +161,7 @@ class _Candidates:
         return self._subjects
 
 
-def remove_settled(consumer: ConsumerLog, sequences: Iterable[int], interest: Interest | None) -> None:
+def remove_settled(consumer: ConsumerLog, sequences: Collection[int], interest: Interest | None) -> None:
     """Remove from the stream what a consumer has settled, as its retention requires."""
     if interest is not None:
         interest.settled(consumer, sequences)

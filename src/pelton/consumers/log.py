@@ -30,7 +30,7 @@ from pelton.subjects import has_wildcard
 NEVER: Final = (1 << 63) - 1
 _STATE: Final = (
     "dseq, cursor, delivered, due, unsettled, waiting, ahead, ahead_last, ahead_removals, last_active, last_ack, "
-    "replay_upto, replay_shift, replay_due"
+    "replay_upto, replay_shift, replay_due, turns, bypassed"
 )
 _KEEP_REMOVED: Final = (
     "INSERT OR REPLACE INTO pending_removed SELECT consumer, seq, dseq, n, due FROM pending WHERE consumer=? AND seq=?"
@@ -40,7 +40,8 @@ _LOAD: Final = f"SELECT {_STATE} FROM consumer_state WHERE id=?"
 _MANY: Final = 20_000
 _SAVE: Final = (
     "UPDATE consumer_state SET dseq=?, cursor=?, delivered=?, due=?, unsettled=?, waiting=?, ahead=?, ahead_last=?, "
-    "ahead_removals=?, last_active=?, last_ack=?, replay_upto=?, replay_shift=?, replay_due=? WHERE id=?"
+    "ahead_removals=?, last_active=?, last_ack=?, replay_upto=?, replay_shift=?, replay_due=?, turns=?, bypassed=? "
+    "WHERE id=?"
 )
 
 
@@ -65,6 +66,7 @@ class ConsumerLog:
     replay_upto: int
     replay_shift: int
     replay_due: int
+    bypassed: int
     due: int
     name: str
     condition: Condition | None
@@ -96,7 +98,7 @@ class ConsumerLog:
         self.dirty = False
         self.dseq = self.cursor = self.delivered = self.unsettled = self.waiting = 0
         self.ahead = self.ahead_last = self.ahead_removals = self.last_active = self.last_ack = 0
-        self.replay_upto = self.replay_shift = self.replay_due = 0
+        self.replay_upto = self.replay_shift = self.replay_due = self.bypassed = 0
         self.due = NEVER
         self.claims: ClaimTable = ClaimTable(database, consumer)
         self._loaded = loaded
@@ -112,6 +114,8 @@ class ConsumerLog:
         self.literal = self.filters[0] if len(self.filters) == 1 and not has_wildcard(self.filters[0]) else ""
         self.per_subject = self.claims.limit = config.max_ack_pending_per_subject
         self._claim_end = f".{end}." if (end := config.max_ack_pending_subject_end) else ""
+        # The beginnings of subjects of each rank, the lowest first.
+        self.ranks: tuple[str, ...] = tuple(f"{prefix}." for prefix in config.max_ack_pending_subject_ranks)
         self.sampled = sample_percent(config.sample_freq) if config.ack_policy == "explicit" else 0
         self.room = config.max_ack_pending if config.max_ack_pending > 0 else NEVER
         self.paused_until = parse_rfc3339(config.pause_until) if config.pause_until else 0
@@ -135,6 +139,8 @@ class ConsumerLog:
             self.replay_upto,
             self.replay_shift,
             self.replay_due,
+            self.claims.turns,
+            self.bypassed,
         ) = integers(row)
         self.claims.forget()
         self.stale = False
@@ -163,6 +169,8 @@ class ConsumerLog:
             self.replay_upto,
             self.replay_shift,
             self.replay_due,
+            self.claims.turns,
+            self.bypassed,
             self.id,
         )
         self.db.execute(_SAVE, state)
@@ -170,7 +178,16 @@ class ConsumerLog:
 
     def claim_of(self, subject: str) -> str:
         """Return what a message claims, if the consumer has a limit per subject."""
+        if self.ranks and (rank := self.rank_of(subject)):
+            subject = self.ranks[0] + subject.removeprefix(self.ranks[rank])
         return subject.partition(self._claim_end)[0] if self._claim_end else subject
+
+    def rank_of(self, subject: str) -> int:
+        """Return the rank of a message."""
+        for rank in range(len(self.ranks) - 1, 0, -1):
+            if subject.startswith(self.ranks[rank]):
+                return rank
+        return 0
 
     # --- counting pending messages
 
@@ -294,6 +311,7 @@ class ConsumerLog:
                 self._drop_unwanted(self.condition)
         if self.waiting and self.per_subject > old.max_ack_pending_per_subject:
             self.claims.promote_all()
+            self.dirty = True
         return other
 
     def _drop_unwanted(self, condition: Condition) -> None:

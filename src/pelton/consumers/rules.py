@@ -9,12 +9,13 @@ from pelton.api import ConfigError, ConsumerConfig, StreamConfig, api_error, par
 from pelton.api.times import go_duration
 from pelton.consumers.rules_delivery import check_acks, check_direction, check_groups, check_heartbeats
 from pelton.consumers.sampling import check_sample_freq
-from pelton.subjects import is_filter, overlaps
+from pelton.subjects import has_wildcard, is_filter, overlaps
 
 _NAME_LIMIT: Final = 255
 _NOT_IN_NAMES: Final = frozenset(" \t\r\n.*>/\\")
 _DESCRIPTION_LIMIT: Final = 4096
 _METADATA_LIMIT: Final = 128 * 1024
+_MOST_RANKS: Final = 8
 
 
 def check_consumer(config: ConsumerConfig, stream: StreamConfig) -> None:
@@ -61,8 +62,26 @@ def _check_supported(config: ConsumerConfig, stream: str) -> None:
         raise ConfigError(f"consumer {config.name!r}: max_ack_pending_per_subject must be 0 (no limit) or more")
     if config.max_ack_pending_subject_end and not config.max_ack_pending_per_subject:
         raise ConfigError(f"consumer {config.name!r}: max_ack_pending_subject_end needs max_ack_pending_per_subject")
+    _check_ranks(config)
     if config.max_ack_pending_per_subject and config.ack_policy != "explicit":
         raise ConfigError(f"consumer {config.name!r}: max_ack_pending_per_subject needs ack_policy 'explicit'")
+
+
+def _check_ranks(config: ConsumerConfig) -> None:
+    ranks = config.max_ack_pending_subject_ranks
+    if not ranks:
+        return
+    if not config.max_ack_pending_per_subject:
+        raise ConfigError(f"consumer {config.name!r}: max_ack_pending_subject_ranks needs max_ack_pending_per_subject")
+    if len(ranks) > _MOST_RANKS:
+        raise ConfigError(f"consumer {config.name!r}: max_ack_pending_subject_ranks has {len(ranks)}, at most 8 do")
+    for index, prefix in enumerate(ranks):
+        others = (*ranks[:index], *ranks[index + 1 :])
+        if not is_filter(prefix) or has_wildcard(prefix) or any(f"{o}.".startswith(f"{prefix}.") for o in others):
+            raise ConfigError(
+                f"consumer {config.name!r}: max_ack_pending_subject_ranks has {prefix!r}; each must be the beginning "
+                "of a subject, in whole tokens, and none that of another one"
+            )
 
 
 def _check_filters(config: ConsumerConfig, stream: str) -> None:

@@ -34,6 +34,9 @@ def check_consumer_update(old: ConsumerConfig, new: ConsumerConfig) -> None:
         raise _refused(new, "priority policy and groups can not be updated")
     if bool(old.max_ack_pending_per_subject) != bool(new.max_ack_pending_per_subject):
         raise _refused(new, "max ack pending per subject can not be switched on or off")
+    ranks = old.max_ack_pending_subject_ranks
+    if ranks and ranks != new.max_ack_pending_subject_ranks:
+        raise _refused(new, "max ack pending subject ranks can only be added")
 
 
 def _refused(config: ConsumerConfig, text: str) -> Exception:

@@ -6,7 +6,7 @@ error; it never counts twice, and never affects the other acks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -86,21 +86,28 @@ class Settlement:
         if len(acks) < _MANY or c.config.ack_policy != "explicit" or c.sampled or self._done:
             return False
         done = {ack.seq: ack.consumer_seq for ack in acks if ack.kind == "ack"}
-        first, last = min(done, default=0), max(done, default=0)
-        if len(done) < len(acks) or last - first >= 4 * len(acks):
+        if len(done) < len(acks):
             return False
-        sql = "SELECT seq, dseq FROM pending WHERE consumer=? AND seq BETWEEN ? AND ?"
-        held: dict[int, int] = dict(c.db.execute(sql, (c.id, first, last)))
+        where, bindings = self._among(done)
+        held: dict[int, int] = dict(c.db.execute(f"SELECT seq, dseq FROM pending WHERE {where}", bindings))
         # Like `_is_of_another`, for all of them.
         floor = c.token_floor
         if not done.items() <= held.items() or any(TOKEN_EPOCH <= ack.token <= floor for ack in acks):
             return False
         self._done = dict.fromkeys(done)
         if c.per_subject:
-            sql = "SELECT seq, subject FROM pending WHERE consumer=? AND seq BETWEEN ? AND ?"
-            claimed: dict[int, str | None] = dict(c.db.execute(sql, (c.id, first, last)))
+            sql = f"SELECT seq, subject FROM pending WHERE {where}"
+            claimed: dict[int, str | None] = dict(c.db.execute(sql, bindings))
             self._done = {seq: claimed[seq] for seq in done}
         return True
+
+    def _among(self, sequences: Collection[int]) -> tuple[str, tuple[int | str, ...]]:
+        """Return the condition for rows of these messages, and maybe of others between them, with its bindings."""
+        first, last = min(sequences, default=0), max(sequences, default=0)
+        if last - first < 4 * len(sequences):
+            return "consumer=? AND seq BETWEEN ? AND ?", (self._c.id, first, last)
+        listed = f"[{','.join(map(str, sequences))}]"
+        return "consumer=? AND seq IN (SELECT value FROM json_each(?))", (self._c.id, listed)
 
     def _is_of_another(self, ack: AckOp) -> bool:
         """Whether a delivery is of a deleted consumer of this name; a token that is not ours tells nothing."""
@@ -108,14 +115,10 @@ class Settlement:
 
     def _known(self, acks: Sequence[AckOp]) -> Known:
         c = self._c
-        select = "SELECT seq, dseq, subject, n FROM pending WHERE consumer=? AND seq"
-        first, last = min(ack.seq for ack in acks), max(ack.seq for ack in acks)
+        where, bindings = self._among([ack.seq for ack in acks])
         if c.config.ack_policy == "all":
-            rows = c.db.execute(f"{select}<=?", (c.id, last)).fetchall()
-        elif last - first < 4 * len(acks):
-            rows = c.db.execute(f"{select} BETWEEN ? AND ?", (c.id, first, last)).fetchall()
-        else:
-            rows = [row for ack in acks for row in c.db.execute(f"{select}=?", (c.id, ack.seq))]
+            where, bindings = "consumer=? AND seq<=?", (c.id, max(ack.seq for ack in acks))
+        rows = c.db.execute(f"SELECT seq, dseq, subject, n FROM pending WHERE {where}", bindings).fetchall()
         return {held.seq: held for held in decoded(_PendingRow, rows)}
 
     def _one(self, ack: AckOp, known: Known) -> PeltonError | None:
@@ -216,8 +219,11 @@ class Settlement:
             c.dirty = True
         if not self._done:
             return
-        for first, last in runs(self._done):
-            c.db.execute("DELETE FROM pending WHERE consumer=? AND seq BETWEEN ? AND ?", (c.id, first, last))
+        if len(found := runs(self._done)) < _MANY:
+            for first, last in found:
+                c.db.execute("DELETE FROM pending WHERE consumer=? AND seq BETWEEN ? AND ?", (c.id, first, last))
+        else:
+            c.db.executemany("DELETE FROM pending WHERE consumer=? AND seq=?", [(c.id, seq) for seq in self._done])
         c.unsettled -= len(self._done)
         c.last_ack = self._now
         c.dirty = True

@@ -41,10 +41,15 @@ def _is_of_lasts(config: ConsumerConfig, log: StreamLog) -> bool:
 def _offer_lasts(consumer: ConsumerLog) -> None:
     """Make the last message of every subject ready, as if each had waited behind others of its subject."""
     log = consumer.log
-    lasts = [(consumer.id, row.seq, row.subject) for row in log.reader.last_rows(consumer.condition)]
-    consumer.db.executemany("INSERT INTO ready VALUES(?, ?, ?)", lasts)
+    rows = log.reader.last_rows(consumer.condition)
+    lasts = [
+        (consumer.id, row.seq, consumer.claim_of(row.subject), consumer.rank_of(row.subject), turn)
+        for turn, row in enumerate(rows, 1)
+    ]
+    consumer.db.executemany("INSERT INTO ready VALUES(?, ?, ?, ?, ?)", lasts)
+    consumer.claims.turns = len(lasts)
     if consumer.per_subject:
-        claims = [(consumer.id, subject, seq) for _, seq, subject in lasts]
-        consumer.db.executemany("INSERT INTO claims VALUES(?, ?, ?, 1)", claims)
+        claims = [(consumer.id, subject, seq, rank) for _, seq, subject, rank, _ in lasts]
+        consumer.db.executemany("INSERT INTO claims VALUES(?, ?, ?, 1, ?)", claims)
     consumer.waiting = len(lasts)
-    consumer.delivered = min((seq for _, seq, _ in lasts), default=max(log.state.last, log.state.first)) - 1
+    consumer.delivered = min((row.seq for row in rows), default=max(log.state.last, log.state.first)) - 1

@@ -18,6 +18,7 @@ from pelton.runtime.iteration import at_home
 from pelton.runtime.lease_clock import LeaseClock, LeaseShares
 from pelton.runtime.loop_thread import LoopThread
 from pelton.runtime.owner import Caller, calls_for, owner, this_thread
+from pelton.runtime.rank_bypass import RankBypass
 from pelton.runtime.runtime import Runtime, system_runtime
 from pelton.runtime.service import Service, ServiceState
 from pelton.runtime.signal import Signal
@@ -38,6 +39,7 @@ __all__ = [
     "LeaseShares",
     "LoopThread",
     "Random",
+    "RankBypass",
     "Runtime",
     "Service",
     "ServiceState",

@@ -299,6 +299,16 @@ class MessageTable:
         sql = f"SELECT seq, CAST(subject AS BLOB) FROM {self.name} WHERE seq BETWEEN ? AND ?"
         return {integer(seq): text(subject) for seq, subject in self._db.execute(sql, (first, last))}
 
+    def scan_subjects(
+        self, first: int, last: int, limit: int, condition: Condition | None = None
+    ) -> list[tuple[int, str]]:
+        """Return sequence and subject of the first rows that meet a condition; their checksums are not verified."""
+        where, bindings = ("1", ()) if condition is None else (condition.sql, condition.bindings)
+        select = f"SELECT seq, CAST(subject AS BLOB) FROM {self.name} WHERE seq>=? AND seq<=?"
+        sql = f"{select} AND {where} ORDER BY seq LIMIT ?"
+        rows = self._db.execute(sql, (first, last, *bindings, limit))
+        return [(integer(seq), text(subject)) for seq, subject in rows]
+
     def next_seq(self, at_least: int) -> int | None:
         """Return the first sequence stored at or after ``at_least``."""
         value = self._db.value(self._next, (at_least,))

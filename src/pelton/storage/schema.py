@@ -17,8 +17,9 @@ its deliveries, ``due`` is when it may be redelivered, ``waits`` is 1 once it wa
 ``consumer_state.due`` is never later than the earliest of them. ``pending_removed``: the same for messages that were
 removed from the stream: they are not redelivered, and an ack still counts until the first pull after they were due.
 - ``claims``: for consumers with a limit per subject: every message they have met and not settled; ``held`` is
-1 for a message that may be in flight, 0 for one that waits behind another of its subject. ``ready``: held, and
-not delivered yet.
+1 for a message that may be in flight, 0 for one that waits behind another of its subject; ``rank`` is that of the
+message. ``ready``: held, and not delivered yet; of a rank, the one with the lowest ``turn`` is next.
+``consumer_state.turns`` is the last turn that was given, ``bypassed`` says when a lower rank is next.
 - ``exhausted``: in a stream with interest retention: messages delivered ``max_deliver`` times and never settled.
 - ``consumer_state.replay_*``: messages up to ``replay_upto`` are delivered at their original pace, ``replay_shift``
   after they were stored; the next is not due before ``replay_due``.
@@ -49,7 +50,7 @@ from pelton.storage.rows import text
 from pelton.subjects import matches
 
 APPLICATION_ID: Final = 0x50454C54
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 
 # The token floor is raised by this if it is unknown which tokens were given.
 TOKEN_EPOCH: Final = 1 << 40
@@ -134,9 +135,21 @@ ALTER TABLE stream_state ADD COLUMN subjects_upto INTEGER NOT NULL DEFAULT 0;
 UPDATE stream_state SET subjects_upto=last;
 """
 
+# Subjects with a limit take turns, and have ranks; until now, the oldest message was next.
+_VERSION_5: Final = """
+ALTER TABLE claims ADD COLUMN rank INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE ready ADD COLUMN rank INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE ready ADD COLUMN turn INTEGER NOT NULL DEFAULT 0;
+UPDATE ready SET turn=seq;
+CREATE INDEX ready_turns ON ready(consumer, rank DESC, turn);
+ALTER TABLE consumer_state ADD COLUMN turns INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE consumer_state ADD COLUMN bypassed INTEGER NOT NULL DEFAULT 0;
+UPDATE consumer_state SET turns=cursor;
+"""
+
 # The script at position v migrates a store from version v to v + 1; version 0 is an empty file.
-MIGRATIONS: Final[tuple[str, ...]] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
-_MADE: Final = re.compile(r"(?:CREATE TABLE|RENAME TO) (\w+)")
+MIGRATIONS: Final[tuple[str, ...]] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
+_MADE: Final = re.compile(r"(?:CREATE TABLE|CREATE INDEX|RENAME TO) (\w+)")
 _OURS: Final = frozenset(name.lower() for script in MIGRATIONS for name in _MADE.findall(script))
 _MESSAGES: Final = re.compile(r"m_\d+")
 

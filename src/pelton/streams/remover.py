@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -124,13 +124,17 @@ class Remover:
 
     # --- removal
 
-    def remove_settled(self, sequences: Iterable[int], *, may_be_alike: bool = True) -> None:
+    def remove_settled(self, sequences: Collection[int], *, may_be_alike: bool = True) -> None:
         """Remove messages that no consumer wants any more (work-queue and interest retention).
 
         ``may_be_alike``: whether it is worth to look whether all of them have the same subject.
         """
         self._state.write_rows()
-        for run in runs(sequences):
+        found = runs(sequences)
+        if len(found) >= _FEW and not may_be_alike:
+            self._forget(self._state.table.remove_each(sequences))
+            return
+        for run in found:
             for first, last in self._state.subjects.ranges(*run):
                 if not may_be_alike or last - first < _FEW or not self._remove_alike(first, last):
                     self._forget(self._state.table.remove_range(first, last))

@@ -255,6 +255,9 @@ def _claims(database: Database, consumer: ConsumerLog) -> Iterator[str]:
     if set(claimed) & set(ready):
         yield f"both pending and ready: {sorted(set(claimed) & set(ready))}"
     yield from _compare({"waiting": consumer.waiting}, {"waiting": len(ready) + len(parked)})
+    last = int(database.value("SELECT ifnull(max(turn), 0) FROM ready WHERE consumer=?", key))
+    if last > consumer.claims.turns:
+        yield f"turn {last} was given, but the last one is recorded as {consumer.claims.turns}"
 
 
 def _kept_for_nobody(database: Database, stream: StreamLog, interest: Interest) -> set[int]:

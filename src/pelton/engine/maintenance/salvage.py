@@ -73,7 +73,8 @@ def _drop_orphans(copy: Database) -> None:
         copy.execute(f"DELETE FROM {table} WHERE {column} NOT IN (SELECT id FROM consumers)")
     copy.execute("DELETE FROM parked WHERE source NOT IN (SELECT id FROM sourcing)")
     copy.execute(
-        "INSERT OR IGNORE INTO consumer_state SELECT id, 0, 0, 0, ?, 0, 0, 0, 0, -1, 0, 0, 0, 0, 0 FROM consumers",
+        "INSERT OR IGNORE INTO consumer_state "
+        "SELECT id, 0, 0, 0, ?, 0, 0, 0, 0, -1, 0, 0, 0, 0, 0, 0, 0 FROM consumers",
         (NEVER,),
     )
 

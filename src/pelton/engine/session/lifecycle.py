@@ -92,8 +92,8 @@ def create_consumer(session: Session, log: StreamLog, config: ConsumerConfig, cu
     run(f"INSERT INTO consumers{columns}", (log.id, config.name, raw, now, registry.consumers.token_floor))
     row_id = session.db.connection.last_insert_rowid()
     ahead_last, removals = cursor, -1
-    state = (row_id, 0, cursor, cursor, NEVER, 0, 0, 0, ahead_last, removals, now, 0, 0, 0, 0)
-    run("INSERT INTO consumer_state VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", state)
+    state = (row_id, 0, cursor, cursor, NEVER, 0, 0, 0, ahead_last, removals, now, 0, 0, 0, 0, 0, 0)
+    run("INSERT INTO consumer_state VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", state)
     # There may be many consumers, so do not reload the others.
     registry.consumers.create(row_id, log, config, raw, now)
     registry.load_interest(log)

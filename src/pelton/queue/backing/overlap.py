@@ -39,6 +39,6 @@ async def has_overlap(jet: Streams, names: QueueNames, delivered: Delivered) -> 
 def _places(names: QueueNames, subject: str, leaf: str) -> tuple[str, ...]:
     """Return where earlier jobs may be: their schedule may have had another priority, or no tenant."""
     if not names.is_free(subject):
-        return (subject,)
+        return names.places(names.key_of_job(subject), leaf)
     tenant = names.tenant_of(subject) if names.has_tenant(subject) else ""
     return (*names.places("", leaf), *(names.places(tenant, leaf) if tenant else ()))

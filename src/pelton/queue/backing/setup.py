@@ -295,9 +295,10 @@ async def worker_consumers(stream: Stream, names: QueueNames, exclusive: bool, l
         return [await stream.create_consumer(durable_name="workers", filter_subjects=filters, **common)]
     keyed = await stream.create_consumer(
         durable_name="workers",
-        filter_subject=names.keyed_subjects,
+        filter_subjects=list(names.keyed_jobs),
         max_ack_pending_per_subject=1,
         max_ack_pending_subject_end=PLACE,
+        max_ack_pending_subject_ranks=list(names.key_ranks),
         **common,
     )
     return [keyed, await free_consumer(stream, names, lease)]

@@ -78,11 +78,6 @@ class JobMessage:
     def check(self, options: JobOptions) -> None:
         """Raise ConfigError for options that contradict each other, or that the queue can't keep."""
         options.check(f"job {self.job!r}")
-        if options.priority and options.key and self._exclusive:
-            raise ConfigError(
-                f"job {self.job!r}: priority is {options.priority}, but in an exclusive queue the jobs of a key run "
-                "in their order: leave priority or key out, or use a queue that is not exclusive"
-            )
         if options.tenant and options.key and self._exclusive:
             raise ConfigError(
                 f"job {self.job!r}: tenant is {options.tenant!r}, but in an exclusive queue the keys themselves take "
@@ -111,8 +106,7 @@ class JobMessage:
             expires=expires,
             unique_until=kept,
             meta=meta or {},
-            # The jobs of a key have an order of their own.
-            priority=0 if self._exclusive and options.key else options.priority,
+            priority=options.priority,
             tenant=options.tenant,
         )
 
@@ -141,8 +135,8 @@ class JobMessage:
     def moved(self, envelope: Envelope, queue: str, job_id: str, leaf: str) -> Outgoing:
         """Return the message of a job of another ``queue``, which is refused while the job is here and unfinished."""
         if self._exclusive and envelope.key:
-            # Here, its key orders it.
-            envelope = msgspec.structs.replace(envelope, priority=0, tenant="")
+            # Here, its key takes turns.
+            envelope = msgspec.structs.replace(envelope, tenant="")
         key = key_part(envelope.key, envelope.tenant, exclusive=self._exclusive)
         place = moved_place(queue, job_id, leaf, key)
         return self._placed(envelope, key, JobOptions(idempotency_key=f"move-{queue}-{job_id}"), place)

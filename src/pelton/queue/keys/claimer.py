@@ -20,6 +20,7 @@ from pelton.queue.keys.held_keys import CHANNEL, HeldKey, Holdings
 from pelton.queue.keys.ledger import Ledger, MovedError
 from pelton.queue.keys.record import claimed, let_go, looked, refused
 from pelton.queue.keys.table import Chance, KeyTable
+from pelton.queue.model.naming import ALL_PRIORITIES
 from pelton.queue.ports import TakenJob
 
 if TYPE_CHECKING:
@@ -120,8 +121,20 @@ class Claimer:
         )
 
     async def _first_job(self, key: str, done: int) -> StoredMessage | None:
-        """Return the next job, of those with a place of their own and of the others."""
-        subjects = self._names.subjects_of_key(key)
+        """Return the next job, of any priority, of those with a place of their own and of the others.
+
+        Only where jobs are known to be is looked at first. What is found there is the next one if everything before it
+        is known; otherwise there may be another one elsewhere.
+        """
+        likely = self._table.priorities(key, done) or (0,)
+        found = await self._first_of(key, done, likely)
+        if found is not None and self._table.is_known(found.seq):
+            return found
+        others = await self._first_of(key, done, [rank for rank in ALL_PRIORITIES if rank not in likely])
+        return min((stored for stored in (found, others) if stored is not None), key=attrgetter("seq"), default=None)
+
+    async def _first_of(self, key: str, done: int, priorities: Sequence[int]) -> StoredMessage | None:
+        subjects = [subject for rank in priorities for subject in self._names.subjects_of_key(key, rank)]
         found = await asyncio.gather(*(self._next_at(subject, done) for subject in subjects))
         return min((stored for stored in found if stored is not None), key=attrgetter("seq"), default=None)
 

@@ -11,6 +11,7 @@ from pelton.queue.backing.queue_stats import delivered_by, infos_of, tenant_cons
 from pelton.queue.backing.scan import deliveries
 from pelton.queue.backing.unfinished_jobs import not_to_be_taken
 from pelton.queue.keys.record import KeyRecord, decode
+from pelton.queue.model.naming import ALL_PRIORITIES
 from pelton.queue.ports import Underway, Unlisted
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ class KeyedStats:
     async def _entry(self, key: str, hold: KeyRecord, written: int) -> Unsettled | None:
         job = hold.job
         if not job:
-            found = [await self._next_at(subject, hold.done) for subject in self._names.subjects_of_key(key)]
+            subjects = [subject for rank in ALL_PRIORITIES for subject in self._names.subjects_of_key(key, rank)]
+            found = await asyncio.gather(*(self._next_at(subject, hold.done) for subject in subjects))
             job = min((seq for seq in found if seq), default=0)
             if not job:
                 return None

@@ -3,6 +3,9 @@
 Two watches feed it: the jobs (one message per key that has any, then every new one), and the records of the keys. Its
 knowledge may be outdated; every action is conditional on the record not having changed.
 
+Keys that can be acted on stand in line, one line for each priority: a key in that of its next job. A key whose job has
+ended joins the end again, so keys take turns; of the jobs, most come from the highest priority (``RankBypass``).
+
 No wall clock is trusted: a held record may be taken over when this worker has seen it unchanged for a whole lease on
 its own clock. Its holder counts from before it wrote the record, and gives up earlier.
 """
@@ -10,13 +13,15 @@ its own clock. Its holder counts from before it wrote the record, and gives up e
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
 from itertools import islice
 from math import inf
 from typing import Final, NamedTuple
 
 from pelton.queue.keys.record import KeyRecord
-from pelton.runtime import Random
+from pelton.queue.model.naming import HIGHEST_PRIORITY
+from pelton.runtime import Random, RankBypass
 
 _IDLE_KEYS: Final = 65_536
 _SPREAD: Final = 64
@@ -38,10 +43,20 @@ class _Planned(NamedTuple):
     key: str
 
 
-class _Key:
-    """What is known of a key. ``due``: when to act on it, ``is_ours``: whether this worker is acting on it."""
+class _Run(NamedTuple):
+    """Jobs of a key that have one priority and follow each other: the last one."""
 
-    __slots__ = ("due", "hold", "is_ours", "last_job", "seq")
+    priority: int
+    last: int
+
+
+class _Key:
+    """What is known of a key. ``due``: when to act on it, ``is_ours``: whether this worker is acting on it.
+
+    ``runs`` are its jobs in their order; ``line`` is the priority of the line in which it stands.
+    """
+
+    __slots__ = ("due", "hold", "is_ours", "last_job", "line", "runs", "seq")
 
     def __init__(self) -> None:
         self.last_job = 0
@@ -49,10 +64,70 @@ class _Key:
         self.hold: KeyRecord | None = None
         self.due = inf
         self.is_ours = False
+        self.runs: tuple[_Run, ...] = ()
+        self.line = 0
+
+    @property
+    def done(self) -> int:
+        return self.hold.done if self.hold else 0
 
     @property
     def has_work(self) -> bool:
-        return self.last_job > (self.hold.done if self.hold else 0)
+        return self.last_job > self.done
+
+    @property
+    def priority(self) -> int:
+        """That of its next job."""
+        return next((run.priority for run in self.runs if run.last > self.done), 0)
+
+    def add(self, priority: int, seq: int) -> None:
+        """Note a job; those that have ended are forgotten."""
+        if seq <= self.last_job:
+            return
+        self.last_job = seq
+        left = tuple(run for run in self.runs if run.last > self.done)
+        if left and left[-1].priority == priority:
+            left = left[:-1]
+        self.runs = (*left, _Run(priority, seq))
+
+
+class _Line:
+    """Keys of one priority that can be acted on, in rounds: all that stood in line when it began are taken once.
+
+    Within a round they are taken at random, so that workers with the same view do not all try the same key.
+    """
+
+    def __init__(self) -> None:
+        # Taken from its beginning again and again, which is slow with a dict. The values count those that had joined.
+        self._keys: OrderedDict[str, int] = OrderedDict()
+        self._joined = self._round_end = 0
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._keys
+
+    def join(self, key: str) -> None:
+        if key not in self._keys:
+            self._keys[key] = self._joined
+            self._joined += 1
+
+    def leave(self, key: str) -> None:
+        self._keys.pop(key, None)
+
+    def take(self, number: int, random: Random) -> list[str]:
+        found: list[str] = []
+        while len(found) < number and self._keys:
+            oldest = list(islice(self._keys.items(), max(number - len(found), _SPREAD)))
+            if oldest[0][1] >= self._round_end:
+                self._round_end = self._joined
+            mine = [key for key, place in oldest if place < self._round_end]
+            taken = random.sample(mine, min(number - len(found), len(mine)))
+            for key in taken:
+                self.leave(key)
+            found += taken
+        return found
 
 
 class KeyTable:
@@ -62,18 +137,38 @@ class KeyTable:
         self._lease = lease
         self._random = random
         self._keys: dict[str, _Key] = {}
-        # Taken from its beginning again and again, which is slow with a dict.
-        self._ready: OrderedDict[str, None] = OrderedDict()
+        self._ready = [_Line() for _ in range(HIGHEST_PRIORITY + 1)]
+        self._bypass = RankBypass()
+        # Up to which job all are known; 0 while the first look is not over.
+        self._known_upto = 0
         self._later: list[_Planned] = []
         self._idle: OrderedDict[str, None] = OrderedDict()
 
-    def saw_job(self, key: str, seq: int, now: float) -> bool:
+    def looks_at_jobs(self) -> None:
+        """Note that the jobs are looked at anew: only the last of each subject, so that others may be before it."""
+        self._known_upto = 0
+
+    def knows_jobs(self, upto: int) -> None:
+        """Note that all jobs up to a sequence were seen, or were before the last one of their subject."""
+        self._known_upto = max(upto, 1)
+
+    def priorities(self, key: str, done: int) -> Sequence[int]:
+        """Return the priorities of a key's jobs after ``done``, as far as they are known."""
+        return sorted({run.priority for run in self._entry(key).runs if run.last > done})
+
+    def is_known(self, seq: int) -> bool:
+        """Whether all jobs up to a sequence are known."""
+        return seq <= self._known_upto
+
+    def saw_job(self, key: str, seq: int, now: float, priority: int = 0) -> bool:
         """Note that a job was stored; return whether there is something to do now."""
         entry = self._entry(key)
-        entry.last_job = max(entry.last_job, seq)
+        entry.add(priority, seq)
+        if self._known_upto:
+            self._known_upto = max(self._known_upto, seq)
         if entry.hold is None or entry.hold.state == "free":
             self._plan(key, entry, now if entry.has_work else inf, now)
-        return key in self._ready
+        return key in self._ready[entry.line]
 
     def saw_record(self, key: str, seq: int, hold: KeyRecord | None, now: float, age: float = 0.0) -> bool:
         """Note a key's record, ``age`` seconds after it was written; return whether there is something to do now.
@@ -85,7 +180,7 @@ class KeyTable:
             return False
         entry.seq, entry.hold = seq, hold
         self._plan(key, entry, self._due(entry, now, age), now)
-        return key in self._ready
+        return key in self._ready[entry.line]
 
     def is_gone(self, key: str, now: float) -> None:
         """Note that a key has no record, or no longer has one."""
@@ -97,7 +192,7 @@ class KeyTable:
         """Note that a key has no job, unless one came after ``last_job``."""
         entry = self._entry(key)
         if entry.last_job == last_job:
-            entry.last_job = 0
+            entry.last_job, entry.runs = 0, ()
 
     def last_job(self, key: str) -> int:
         """Return the last job seen for a key."""
@@ -106,21 +201,38 @@ class KeyTable:
     def take(self, limit: int, now: float) -> list[Chance]:
         """Return what can be done, reserved for the caller until :meth:`done`.
 
-        The choice among the oldest is random, so that workers with the same view do not all try the same key.
+        Keys of a priority are chosen in rounds.
         """
         while self._later and self._later[0].due <= now:
             _, key = heapq.heappop(self._later)
             entry = self._keys.get(key)
             if entry is not None and entry.due <= now and not entry.is_ours:
-                self._ready[key] = None
-        oldest = list(islice(self._ready, max(limit, _SPREAD)))
+                self._join(key, entry)
         found = []
-        for key in self._random.sample(oldest, min(limit, len(oldest))):
-            entry = self._keys[key]
-            entry.is_ours = True
-            del self._ready[key]
-            found.append(Chance(key, entry.seq, entry.hold))
+        for priority, number in self._turns(limit).items():
+            for key in self._ready[priority].take(number, self._random):
+                entry = self._keys[key]
+                entry.is_ours = True
+                found.append(Chance(key, entry.seq, entry.hold))
         return found
+
+    def _turns(self, limit: int) -> Counter[int]:
+        """Return how many of each priority are next."""
+        waiting = {priority: len(line) for priority, line in enumerate(self._ready)}
+        turns = Counter[int]()
+        for _ in range(min(limit, sum(waiting.values()))):
+            priority = self._bypass.next(waiting)
+            self._bypass = self._bypass.after(priority, waiting)
+            waiting[priority] -= 1
+            turns[priority] += 1
+        return turns
+
+    def _join(self, key: str, entry: _Key) -> None:
+        """Let a key stand in the line of its next job; it keeps its place if it stands there."""
+        if entry.line != entry.priority:
+            self._ready[entry.line].leave(key)
+            entry.line = entry.priority
+        self._ready[entry.line].join(key)
 
     def done(self, key: str, now: float, again: float = 0.0, changed: int = 0) -> None:
         """Release a key to any worker.
@@ -157,13 +269,14 @@ class KeyTable:
 
     def _plan(self, key: str, entry: _Key, due: float, now: float) -> None:
         entry.due = due
-        self._ready.pop(key, None)
         self._idle.pop(key, None)
+        if due <= now and not entry.is_ours:
+            self._join(key, entry)
+            return
+        self._ready[entry.line].leave(key)
         if entry.is_ours:
             return
-        if due <= now:
-            self._ready[key] = None
-        elif due < inf:
+        if due < inf:
             heapq.heappush(self._later, _Planned(due, key))
         else:
             self._idle[key] = None

@@ -43,14 +43,28 @@ class Watch:
     async def follow_jobs(self) -> None:
         """Note every stored job, forever, without reading payloads."""
         await self._follow(
-            self._names.jobs, self._saw_job, filter_subject=self._names.keyed_subjects, headers_only=True
+            self._names.jobs,
+            self._saw_job,
+            began=self._table.looks_at_jobs,
+            known=self._table.knows_jobs,
+            filter_subjects=list(self._names.keyed_jobs),
+            headers_only=True,
         )
 
     async def follow_records(self) -> None:
         """Note every record that is written, forever."""
         await self._follow(self._names.keys, self._saw_record, filter_subject=self._names.hold_subject(">"))
 
-    async def _follow(self, stream: str, saw: Callable[[Delivered], bool], **fields: Any) -> None:
+    async def _follow(
+        self,
+        stream: str,
+        saw: Callable[[Delivered], bool],
+        *,
+        began: Callable[[], None] = lambda: None,
+        known: Callable[[int], None] = lambda upto: None,
+        **fields: Any,
+    ) -> None:
+        """Follow a stream; ``began`` is called when a reader begins, ``known`` when it has read what was stored."""
         first = True
         while True:
             reader = OrderedReader(
@@ -61,8 +75,13 @@ class Watch:
                 deliver_policy="last_per_subject",
                 **fields,
             )
+            is_looking = True
             try:
+                began()
                 left = await reader.begin()
+                if not left:
+                    is_looking = False
+                    known(0)
                 if first and not left:
                     self._has_read()
                     first = False
@@ -70,6 +89,9 @@ class Watch:
                     async for delivered in deliveries:
                         if saw(delivered):
                             self._told()
+                        if is_looking and not delivered.num_pending:
+                            is_looking = False
+                            known(delivered.seq)
                         if first and not delivered.num_pending:
                             self._has_read()
                             first = False
@@ -96,7 +118,8 @@ class Watch:
 
     def _saw_job(self, delivered: Delivered) -> bool:
         key = self._names.key_of_job(delivered.subject)
-        return self._table.saw_job(key, delivered.seq, self._clock.boottime())
+        priority = self._names.priority_of_key(delivered.subject)
+        return self._table.saw_job(key, delivered.seq, self._clock.boottime(), priority)
 
     def _saw_record(self, delivered: Delivered) -> bool:
         key = self._names.key_of_hold(delivered.subject)

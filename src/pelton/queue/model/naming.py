@@ -7,10 +7,11 @@ A queue ``garage`` lives in six streams: ``JOBS_garage`` (jobs that have not end
 a cluster an exclusive queue has another one, ``JOBS_garage_keys`` (who holds which key), and a queue with flows
 ``JOBS_garage_flows``.
 
-Jobs of a key share a subject, and so do those without one; those with a priority have a subject for each rank, and
-those of a tenant one for the tenant and the rank: ``tenant.~acme.%.2``. A job that is scheduled or unique has a place
-of its own: one more token, by which it is found, and which is not taken twice. Where a subject of such a place has the
-job's key, that of a job with a tenant has the tenant, as one token that no key has, and its rank is last.
+Jobs of a key share a subject, and so do those without one; those with a priority have a subject for each rank, as
+``key2.car1`` beside ``key.car1``, and those of a tenant one for the tenant and the rank: ``tenant.~acme.%.2``. A job
+that is scheduled or unique has a place of its own: one more token, by which it is found, and which is not taken twice.
+Where a subject of such a place has the job's key, that of a job with a tenant has the tenant, as one token that no key
+has, and its rank is last.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ PLACE: Final = "%"
 """The token between a key and the place of one of its jobs: an encoded key never has it."""
 _TENANT: Final = "~"
 HIGHEST_PRIORITY: Final = 3
+ALL_PRIORITIES: Final = range(HIGHEST_PRIORITY + 1)
 _RANKS: Final = frozenset(map(str, range(HIGHEST_PRIORITY + 1)))
 SIDES: Final = {
     "history": "history",
@@ -120,7 +122,12 @@ class QueueNames:
         # What is announced and not stored: to listeners of events, and to workers that wait for tenants' jobs.
         self.events: str = f"{self.root}.events"
         self.bell: str = f"{self.root}.bell"
-        self.keyed_subjects: str = f"{self.root}.key.>"
+        # How the subjects of jobs with a key begin, by their priority.
+        self.key_ranks: tuple[str, ...] = (
+            f"{self.root}.key",
+            *(f"{self.root}.key{rank}" for rank in range(1, HIGHEST_PRIORITY + 1)),
+        )
+        self.keyed_jobs: tuple[str, ...] = tuple(f"{prefix}.>" for prefix in self.key_ranks)
         self.free_places: str = f"{self.free_subject}.>"
         self.scheduled: str = f"{self.root}.later.>"
         self.crons: str = f"{self.root}.cron.>"
@@ -135,13 +142,13 @@ class QueueNames:
         self.ranked_jobs: tuple[str, ...] = tuple(f"{prefix}>" for prefix in self._free_prefixes[1:])
         self._tenant_prefix = f"{self.root}.tenant."
         self.tenant_jobs: str = f"{self._tenant_prefix}>"
-        self._key_prefix = f"{self.root}.key."
+        self._key_prefixes = tuple(f"{prefix}." for prefix in self.key_ranks)
         self._later_prefix = f"{self.root}.later."
         self._hold_prefix = f"{self.root}.hold."
         self.ending_prefix: str = f"{self.root}.history."
         # The subjects of the jobs' stream, and those that workers take jobs without a key from.
         self.job_subjects: tuple[str, ...] = (
-            self.keyed_subjects,
+            *self.keyed_jobs,
             self.free_subject,
             self.free_places,
             self.scheduled,
@@ -165,9 +172,9 @@ class QueueNames:
         self.completed_prefix: str = f"{self.ending_prefix}completed."
 
     def job_subject(self, key: str, priority: int = 0) -> str:
-        """Return the subject of a job: one for all jobs of a priority without a key, one per key for the others."""
+        """Return the subject of a job: one for all jobs of a priority without a key, one per key and priority."""
         if key:
-            return self._key_prefix + encode_key(key)
+            return self._key_prefixes[priority] + encode_key(key)
         return f"{self._free_prefixes[priority]}{PLACE}" if priority else self.free_subject
 
     def tenant_subject(self, tenant: str, priority: int) -> str:
@@ -181,15 +188,13 @@ class QueueNames:
         """
         if key.startswith(_TENANT):
             return f"{self._tenant_prefix}{key}.{leaf}.{priority}"
-        return f"{self._key_prefix}{key}.{PLACE}.{leaf}" if key else f"{self._free_prefixes[priority]}{leaf}"
+        if key:
+            return f"{self._key_prefixes[priority]}{key}.{PLACE}.{leaf}"
+        return f"{self._free_prefixes[priority]}{leaf}"
 
     def places(self, key: str, leaf: str) -> tuple[str, ...]:
         """Return the subjects where a job of any priority with this leaf may be."""
-        if key.startswith(_TENANT):
-            return tuple(self.place(key, leaf, priority) for priority in range(HIGHEST_PRIORITY + 1))
-        if key:
-            return (self.place(key, leaf),)
-        return tuple(f"{prefix}{leaf}" for prefix in self._free_prefixes)
+        return tuple(self.place(key, leaf, priority) for priority in range(HIGHEST_PRIORITY + 1))
 
     def later(self, key: str, leaf: str) -> str:
         """Return the subject of the schedule of a job that is to be at its :meth:`place` later."""
@@ -260,14 +265,22 @@ class QueueNames:
 
     def key_of_job(self, subject: str) -> str:
         """Return the key, in its subject form, that a job's subject names."""
-        return subject.removeprefix(self._key_prefix).partition(f".{PLACE}.")[0]
+        prefix = self._key_prefixes[self.priority_of_key(subject)]
+        return subject.removeprefix(prefix).partition(f".{PLACE}.")[0]
 
-    def subjects_of_key(self, key: str) -> tuple[str, str]:
-        """Return the subject of the jobs of a key, and the filter for those that have places of their own.
+    def priority_of_key(self, subject: str) -> int:
+        """Return the priority that the subject of a job with a key names."""
+        for priority in range(HIGHEST_PRIORITY, 0, -1):
+            if subject.startswith(self._key_prefixes[priority]):
+                return priority
+        return 0
+
+    def subjects_of_key(self, key: str, priority: int = 0) -> tuple[str, str]:
+        """Return the subject of a key's jobs of a priority, and the filter for those that have places of their own.
 
         The key in its subject form.
         """
-        return self._key_prefix + key, f"{self._key_prefix}{key}.{PLACE}.>"
+        return self._key_prefixes[priority] + key, f"{self._key_prefixes[priority]}{key}.{PLACE}.>"
 
     def jobs_of_key(self, key: str) -> tuple[str, ...]:
         """Return the filters for the jobs of a key of an exclusive queue; the key in its subject form."""
