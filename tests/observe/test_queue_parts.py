@@ -153,7 +153,8 @@ async def test_jobs_of_a_key_and_how_many_each_has(jet: pelton.Jet, look: pelton
     for number in range(12):
         for key in ids:
             if number % (len(key) % 3 + 1) == 0:
-                ids[key].append((await repair.options(key=key).enqueue(f"car{number}")).id)
+                options = repair.options(key=key, priority=number % 4)
+                ids[key].append((await options.enqueue(f"car{number}")).id)
     ids["a"].append((await repair.options(key="a", unique="arguments").enqueue("unique")).id)
     later = (await repair.options(key="a", delay=3600).enqueue("later")).id
     await repair.enqueue("free")

@@ -36,8 +36,9 @@ _COUNTS: Final = (
     "WITH found(subject, number) AS (SELECT subject, msgs FROM subjects WHERE stream=:stream AND msgs>0 "
     "AND subject>=:low AND subject<:high UNION ALL SELECT subject, 1 FROM {} "
     "WHERE seq>:upto AND subject>=:low AND subject<:high) "
-    "SELECT iif(instr(subject, :place), substr(subject, 1, instr(subject, :place) - 1), subject) AS key, "
-    "sum(number) AS total FROM found GROUP BY key ORDER BY total DESC, key LIMIT :limit"
+    "SELECT iif(instr(rest, :place), substr(rest, 1, instr(rest, :place) - 1), rest) AS key, sum(number) AS total "
+    "FROM (SELECT substr(subject, :skip + instr(substr(subject, :skip), '.')) AS rest, number FROM found) "
+    "GROUP BY key ORDER BY total DESC, key LIMIT :limit"
 )
 _BOUNDS: Final = "SELECT min(first), max(last), sum(msgs) FROM subjects WHERE stream=:stream AND msgs>0 AND {}"
 _NEWER: Final = "SELECT count(*) FROM {} WHERE seq>:upto AND {}"
@@ -86,10 +87,7 @@ class _Search:
         form = encode_key(key)
         self.is_keyed = is_keyed
         self.filters = names.jobs_of_key(form) if is_keyed else (">",)
-        subject, placed, later = (one.removesuffix(">") for one in names.jobs_of_key(form))
-        # "/" is the character after the dot.
-        ranges = [(subject, subject), *((one, f"{one[:-1]}/") for one in (placed, later))]
-        self.ranges = ranges if is_keyed else []
+        self.ranges = [_range(each) for each in self.filters] if is_keyed else []
         self.text = b'"key":' + msgspec.json.encode(key)
 
     def id_of(self, seq: int, data: bytes) -> str:
@@ -99,6 +97,13 @@ class _Search:
             if envelope.key == self.key and (envelope.timetable is None or envelope.id):
                 return envelope.id or str(seq)
         return ""
+
+
+def _range(wanted: str) -> tuple[str, str]:
+    """Return from which subject on, and before which, those of a filter are; twice the same for a single subject."""
+    prefix = wanted.removesuffix(">")
+    # "/" is the character after the dot.
+    return (wanted, wanted) if prefix == wanted else (prefix, f"{prefix[:-1]}/")
 
 
 class _Part(NamedTuple):
@@ -204,16 +209,17 @@ async def _place(view: SqlReads, search: _Search) -> _Place:
 
 async def _counted(jet: Jet, names: QueueNames, limit: int) -> dict[str, int] | None:
     """Return the counts of the keys with most jobs; None if that would take too long, or there is no snapshot."""
-    prefix = names.keyed_subjects.removesuffix(">")
     with suppress(ConfigError, StoreBusyError):
         async with jet.read() as view:
             ((stream, upto),) = await view.sql(_STREAM, [names.jobs])
             ((number,),) = await view.sql(_NUMBER, [stream, _MOST_SUBJECTS + 1])
             if number > _MOST_SUBJECTS:
                 return None
-            values = {"stream": stream, "upto": upto, "low": prefix, "high": f"{prefix[:-1]}/", "limit": limit}
-            rows = await view.sql(_COUNTS.format(f"m_{stream}"), {**values, "place": f".{PLACE}."})
-            return {decode_key(subject.removeprefix(prefix)): jobs for subject, jobs in rows}
+            # All ranks lie between the first and the last; "/" is the character after the dot.
+            bounds = {"low": f"{names.key_ranks[0]}.", "high": f"{names.key_ranks[-1]}/"}
+            values = {"stream": stream, "upto": upto, "limit": limit, "skip": len(names.root) + 2}
+            rows = await view.sql(_COUNTS.format(f"m_{stream}"), {**values, **bounds, "place": f".{PLACE}."})
+            return {decode_key(key): jobs for key, jobs in rows}
     return await _told(jet, names)
 
 
@@ -222,10 +228,11 @@ async def _told(jet: Jet, names: QueueNames) -> dict[str, int] | None:
     stream = await jet.stream(names.jobs)
     if (await stream.info()).state.num_subjects > _MOST_ASKED:
         return None
-    info = await stream.info(subjects_filter=names.keyed_subjects)
     counts = Counter[str]()
-    for subject, jobs in (info.state.subjects or {}).items():
-        counts[decode_key(names.key_of_job(subject))] += jobs
+    for keyed in names.keyed_jobs:
+        info = await stream.info(subjects_filter=keyed)
+        for subject, jobs in (info.state.subjects or {}).items():
+            counts[decode_key(names.key_of_job(subject))] += jobs
     return dict(counts)
 
 

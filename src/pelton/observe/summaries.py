@@ -331,31 +331,35 @@ class KeyCount(msgspec.Struct, frozen=True, kw_only=True):
     """A key, and how many of its jobs have not ended: those that wait, run or will be tried again."""
 
     key: str
+    """The key."""
     jobs: int
+    """How many of its jobs have not ended; those that wait for their time are not counted."""
 
 
 class KeyCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """The keys of a queue with most jobs that have not ended.
-
-    ``sampled`` is 0 if all jobs were counted, or else how many: the oldest.
-    """
+    """The keys of a queue with most jobs that have not ended."""
 
     queue: str
+    """The queue."""
     keys: tuple[KeyCount, ...]
+    """The keys with most jobs, those with most first."""
     sampled: int
+    """0 if all jobs were counted, or else how many: the oldest."""
 
 
 class JobsOfKey(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs of a key that have not ended, scheduled ones among them. ``total`` counts all there are, -1 if unknown.
-
-    ``next_begin`` is 0 if there are no more, or else where to go on.
-    """
+    """Jobs of a key that have not ended, scheduled ones among them."""
 
     queue: str
+    """The queue that was searched."""
     key: str
+    """The key."""
     total: int
+    """How many of its jobs there are; -1 if that is not known."""
     jobs: tuple[JobInfo, ...]
+    """The jobs that were found, oldest first."""
     next_begin: int
+    """Where to go on (`begin`); 0 if there are no more."""
 
 
 class StoreSummary(msgspec.Struct, frozen=True, kw_only=True):

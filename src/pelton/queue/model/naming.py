@@ -284,7 +284,8 @@ class QueueNames:
 
     def jobs_of_key(self, key: str) -> tuple[str, ...]:
         """Return the filters for the jobs of a key of an exclusive queue; the key in its subject form."""
-        return *self.subjects_of_key(key), f"{self._later_prefix}{key}.{PLACE}.>"
+        ranks = [subject for rank in ALL_PRIORITIES for subject in self.subjects_of_key(key, rank)]
+        return *ranks, f"{self._later_prefix}{key}.{PLACE}.>"
 
     def leaf_of(self, subject: str) -> str:
         """Return the leaf of a job that has a place of its own; empty for the others."""
