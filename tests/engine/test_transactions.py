@@ -61,6 +61,17 @@ async def payloads(jet: pelton.Jet, stream: str = "s") -> list[bytes]:
 # --- together or not at all -----------------------------------------------------------------------
 
 
+async def test_acks_of_several_consumers_in_one_call(jet: pelton.Jet) -> None:
+    stream = await jet.stream("s")
+    await jet.publish_batch([("s.in", b"1"), ("s.in", b"2")])
+    consumers = [await stream.create_consumer(durable_name=name) for name in ("a", "b")]
+    ones, others = [await consumer.fetch(2) for consumer in consumers]
+    async with jet.transaction() as tx:
+        await tx.ack(ones[0], others[0], ones[1])
+    assert [message.is_settled for message in (*ones, *others)] == [True, True, True, False]
+    assert [(await consumer.info()).num_ack_pending for consumer in consumers] == [0, 1]
+
+
 async def test_messages_acks_and_rows_take_effect_together(jet: pelton.Jet) -> None:
     stream = await jet.stream("s")
     consumer = await stream.create_consumer(durable_name="c")
