@@ -167,13 +167,14 @@ class JobAttempt(HeldJob):
     async def run(self, task: asyncio.Task[None]) -> Ended | None:
         """Run the job on ``task``, or start it on a thread, and return how it ended.
 
-        None if nothing of it is left to be settled, or ``on_thread``. Raises CancelledError if interrupted before its
-        end.
+        None if nothing is left to be settled, or ``on_thread``. Raises CancelledError if interrupted before its end.
         """
         self.records.started = self._env.clock.now()
         if self.records.delivered.num_delivered > 1:
             await self.look_up()
-        refusal = await self._env.gate.refusal(self)
+        refusal = self._env.gate.refusal(self)
+        if refusal is None and self.records.envelope.timetable is not None:
+            refusal = await self._env.gate.overlap(self)
         if refusal is not None:
             return self._concluded(refusal, None)
         if self._env.held.admission.is_on:

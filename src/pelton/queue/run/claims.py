@@ -224,7 +224,9 @@ class Claims:
         unfit: list[EndedAttempt[ClaimedJob]] = []
         for job in jobs:
             job.records.started = now
-            decision = await self._gate.refusal(job)
+            decision = self._gate.refusal(job)
+            if decision is None and job.records.envelope.timetable is not None:
+                decision = await self._gate.overlap(job)
             if decision is None:
                 fit.append(job)
             else:

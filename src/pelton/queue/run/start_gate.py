@@ -28,8 +28,11 @@ class StartGate(Generic[J]):
         self._orders = orders
         self._parking = parking
 
-    async def refusal(self, job: J) -> AfterAttempt | None:
-        """Return how a job ends that is not to start, whatever the limits; None if it is."""
+    def refusal(self, job: J) -> AfterAttempt | None:
+        """Return how a job ends that is not to start, whatever the limits; None if it is.
+
+        A job of a schedule is also to be asked for with :meth:`overlap`.
+        """
         # First, because this reads what the others need to know.
         decision = self._held.judge(job)
         if decision is not None:
@@ -39,7 +42,11 @@ class StartGate(Generic[J]):
             return self._held.after(job, cancelled)
         if self._orders.is_paused(envelope.key, envelope.job):
             return PutOff(None, "it is paused")
-        return None if envelope.timetable is None else await self._held.skipped(job)
+        return None
+
+    async def overlap(self, job: J) -> AfterAttempt | None:
+        """Return how a job of a schedule ends that is not to start beside an earlier run; None if it is."""
+        return await self._held.skipped(job)
 
     def hold_back(self, job: J, held_back: HeldBack) -> PutOff | None:
         """Park a job that a limit holds back; or return for how long it is given back."""
