@@ -77,6 +77,24 @@ def test_messages_are_shown(run: Run) -> None:
     assert [json.loads(line)["seq"] for line in tail] == [2]
 
 
+def test_the_newest_messages_are_found_behind_gaps_and_others(run: Run, address: str) -> None:
+    run("stream", "add", "orders", "--subjects", "orders.*")
+    with pelton.sync.open(address) as jet:
+        jet.publish_batch([(f"orders.{'rare' if number in (3, 40, 41) else number % 2}", b"") for number in range(80)])
+        for seq in (*range(10, 30), 79):
+            jet.stream("orders").delete_message(seq)
+
+    def tail(*words: object) -> list[int]:
+        return [json.loads(line)["seq"] for line in run("stream", "tail", "orders", *words, "--json").lines]
+
+    assert tail("-n", 4) == [76, 77, 78, 80]
+    assert tail("-n", 60) == [*range(1, 10), *range(30, 79), 80]
+    assert tail("-n", 2, "--subject", "orders.rare") == [41, 42]
+    assert tail("-n", 9, "--subject", "orders.rare") == [4, 41, 42]
+    assert tail("-n", 3, "--subject", "orders.1") == [76, 78, 80]
+    assert tail("-n", 3, "--subject", "orders.none") == tail("-n", 0) == []
+
+
 def test_a_payload_that_is_no_text_is_shown_in_hexadecimal_digits(run: Run, address: str) -> None:
     run("stream", "add", "orders", "--subjects", "orders")
     with pelton.sync.open(address) as jet:

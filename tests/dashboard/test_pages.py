@@ -119,6 +119,8 @@ async def test_jobs_by_key(client: Client, ids: list[str], jet: pelton.Jet) -> N
         assert (rest.count("/queues/taxis/jobs/"), "Look further" in rest) == (4, False)
         assert "No jobs of this key" in (await browser.get("/queues/taxis/keys?key=none")).text
         assert (await browser.get("/queues/none/keys")).status_code == 404
+        job = await taxis.options(tenant="acme").enqueue("drive", number=1)
+        assert "<dt>Tenant</dt><dd>acme</dd>" in (await browser.get(f"/queues/taxis/jobs/{quote(job.id)}")).text
 
 
 async def test_messages_by_sequence_and_subject(client: Client, ids: list[str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import pelton
+from pelton import metrics
 from pelton.api import CheckpointBlocked
 from pelton.engine.maintenance.recount import recount
 from pelton.storage import checkpointer
@@ -70,6 +71,8 @@ async def test_a_log_that_cannot_be_folded_is_an_event(tmp_path: Path) -> None:
             for _ in range(100):
                 await jet.publish("s.1", bytes(20_000))
             assert (await events.info()).state.messages == 1
+        text, _ = await metrics.metrics_text(jet)
+        assert b"pelton_store_checkpoints_blocked_total 1.0" in text
         event = pelton.decode_event((await events.get_message(1)).data)
         assert isinstance(event, CheckpointBlocked)
         assert event.store == os.path.realpath(path)

@@ -69,7 +69,9 @@ async def test_a_busy_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
         await publish
         event = await told(jet, "$JS.EVENT.ADVISORY.STORE.WRITER_BUSY")
         found = await jet.backend.embedded("").troubles()
+        text, _ = await metrics.metrics_text(jet)
     assert isinstance(event, WriterBusy)
+    assert f"pelton_store_writer_waits_total {found.writer_waits:.1f}".encode() in text
     assert event.took.ns >= 0
     assert found.writer_waits >= 1
     assert [record.getMessage().split(":")[1][:7] for record in warnings(caplog)] == [" waited"]

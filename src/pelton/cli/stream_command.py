@@ -261,10 +261,7 @@ async def _get(jet: Jet, options: argparse.Namespace) -> None:
 async def _tail(jet: Jet, options: argparse.Namespace) -> None:
     stream = await jet.stream(options.stream)
     state = (await stream.info()).state
-    if options.subject == ">":
-        newest = await _newest(stream, state, options.count)
-    else:
-        newest = await _newest_of(stream, options.subject, options.count)
+    newest = await _newest(stream, state, options.subject, options.count)
     for stored in newest:
         show_stored(stored, as_json=options.json)
     shown, seq = len(newest), state.last_seq + 1
@@ -278,25 +275,25 @@ async def _tail(jet: Jet, options: argparse.Namespace) -> None:
         shown, seq = shown + 1, stored.seq + 1
 
 
-async def _newest(stream: Stream, state: StreamState, wanted: int) -> list[StoredMessage]:
-    """Return the newest messages, found by going back."""
+async def _newest(stream: Stream, state: StreamState, subject: str, wanted: int) -> list[StoredMessage]:
+    """Return the newest messages of a filter: from the last one back, in parts that grow until there are enough."""
+    try:
+        last = min((await stream.get_last_message(subject)).seq, state.last_seq)
+    except MessageNotFoundError:
+        return []
     found: list[StoredMessage] = []
-    seq = state.last_seq
-    while len(found) < wanted and seq >= state.first_seq > 0:
-        with suppress(MessageNotFoundError):
-            found.append(await stream.get_message(seq))
-        seq -= 1
-    return found[::-1]
+    part, end = max(wanted, 1), last
+    while len(found) < wanted and end >= max(state.first_seq, 1):
+        begin = max(end - part + 1, state.first_seq, 1)
+        found = await _between(stream, subject, begin, end) + found
+        part, end = part * 2, begin - 1
+    return found[-wanted:] if wanted > 0 else []
 
 
-async def _newest_of(stream: Stream, subject: str, wanted: int) -> list[StoredMessage]:
-    """Return the newest messages of a filter, found from the beginning: only that can be asked for."""
+async def _between(stream: Stream, subject: str, begin: int, end: int) -> list[StoredMessage]:
     found: list[StoredMessage] = []
-    seq = 1
-    while True:
-        try:
-            stored = await stream.get_next_message(subject, seq)
-        except MessageNotFoundError:
-            return found[-wanted:] if wanted else []
-        found = [*found[-wanted:], stored]
-        seq = stored.seq + 1
+    with suppress(MessageNotFoundError):
+        while begin <= end and (stored := await stream.get_next_message(subject, begin)).seq <= end:
+            found.append(stored)
+            begin = stored.seq + 1
+    return found

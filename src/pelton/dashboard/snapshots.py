@@ -172,7 +172,7 @@ class Snapshots:
         # What users made comes before the streams of queues, and those who are most behind before others.
         streams = sorted(await observe.stream_summaries(jet), key=lambda one: (one.kind == "queue", one.name))
         consumers = sorted(await observe.consumer_summaries(jet), key=lambda one: (-one.lag, one.stream, one.name))
-        queues = [await observe.queue_summary(jet, name) for name in (await jet.queue_names())[:ROWS]]
+        queues = await observe.queue_summaries(jet, limit=ROWS)
         workers = {one.name: await observe.worker_summaries(jet, one.name) for one in queues[:_WATCHED]}
         number, at = self._last.number + 1 if self._last else 1, clock.monotonic()
         self._lags.add(at, [LagSample(_name_of(one), one.lag) for one in consumers[:_LINES]])

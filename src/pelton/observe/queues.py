@@ -57,9 +57,14 @@ _order: Final = msgspec.json.Decoder(Order).decode
 _dead: Final = msgspec.json.Decoder(DeadLetter).decode
 
 
-async def queue_summaries(jet: Jet) -> list[QueueSummary]:
-    """Return all queues, by name."""
-    return [await queue_summary(jet, name) for name in await jet.queue_names()]
+async def queue_summaries(jet: Jet, *, limit: int | None = None) -> list[QueueSummary]:
+    """Return all queues by name, or the first ``limit``."""
+    found = []
+    for name in (await jet.queue_names())[:limit]:
+        # One that was removed meanwhile.
+        with suppress(QueueNotFoundError, StreamNotFoundError):
+            found.append(await queue_summary(jet, name))
+    return found
 
 
 async def queue_summary(jet: Jet, queue: str) -> QueueSummary:
