@@ -23,6 +23,8 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14", "3.14t")
 """The versions that Pelton is made for."""
+FRAMEWORKS: Final = "apscheduler,arrow,cache,celery,django,fastapi,flask,fsspec,taskiq"
+"""The extras of `pelton.contrib`, and those that its guide needs."""
 # Its version, and whether it is free-threaded.
 _VERSION: Final = """
 import sys, sysconfig
@@ -40,6 +42,8 @@ if given.pop("spark", ""):
     given["spark"] = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
 asyncio.run(run_page(Path(sys.argv[1]), **given))
 """
+# For the slowest of them, the installation of Spark.
+_TIMEOUT_S: Final = 900
 _IN_WHEEL: Final = re.compile(r"(pelton|pyspark_pelton)/|pelton-[^/]+\.dist-info/")
 # What programs that use Pelton are tested with; its own tests keep theirs in tests/.
 _TEST_KIT: Final = frozenset(
@@ -142,7 +146,7 @@ def _bare(*, tests: bool) -> dict[str, str]:
 
 def _run(command: Sequence[str], **options: object) -> None:
     print("+", *(part if "\n" not in part else part.splitlines()[-1] for part in command), file=sys.stderr, flush=True)
-    subprocess.run(command, check=True, **{"env": _bare(tests=False), **options})  # type: ignore[call-overload]
+    subprocess.run(command, check=True, timeout=_TIMEOUT_S, **{"env": _bare(tests=False), **options})  # type: ignore[call-overload]
 
 
 def check_types() -> None:
@@ -173,6 +177,8 @@ def main() -> int:
                 clean.install(f"{wheel}[cli,cluster,metrics,otel,serve]", constraints=lowest(requirements(wheel)))
                 clean.run("import pelton.cli.main, pelton.cluster, pelton.metrics, pelton.otel, pelton.server")
                 clean.run_pages(ROOT / "README.md")
+                clean.install(f"{wheel}[{FRAMEWORKS}]", "httpx2", constraints=lowest(requirements(wheel)))
+                clean.run_pages(ROOT / "docs/reference/frameworks.md", ROOT / "docs/guides/celery-broker.md")
     print("tried with:", *found_pythons)
     return 0
 

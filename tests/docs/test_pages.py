@@ -22,7 +22,7 @@ from tests.kit.served import served_store
 from tests.queue.test_states import LINES as JOB_LINES
 
 NEED_A_SERVED_STORE = {"serve.md", "from-nats.md"}
-NEED_SERVERS = {"cluster.md", "to-a-cluster.md"}
+NEED_SERVERS = {"cluster.md", "copy.md", "to-a-cluster.md"}
 WITH_CODE = [page for page in PAGES if blocks(page, "python")]
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 

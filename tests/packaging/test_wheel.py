@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.nats_server import nats_server
-from tools.packages import CleanEnvironment, build, lowest, pythons, requirements, strays
+from tools.packages import FRAMEWORKS, CleanEnvironment, build, lowest, pythons, requirements, strays
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,7 +31,7 @@ def test_the_wheel_has_the_program_and_nothing_else(wheel: Path) -> None:
 
 def test_few_distributions_come_with_it(clean: CleanEnvironment) -> None:
     command = [clean.python, "-I", "-m", "pip", "list", "--format=freeze"]
-    listed = subprocess.run(command, capture_output=True, text=True, cwd=clean.folder)
+    listed = subprocess.run(command, capture_output=True, text=True, cwd=clean.folder, timeout=60)
     names = {line.partition("==")[0].replace("_", "-") for line in listed.stdout.split()}
     assert names - {"pip", "setuptools"} == {"pelton", "apsw-sqlite3mc", "msgspec"}
 
@@ -43,7 +43,7 @@ def test_the_quick_start_runs_from_the_wheel(clean: CleanEnvironment) -> None:
 def test_the_command_is_there(clean: CleanEnvironment, tmp_path: Path) -> None:
     pelton = Path(clean.python).with_name("pelton")
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run([pelton, "--version"], capture_output=True, text=True, cwd=tmp_path, env=environ)
+    done = subprocess.run([pelton, "--version"], capture_output=True, text=True, cwd=tmp_path, env=environ, timeout=60)
     assert done.returncode == 0
     assert done.stdout.startswith("pelton ")
 
@@ -56,7 +56,18 @@ def test_the_lowest_versions_of_all_dependencies_do(wheel: Path, tmp_path: Path)
     env.run_pages(ROOT / "README.md", ROOT / "docs/guides/streams.md", ROOT / "docs/guides/transactions.md")
 
 
-@pytest.mark.parametrize("python", dict.fromkeys([sys.executable, *pythons()[-1:]]))
+def test_the_lowest_versions_of_all_frameworks_do(wheel: Path, tmp_path: Path) -> None:
+    env = CleanEnvironment(sys.executable, tmp_path)
+    # FastAPI's test client needs httpx2.
+    env.install(f"{wheel}[{FRAMEWORKS}]", "httpx2", constraints=lowest(requirements(wheel)))
+    env.run_pages(ROOT / "docs/reference/frameworks.md", ROOT / "docs/guides/frameworks.md")
+    env.run_pages(ROOT / "docs/guides/celery-broker.md")
+    program = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')"
+    for example in ("flask_app", "web_app", "django_outbox"):
+        env.run(program, str(ROOT / f"examples/{example}.py"))
+
+
+@pytest.mark.parametrize("python", dict.fromkeys([*pythons()[:1], *pythons()[-1:]] or [sys.executable]))
 def test_a_newcomers_path(wheel: Path, tmp_path: Path, python: str) -> None:
     """From an empty folder: install, the tutorial, the outbox, a web application, a cluster, Spark."""
     env = CleanEnvironment(python, tmp_path)

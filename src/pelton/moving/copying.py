@@ -107,6 +107,8 @@ class _Copying:
         else:
             for name in missing:
                 await self._copy(name)
+            # Only now: what a queue finds missing it makes anew. Again in each run, as the last one may have been killed.
+            await self._open_exclusive(names)
         return CopyReport(streams=tuple(sorted(self._done, key=lambda one: one.name)), lost=tuple(self._lost))
 
     async def _is_there(self, name: str) -> bool:
@@ -167,9 +169,13 @@ class _Copying:
             consumers = await copy_consumers(self._there, self._here, name, copy, self._lost)
         await self._complete(original, info, filler)
         self._lost += losses(info.config, to_cluster=self._to_cluster)
-        if self._to_cluster and is_exclusive_on_file(info.config):
-            await self._there.queue(name.removeprefix(_JOBS), create=False, num_replicas=self._num_replicas)
         await self._verify(name, consumers)
+
+    async def _open_exclusive(self, names: list[str]) -> None:
+        """Let the exclusive queues make what they need on a cluster alone: the streams of their keys."""
+        for name in names if self._to_cluster else ():
+            if is_exclusive_on_file((await self._here.stream(name)).config):
+                await self._there.queue(name.removeprefix(_JOBS), create=False, num_replicas=self._num_replicas)
 
     async def _begun(self, info: StreamInfo) -> Stream:
         with suppress(StreamNotFoundError):
