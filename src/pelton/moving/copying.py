@@ -107,7 +107,7 @@ class _Copying:
         else:
             for name in missing:
                 await self._copy(name)
-            # Only now: what a queue finds missing it makes anew. Again in each run, as the last one may have been killed.
+            # Only now: what a queue finds missing it makes anew. Again in each run, as the last may have been killed.
             await self._open_exclusive(names)
         return CopyReport(streams=tuple(sorted(self._done, key=lambda one: one.name)), lost=tuple(self._lost))
 
