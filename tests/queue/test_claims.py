@@ -118,17 +118,23 @@ async def test_what_is_not_settled_is_handed_back(queue: Queue) -> None:
 
 
 @ON_BOTH
-async def test_jobs_ahead_are_those_of_the_next_takes(keyed: Queue) -> None:
-    await enqueue(keyed, 10, keys=10)
-    async with keyed.claims(RULES) as claims:
+async def test_jobs_ahead_are_those_of_the_next_takes(queue: Queue) -> None:
+    await enqueue(queue, 10)
+    async with queue.claims(RULES) as claims:
         taken = [await claims.take(3, timeout=PATIENT, ahead=4)]
         while claims.ahead:
             taken.append(await claims.take(3))
-        found = [job for jobs in taken for job in jobs]
-        assert all(len(jobs) <= 3 for jobs in taken)
-        assert len({job.key for job in found}) == len(found) > 3
-        assert await complete(claims, found) == []
-    assert {info.attempt for info in await waiting(keyed)} <= {0}
+        assert [[job.id for job in jobs] for jobs in taken] == [["1", "2", "3"], ["4", "5", "6"], ["7"]]
+        assert await complete(claims, [job for jobs in taken for job in jobs]) == []
+    assert [(info.id, info.attempt) for info in await waiting(queue)] == [("8", 0), ("9", 0), ("10", 0)]
+
+
+@ON_BOTH
+async def test_no_job_ahead_keeps_others_from_its_key(keyed: Queue) -> None:
+    await enqueue(keyed, 3, keys=3)
+    async with keyed.claims(RULES) as claims:
+        assert len(await claims.take(1, timeout=PATIENT, ahead=2)) == 1
+        assert claims.ahead == 0
 
 
 @ON_BOTH

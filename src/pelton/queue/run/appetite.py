@@ -8,16 +8,19 @@ from pelton.api import PullRequest
 
 _AHEAD_S: Final = 0.02
 _MOST_AHEAD: Final = 512
+# In an exclusive queue: what shares its key with a job that is held is kept from other workers, too.
+_MOST_AHEAD_KEYED: Final = 256
 _UNKNOWN_JOB_S: Final = 1.0
 _LONGEST_PULL_S: Final = 10.0
 
 
 class Appetite:
-    """What a worker with ``concurrency`` slots asks for; ``lease`` in seconds."""
+    """What a worker with ``concurrency`` slots asks for; ``lease`` in seconds, ``exclusive``: the queue has keys."""
 
-    def __init__(self, concurrency: int, lease: float) -> None:
+    def __init__(self, concurrency: int, lease: float, *, exclusive: bool) -> None:
         self._concurrency = concurrency
         self._lease = lease
+        self._most_ahead = _MOST_AHEAD_KEYED if exclusive else _MOST_AHEAD
         self._job_seconds = _UNKNOWN_JOB_S
 
     def ran(self, seconds: float) -> None:
@@ -26,7 +29,7 @@ class Appetite:
 
     def room(self, running: int, waiting: int) -> int:
         """Return for how many more jobs there is room."""
-        ahead = min(int(self._concurrency * _AHEAD_S / self._job_seconds), _MOST_AHEAD)
+        ahead = min(int(self._concurrency * _AHEAD_S / self._job_seconds), self._most_ahead)
         return self._concurrency - running + ahead - waiting
 
     def wanted(self, running: int, waiting: int) -> int:

@@ -117,7 +117,7 @@ class Claims:
         """Take up to ``limit`` jobs, as soon as there is one; an empty list after ``timeout`` seconds.
 
         Up to ``ahead`` more are held for the next takes, which then need no transaction; do that only for jobs that
-        are short, because no other worker gets them meanwhile.
+        are short, because no other worker gets them meanwhile. None are in an exclusive queue, or under limits.
 
         In an exclusive queue at most one job per key is held anywhere, so a batch never has two of the same key. A job
         whose workers died too often, or that was cancelled or is not valid, is settled and not returned. One whose name
@@ -147,8 +147,8 @@ class Claims:
         return jobs
 
     async def _take_now(self, limit: int, ahead: int) -> bool:
-        # Jobs ahead would take the places of a limit from others.
-        limit = self._allowed(limit if self._admission.is_on else limit + ahead)
+        # Jobs ahead would keep others from the places of a limit, and from the jobs of their keys.
+        limit = self._allowed(limit if self._admission.is_on or self._queue.exclusive else limit + ahead)
         channels = self._job_source.channels
         if not limit:
             return False

@@ -15,16 +15,23 @@ from pelton.queue.run.core import EndedAttempt, J
 
 _SHARE: Final = 7
 _MOST: Final = 448
+# In an exclusive queue, where nobody else can have what shares its key with a job that is held.
+_KEYED_SHARE: Final = 3
+_MOST_KEYED: Final = 192
 _LONGEST_S: Final = 0.01
 
 
 class EndedAttempts(Generic[J]):
-    """The ended attempts of a worker with ``concurrency`` slots; ``together``: settlements share a transaction."""
+    """The ended attempts of a worker with ``concurrency`` slots; ``together``: settlements share a transaction.
 
-    def __init__(self, concurrency: int, *, together: bool) -> None:
+    ``exclusive``: the queue has keys.
+    """
+
+    def __init__(self, concurrency: int, *, together: bool, exclusive: bool) -> None:
         self._together = together
         # How many ended attempts may be without a slot.
-        self._most = min(_SHARE * concurrency, _MOST) if together and concurrency > 1 else 0
+        share, most = (_KEYED_SHARE, _MOST_KEYED) if exclusive else (_SHARE, _MOST)
+        self._most = min(share * concurrency, most) if together and concurrency > 1 else 0
         self._limit = concurrency + self._most
         self._concurrency = concurrency
         self._ended: list[EndedAttempt[J]] = []

@@ -68,7 +68,7 @@ class JobIntake:
         self._stopping = False
         self.begun: Signal = Signal()
         self.changed: Signal = Signal()
-        self.appetite: Appetite = Appetite(settings.concurrency, queue.lease)
+        self.appetite: Appetite = Appetite(settings.concurrency, queue.lease, exclusive=queue.exclusive)
         self.ranked: RankedFetcher[JobAttempt] = RankedFetcher(
             held, queue.runtime, self._wanted, self.changed, self.appetite.request, self._take_in
         )

@@ -11,15 +11,15 @@ from pelton.queue.run.idle_slots import IdleSlots
 
 
 class JobSlots(Generic[J]):
-    """The slots of a worker that runs ``concurrency`` jobs; ``together``: settlements share a transaction.
+    """The slots of a worker that runs ``concurrency`` jobs; ``together`` and ``exclusive`` as of its ended attempts.
 
     ``waiting`` jobs were taken and can start; ``running`` ones have a slot until they are settled.
     """
 
-    def __init__(self, concurrency: int, *, together: bool) -> None:
+    def __init__(self, concurrency: int, *, together: bool, exclusive: bool) -> None:
         self.waiting: deque[J] = deque()
         self.running: dict[J, None] = {}
-        self.unsettled: EndedAttempts[J] = EndedAttempts(concurrency, together=together)
+        self.unsettled: EndedAttempts[J] = EndedAttempts(concurrency, together=together, exclusive=exclusive)
         self.idle: IdleSlots = IdleSlots()
 
     @property

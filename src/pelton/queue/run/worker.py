@@ -69,7 +69,8 @@ class Worker:
             queue, self._clock, self._held, self._threads, self._children, batches,
             StartGate(self._held, self._orders, self._parking), self._tell_lost,
         )  # fmt: skip
-        self._slots = JobSlots[JobAttempt](settings.concurrency, together=queue.backend.planning.atomic_batches)
+        together = queue.backend.planning.atomic_batches
+        self._slots = JobSlots[JobAttempt](settings.concurrency, together=together, exclusive=queue.exclusive)
         self._waiting, self._running = self._slots.waiting, self._slots.running
         self._unsettled, self._idle = self._slots.unsettled, self._slots.idle
         self._intake = JobIntake(
