@@ -7,16 +7,20 @@ import asyncio
 import ipaddress
 import os
 import socket
+from contextlib import suppress
 from typing import Final
 
-from pelton.api import ConfigError
+from pelton import observe
+from pelton.api import ConfigError, PeltonError
 from pelton.cli.keys import add_key
 from pelton.cli.listening import port
 from pelton.cli.output import write_line
 from pelton.cli.stores import VARIABLE, is_file, opened
+from pelton.connect import Jet
 from pelton.runtime.stop_signals import StopSignals
 
 TOKEN: Final = "PELTON_DASHBOARD_TOKEN"
+_FIRST_QUEUES: Final = 20
 
 
 def define(parser: argparse.ArgumentParser) -> None:
@@ -73,11 +77,19 @@ async def _serve(options: argparse.Namespace, token: str, actions: bool) -> int:
             signals = StopSignals(server.stop)
             signals.take()
             try:
+                await _look_around(jet)
                 write_line(f"The dashboard is at http://{shown}:{listener.getsockname()[1]}/", flush=True)
                 await server.serve()
             finally:
                 signals.give_back()
     return 0
+
+
+async def _look_around(jet: Jet) -> None:
+    """Count what a large store counts once, before a first viewer waits for it."""
+    with suppress(PeltonError):
+        await observe.stream_summaries(jet)
+        await observe.queue_summaries(jet, limit=_FIRST_QUEUES)
 
 
 def _listening(host: str, number: int) -> socket.socket:
