@@ -78,8 +78,8 @@ def requirements(wheel: Path) -> list[str]:
     return HeaderParser().parsestr(file.read(name).decode()).get_all("Requires-Dist") or []
 
 
-def lowest(required: Iterable[str]) -> list[str]:
-    """Return constraints to the lowest allowed version of each requirement.
+def lowest(required: Iterable[str], extras: str = "") -> list[str]:
+    """Return constraints to the lowest allowed version of each requirement, those of other extras left out if given.
 
     >>> lowest(["msgspec>=0.22", "pelton[spark]; extra == 'pipelines'", "pyspark<5,>=4.3; extra == 'spark'"])
     ['msgspec==0.22.*', 'pyspark==4.3.*']
@@ -88,7 +88,8 @@ def lowest(required: Iterable[str]) -> list[str]:
     for text in required:
         name = re.split(r"[\[<>=!~; ]", text, maxsplit=1)[0]
         bound = re.search(r">=\s*([0-9.]+)", text.partition(";")[0])
-        if bound is not None:
+        extra = re.search(r"extra == ['\"]([\w-]+)", text)
+        if bound is not None and (not extras or extra is None or extra[1] in extras.split(",")):
             bounds[name] = f"{name}=={bound[1]}.*"
     return list(bounds.values())
 
@@ -177,7 +178,7 @@ def main() -> int:
                 clean.install(f"{wheel}[cli,cluster,metrics,otel,serve]", constraints=lowest(requirements(wheel)))
                 clean.run("import pelton.cli.main, pelton.cluster, pelton.metrics, pelton.otel, pelton.server")
                 clean.run_pages(ROOT / "README.md")
-                clean.install(f"{wheel}[{FRAMEWORKS}]", "httpx2", constraints=lowest(requirements(wheel)))
+                clean.install(f"{wheel}[{FRAMEWORKS}]", "httpx2", constraints=lowest(requirements(wheel), FRAMEWORKS))
                 clean.run_pages(ROOT / "docs/reference/frameworks.md", ROOT / "docs/guides/celery-broker.md")
     print("tried with:", *found_pythons)
     return 0

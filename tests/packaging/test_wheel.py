@@ -59,7 +59,7 @@ def test_the_lowest_versions_of_all_dependencies_do(wheel: Path, tmp_path: Path)
 def test_the_lowest_versions_of_all_frameworks_do(wheel: Path, tmp_path: Path) -> None:
     env = CleanEnvironment(sys.executable, tmp_path)
     # FastAPI's test client needs httpx2.
-    env.install(f"{wheel}[{FRAMEWORKS}]", "httpx2", constraints=lowest(requirements(wheel)))
+    env.install(f"{wheel}[{FRAMEWORKS}]", "httpx2", constraints=lowest(requirements(wheel), FRAMEWORKS))
     env.run_pages(ROOT / "docs/reference/frameworks.md", ROOT / "docs/guides/frameworks.md")
     env.run_pages(ROOT / "docs/guides/celery-broker.md")
     program = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')"

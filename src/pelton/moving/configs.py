@@ -61,6 +61,7 @@ def unfinished(config: StreamConfig, state: StreamState, *, to_cluster: bool) ->
         subject_delete_marker_ttl=Duration(0),
         allow_msg_schedules=False,
         allow_msg_counter=False,
+        allow_direct=True,
         metadata=target.metadata | {MARK: "unfinished"},
     )
 
@@ -68,8 +69,10 @@ def unfinished(config: StreamConfig, state: StreamState, *, to_cluster: bool) ->
 def completed(config: StreamConfig, unfinished: StreamConfig, *, to_cluster: bool, marked: bool) -> StreamConfig:
     """Return what an unfinished copy is changed to; ``marked``: it still has something to be done."""
     target = final(config, to_cluster=to_cluster)
-    mark = {MARK: "unfinished"} if marked else {}
-    return replace(target, first_seq=unfinished.first_seq, metadata=target.metadata | mark)
+    if marked:
+        # It is still compared, which takes a request for each message otherwise.
+        target = replace(target, allow_direct=True, metadata=target.metadata | {MARK: "unfinished"})
+    return replace(target, first_seq=unfinished.first_seq)
 
 
 def losses(config: StreamConfig, *, to_cluster: bool) -> Iterator[str]:

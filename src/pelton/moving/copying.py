@@ -107,7 +107,7 @@ class _Copying:
         else:
             for name in missing:
                 await self._copy(name)
-            # Only now: what a queue finds missing it makes anew. Again in each run, as the last may have been killed.
+            # Only now: what a queue finds missing it makes anew. In each run, as the last one may have been killed.
             await self._open_exclusive(names)
         return CopyReport(streams=tuple(sorted(self._done, key=lambda one: one.name)), lost=tuple(self._lost))
 
@@ -167,9 +167,8 @@ class _Copying:
         consumers: tuple[str, ...] = ()
         if not (self._to_cluster and is_exclusive_on_file(info.config)):
             consumers = await copy_consumers(self._there, self._here, name, copy, self._lost)
-        await self._complete(original, info, filler)
+        await self._complete(original, info, filler, consumers)
         self._lost += losses(info.config, to_cluster=self._to_cluster)
-        await self._verify(name, consumers)
 
     async def _open_exclusive(self, names: list[str]) -> None:
         """Let the exclusive queues make what they need on a cluster alone: the streams of their keys."""
@@ -196,15 +195,17 @@ class _Copying:
         await filler.end(last)
         return filler
 
-    async def _complete(self, original: Stream, info: StreamInfo, filler: Filler) -> None:
+    async def _complete(self, original: Stream, info: StreamInfo, filler: Filler, consumers: tuple[str, ...]) -> None:
+        """Give a filled stream its own configuration; the mark goes when it was compared."""
         config, state = info.config, info.state
         schedules = [message async for message in self._schedules(original, state.last_seq)]
         now = unfinished(config, state, to_cluster=self._to_cluster)
+        await self._there.update_stream(completed(config, now, to_cluster=self._to_cluster, marked=True))
         if schedules:
-            await self._there.update_stream(completed(config, now, to_cluster=self._to_cluster, marked=True))
             await filler.begin_schedules(schedules)
             if self._to_cluster:
                 self._lost.append(f"stream {config.name}: its {len(schedules)} schedules have new sequences")
+        await self._verify(config.name, consumers)
         await self._there.update_stream(completed(config, now, to_cluster=self._to_cluster, marked=False))
 
     async def _schedules(self, original: Stream, last: int) -> AsyncGenerator[StoredMessage, None]:
