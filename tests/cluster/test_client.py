@@ -58,3 +58,14 @@ async def test_closing_does_not_wait_for_a_server_that_stands_still(server: Nats
             await asyncio.wait_for(batch, 10)
     finally:
         server.resume()
+
+
+async def test_what_was_sent_right_before_the_end_arrives(jet: pelton.Jet, server: NatsServer) -> None:
+    heard = await jet.backend.subscribe("told")
+    for number in range(5):
+        async with pelton.open(server.url) as other:
+            await other.backend.send("told", b"%d" % number)
+        found = await heard.next(timeout=10)
+        assert found is not None
+        assert found.data == b"%d" % number
+    await heard.close()

@@ -32,6 +32,7 @@ from pelton.runtime import interruptible
 # Like nats-py's own, these are seconds of the event loop: no other clock is available here.
 _CLOSE_S: Final = 2.0
 _LOOK_S: Final = 1.0
+_FINISH_S: Final = 1
 # With more at once, a single write blocks the event loop for too long.
 _MOST_PENDING: Final = 1 << 20
 
@@ -128,6 +129,12 @@ class NatsClient(nats.aio.client.Client):
     async def flush(self, timeout: int = 10) -> None:
         """Return when the server has handled what was sent; ``timeout`` in seconds."""
         await interruptible(super().flush(timeout))
+
+    async def finish(self) -> None:
+        """Send what waits to be sent, if the server takes it within a second."""
+        if self.is_connected and self._pending_data_size:
+            with suppress(OSError, nats.errors.Error, TimeoutError):
+                await self.flush(_FINISH_S)
 
     async def abandon(self) -> None:
         """Close for good, in bounded time, whatever the server does."""

@@ -131,6 +131,8 @@ class Connection:
         if self._closed:
             return
         self._closed = self.belonging.is_closed = True
+        if self._client is not None:
+            await self._client.finish()
         self._fail_waiting(StoreClosedError(self.settings.name))
         self._tell_lost()
         client, self._client = self._client, None
