@@ -14,6 +14,7 @@ import pelton
 from pelton import ConfigError, Jet, JobResultError
 from pelton.queue import Queue
 from tests.queue import process_jobs as some
+from tests.queue import slow_import
 from tests.queue.conftest import ON_BOTH
 from tests.queue.helpers import drain, working
 
@@ -73,6 +74,14 @@ async def test_a_timeout_kills_the_child(queue: Queue) -> None:
 
 
 @ON_BOTH
+async def test_the_time_of_a_job_begins_with_its_function(jet: Jet) -> None:
+    queue = await jet.queue("slow", jobs=slow_import.jobs)
+    async with working(queue, concurrency=1):
+        assert await (await queue.enqueue(slow_import.quick, 1)).value(timeout=30) == 1
+        outcome = await (await queue.enqueue(slow_import.quick, -1)).outcome(timeout=30)
+    assert "JobTimeoutError" in outcome.error
+
+
 async def test_cancel_kills_the_child(queue: Queue, tmp_path: Path) -> None:
     handle = await queue.enqueue(some.long, str(tmp_path / "pid"))
     good = await queue.enqueue(some.square, 2)

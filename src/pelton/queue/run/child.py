@@ -28,6 +28,7 @@ from pelton.queue.model.rules import JobRules
 from pelton.queue.model.states import FlowPlace, JobProgress
 from pelton.queue.run.context import JobContext
 
+BEGUN: Final = b"B"
 TOLD: Final = b"P"
 RETURNED: Final = b"R"
 RAISED: Final = b"E"
@@ -128,6 +129,8 @@ def _answer(call: ChildCall, connection: Connection) -> bytes:
         arguments = job.decode_arguments(call.args)
         if job.context_parameter:
             arguments[job.context_parameter] = context
+        # Its time begins: what a new child imports first does not count.
+        connection.send_bytes(BEGUN)
         result = job.results.encode(job.function(**arguments))
         return RETURNED + _encode(ChildReply(result, context.emitted()))
     except BaseException as error:  # whatever a job raises is its outcome

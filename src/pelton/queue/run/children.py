@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -16,7 +17,7 @@ import msgspec
 
 from pelton.api import JobCrashedError, JobError
 from pelton.queue.model.states import JobProgress
-from pelton.queue.run.child import RETURNED, TOLD, ChildCall, ChildReply, ChildTraceback, child_main
+from pelton.queue.run.child import BEGUN, RETURNED, TOLD, ChildCall, ChildReply, ChildTraceback, child_main
 
 if TYPE_CHECKING:
     from pelton.queue.define.job import JobDefinition
@@ -28,6 +29,7 @@ _encode: Final = msgspec.json.Encoder().encode
 _reply: Final = msgspec.json.Decoder(ChildReply).decode
 _told: Final = msgspec.json.Decoder(JobProgress).decode
 _PATIENCE_S: Final = 2.0
+_START_S: Final = 60.0
 
 Told = Callable[[JobProgress], None]
 
@@ -54,14 +56,20 @@ class JobChild:
         self._process.join(_PATIENCE_S)
         return self._process.exitcode
 
-    def call(self, data: bytes, told: Told) -> bytes:
-        """Run a job, and return the answer. Raises EOFError or OSError if the child dies."""
+    def call(self, data: bytes, told: Told, begun: Callable[[], None]) -> bytes:
+        """Run a job, and return the answer; ``begun`` is called when its function is.
+
+        Raises EOFError or OSError if the child dies.
+        """
         self._here.send_bytes(data)
         while True:
             answer = self._here.recv_bytes()
-            if answer[:1] != TOLD:
+            if answer[:1] == TOLD:
+                told(_told(answer[1:]))
+            elif answer[:1] == BEGUN:
+                begun()
+            else:
                 return answer
-            told(_told(answer[1:]))
 
     def kill(self) -> None:
         """End the child, and with it the job that it runs. From any thread."""
@@ -76,6 +84,34 @@ class JobChild:
             self._process.join()
 
 
+class _CallClock:
+    """The time that a call may take: ``within`` seconds from when its function was begun."""
+
+    def __init__(self, within: float | None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._within = within
+        self._timer: asyncio.Timeout | None = None
+
+    @asynccontextmanager
+    async def limit(self) -> AsyncGenerator[None]:
+        """Raise TimeoutError when the time is over."""
+        async with asyncio.timeout(None if self._within is None else self._within + _START_S) as self._timer:
+            try:
+                yield
+            finally:
+                self._timer = None
+
+    def begun(self) -> None:
+        """Note, on any thread, that the function was begun."""
+        with suppress(RuntimeError):
+            # The loop may be closed by now.
+            self._loop.call_soon_threadsafe(self._start)
+
+    def _start(self) -> None:
+        if self._timer is not None and self._within is not None and not self._timer.expired():
+            self._timer.reschedule(self._loop.time() + self._within)
+
+
 class JobChildren:
     """Up to ``limit`` children, made when they are needed."""
 
@@ -88,12 +124,14 @@ class JobChildren:
     async def run(self, call: ChildCall, told: Told, within: float | None) -> ChildReply:
         """Run a job in a child for ``within`` seconds at most; if that is cancelled or too slow, the child is killed.
 
+        Its time begins with the function: before, a new child starts, and imports it, which may take a minute more.
         Raises what the job raises, JobCrashedError if the child dies, ChildTimeout.
         """
         child = await self._take()
-        answering = self._on_thread(child.call, _encode(call), told)
+        clock = _CallClock(within)
+        answering = self._on_thread(child.call, _encode(call), told, clock.begun)
         try:
-            async with asyncio.timeout(within):
+            async with clock.limit():
                 answer = await asyncio.shield(answering)
         except TimeoutError:
             await self._discard(child)

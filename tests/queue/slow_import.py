@@ -1,0 +1,17 @@
+"""A job for child processes, each of which takes long to import this module."""
+
+import time
+from multiprocessing import parent_process
+
+import pelton
+
+jobs = pelton.Jobs()
+if parent_process() is not None:
+    time.sleep(0.5)
+
+
+@jobs.job(process=True, timeout=0.4, max_attempts=1)
+def quick(n: int) -> int:
+    if n < 0:
+        time.sleep(3600)
+    return n
