@@ -105,7 +105,7 @@ async def test_the_subjects_of_an_older_store_are_counted(tmp_path: Path, monkey
         await jet.create_stream("s", subjects=["s.>"], max_msgs_per_subject=9)
         await jet.publish_batch([("s.1", b"1"), ("s.2", b"2"), ("s.1", b"3")])
     with raw(path) as connection:
-        connection.execute("DROP INDEX ready_turns")
+        connection.execute("DROP INDEX pelton_ready_turns")
         for column in ("claims DROP rank", "ready DROP rank", "ready DROP turn"):
             connection.execute(f"ALTER TABLE {column}")
         for column in ("consumer_state DROP turns", "consumer_state DROP bypassed", "stream_state DROP subjects_upto"):

@@ -392,3 +392,42 @@ def replaced(history: list[HistoryEvent], old: HistoryEvent, *new: HistoryEvent)
 def test_flows_that_go_otherwise_are_found(history: list[HistoryEvent], text: str) -> None:
     found = check_queue(history, exclusive=False, max_attempts=3)
     assert any(one.rule == "flow" and text in one.text for one in found), found
+
+
+# --- turns of keys
+
+
+def keyed(*starts: str, waiting: str = "", priorities: dict[str, int] | None = None) -> list[HistoryEvent]:
+    """Return a history of an exclusive queue: keys whose jobs start one after the other, and at last those waiting."""
+    found: list[HistoryEvent] = []
+    for place, key in enumerate([*starts, *waiting]):
+        [enqueued, start, end, outcome] = free(f"{place}", 10 + 2 * place, 11 + 2 * place, key=key)
+        one = {"worker": "w", "token": place + 1}
+        start, end = (msgspec.structs.replace(event, **one) for event in (start, end))
+        enqueued = msgspec.structs.replace(enqueued, priority=(priorities or {}).get(key, 0))
+        found += [enqueued, start, end, outcome]
+    return found
+
+
+def unfair_to_keys(history: list[HistoryEvent], **fields: int) -> set[str]:
+    tolerance = Tolerance(**fields)
+    return {one.rule for one in check_queue(history, exclusive=True, max_attempts=3, tolerance=tolerance)}
+
+
+def test_a_key_with_many_jobs_has_no_more_turns_than_it_may() -> None:
+    assert unfair_to_keys(keyed("a", "a", "b"), key_turns=2) == set()
+    assert unfair_to_keys(keyed("a", "b", "a", "b", "a", "a"), key_turns=1) == set()
+    assert unfair_to_keys(keyed("a", "a", "a", "b"), key_turns=2) == {"turns"}
+    assert unfair_to_keys(keyed("a", "a", "a", "b")) == set(), "it was not asked for"
+    assert unfair_to_keys(keyed("a", "a", "a", "b", priorities={"a": 2}), key_turns=2) == set(), (
+        "it has a higher priority"
+    )
+    paused = [event("paused", 2, key="b"), event("resumed", 15, key="b")]
+    assert unfair_to_keys([*keyed("a", "a", "a", "b"), *paused], key_turns=2) == set()
+
+
+def test_a_key_of_a_lower_priority_waits_for_some_jobs_and_not_for_more() -> None:
+    priorities = dict.fromkeys("wxyz", 3)
+    assert unfair_to_keys(keyed(*"wxy", waiting="b", priorities=priorities), bypass=3) == set()
+    assert unfair_to_keys(keyed(*"wxyz", waiting="b", priorities=priorities), bypass=3) == {"bypass"}
+    assert unfair_to_keys(keyed(*"wxbyz", waiting="b", priorities=priorities), bypass=3) == set()

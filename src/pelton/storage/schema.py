@@ -141,7 +141,7 @@ ALTER TABLE claims ADD COLUMN rank INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE ready ADD COLUMN rank INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE ready ADD COLUMN turn INTEGER NOT NULL DEFAULT 0;
 UPDATE ready SET turn=seq;
-CREATE INDEX ready_turns ON ready(consumer, rank DESC, turn);
+CREATE INDEX pelton_ready_turns ON ready(consumer, rank DESC, turn);
 ALTER TABLE consumer_state ADD COLUMN turns INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE consumer_state ADD COLUMN bypassed INTEGER NOT NULL DEFAULT 0;
 UPDATE consumer_state SET turns=cursor;

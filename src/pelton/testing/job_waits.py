@@ -1,4 +1,4 @@
-"""When jobs waited that nothing held up, as a history shows it: for the checks of whose turn it was. Pure."""
+"""When jobs and keys waited that nothing held up, as a history shows it: for the checks of whose turn it was. Pure."""
 
 from __future__ import annotations
 
@@ -31,33 +31,68 @@ def undisturbed_waits(history: QueueHistory) -> list[JobWait]:
 
     No delay, no key of an exclusive queue, no pause, no limit.
     """
-    firsts: dict[str, int] = {}
+    waits: list[JobWait] = []
+    for start in first_starts(history):
+        enqueued = history.enqueued.get(start.job)
+        if enqueued is not None and enqueued.state != "scheduled" and not (history.exclusive and enqueued.key):
+            waits.append(JobWait(enqueued, enqueued.at, start.at))
+    return _undisturbed(history, waits)
+
+
+def undisturbed_waits_of_keys(history: QueueHistory) -> list[JobWait]:
+    """Return the waits of keys of an exclusive queue: of their next jobs, from when no other job of the key runs.
+
+    No delay, no retry, no pause, no limit.
+    """
+    firsts = {start.job: start for start in first_starts(history)}
+    waits: list[JobWait] = []
+    for spans in history.spans_by_key().values():
+        before: int | None = 0
+        for span in spans:
+            start, enqueued = span.start, history.enqueued.get(span.start.job)
+            # If the worker of the attempt before was killed, when it was over is not known.
+            if (
+                enqueued is not None
+                and enqueued.state != "scheduled"
+                and firsts[start.job] is start
+                and before is not None
+            ):
+                waits.append(JobWait(enqueued, max(enqueued.at, before), start.at))
+            before = span.over
+    return _undisturbed(history, waits)
+
+
+def first_starts(history: QueueHistory) -> list[HistoryEvent]:
+    """Return the first start of each job, in order of time: a retry is due at its own time."""
+    found: dict[str, HistoryEvent] = {}
     for start in history.of_kind("start"):
-        firsts.setdefault(start.job, start.at)
-    disturbed = _disturbed(history)
-    found: list[JobWait] = []
-    for job, event in history.enqueued.items():
-        until = firsts.get(job, 0)
-        is_ready = event.state != "scheduled" and not (history.exclusive and event.key)
-        if is_ready and event.at < until and not any(a < until and event.at < b for a, b in disturbed):
-            found.append(JobWait(event, event.at, until))
-    return found
+        found.setdefault(start.job, start)
+    return list(found.values())
 
 
-def starts_while(history: QueueHistory, waits: Iterable[JobWait]) -> Iterator[StartMeanwhile]:
-    """Yield all starts, each with how many of ``waits`` were going on."""
+def starts_while(starts: Iterable[HistoryEvent], waits: Iterable[JobWait]) -> Iterator[StartMeanwhile]:
+    """Yield ``starts``, which are in order of time, each with how many of ``waits`` were going on."""
     changes: dict[int, int] = defaultdict(int)
     for wait in waits:
         changes[wait.since] += 1
         changes[wait.until] -= 1
     times, place, waiting = sorted(changes), 0, 0
-    for start in history.of_kind("start"):
+    for start in starts:
         lowest = waiting
         while place < len(times) and times[place] <= start.at:
             waiting += changes[times[place]]
             lowest = min(lowest, waiting)
             place += 1
         yield StartMeanwhile(start, waiting, lowest)
+
+
+def _undisturbed(history: QueueHistory, waits: Iterable[JobWait]) -> list[JobWait]:
+    disturbed = _disturbed(history)
+    return [
+        wait
+        for wait in waits
+        if wait.since < wait.until and not any(since < wait.until and wait.since < end for since, end in disturbed)
+    ]
 
 
 def _disturbed(history: QueueHistory) -> list[tuple[float, float]]:

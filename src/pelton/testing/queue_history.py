@@ -29,8 +29,9 @@ from pelton.testing.job_checks import (
     one_unfinished_a_unique,
     one_value_a_step,
 )
+from pelton.testing.key_checks import fair_turns_of_keys
 from pelton.testing.limit_checks import concurrency_in_limits, starts_in_rates
-from pelton.testing.priority_checks import bounded_bypass
+from pelton.testing.priority_checks import bounded_bypass, bypass_between_keys
 from pelton.testing.queue_record import (
     AttemptSpan,
     HistoryEvent,
@@ -77,7 +78,9 @@ CHECKS: Final[tuple[Check, ...]] = (
     concurrency_in_limits,
     starts_in_rates,
     bounded_bypass,
+    bypass_between_keys,
     fair_turns,
+    fair_turns_of_keys,
     flows_in_order,
     results_are_passed_on,
     cancelled_flows_end,

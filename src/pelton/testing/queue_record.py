@@ -101,12 +101,14 @@ class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
     counts for a rate, to its event. ``bypass``: so many jobs of higher priorities a worker may start in a row while
     more than ``held`` of a lower one wait, which is what workers may hold without having started it; None: any number.
     ``turns``: so many more jobs of a tenant than its weight says, while more than ``held`` of another one wait.
+    ``key_turns``: so many jobs of one key may start in an exclusive queue while another key waits. None: any number.
     """
 
     hears_within: float = 0.0
     starts_within: float = 0.0
     bypass: int | None = None
     turns: int | None = None
+    key_turns: int | None = None
     held: int = 0
 
 

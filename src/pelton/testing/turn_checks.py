@@ -45,7 +45,7 @@ def _passed(history: QueueHistory, place: _Place, waits: list[JobWait], weights:
     """Count, for each worker, the jobs of each other tenant that it starts while those of one tenant wait."""
     most, ahead = history.tolerance.turns, Counter[tuple[str, str]]()
     assert most is not None
-    for start, waiting, lowest in starts_while(history, waits):
+    for start, waiting, lowest in starts_while(history.of_kind("start"), waits):
         enqueued, known = history.enqueued.get(start.job), weights.at(start.at)
         if lowest <= history.tolerance.held or known is None:
             # Perhaps some worker holds all that are left.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -73,11 +73,11 @@ class Program:
         while self._limited:
             await self._unlimit()
 
-    async def hurry(self, number: int) -> None:
-        """Enqueue jobs of all priorities in the first queue."""
+    async def hurry(self, number: int, keys: Sequence[str] = ("",)) -> None:
+        """Enqueue jobs of all priorities in the first queue, each with one of some keys."""
         queue = self._openings[0][0]
         ranks = self._chance.choices(range(4), (3, 1, 2, 6), k=number)
-        await self._enqueue_all(queue, [{"priority": rank} for rank in ranks])
+        await self._enqueue_all(queue, [{"priority": rank, "key": self._chance.choice(keys)} for rank in ranks])
 
     async def _enqueue_all(self, queue: Queue, options: list[dict[str, Any]]) -> None:
         calls = [queue.call_of("hurry", (), {}, JobOptions(**one)) for one in options]
@@ -131,7 +131,7 @@ class Program:
             options["delay"] = self._chance.uniform(0.1, 3.0)
         if self._chance.random() < 0.1:
             options["ttl"] = self._chance.uniform(0.1, 3.0)
-        if self._chance.random() < 0.2 and not (options["key"] and self._openings[0][0].exclusive):
+        if self._chance.random() < 0.2:
             options["priority"] = self._chance.randrange(1, 4)
         if self._chance.random() < 0.3 and not (options["key"] and self._openings[0][0].exclusive):
             options["tenant"] = self._chance.choice(TENANTS[1:])

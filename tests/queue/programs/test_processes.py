@@ -209,3 +209,37 @@ async def test_one_of_three_servers_is_killed(tmp_path: Path, exclusive: bool) -
         crew = Crew(cluster.url, log, 2)
         kill = cluster.servers[1].kill
         await play(cluster.url, EventLog(log), crew, exclusive, 80, seed=2, midway=kill, num_replicas=3)
+
+
+async def hurry_keys(store: str, log: EventLog, crew: Crew, key_turns: int) -> None:
+    """Enqueue jobs of many keys, of one more than of the others; no key waits for too many of it, or of priorities."""
+    async with pelton.open(store) as jet:
+        openings = await opened(jet, True, log.write)
+        program = Program([openings], Random(7), log.write)
+        await program.hurry(60, ["hot"])
+        await program.hurry(100, [f"key{number}" for number in range(30)])
+        crew.start()
+        try:
+            await crew.ready()
+            await program.hurry(40, [f"key{number}" for number in range(60)])
+
+            async def nothing_left() -> bool:
+                return not await unfinished(openings[:1])
+
+            await until(nothing_left, 60)
+        finally:
+            crew.dismiss()
+        await program.tell_the_end()
+    tolerance = msgspec.structs.replace(TOLERANCE, bypass=24 + AHEAD, held=12 * AHEAD, key_turns=key_turns)
+    assert not check_queue(log.read(), exclusive=True, max_attempts=MAX_ATTEMPTS, tolerance=tolerance)
+
+
+async def test_no_key_waits_for_ever_on_a_file(tmp_path: Path) -> None:
+    store, log = str(tmp_path / "store.pelton"), str(tmp_path / "log")
+    await hurry_keys(store, EventLog(log), Crew(store, log, 2), key_turns=3)
+
+
+async def test_no_key_waits_for_ever_on_a_server(tmp_path: Path) -> None:
+    log = str(tmp_path / "log")
+    with nats_server(tmp_path / "nats") as server:
+        await hurry_keys(server.url, EventLog(log), Crew(server.url, log, 2), key_turns=12)
