@@ -18,6 +18,7 @@ LINES: tuple[Line, ...] = (
     (None, "pull or push", "delivered"),
     (None, "its subject is taken", "parked"),
     (None, "last of its subject at the start", "ready"),
+    (None, "its subject waits for its turn", "ready"),
     ("parked", "its predecessor is settled", "ready"),
     ("ready", "pull or push", "delivered"),
     ("delivered", "ack", "acked"),
@@ -125,8 +126,15 @@ async def _last(stage: Stage) -> None:
     stage.seq = 2
 
 
+async def _waits(stage: Stage) -> None:
+    await stage.jet.publish("s.b", b"3")
+    stage.taken.update({m.metadata.stream_seq: m for m in await stage.consumer.fetch(1, no_wait=True)})
+    stage.seq = 3
+
+
 OTHERWISE: dict[str, Callable[[Stage], Awaitable[None]]] = {
     "its subject is taken": _taken,
+    "its subject waits for its turn": _waits,
     "last of its subject at the start": _last,
 }
 

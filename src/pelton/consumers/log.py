@@ -4,7 +4,8 @@ Design: A consumer moves a ``cursor`` through the stream. A message that it deli
 is settled (acked, terminated, or exhausted); a row that falls ``due`` is redelivered. A consumer with a limit per
 subject also keeps ``claims``: the cursor passes a message whose subject is taken, and the message waits behind its
 predecessors; the transaction that settles a message makes the next of its subject ready. So other subjects never wait,
-and order per subject holds through retries: a retried message keeps its claim.
+and order per subject holds through retries: a retried message keeps its claim. Subjects take turns
+(``subject_line.py``).
 
 Invariants: ``unsettled`` equals the rows in ``pending``; at most ``limit`` claims of a subject are held, always the
 oldest; every held claim has a row in ``pending`` or ``ready``; delivery numbers (``dseq``) only grow.
@@ -184,9 +185,10 @@ class ConsumerLog:
 
     def rank_of(self, subject: str) -> int:
         """Return the rank of a message."""
-        for rank in range(len(self.ranks) - 1, 0, -1):
-            if subject.startswith(self.ranks[rank]):
-                return rank
+        if self.ranks and not subject.startswith(self.ranks[0]):
+            for rank, beginning in enumerate(self.ranks):
+                if subject.startswith(beginning):
+                    return rank
         return 0
 
     # --- counting pending messages

@@ -4,7 +4,7 @@ For every consumer, a message is in one of these states; its rows determine whic
 
     (ahead)    after the cursor: no row
     parked     passed by the cursor, behind a held message of its subject: a claim that is not held
-    ready      next of its subject, not delivered yet: a row in ``ready``
+    ready      next of its subject, which waits for its turn, not delivered yet: a row in ``ready``
     delivered  held by a client, for the first time or again: a row in ``pending`` that falls due later
     due        may be redelivered, its last holder may still ack: a row in ``pending`` that is due
     acked      settled: no row behind the cursor

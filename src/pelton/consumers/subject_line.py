@@ -64,7 +64,8 @@ class SubjectLine:
         c = self._c
         if not messages:
             return 0
-        joined = c.claims.join([(seq, c.claim_of(subject), c.rank_of(subject)) for seq, subject in messages])
+        rank_of = c.rank_of if c.ranks else _no_rank
+        joined = c.claims.join([(seq, c.claim_of(subject), rank_of(subject)) for seq, subject in messages])
         c.cursor = messages[-1][0]
         c.ahead -= len(messages)
         c.waiting += len(messages)
@@ -112,3 +113,7 @@ class SubjectLine:
             bypass = bypass.after(row.rank, left)
             left[row.rank] -= 1
         c.bypassed = bypass.number
+
+
+def _no_rank(_subject: str) -> int:
+    return 0

@@ -304,10 +304,12 @@ class MessageTable:
     ) -> list[tuple[int, str]]:
         """Return sequence and subject of the first rows that meet a condition; their checksums are not verified."""
         where, bindings = ("1", ()) if condition is None else (condition.sql, condition.bindings)
-        select = f"SELECT seq, CAST(subject AS BLOB) FROM {self.name} WHERE seq>=? AND seq<=?"
-        sql = f"{select} AND {where} ORDER BY seq LIMIT ?"
-        rows = self._db.execute(sql, (first, last, *bindings, limit))
-        return [(integer(seq), text(subject)) for seq, subject in rows]
+        sql = f"SELECT seq, {{}} FROM {self.name} WHERE seq>=? AND seq<=? AND {where} ORDER BY seq LIMIT ?"
+        try:
+            return self._db.execute(sql.format("subject"), (first, last, *bindings, limit)).fetchall()  # type: ignore[return-value]  # as declared
+        except UnicodeDecodeError:
+            rows = self._db.execute(sql.format("CAST(subject AS BLOB)"), (first, last, *bindings, limit))
+            return [(integer(seq), text(subject)) for seq, subject in rows]
 
     def next_seq(self, at_least: int) -> int | None:
         """Return the first sequence stored at or after ``at_least``."""
