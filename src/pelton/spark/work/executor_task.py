@@ -42,6 +42,8 @@ _TALLY: Final = pa.schema(
 _POLL_S: Final = 0.5
 _AHEAD_S: Final = 0.02
 _MOST_AHEAD: Final = 3
+# A clock may not have moved during a batch.
+_SHORTEST_S: Final = 1e-6
 Kind = Literal["pandas", "arrow"]
 A = TypeVar("A")
 B = TypeVar("B")
@@ -151,7 +153,7 @@ class _Task:
     def _ahead(self, taken: int) -> int:
         """Return how many jobs to take beside a batch of so many: those of a few batches, if batches are short."""
         limit = self._work.max_jobs
-        ahead = min(int(_AHEAD_S / self._batch_s), _MOST_AHEAD) * self._work.claim
+        ahead = min(int(_AHEAD_S / max(self._batch_s, _SHORTEST_S)), _MOST_AHEAD) * self._work.claim
         return ahead if limit is None else min(ahead, limit - self._taken - taken)
 
     def _left(self) -> float:
