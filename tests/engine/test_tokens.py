@@ -16,7 +16,7 @@ from pelton.engine.maintenance.recount import recount
 from pelton.jet import ack_of
 from pelton.testing import ManualRuntime, manual_runtime
 from tests.kit.power import RecordingDisk, write_image
-from tests.storage.stores import open_engine, raw
+from tests.storage.stores import open_engine, raw, undo_version_5
 
 
 async def token(jet: pelton.Jet) -> int:
@@ -250,6 +250,7 @@ async def test_tokens_grow_in_a_store_of_the_first_schema(tmp_path: Path, monkey
     async with pelton.open(path) as jet:
         await made(jet, durable_name="c")
     with raw(path) as connection:
+        undo_version_5(connection)
         connection.execute("UPDATE meta SET key='listeners' WHERE key='subscriptions'")
         connection.execute("ALTER TABLE pubsub_outbox RENAME COLUMN subscription TO listener")
         connection.execute("ALTER TABLE pubsub_outbox RENAME TO told")

@@ -49,3 +49,11 @@ def raw(path: Path, key: str | None = None) -> Iterator[apsw.Connection]:
         yield connection
     finally:
         connection.close()
+
+
+def undo_version_5(connection: apsw.Connection) -> None:
+    """Make a store one of schema 4."""
+    connection.execute("DROP INDEX pelton_ready_turns")
+    added = ("claims DROP rank", "ready DROP rank", "ready DROP turn", "consumer_state DROP turns")
+    for column in (*added, "consumer_state DROP bypassed"):
+        connection.execute(f"ALTER TABLE {column}")

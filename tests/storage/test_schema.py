@@ -12,7 +12,7 @@ from pelton.api import StoreVersionError
 from pelton.engine.maintenance.recount import recount
 from pelton.storage import SCHEMA_VERSION, Database, Fault, schema
 from pelton.storage import database as database_module
-from tests.storage.stores import a_store, last_seq, raw
+from tests.storage.stores import a_store, last_seq, raw, undo_version_5
 
 
 def next_version(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
@@ -105,11 +105,8 @@ async def test_the_subjects_of_an_older_store_are_counted(tmp_path: Path, monkey
         await jet.create_stream("s", subjects=["s.>"], max_msgs_per_subject=9)
         await jet.publish_batch([("s.1", b"1"), ("s.2", b"2"), ("s.1", b"3")])
     with raw(path) as connection:
-        connection.execute("DROP INDEX pelton_ready_turns")
-        for column in ("claims DROP rank", "ready DROP rank", "ready DROP turn"):
-            connection.execute(f"ALTER TABLE {column}")
-        for column in ("consumer_state DROP turns", "consumer_state DROP bypassed", "stream_state DROP subjects_upto"):
-            connection.execute(f"ALTER TABLE {column}")
+        undo_version_5(connection)
+        connection.execute("ALTER TABLE stream_state DROP subjects_upto")
         connection.execute("PRAGMA user_version=3")
     async with pelton.open(path) as jet:
         await jet.publish("s.1", b"4")

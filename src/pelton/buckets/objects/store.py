@@ -158,12 +158,13 @@ class ObjectStore:
 
         Raises ConfigError, and what :meth:`get` raises: ObjectChangedError also for an object that is no more.
         """
-        about = self._about(name if isinstance(name, str) else name.name)
+        asked = name.name if isinstance(name, ObjectInfo) else name
+        about = self._about(asked)
         check_whole(about, "start", start)
         if isinstance(name, ObjectInfo) and name.link is None:
             records, info = await self._records_of(name.bucket), name
         else:
-            records, info = await self._followed(name if isinstance(name, str) else name.name)
+            records, info = await self._followed(asked)
         if end is not None:
             check_whole(about, "end", end)
         end = info.size if end is None else min(end, info.size)

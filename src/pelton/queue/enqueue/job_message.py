@@ -193,9 +193,7 @@ class UniqueMessages:
     def __init__(self, names: QueueNames, job: str, options: JobOptions, key: str) -> None:
         self._job = job
         self._options = options
-        # The jobs of a key have an order of their own.
-        self._priority = 0 if key and not options.tenant else options.priority
-        self._before, _, self._after = names.place(key, _LEAF, self._priority).partition(_LEAF)
+        self._before, _, self._after = names.place(key, _LEAF, options.priority).partition(_LEAF)
         block = headers.encode(
             {
                 headers.EXPECTED_LAST_SUBJECT_SEQUENCE: "0",
@@ -212,7 +210,7 @@ class UniqueMessages:
             msgspec.Raw(args),
             options.key,
             meta=meta or {},
-            priority=self._priority,
+            priority=options.priority,
             tenant=options.tenant,
         )
         block = b"%b%b%b" % (self._block_before, leaf.encode(), self._block_after)
