@@ -23,7 +23,6 @@ _SLOW: Final = {
     "tests/contrib/test_celery.py::test_a_chord_whose": "kills",
     "tests/contrib/test_celery.py::test_a_server_that_is_lost": "kills of three servers",
     "tests/contrib/test_celery.py::test_an_application_runs": "processes, and three servers",
-    "tests/contrib/test_celery.py::test_an_application": "processes",
     "tests/contrib/test_celery.py::test_beat": "processes",
     "tests/contrib/test_celery.py::test_events": "processes",
     "tests/contrib/test_celery.py::test_results": "processes",
