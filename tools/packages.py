@@ -47,7 +47,7 @@ _TIMEOUT_S: Final = 900
 _IN_WHEEL: Final = re.compile(r"(pelton|pyspark_pelton)/|pelton-[^/]+\.dist-info/")
 # What programs that use Pelton are tested with; its own tests keep theirs in tests/.
 _TEST_KIT: Final = frozenset(
-    {"__init__", "clock", "drain", "fixtures", "history", "plugin", "queue_history", "queue_record"}
+    {"__init__", "clock", "drain", "fixtures", "history", "job_waits", "plugin", "queue_history", "queue_record"}
 )
 
 

@@ -34,7 +34,7 @@ class PeltonBroker(AsyncBroker):
 
     A worker takes up to ``batch`` tasks at a time.
     A task has the labels ``delay`` and ``ttl`` (seconds), ``priority`` (0 to 3, the highest first), ``key`` and
-    ``tenant``; :meth:`cancel` takes one back that waits.
+    ``tenant``; ``cancel`` takes one back that waits.
     Its message is acknowledged as taskiq's ``--ack-type`` says (after it has run, by default); those of a worker that
     dies come again when their lease runs out, as another attempt, of which there are ``max_attempts``. Retries after
     errors are those of taskiq's middleware.

@@ -97,6 +97,11 @@ class Program:
             await queue.weigh(tenant, weight)
             self._tell("weighed", queue, tenant=tenant, weight=weight)
 
+    async def unfinished_flows(self) -> list[str]:
+        """Return the flows that have not ended: between two of their jobs, none may be unfinished."""
+        running = [(handle.id, await queue.flow(handle.id).status()) for queue, handle in self._flows]
+        return [flow for flow, status in running if status.state == "running"]
+
     async def tell_the_end(self) -> None:
         """Record what the queues say when nothing runs any more."""
         for queue in self._openings[0]:

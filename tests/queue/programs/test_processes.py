@@ -82,7 +82,7 @@ async def play(store: str, log: EventLog, crew: Crew, exclusive: bool, acts: int
             await program.finish()
 
             async def nothing_left() -> bool:
-                return not await unfinished(openings[0])
+                return not await unfinished(openings[0]) and not await program.unfinished_flows()
 
             await until(nothing_left, 120)
         finally:
