@@ -18,7 +18,7 @@ from tests.model.test_time import TimeMachine
 _MACHINES = (BatchMachine, ConsumerMachine, CounterMachine, InterestMachine, Sourcing, StreamMachine, TimeMachine)
 
 
-@pytest.mark.parametrize("examples", [pytest.param(2, id="short"), pytest.param(25, id="long")])
+@pytest.mark.parametrize("examples", [pytest.param(2, id="short"), pytest.param(15, id="long")])
 @pytest.mark.parametrize("machine", _MACHINES)
 def test_what_four_processes_do_is_what_the_model_does(machine: type[StoreMachine], examples: int) -> None:
     in_processes = type(f"{machine.__name__}InProcesses", (ProcessesMachine, machine), {})

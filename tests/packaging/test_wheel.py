@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.nats_server import nats_server
-from tools.packages import FRAMEWORKS, CleanEnvironment, build, lowest, pythons, requirements, strays
+from tools.packages import CleanEnvironment, build, lowest, pythons, requirements, strays
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,17 +54,6 @@ def test_the_lowest_versions_of_all_dependencies_do(wheel: Path, tmp_path: Path)
     rooms = ("arrow", "cli.main", "cluster", "dashboard", "metrics", "otel", "server")
     env.run(f"import {', '.join(f'pelton.{room}' for room in rooms)}")
     env.run_pages(ROOT / "README.md", ROOT / "docs/guides/streams.md", ROOT / "docs/guides/transactions.md")
-
-
-def test_the_lowest_versions_of_all_frameworks_do(wheel: Path, tmp_path: Path) -> None:
-    env = CleanEnvironment(sys.executable, tmp_path)
-    # FastAPI's test client needs httpx2.
-    env.install(f"{wheel}[{FRAMEWORKS}]", "httpx2", constraints=lowest(requirements(wheel), FRAMEWORKS))
-    env.run_pages(ROOT / "docs/reference/frameworks.md", ROOT / "docs/guides/frameworks.md")
-    env.run_pages(ROOT / "docs/guides/celery-broker.md")
-    program = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')"
-    for example in ("flask_app", "web_app", "django_outbox"):
-        env.run(program, str(ROOT / f"examples/{example}.py"))
 
 
 @pytest.mark.parametrize("python", dict.fromkeys([*pythons()[:1], *pythons()[-1:]] or [sys.executable]))
