@@ -109,6 +109,18 @@ class QueueNames:
         if not isinstance(queue, str) or not _NAME.fullmatch(queue):
             raise ConfigError(f"queue name {queue!r}: use 1 to 64 letters, digits, '_' and '-'")
         self.queue = queue
+        self.root: str = f"$JOBS.{queue}"
+        self._name_streams(queue)
+        self._name_jobs()
+        # What is announced and not stored: to listeners of events, and to workers that wait for tenants' jobs.
+        self.events: str = f"{self.root}.events"
+        self.bell: str = f"{self.root}.bell"
+        self._hold_prefix = f"{self.root}.hold."
+        self.ending_prefix: str = f"{self.root}.history."
+        # The prefix of the job's id in the subject of a completed one: most jobs complete.
+        self.completed_prefix: str = f"{self.ending_prefix}completed."
+
+    def _name_streams(self, queue: str) -> None:
         self.jobs: str = f"JOBS_{queue}"
         self.history: str = f"JOBS_{queue}_history"
         self.dead: str = f"JOBS_{queue}_dead"
@@ -117,11 +129,20 @@ class QueueNames:
         self.running: str = f"JOBS_{queue}_running"
         self.keys: str = f"JOBS_{queue}_keys"
         self.flows: str = f"JOBS_{queue}_flows"
-        self.root: str = f"$JOBS.{queue}"
+        # The side streams, each with the subject it takes.
+        self.sides: tuple[tuple[str, str], ...] = (
+            (self.history, f"{self.root}.history.>"),
+            (self.dead, f"{self.root}.dead.>"),
+            (self.attempts, f"{self.root}.attempts.>"),
+            (self.control, f"{self.root}.control.>"),
+            (self.running, f"{self.root}.running.>"),
+            (self.keys, f"{self.root}.hold.>"),
+            (self.flows, f"{self.root}.flow.>"),
+        )
+
+    def _name_jobs(self) -> None:
+        """Name the subjects of the jobs' stream."""
         self.free_subject: str = f"{self.root}.free"
-        # What is announced and not stored: to listeners of events, and to workers that wait for tenants' jobs.
-        self.events: str = f"{self.root}.events"
-        self.bell: str = f"{self.root}.bell"
         # How the subjects of jobs with a key begin, by their priority.
         self.key_ranks: tuple[str, ...] = (
             f"{self.root}.key",
@@ -144,8 +165,6 @@ class QueueNames:
         self.tenant_jobs: str = f"{self._tenant_prefix}>"
         self._key_prefixes = tuple(f"{prefix}." for prefix in self.key_ranks)
         self._later_prefix = f"{self.root}.later."
-        self._hold_prefix = f"{self.root}.hold."
-        self.ending_prefix: str = f"{self.root}.history."
         # The subjects of the jobs' stream, and those that workers take jobs without a key from.
         self.job_subjects: tuple[str, ...] = (
             *self.keyed_jobs,
@@ -158,18 +177,6 @@ class QueueNames:
             self.tenant_jobs,
         )
         self.free_jobs: tuple[str, str] = (self.free_subject, self.free_places)
-        # The side streams, each with the subject it takes.
-        self.sides: tuple[tuple[str, str], ...] = (
-            (self.history, f"{self.root}.history.>"),
-            (self.dead, f"{self.root}.dead.>"),
-            (self.attempts, f"{self.root}.attempts.>"),
-            (self.control, f"{self.root}.control.>"),
-            (self.running, f"{self.root}.running.>"),
-            (self.keys, f"{self.root}.hold.>"),
-            (self.flows, f"{self.root}.flow.>"),
-        )
-        # The prefix of the job's id in the subject of a completed one: most jobs complete.
-        self.completed_prefix: str = f"{self.ending_prefix}completed."
 
     def job_subject(self, key: str, priority: int = 0) -> str:
         """Return the subject of a job: one for all jobs of a priority without a key, one per key and priority."""
