@@ -19,6 +19,7 @@ import apsw
 
 from pelton.runtime import pause, stopwatch
 from pelton.storage.faults import Fault, fault_of, is_failed_sync
+from pelton.storage.rows import integers
 from pelton.storage.sync_record import SyncRecord
 from pelton.storage.troubles import Troubles
 
@@ -78,21 +79,26 @@ class Checkpointer:
         """After a commit, record the length of the log, and fold it into the file if it is long enough."""
         self.log_bytes = _LOG_HEADER + pages * (PAGE_SIZE + _FRAME_HEADER)
         if pages >= CHECKPOINT_PAGES and self.folds:
-            self.fold()
-            self._watch_length(pages)
+            self._watch_length(pages, self.fold())
         return apsw.SQLITE_OK
 
-    def fold(self, mode: str = "PASSIVE") -> None:
-        """Fold what can be folded. Errors other than a failed sync are ignored: the next commit meets them again."""
+    def fold(self, mode: str = "PASSIVE") -> int | None:
+        """Fold what can be folded, and return how many pages are left; None if another process does.
+
+        Errors other than a failed sync are ignored: the next commit meets them again.
+        """
         if self._record.is_doubtful:
-            return
+            return None
         self._slot.begin()
         try:
-            self._connection.execute(f"PRAGMA wal_checkpoint({mode})")
+            row = self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()[0]
         except apsw.Error as error:
             self.note(error)
+            return None
         finally:
             self._slot.end()
+        _, pages, folded = integers(row)
+        return None if pages < 0 else pages - folded
 
     def note(self, error: Exception) -> None:
         """If a sync by SQLite has failed, stop all acknowledgements."""
@@ -118,8 +124,11 @@ class Checkpointer:
         finally:
             self._slot.end()
 
-    def _watch_length(self, pages: int) -> None:
-        was_blocked, self._is_blocked = self._is_blocked, pages >= TOO_LONG_PAGES
+    def _watch_length(self, pages: int, left: int | None) -> None:
+        if left is None:
+            return
+        # A log that is folded is no trouble, however long: several busy processes leave it no moment to begin anew.
+        was_blocked, self._is_blocked = self._is_blocked, pages >= TOO_LONG_PAGES and left >= CHECKPOINT_PAGES
         if was_blocked or not self._is_blocked:
             return
         self._troubles.checkpoint_blocked(self.log_bytes)
