@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -48,9 +49,9 @@ async def test_a_log_that_cannot_be_folded_is_told_once_and_cut_later(
                 await jet.publish("s.1", bytes(20_000))
             assert warnings(caplog) == times
             reader.execute("COMMIT")
-        # One write checkpoints it, the next starts it again.
-        for _ in range(4):
-            await jet.publish("s.1", b"")
+        # One of the next writes checkpoints it, the one after that starts it again.
+        for _ in range(12):
+            await jet.publish("s.1", bytes(20_000))
         assert log.stat().st_size <= _LIMIT + _RESERVED
         # It is extended ahead of the writes as before.
         for _ in range(40):
@@ -58,6 +59,41 @@ async def test_a_log_that_cannot_be_folded_is_told_once_and_cut_later(
     await jet.close()
     assert recount(str(path)) == []
     assert not log.exists()
+
+
+async def test_a_log_of_twice_the_length_waits_for_its_readers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.pelton"
+    await a_store(path)
+    fold = checkpointer.Checkpointer.fold
+    left: list[int | None] = []
+
+    def watched(self: checkpointer.Checkpointer, mode: str = "PASSIVE") -> int | None:
+        ending = threading.Thread(target=reader.execute, args=("ROLLBACK",))
+        if mode == "RESTART":
+            ending.start()
+        left.append(fold(self, mode))
+        if mode == "RESTART":
+            ending.join()
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM meta").fetchall()
+        return left[-1]
+
+    monkeypatch.setattr(checkpointer.Checkpointer, "fold", watched)
+    with raw(path) as reader:
+        async with open_engine(path, sync_file=FaultySync()) as jet:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM meta").fetchall()
+            lengths = []
+            for _ in range(100):
+                await jet.publish("s.1", bytes(20_000))
+                lengths.append(jet.backend._db.log_bytes)
+            # Somebody holds a snapshot at all times but for the moments in which it is waited for.
+            assert max(lengths) < 3 * _FOLDED_AT * checkpointer.PAGE_SIZE
+            assert left.count(0) > 2
+        reader.execute("ROLLBACK")
+    assert recount(str(path)) == []
 
 
 async def test_a_log_that_cannot_be_folded_is_an_event(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from pelton.consumers.log import ConsumerLog
 from pelton.runtime import RankBypass
 from pelton.storage import decoded
 
-LONGEST: Final = 1_024
+LONGEST: Final = 512
 READ_AT_MOST: Final = 16_384
 _READ_AT_LEAST: Final = 256
 _FIRST: Final = "SELECT turn FROM ready WHERE consumer=? AND rank=0 ORDER BY turn LIMIT 1"

@@ -1,6 +1,9 @@
 """Folding the log into the store's file: SQLite's checkpoints, and what blocks them.
 
-A commit that makes the log long runs a checkpoint. SQLite syncs the log before and the file afterwards, and regards
+A commit that makes the log long runs a checkpoint, and so does each that adds half as much again. A log that is folded
+begins anew with the next write, if nobody is just reading it. Several busy processes never leave it such a moment, and
+in a long log SQLite finds pages slowly: so a log of twice that length is folded and its readers are waited for, while
+nobody writes, for a moment at most. SQLite syncs the log before and the file afterwards, and regards
 nothing as folded unless both succeed: after a failed sync of the file the next checkpoint writes every page again. But
 after a failed sync of the log, no process may fold it: SQLite does not verify what it copies, and pages that the
 kernel has dropped from its cache read as something older (``sync_record.py``).
@@ -30,6 +33,7 @@ LOG_LIMIT: Final = 32 << 20
 _LOG_HEADER: Final = 32
 _FRAME_HEADER: Final = 24
 _RETRY_S: Final = 0.001
+_READERS_MS: Final = 20
 TOO_LONG_PAGES: Final = (64 << 20) // (PAGE_SIZE + _FRAME_HEADER)
 
 
@@ -69,6 +73,9 @@ class Checkpointer:
         self._troubles = troubles
         self._on_failure = on_failure
         self._is_blocked = False
+        # The length of the log at the last commit, and the one at which it is folded next, in pages.
+        self._pages = 0
+        self._due = CHECKPOINT_PAGES
         self.log_bytes = 0
         # Whether a commit that makes the log long folds it into the file; if not, closing does.
         self.folds = True
@@ -78,9 +85,24 @@ class Checkpointer:
     def _committed(self, connection: apsw.Connection, name: str, pages: int) -> int:
         """After a commit, record the length of the log, and fold it into the file if it is long enough."""
         self.log_bytes = _LOG_HEADER + pages * (PAGE_SIZE + _FRAME_HEADER)
-        if pages >= CHECKPOINT_PAGES and self.folds:
-            self._watch_length(pages, self.fold())
+        if pages < self._pages:
+            self._due = CHECKPOINT_PAGES
+        self._pages = pages
+        if pages >= self._due and self.folds:
+            self._due = pages + CHECKPOINT_PAGES // 2
+            self._watch_length(pages, self._fold_long(pages))
         return apsw.SQLITE_OK
+
+    def _fold_long(self, pages: int) -> int | None:
+        left = self.fold()
+        if pages < 2 * CHECKPOINT_PAGES:
+            return left
+        # Most of it is folded, so others do not wait for that.
+        self._connection.set_busy_timeout(_READERS_MS)
+        try:
+            return self.fold("RESTART")
+        finally:
+            self._connection.set_busy_timeout(0)
 
     def fold(self, mode: str = "PASSIVE") -> int | None:
         """Fold what can be folded, and return how many pages are left; None if another process does.
@@ -127,7 +149,7 @@ class Checkpointer:
     def _watch_length(self, pages: int, left: int | None) -> None:
         if left is None:
             return
-        # A log that is folded is no trouble, however long: several busy processes leave it no moment to begin anew.
+        # A log that is folded is no trouble, however long.
         was_blocked, self._is_blocked = self._is_blocked, pages >= TOO_LONG_PAGES and left >= CHECKPOINT_PAGES
         if was_blocked or not self._is_blocked:
             return
