@@ -61,9 +61,7 @@ async def test_a_log_that_cannot_be_folded_is_told_once_and_cut_later(
     assert not log.exists()
 
 
-async def test_a_log_of_twice_the_length_waits_for_its_readers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_log_of_twice_the_length_waits_for_its_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.pelton"
     await a_store(path)
     fold = checkpointer.Checkpointer.fold
