@@ -98,11 +98,12 @@ class Checkpointer:
         if pages < 2 * CHECKPOINT_PAGES:
             return left
         # Most of it is folded, so others do not wait for that.
+        usual = integers(self._connection.execute("PRAGMA busy_timeout").fetchall()[0])[0]
         self._connection.set_busy_timeout(_READERS_MS)
         try:
             return self.fold("RESTART")
         finally:
-            self._connection.set_busy_timeout(0)
+            self._connection.set_busy_timeout(usual)
 
     def fold(self, mode: str = "PASSIVE") -> int | None:
         """Fold what can be folded, and return how many pages are left; None if another process does.
