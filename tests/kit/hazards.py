@@ -40,7 +40,7 @@ from pelton.api import (
     ServerTimeoutError,
     StoreClosedError,
 )
-from pelton.api.backend import Backups, EmbeddedStore
+from pelton.api.backend import Backups, EmbeddedStore, Leftover
 from pelton.api.tracing import Tracing
 from pelton.api.transacting import Settled, Transacting
 from pelton.connect import Jet
@@ -285,9 +285,11 @@ class HazardBackend:
         """Read messages by direct get."""
         return await self._ask(lambda: self._inner.direct_get(stream, request))
 
-    async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
+    async def pull(
+        self, stream: str, consumer: str, request: PullRequest, leftover: Leftover | None = None
+    ) -> list[Delivered]:
         """Take messages."""
-        return await self._ask(lambda: self._inner.pull(stream, consumer, request))
+        return await self._ask(lambda: self._inner.pull(stream, consumer, request, leftover))
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
         """Acknowledge deliveries."""

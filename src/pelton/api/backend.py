@@ -6,7 +6,7 @@ event loop; `clone` returns a backend for another. Every implementation raises t
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -25,6 +25,8 @@ R = TypeVar("R")
 StrPath = str | os.PathLike[str]
 Progress = Callable[[int, int], object]
 """Called with the amounts done and total."""
+Leftover = Callable[[Sequence[Delivered]], Awaitable[object]]
+"""Called with what was delivered to a pull that was cancelled at the same moment."""
 
 
 class BackendSubscription(Protocol):
@@ -115,10 +117,13 @@ class Backend(Protocol):
         """
         ...
 
-    async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
+    async def pull(
+        self, stream: str, consumer: str, request: PullRequest, leftover: Leftover | None = None
+    ) -> list[Delivered]:
         """Take up to ``request.batch`` messages.
 
-        Returns as soon as there is at least one; an empty list when the request expired or does not wait.
+        Returns as soon as there is at least one; an empty list when the request expired or does not wait. What is
+        delivered to a pull as it is cancelled is given to ``leftover``; without it, it is redelivered at once.
         Raises `ConsumerNotFoundError`, also if the consumer is deleted during the wait.
         """
         ...

@@ -43,7 +43,7 @@ from pelton.api import (
     Transacting,
 )
 from pelton.api.admission import check_listening, check_request, check_subject
-from pelton.api.backend import Backups, EmbeddedStore, Planning, Progress, StrPath
+from pelton.api.backend import Backups, EmbeddedStore, Leftover, Planning, Progress, StrPath
 from pelton.api.codec import PREFIX
 from pelton.api.keys import Key
 from pelton.api.tracing import Tracing
@@ -181,7 +181,9 @@ class Cluster:
             "a publish harmless, so publish first and ack after"
         )
 
-    async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
+    async def pull(
+        self, stream: str, consumer: str, request: PullRequest, leftover: Leftover | None = None
+    ) -> list[Delivered]:
         """Take up to ``request.batch`` messages; a pull outlasts lost connections and elections."""
         self._check()
         if request.batch < 1:
@@ -194,7 +196,7 @@ class Cluster:
         deadline = Deadline(self._runtime.clock, None if request.expires_ns is None else request.expires_ns / 1e9)
         retry: Retry | None = None
         while True:
-            found = await self._pulled(self._channels.take((stream, consumer)), stream, consumer, request)
+            found = await self._pulled(self._channels.take((stream, consumer)), (stream, consumer), request, leftover)
             if found is not None:
                 return found
             retry = retry or Retry(self._connection)
@@ -331,16 +333,17 @@ class Cluster:
     # --- pulls
 
     async def _pulled(
-        self, channel: Channel, stream: str, consumer: str, request: PullRequest
+        self, channel: Channel, key: tuple[str, str], request: PullRequest, leftover: Leftover | None
     ) -> list[Delivered] | None:
         """Return what one pull got; None if it got nothing and must be repeated."""
+        stream, consumer = key
         subject = f"{self._settings.api_prefix}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         try:
-            usable = await Pull(self._connection, subject, request, (stream, consumer)).run(channel)
+            usable = await Pull(self._connection, subject, request, key).run(channel)
             if not usable:
                 await channel.retire()
         except BaseException as error:
-            self._let_go((stream, consumer), channel)
+            self._let_go(key, channel, leftover)
             if isinstance(error, PeltonError):
                 await self._explain(stream, consumer)
                 if isinstance(error, ConsumerNotFoundError):
@@ -349,19 +352,23 @@ class Cluster:
             raise
         found, channel.messages = channel.messages, []
         if usable:
-            retired = self._channels.put_back((stream, consumer), channel)
+            retired = self._channels.put_back(key, channel)
             if retired is not None:
                 self._let_go(*retired)
         lost = not usable and not found and channel.is_lost
         return None if lost else found
 
-    def _let_go(self, key: tuple[str, str], channel: Channel) -> None:
-        giving = self._runtime.spawn(self._give_back(channel, *key), "pelton gives back what it pulled")
+    def _let_go(self, key: tuple[str, str], channel: Channel, leftover: Leftover | None = None) -> None:
+        giving = self._runtime.spawn(self._give_back(channel, *key, leftover), "pelton gives back what it pulled")
         self._giving_back.add(giving)
         giving.add_done_callback(self._giving_back.discard)
 
-    async def _give_back(self, channel: Channel, stream: str, consumer: str) -> None:
+    async def _give_back(self, channel: Channel, stream: str, consumer: str, leftover: Leftover | None) -> None:
         await channel.retire()
+        if leftover is not None:
+            if channel.messages:
+                await leftover(channel.messages)
+            return
         taken = [
             AckOp(kind="nak", seq=m.seq, consumer_seq=m.consumer_seq, num_delivered=m.num_delivered)
             for m in channel.messages

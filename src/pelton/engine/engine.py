@@ -28,7 +28,7 @@ from pelton.api import (
     StoreBusyError,
 )
 from pelton.api.admission import check_request, check_subject
-from pelton.api.backend import Backups, EmbeddedStore, Progress, RowReader, StoreTroubles, StrPath
+from pelton.api.backend import Backups, EmbeddedStore, Leftover, Progress, RowReader, StoreTroubles, StrPath
 from pelton.api.codec import names_of
 from pelton.api.events import ClientInfo
 from pelton.api.keys import Key
@@ -247,10 +247,12 @@ class Engine:
 
         return await settle_all(stage, endings)
 
-    async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
+    async def pull(
+        self, stream: str, consumer: str, request: PullRequest, leftover: Leftover | None = None
+    ) -> list[Delivered]:
         """Take up to ``request.batch`` messages, waiting for the first if the request says so."""
         self._check()
-        return await self._pulls.pull(stream, consumer, request)
+        return await self._pulls.pull(stream, consumer, request, leftover)
 
     async def subscribe(self, subject: str, queue: str = "") -> EngineSubscription:
         """Subscribe to what any process publishes from now on."""

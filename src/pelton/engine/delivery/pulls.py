@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from pelton.api import ConsumerConfig, Delivered, PeltonError, PullRequest, api_error
+from pelton.api.backend import Leftover
 from pelton.consumers import (
     NEVER,
     ConsumerLog,
@@ -55,9 +56,12 @@ class Pulls:
         # How consumers were when pulls that wait have looked at them.
         self._seen: dict[Key, tuple[ConsumerConfig, int]] = {}
 
-    async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
+    async def pull(
+        self, stream: str, consumer: str, request: PullRequest, leftover: Leftover | None = None
+    ) -> list[Delivered]:
         """Take up to ``request.batch`` messages, waiting for the first if the request says so."""
         one = self.begin(stream, consumer, request)
+        one.leftover = leftover
         try:
             found = await self._try(one)
             if found.messages or found.blocked or request.no_wait:
@@ -90,9 +94,15 @@ class Pulls:
             found: Found = await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.exception() is None:
-                self._host.hand_back(one.stream, one.consumer, future.result().messages)
+                self._leave_over(one, future.result().messages)
             raise
         return found
+
+    def _leave_over(self, one: WaitingPull, messages: list[Delivered]) -> None:
+        if one.leftover is None:
+            self._host.hand_back(one.stream, one.consumer, messages)
+        elif messages:
+            one.leftover(messages)
 
     # --- in a transaction
 
@@ -243,3 +253,4 @@ class WaitingPull:
         self.id = pull_id
         self.is_waiting = False
         self.seen = 0
+        self.leftover: Leftover | None = None

@@ -36,7 +36,7 @@ from pelton.api import (
     StoreReadOnlyError,
 )
 from pelton.api.admission import check_request
-from pelton.api.backend import Backups, EmbeddedStore, Planning, Progress, RowReader, StoreTroubles, StrPath
+from pelton.api.backend import Backups, EmbeddedStore, Leftover, Planning, Progress, RowReader, StoreTroubles, StrPath
 from pelton.api.codec import names_of
 from pelton.api.keys import Key
 from pelton.api.tracing import Tracing
@@ -191,7 +191,9 @@ class ReadOnlyEngine:
         """Raise StoreReadOnlyError."""
         self._refuse()
 
-    async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
+    async def pull(
+        self, stream: str, consumer: str, request: PullRequest, leftover: Leftover | None = None
+    ) -> list[Delivered]:
         """Raise StoreReadOnlyError: a delivery is written down."""
         self._refuse()
 

@@ -55,8 +55,7 @@ class ConsumerJobSource:
         """Pull from the consumer of that name, or from those of tenants."""
         if (rank := self._tenants.rank_of(channel)) is not None:
             return await self._tenants.take(channel, rank, request)
-        found = await self._backend.pull(self._stream.name, channel, request)
-        return list(map(TakenJob, found))
+        return await self._tenants.pull(channel, request)
 
     async def has_ranked(self) -> bool:
         """Whether there are jobs with a priority that have not ended; finds out which tenants have jobs."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
@@ -36,7 +36,7 @@ from pelton.queue.ports import TakenJob
 from pelton.runtime import Signal
 
 if TYPE_CHECKING:
-    from pelton.api import BackendSubscription
+    from pelton.api import BackendSubscription, Delivered
     from pelton.jet import Stream, Streams
     from pelton.queue.model.naming import QueueNames
     from pelton.queue.model.records import Ended
@@ -105,7 +105,11 @@ class TenantLines:
             return await self._wait(rank, request)
         if self._turns[rank].tenants and (found := await self._serve(rank, request.batch)):
             return found
-        return list(map(TakenJob, await self._backend.pull(self._stream.name, channel, request)))
+        return await self.pull(channel, request)
+
+    async def pull(self, channel: str, request: PullRequest) -> list[TakenJob]:
+        """Take jobs of one of the queue's own consumers; those of a pull that is cancelled are given back."""
+        return list(map(TakenJob, await self._backend.pull(self._stream.name, channel, request, self._leftover)))
 
     async def _wait(self, rank: int, request: PullRequest) -> list[TakenJob]:
         self._listen()
@@ -273,10 +277,18 @@ class TenantLines:
     def _return(self, task: asyncio.Task[list[TakenJob]]) -> None:
         if task.cancelled() or task.exception() is not None:
             return
-        for taken in task.result():
-            giving = self._runtime.spawn(self._returned(taken), f"pelton {self._names.queue} gives back")
-            self._serving.add(giving)
-            giving.add_done_callback(self._serving.discard)
+        self._return_all(task.result())
+
+    def _leftover(self, delivered: Sequence[Delivered]) -> Awaitable[object]:
+        return self._return_all(map(TakenJob, delivered))
+
+    def _return_all(self, jobs: Iterable[TakenJob]) -> Awaitable[object]:
+        name = f"pelton {self._names.queue} gives back"
+        giving = [self._runtime.spawn(self._returned(taken), name) for taken in jobs]
+        self._serving.update(giving)
+        for task in giving:
+            task.add_done_callback(self._serving.discard)
+        return asyncio.gather(*giving)
 
     async def _returned(self, taken: TakenJob) -> None:
         try:
