@@ -47,7 +47,8 @@ async def _answers(leaf: str) -> bool:
 
 async def _held(bucket: pelton.Bucket[Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for key in [key async for key in bucket.keys()]:
+    listed = bucket.keys()
+    for key in [key async for key in listed]:
         # A purge there may arrive here after the keys were listed.
         with suppress(pelton.BucketKeyNotFoundError):
             found[key] = (await bucket.get(key)).value
