@@ -31,6 +31,7 @@ from tests.storage.stores import open_engine
 _STEPS = 30
 _WRITERS = 4
 _EACH = 25
+_RECORDINGS = 4
 _LOG, _WORK = 1, 2
 
 
@@ -330,7 +331,7 @@ async def test_a_log_that_is_not_synced_is_found_out(tmp_path: Path) -> None:
     program = Program(disk, tmp_path / "a.pelton", random, syncs=False)
     try:
         await program.run()
-        await found_out(disk, tmp_path, random)
+        assert await is_found_out(disk, tmp_path, random)
     finally:
         await program.jet.close()
         disk.close()
@@ -338,16 +339,26 @@ async def test_a_log_that_is_not_synced_is_found_out(tmp_path: Path) -> None:
 
 async def test_a_log_that_one_of_four_processes_does_not_sync_is_found_out(tmp_path: Path) -> None:
     random = Random(1)
-    disk = await recorded(tmp_path, random, liars=1)
+    # The syncs of the others may cover for it: that is up to the machine, and does not happen again and again.
+    for number in range(_RECORDINGS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        disk = await recorded(folder, random, liars=1)
+        try:
+            found = await is_found_out(disk, folder, random)
+        finally:
+            disk.close()
+        if found:
+            return
+    raise AssertionError("a process that does not sync was never found out")
+
+
+async def is_found_out(disk: RecordingDisk, folder: Path, random: Random) -> bool:
     try:
-        await found_out(disk, tmp_path, random)
-    finally:
-        disk.close()
-
-
-async def found_out(disk: RecordingDisk, folder: Path, random: Random) -> None:
-    with pytest.raises((AssertionError, apsw.SQLError)):
         await check_images(disk, folder, random)
+    except (AssertionError, apsw.SQLError):
+        return True
+    return False
 
 
 @pytest.fixture
