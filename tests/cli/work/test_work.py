@@ -245,6 +245,21 @@ async def test_a_deploy_of_broken_code_leaves_the_others_at_work(folder: Path, s
         assert await command.ends() == 0
 
 
+async def test_a_deploy_of_broken_code_leaves_the_last_one_at_work(folder: Path, shop: Queue) -> None:
+    with working(folder, "--processes", "2") as command:
+        begun = [await command.says(r"worker (\d) \(pid (\d+)\) has begun") for _ in range(2)]
+        first, second = (int(pid) for _, pid in sorted(found.groups() for found in begun))
+        (folder / "shop.py").write_text("this is no Python, and never was\n")
+        os.kill(second, signal.SIGKILL)
+        await command.says("worker 2 could not start; the next one starts in 1 s")
+        command.signal(signal.SIGHUP)
+        await command.says("worker 2 could not be replaced; the others go on as they are")
+        assert is_alive(first)
+        assert await (await shop.enqueue("sell", number=1)).value(timeout=60) == "one"
+        command.signal(signal.SIGTERM)
+        assert await command.ends() == 0
+
+
 async def test_after_so_many_jobs_a_child_is_replaced(folder: Path, shop: Queue) -> None:
     handles = [await shop.enqueue("sell", number=n) for n in range(25)]
     with working(folder, "--max-jobs", "10", "--concurrency", "1") as command:

@@ -77,7 +77,7 @@ class Supervisor:
         self._was_killed = 0
         self._wants_roll = False
         self._has_failed = False
-        # How often files have changed.
+        # How often there was newer code.
         self._changes = 0
         # Something has happened that a task may be waiting for.
         self._news = Signal()
@@ -121,6 +121,8 @@ class Supervisor:
 
     def _roll_later(self) -> None:
         self._wants_roll = True
+        # Those that wait after a death start at once.
+        self._changes += 1
         self._news.notify()
 
     # --- the life of a child
@@ -171,7 +173,7 @@ class Supervisor:
             was_asked = place.control is None
             place.stop()
             ours.close()
-            place.process = None
+            place.process, place.is_ready = None, False
             self._news.notify()
         return status, was_asked
 
@@ -185,7 +187,7 @@ class Supervisor:
                 self._news.notify()
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, at most until it is time to end, or a file changes."""
+        """Wait, at most until it is time to end, or there is newer code."""
         until, changes = self._clock.boottime() + seconds, self._changes
         while not self._is_ending and self._changes == changes and (left := until - self._clock.boottime()) > 0:
             await self._news.wait_at_most(self._clock, left, self._news.generation)
@@ -198,7 +200,8 @@ class Supervisor:
             while not self._wants_roll:
                 await self._news.wait(self._news.generation)
             self._wants_roll = False
-            for place in self._places:
+            # First those that do not work: while the code can't start, the last one that works must stay.
+            for place in sorted(self._places, key=lambda place: place.is_ready):
                 if not await self._replaced(place):
                     _log.error("worker %d could not be replaced; the others go on as they are", place.number)
                     break
