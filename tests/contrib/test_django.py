@@ -132,12 +132,16 @@ from pelton.contrib.django.backend import rank_of
 given = [-100, -1, 0, 1, 50, 51, 100]
 print([rank_of(priority) for priority in given])
 results = [tasks.add.using(priority=priority).enqueue(priority) for priority in given]
+try:
+    tasks.add.enqueue(object())
+except TypeError:
+    print("refused")
 """
 
 
 def test_priorities_have_four_ranks(project: Path) -> None:
-    ranks, *_ = run(project, PRIORITIES).splitlines()
-    assert ranks == "[0, 0, 1, 2, 2, 3, 3]"
+    assert run(project, PRIORITIES).splitlines() == ["[0, 0, 1, 2, 2, 3, 3]", "refused"]
+    # What is refused leaves nothing.
     with pelton.sync.open(project / "tasks.pelton") as jet:
         assert [job.priority for job in jet.queue("default").jobs()] == [0, 0, 1, 2, 2, 3, 3]
 

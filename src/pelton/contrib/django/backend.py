@@ -68,21 +68,26 @@ class PeltonBackend(BaseTaskBackend):
         self.store: str = os.fspath(store) if isinstance(store, str | Path) else ""
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
-        """Put a task into its queue; returns when it is durable. Raises pelton.PeltonError."""
+        """Put a task into its queue; returns when it is durable.
+
+        Raises TypeError or ValueError for arguments that JSON can't hold, and pelton.PeltonError.
+        """
         self.validate_task(task)
         result_id = get_random_string(32)
         at = task.run_after
         if at is not None and timezone.is_naive(at):
             at = timezone.make_aware(at)
         jet = process_store(self.store).blocking
-        named = {"task": task.module_path, "args": list(args), "kwargs": dict(kwargs)}
+        record = TaskRecord(task.module_path, list(args), dict(kwargs), task.queue_name, "", task.priority)
+        # As it is stored: a worker may begin it at once.
+        ready = JobInfo(id="", job=JOB, state="pending", key="", attempt=0, enqueued_at=jet.runtime.clock.now())
+        # This refuses arguments, so before the job is stored.
+        result = result_of(record, result_id, self.alias, ready)
+        named = {"task": task.module_path, "args": list(result.args), "kwargs": dict(result.kwargs)}
         queue = jet.queue(task.queue_name).options(at=at, priority=rank_of(task.priority))
         handle = queue.enqueue(JOB, **named, result_id=result_id, backend=self.alias)
         record = TaskRecord(**named, queue=task.queue_name, job=handle.id, priority=task.priority)
         self._records(jet).put(result_id, msgspec.json.encode(record))
-        # As it was stored: a worker may have begun it already.
-        ready = JobInfo(id=handle.id, job=JOB, state="pending", key="", attempt=0, enqueued_at=jet.runtime.clock.now())
-        result = result_of(record, result_id, self.alias, ready)
         signals.task_enqueued.send(type(self), task_result=result)
         return result
 
