@@ -87,6 +87,11 @@ EXAMPLES: list[tuple[api.PeltonError, str]] = [
 ROWS = sorted(ERRORS)
 
 
+def test_what_a_cancelled_job_says_is_not_said_twice() -> None:
+    error = api.JobFailedError("7", "paint", "cancelled", f"JobCancelledError: {api.JobCancelledError('7')}")
+    assert str(error).count("enqueue it again if still wanted") == 1
+
+
 def from_table(constant: str) -> api.ApiError:
     holes = {name: "x" for _, name, _, _ in Formatter().parse(ERRORS[constant][2]) if name}
     return api.api_error(constant, stream="S", consumer="c", **holes)

@@ -70,6 +70,10 @@ async def test_a_job_is_enqueued_by_its_name(jet: Jet) -> None:
         await sender.enqueue("square", n=object())
     with pytest.raises(ConfigError, match="a job's name"):
         await sender.enqueue("")
+    with pytest.raises(ConfigError, match="queue 'garage': 'drain' is not a job: declare it"):
+        await sender.enqueue(drain, 7)  # type: ignore[call-overload]
+    with pytest.raises(ConfigError, match="'drain' is not a job: declare it"):
+        (await sender.new_flow()).add(drain)  # type: ignore[call-overload]
     wrong = await sender.enqueue("square", n="seven")
     await drain(worker)
     assert await by_name.value() == 49

@@ -137,6 +137,30 @@ async def test_many_are_redriven_by_name_and_key(jet: Jet, another: OpenQueue) -
 
 
 @ON_BOTH
+async def test_a_redriven_job_waits_for_the_jobs_of_its_key(jet: Jet) -> None:
+    queue = await jet.queue("garage", exclusive=True, lease=5)
+    ran = list[tuple[str, int]]()
+
+    @queue.job(max_attempts=1)
+    async def sand(car: str, context: JobContext) -> None:
+        ran.append((car, context.attempt))
+        if ran == [("first", 1)]:
+            raise ValueError("no paper")
+
+    keyed = queue.options(key="k.1", priority=2)
+    first = await keyed.enqueue(sand, "first")
+    await drain(queue)
+    for car in ("second", "third"):
+        await keyed.enqueue(sand, car)
+    again = await queue.redrive(first.id)
+    info = await again.info()
+    assert (info.key, info.priority, info.state) == ("k.1", 2, "pending")
+    await drain(queue)
+    assert ran == [("first", 1), ("second", 1), ("third", 1), ("first", 1)]
+    assert (await again.outcome(timeout=20)).key == "k.1"
+
+
+@ON_BOTH
 async def test_a_letter_is_discarded(jet: Jet) -> None:
     queue = await jet.queue("garage", jobs=jobs)
     handle = await queue.enqueue(wash, "car1")

@@ -96,10 +96,14 @@ async def test_a_deleted_queue_is_gone_and_can_be_made_anew(jet: Jet, another: O
     await drain(queue)
     await queue.options(key="k").enqueue(job)
     assert await jet.queue_names() == ["garage"]
+    assert repr(queue) == ("<Queue 'garage', exclusive>" if exclusive else "<Queue 'garage'>")
     await queue.delete()
     assert await jet.stream_names() == []
     assert await jet.queue_names() == []
     await queue.delete()
+    for options in ({}, {"unique": "one"}, {"delay": 60}, {"key": "k"}):
+        with pytest.raises(QueueNotFoundError, match="no queue 'garage'"):
+            await queue.options(**options).enqueue(job)  # type: ignore[arg-type]
     with pytest.raises(QueueNotFoundError, match="no queue 'garage'"):
         await another("garage", create=False)
     assert await jet.stream_names() == []

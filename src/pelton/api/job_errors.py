@@ -114,7 +114,10 @@ class JobFailedError(JobError):
         self.job_id, self.name, self.state, self.error, self.traceback = job_id, name, state, error, traceback
         how = "failed" if state == "failed" else f"ended as {state}"
         then = "its dead letter can be redriven" if state == "failed" else "enqueue it again if still wanted"
-        super().__init__(f"job {job_id!r} ({name!r}) {how} and has no result: {error or 'no error was given'}; {then}")
+        why = error or "no error was given"
+        # That of a job that was cancelled says so itself.
+        told = why if why.endswith(then) else f"{why}; {then}"
+        super().__init__(f"job {job_id!r} ({name!r}) {how} and has no result: {told}")
         if traceback:
             self.add_note(f"where job {job_id!r} failed, in its worker:\n{traceback.rstrip()}")
 

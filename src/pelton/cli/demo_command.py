@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from pelton.cli.output import write_line
+from pelton.cli.values import count
 
 _FEWEST: Final = 100
 _FILES: Final = re.compile(r"flights\.(html|csv|pelton(-wal|-shm|-sync)?)|jobs\.html|worker-\d+\.starts")
@@ -18,7 +19,7 @@ _FOLDERS: Final = re.compile(r"flights\.(pelton-wake|lake(-checkpoint)?)")
 def define(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
     parser.add_argument("--limit", type=_limit, metavar="N", help="only the first N flights (100 or more)")
-    parser.add_argument("--workers", type=_positive, default=3, metavar="N", help="worker processes (default 3)")
+    parser.add_argument("--workers", type=count, default=3, metavar="N", help="worker processes (default 3)")
     parser.add_argument(
         "--folder", type=Path, default=Path("demo-report"), help="where store and report go (default demo-report)"
     )
@@ -55,13 +56,6 @@ def is_ours(path: Path) -> bool:
 
 
 def _limit(text: str) -> int:
-    if (number := _positive(text)) < _FEWEST:
+    if (number := count(text)) < _FEWEST:
         raise argparse.ArgumentTypeError(f"{number} flights leave nothing to take over; use {_FEWEST} or more")
-    return number
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not a positive number")
     return number

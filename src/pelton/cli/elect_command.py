@@ -21,6 +21,7 @@ from pelton.cli.elect.candidate import CandidateSettings
 from pelton.cli.elect.candidate_pool import CandidatePool
 from pelton.cli.elect.table import CandidateTable, keys
 from pelton.cli.output import write_line
+from pelton.cli.values import count
 from pelton.connect import open as open_store
 from pelton.runtime import Clock, Signal, system_runtime
 
@@ -38,7 +39,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--bucket", default="DEMO_ELECTION", help="created if missing (default DEMO_ELECTION)")
     parser.add_argument("--key", default="demo", help="the key of the election (default demo)")
-    parser.add_argument("--candidates", type=_positive, default=3, metavar="N", help="processes (default 3)")
+    parser.add_argument("--candidates", type=count, default=3, metavar="N", help="processes (default 3)")
     parser.add_argument("--name", default="worker", help="the candidates' name, followed by a number (default worker)")
     parser.add_argument("--ttl", type=float, metavar="SECONDS", help=f"the term (default: the bucket's, or {_TTL_S:g})")
     parser.add_argument("--strict", action="store_true", help="terms of 30 s to 1 h, as nats-kv-leader-elect has them")
@@ -139,10 +140,3 @@ def _every(clock: Clock, seconds: float, what: Callable[[], None]) -> None:
         clock.call_later(seconds, again)
 
     clock.call_later(seconds, again)
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not a positive number")
-    return number

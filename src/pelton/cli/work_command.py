@@ -13,10 +13,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from pelton.api import ConfigError
 from pelton.cli.keys import add_key
+from pelton.cli.values import count
 from pelton.cli.work.logs import write_work_logs
 from pelton.cli.work.plan import WorkPlan, found_jobs
 from pelton.cli.work.process import work
@@ -35,13 +37,13 @@ def define(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--concurrency",
-        type=_positive,
+        type=count,
         default=8,
         metavar="N",
         help="jobs at a time, of each queue in each process (default 8)",
     )
-    parser.add_argument("--processes", type=_positive, metavar="N", help="processes, under a supervisor")
-    parser.add_argument("--max-jobs", type=_positive, metavar="N", help="replace a process after N jobs of a queue")
+    parser.add_argument("--processes", type=count, metavar="N", help="processes, under a supervisor")
+    parser.add_argument("--max-jobs", type=count, metavar="N", help="replace a process after N jobs of a queue")
     parser.add_argument("--reload", action="store_true", help="start again when a Python file changes (development)")
     parser.add_argument(
         "--grace", type=_seconds, default=30.0, metavar="SECONDS", help="for running jobs, at the end (default 30)"
@@ -80,15 +82,8 @@ def run(options: argparse.Namespace) -> int:
     return asyncio.run(Supervisor(plan, options.processes or 1, system_runtime(), files).run())
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not a positive number")
-    return number
-
-
 def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
-    return seconds
+    with suppress(ValueError):
+        if 0 <= (seconds := float(text)) < float("inf"):
+            return seconds
+    raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")

@@ -103,6 +103,20 @@ def test_what_is_no_jobs_is_told(
     assert told in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--processes", "x"], "--processes: 'x' is not a positive number"),
+        (["--concurrency", "0"], "--concurrency: '0' is not a positive number"),
+        (["--grace", "soon"], "--grace: soon is not a number of seconds"),
+    ],
+)
+def test_what_is_no_number_is_told(capsys: pytest.CaptureFixture[str], words: list[str], told: str) -> None:
+    with pytest.raises(SystemExit):
+        main(["work", "shop:jobs", "--store", "s.pelton", "--queue", "shop", *words])
+    assert told in capsys.readouterr().err
+
+
 def test_a_store_is_needed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.delenv("PELTON_STORE", raising=False)
     assert main(["work", "shop:jobs", "--queue", "shop"]) == 1

@@ -12,6 +12,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -72,9 +73,14 @@ def _follow(control: socket.socket, queues: Sequence[Queue]) -> None:
         for queue in queues:
             queue.stop()
 
+    def ready() -> None:
+        # The supervisor may have closed its end already.
+        with suppress(OSError):
+            control.send(READY)
+
     loop.add_reader(control, ended)
     # When the workers have begun: a stop before would find none.
-    loop.call_soon(control.send, READY)
+    loop.call_soon(ready)
 
 
 async def _work_on(queues: Sequence[Queue], plan: WorkPlan) -> None:

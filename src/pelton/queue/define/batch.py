@@ -60,7 +60,9 @@ class BatchDecorator(Protocol):
 def _arguments_of_one(name: str, function: Callable[..., Any], codec: JobCodec | None) -> JobArguments:
     """Return the arguments of one job: an ``item`` of the list that the function takes."""
     if not inspect.iscoroutinefunction(function):
-        raise ConfigError(f"job {name!r}: batch= is for async functions")
+        raise ConfigError(
+            f"job {name!r}: batch= is for async functions: write async def, with asyncio.to_thread for what blocks"
+        )
     parameters = list(inspect.signature(function).parameters.values())
     if len(parameters) != 1:
         raise ConfigError(f"job {name!r}: the function of a batch takes one parameter, the list of items")

@@ -14,15 +14,18 @@ from pelton.api import (
     JobArgumentsError,
     JobNotFoundError,
     MessageNotFoundError,
+    NoStreamForSubjectError,
     PeltonError,
     PubAck,
+    QueueNotFoundError,
+    StreamNotFoundError,
     WrongLastSequenceError,
 )
 from pelton.queue.define.handle import JobHandle
 from pelton.queue.define.job import JobCall, JobDefinition, Resolved
 from pelton.queue.enqueue.announcing import announce_enqueued, has_listeners, ring
 from pelton.queue.enqueue.job_message import JobMessage
-from pelton.queue.model.checks import checked_text
+from pelton.queue.model.checks import checked_job_name
 from pelton.queue.model.options import PLAIN
 from pelton.queue.model.records import job_id_in
 
@@ -60,7 +63,7 @@ class Enqueuer:
         """
         if isinstance(job, JobDefinition):
             return job.call_with(args, kwargs, options)
-        name = checked_text(f"queue {self._queue.name!r}: a job's name", job)
+        name = checked_job_name(f"queue {self._queue.name!r}", job)
         known = self._queue.jobs.get(name)
         if known is not None:
             return known.call_with(args, kwargs, options)
@@ -88,14 +91,25 @@ class Enqueuer:
 
     async def _enqueue(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
         messages = self.messages_of(calls)
-        if any(call.options.is_unique for call in calls):
-            handles = await self._enqueue_apart(calls, messages)
-        else:
-            acks = await self._queue.backend.publish_batch(messages)
-            handles = list(map(self.handle_of, calls, messages, acks))
+        try:
+            if any(call.options.is_unique for call in calls):
+                handles = await self._enqueue_apart(calls, messages)
+            else:
+                acks = await self._queue.backend.publish_batch(messages)
+                handles = list(map(self.handle_of, calls, messages, acks))
+        except NoStreamForSubjectError:
+            await self._check_exists()
+            raise
         await self.stored()
         await self.announce(calls, handles)
         return handles
+
+    async def _check_exists(self) -> None:
+        """Raise QueueNotFoundError if the queue was deleted."""
+        try:
+            await self._queue.jet.stream(self._queue.names.jobs)
+        except StreamNotFoundError:
+            raise QueueNotFoundError(self._queue.name) from None
 
     async def stored(self) -> None:
         """Await what a test wants to do when jobs are stored."""

@@ -10,7 +10,7 @@ import msgspec
 from pelton.api import ConfigError, JobArgumentsError
 from pelton.queue.define.job import Job, JobCall, JobDefinition
 from pelton.queue.flow.nodes import FlowNode, checked_nodes, nodes_in
-from pelton.queue.model.checks import checked_text
+from pelton.queue.model.checks import checked_job_name
 from pelton.queue.model.flow_records import NodeSpec, OnFailure
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
 
@@ -109,7 +109,7 @@ class FlowBuilder:
             job = self._known(job) or job
         if isinstance(job, JobDefinition):
             return job.encode_known(args, kwargs, nodes_in)
-        name = checked_text(f"{self!r}: a job's name", job)
+        name = checked_job_name(repr(self), job)
         if args:
             raise JobArgumentsError(
                 name, "this program does not know the job's parameters: give its arguments by name (car='car1')"

@@ -36,10 +36,14 @@ class QueueWithViews:
     """A queue whose jobs, workers, history and dead letters can be seen; the latter two can also be cleared."""
 
     name: str
+    exclusive: bool
     _context: QueueContext
     _views: JobViews
     _history: History
     _dead_letters: DeadLetters
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name!r}{', exclusive' if self.exclusive else ''}>"
 
     # --- what has not ended
 

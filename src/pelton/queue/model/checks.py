@@ -32,6 +32,14 @@ def whole(what: str, value: object) -> int:
     return value
 
 
+def checked_job_name(what: str, job: object) -> str:
+    """Return the name of a job that was given instead of the job. Raises ConfigError."""
+    if callable(job):
+        name = getattr(job, "__qualname__", type(job).__qualname__)
+        raise ConfigError(f"{what}: {name!r} is not a job: declare it with @jobs.job, or give the name of a job")
+    return checked_text(f"{what}: a job's name", job)
+
+
 def checked_text(what: str, value: object) -> str:
     """Return a text if it is not empty."""
     if not isinstance(value, str) or not value:
