@@ -42,6 +42,9 @@ async def with_steps(context: pelton.JobContext) -> str:
 async def batched(items: list[int]) -> list[str | Exception]:
     return []
 
+@jobs.job(batch=3)
+async def noted(items: list[int]) -> None: ...
+
 @jobs.job(process=True, timeout=3)
 def in_child(n: int) -> str:
     return ""
@@ -54,6 +57,7 @@ async def program(jet: pelton.Jet, tx: pelton.Transaction) -> None:
     whole: int = await (await garage.options(key="n").enqueue(square, n=3)).value()
     raw: bytes = await (await garage.enqueue(with_context, 3)).value()
     one: str = await (await batched.enqueue(1)).value()
+    nothing: pelton.JobHandle[None] = await garage.enqueue(noted, 1)
     child: str = await (await garage.enqueue(in_child, 1)).value()
     await batched.enqueue("one")  # wrong
     await garage.enqueue("repair", car="car1")

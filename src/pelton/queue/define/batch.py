@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_args, get_origin, get_type_hints, overload
 
 from pelton.api import ConfigError
 from pelton.queue.define.arguments import JobArguments
@@ -50,9 +50,14 @@ class BatchJob(Job[[T], R], Generic[T, R]):
 class BatchDecorator(Protocol):
     """What ``queue.job(batch=...)`` returns: makes a function of a list the job of each of its items."""
 
+    @overload
+    def __call__(self, function: Callable[[list[T]], Coroutine[Any, Any, None]], /) -> BatchJob[T, None]: ...
+    @overload
+    # Exception is named for checkers that take R for all that is not named.
     def __call__(
-        self, function: Callable[[list[T]], Coroutine[Any, Any, Sequence[R | BaseException] | None]], /
-    ) -> BatchJob[T, R]:
+        self, function: Callable[[list[T]], Coroutine[Any, Any, Sequence[R | Exception | BaseException] | None]], /
+    ) -> BatchJob[T, R]: ...
+    def __call__(self, function: Callable[..., Any], /) -> BatchJob[Any, Any]:
         """Return the function as a job."""
         ...
 
