@@ -186,7 +186,8 @@ class Queue(QueueWithFlows, QueueWithViews):
     ) -> None:
         """Run jobs until stopped: by :meth:`stop`, by SIGTERM or SIGINT, or (``until_empty``) when no job is left.
 
-        ``until_idle``: until no job can start now; retries and scheduled jobs that are not due are left.
+        ``until_empty`` leaves only jobs that are scheduled for later. ``until_idle``: until no job can start now;
+        retries that are not due are left, too.
         After ``max_jobs`` jobs it takes no more, lets those that run finish, and returns.
 
         Signals are handled on the main thread only, only those without another handler, and none if the program
