@@ -50,6 +50,18 @@ async def test_a_batch_is_written_down_as_by_a_worker(queue: Queue) -> None:
     assert all(o.enqueued_at <= o.started_at <= o.finished_at for o in outcomes)
 
 
+async def test_nothing_is_taken_where_leases_are_not_kept(queue: Queue) -> None:
+    await enqueue(queue, 1)
+    claims = queue.claims()
+    with pytest.raises(ConfigError, match="async with"):
+        await claims.take()
+    async with claims:
+        pass
+    with pytest.raises(ConfigError, match="async with"):
+        await claims.take()
+    assert (await queue.counts()).pending == 1
+
+
 @ON_BOTH
 async def test_each_job_of_a_batch_ends_by_itself(jet: Jet, queue: Queue) -> None:
     await jet.create_stream("out", subjects=["out.>"])
@@ -291,8 +303,9 @@ async def test_jobs_whose_workers_died_end_in_the_dead_letters(jet: Jet, another
     queue = await jet.queue("g", lease=0.1)
     await enqueue(queue, 1)
     for _ in range(2):
-        dead = (await another("g")).claims(RULES)
-        assert len(await dead.take(timeout=PATIENT)) == 1
+        async with (await another("g")).claims(RULES) as dead:
+            [taken] = await dead.take(timeout=PATIENT)
+            dead._held.release([taken])  # As if it had died: neither kept, nor settled, nor handed back.
     async with queue.claims(RULES) as claims:
 
         async def is_over() -> bool:

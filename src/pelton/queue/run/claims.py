@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from pelton.api import (
+    ConfigError,
     PeltonError,
     PullRequest,
 )
@@ -90,6 +91,7 @@ class Claims:
             if self._following is not None:
                 self._following.cancel()
                 await asyncio.gather(self._following, return_exceptions=True)
+                self._following = None
             await self._order_reader.close()
             await self._admission.close()
             await self._job_source.close()
@@ -124,6 +126,10 @@ class Claims:
         is unknown here, that is paused, or that a limit holds back, is given back. Raises ConfigError, StoreError.
         """
         self._check_loop()
+        if self._following is None:
+            raise ConfigError(
+                f"queue {self._queue.name!r}: leases are kept within 'async with queue.claims() as claims': take there"
+            )
         whole(f"queue {self._queue.name!r}: the limit of take", limit)
         if ahead:
             whole(f"queue {self._queue.name!r}: ahead of take", ahead)
