@@ -72,6 +72,13 @@ async def test_a_job_is_enqueued_by_its_name(jet: Jet) -> None:
         await sender.enqueue("")
     with pytest.raises(ConfigError, match="queue 'garage': 'drain' is not a job: declare it"):
         await sender.enqueue(drain, 7)  # type: ignore[call-overload]
+    called = repair("car1")
+    with pytest.raises(ConfigError, match="was called, not enqueued"):
+        await sender.enqueue(called)  # type: ignore[call-overload]
+    called.close()
+    for calls in ([("car1",)], (repair.bind(car) for car in ("car1", "car2")), repair.bind("car1")):
+        with pytest.raises(ConfigError, match="takes a list of calls"):
+            await sender.enqueue_many(calls)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="'drain' is not a job: declare it"):
         (await sender.new_flow()).add(drain)  # type: ignore[call-overload]
     wrong = await sender.enqueue("square", n="seven")

@@ -255,7 +255,7 @@ class Job(JobDefinition[P, R], Generic[P, R]):
         if self.queue is None:
             raise ConfigError(
                 f"job {self.name!r} was declared in a pelton.Jobs() and has no queue of its own: "
-                "enqueue it with queue.enqueue(job, ...)"
+                "enqueue it with queue.enqueue(job, ...), or many with queue.enqueue_many([job.bind(...), ...])"
             )
         return self.queue
 

@@ -81,6 +81,8 @@ class Enqueuer:
 
         With unique ones among them, each is stored by itself: if one is refused, the others are stored all the same.
         """
+        if not isinstance(calls, Sequence) or not set(map(type, calls)) <= {JobCall}:
+            raise ConfigError(f"queue {self._queue.name!r}: enqueue_many takes a list of calls: [job.bind(...), ...]")
         tracing = self._queue.backend.tracing
         if tracing is None or not calls:
             return await self._enqueue(calls)
