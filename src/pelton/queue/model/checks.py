@@ -35,9 +35,7 @@ def whole(what: str, value: object) -> int:
 def checked_job_name(what: str, job: object) -> str:
     """Return the name of a job that was given instead of the job. Raises ConfigError."""
     if hasattr(job, "__await__"):
-        raise ConfigError(
-            f"{what}: the job was called, not enqueued: write enqueue(job, ...), not enqueue(job(...))"
-        )
+        raise ConfigError(f"{what}: the job was called, not enqueued: write enqueue(job, ...), not enqueue(job(...))")
     if callable(job):
         name = getattr(job, "__qualname__", type(job).__qualname__)
         raise ConfigError(f"{what}: {name!r} is not a job: declare it with @jobs.job, or give the name of a job")
