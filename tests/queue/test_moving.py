@@ -74,3 +74,12 @@ async def test_where_jobs_cannot_be_moved(jet: Jet, another: OpenQueue) -> None:
             await here.move(handle.id, other)
     with pytest.raises(JobNotFoundError):
         await here.move("77", await jet.queue("there"))
+
+
+@ON_BOTH
+async def test_it_goes_to_a_queue_not_to_a_name(jet: Jet) -> None:
+    here = await jet.queue("here", jobs=jobs)
+    handle = await here.enqueue(wash, "car1")
+    with pytest.raises(ConfigError, match=r"move takes the other queue itself: await jet.queue\('there'\)"):
+        await here.move(handle.id, "there")  # type: ignore[arg-type]  # what is refused
+    assert await here.counts() == JobCounts(pending=1)

@@ -291,6 +291,8 @@ class Queue(QueueWithFlows, QueueWithViews):
         It keeps its arguments, its key and its time, and ends here as cancelled. Raises JobNotMovedError if it runs or
         has ended, JobNotFoundError, ConfigError.
         """
+        if not isinstance(queue, Queue):
+            raise ConfigError(f"queue {self.name!r}: move takes the other queue itself: await jet.queue({queue!r})")
         mover = Mover(self._context, self._views, queue._context, queue._enqueuer, queue._steering)
         return await mover.move(checked_id(self.name, job_id))
 
