@@ -1,0 +1,181 @@
+"""The measured processes: one that works or publishes by itself, through a writer, or as the writer of all.
+
+``python -m benchmarks.prototypes.one_writer.children WHAT`` says when it is ready, begins at a line on standard input,
+and prints what it did; a writer does that only at another line, when nobody needs it any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Literal, cast
+
+import msgspec
+
+import pelton
+from benchmarks.prototypes.one_writer.remote import AskingBackend
+from benchmarks.prototypes.one_writer.serving import WritesForAll
+from pelton.api import Backend
+from pelton.runtime import system_runtime
+
+READY = "ready"
+CONCURRENCY = 64
+_LONGEST_S = 120.0
+PAYLOAD = b"x" * 128
+
+Role = Literal["alone", "writer", "asker"]
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What one process does.
+
+    Its ``role`` is to write by itself, to write for all, or to ask. ``verb``: "work", "publish" (``each`` in flight for
+    ``seconds``), or "" for a writer that does nothing else.
+    """
+
+    path: str
+    role: Role
+    verb: Literal["work", "publish", ""]
+    each: int = 0
+    seconds: float = 0.0
+
+
+class Done(msgspec.Struct, frozen=True):
+    """How many jobs or messages one process was through with, its CPU seconds, and when it ended."""
+
+    count: int
+    cpu: float
+    began: float
+    ended: float
+
+
+def _address(path: str) -> str:
+    return path + ".writer"
+
+
+@asynccontextmanager
+async def opened(part: Part) -> AsyncIterator[pelton.Jet]:
+    """Open the store, or connect to the process that has it open."""
+    if part.role == "asker":
+        backend = AskingBackend(_address(part.path))
+        yield pelton.Jet(cast(Backend, backend), system_runtime())
+        await backend.close()
+        return
+    async with pelton.open(part.path) as jet:
+        if part.role == "alone":
+            yield jet
+            return
+        serving = WritesForAll(jet.backend)
+        await serving.listen(_address(part.path))
+        yield jet
+        await serving.close()
+
+
+async def _line() -> None:
+    await asyncio.to_thread(sys.stdin.readline)
+
+
+async def _work(jet: pelton.Jet) -> Callable[[], Awaitable[int]]:
+    queue = await jet.queue("bench")
+    ran: list[None] = []
+
+    async def noop() -> None:
+        ran.append(None)
+
+    queue.job(noop)
+
+    async def run() -> int:
+        await queue.work(concurrency=CONCURRENCY, until_empty=True, handle_signals=False)
+        return len(ran)
+
+    return run
+
+
+async def _publish(jet: pelton.Jet, each: int, seconds: float) -> Callable[[], Awaitable[int]]:
+    published = 0
+
+    async def one(number: int, until: float) -> None:
+        nonlocal published
+        while perf_counter() < until:
+            await jet.publish(f"s.{number}", PAYLOAD)
+            published += 1
+
+    async def run() -> int:
+        until = perf_counter() + seconds
+        await asyncio.gather(*(one(number, until) for number in range(each)))
+        return published
+
+    return run
+
+
+async def _nothing() -> int:
+    return 0
+
+
+async def carried_out(part: Part) -> Done:
+    """Do one process's part."""
+    async with opened(part) as jet:
+        run: Callable[[], Awaitable[int]] = _nothing
+        if part.verb == "work":
+            run = await _work(jet)
+        elif part.verb == "publish":
+            run = await _publish(jet, part.each, part.seconds)
+        print(READY, flush=True)
+        await _line()
+        cpu, began = process_time(), perf_counter()
+        count = await run()
+        ended = perf_counter()
+        if part.role == "writer":
+            await _line()
+        return Done(count, process_time() - cpu, began, ended)
+
+
+async def measured(parts: list[Part]) -> list[Done]:
+    """Start the processes, the writer first; return what each did, once all are through."""
+    pipe = asyncio.subprocess.PIPE
+    module = "benchmarks.prototypes.one_writer.children"
+    children: list[asyncio.subprocess.Process] = []
+    try:
+        for part in parts:
+            what = msgspec.json.encode(part).decode()
+            child = await asyncio.create_subprocess_exec(sys.executable, "-m", module, what, stdin=pipe, stdout=pipe)
+            children.append(child)
+            if part.role == "writer":
+                # The others connect to it.
+                assert await _said(child) == READY
+        for child, part in zip(children, parts, strict=True):
+            assert part.role == "writer" or await _said(child) == READY
+        for child in children:
+            _tell(child)
+        writers = [child for child, part in zip(children, parts, strict=True) if part.role == "writer"]
+        found = {child: await _said(child) for child in children if child not in writers}
+        for child in writers:
+            _tell(child)
+            found[child] = await _said(child)
+        return [msgspec.json.decode(found[child], type=Done) for child in children]
+    finally:
+        for child in children:
+            if child.returncode is None:
+                child.kill()
+            await child.wait()
+        Path(_address(parts[0].path)).unlink(missing_ok=True)
+
+
+async def _said(child: asyncio.subprocess.Process) -> str:
+    assert child.stdout is not None
+    return (await asyncio.wait_for(child.stdout.readline(), _LONGEST_S)).decode().strip()
+
+
+def _tell(child: asyncio.subprocess.Process) -> None:
+    assert child.stdin is not None
+    child.stdin.write(b"\n")
+
+
+if __name__ == "__main__":
+    print(
+        msgspec.json.encode(asyncio.run(carried_out(msgspec.json.decode(sys.argv[1], type=Part)))).decode(), flush=True
+    )
