@@ -9,7 +9,7 @@ import argparse
 import asyncio
 import os
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -18,15 +18,18 @@ from typing import Literal, NamedTuple
 from msgspec.structs import replace
 
 import pelton
-from benchmarks.prototypes.one_writer.children import Done, Part, measured
+from benchmarks.prototypes.one_writer.children import WRITERS, Done, Part, measured, noop
+from benchmarks.stats import percentile
 
 WORKERS = (1, 2, 3, 6)
+LONE = "a publish every 10 ms, beside a process that computes for 50 ms at a time"
 PUBLISHERS = {"one process, 1,000 in flight": (1, 1000), "4 processes, 250 in flight each": (4, 250)}
 
-Form = Literal["each", "one", "apart"]
+Form = Literal["each", "one", "thread", "apart"]
 FORMS: dict[Form, str] = {
     "each": "each writes by itself",
     "one": "one of them writes for all",
+    "thread": "one of them, on a thread of its own",
     "apart": "one more process writes for all",
 }
 
@@ -53,6 +56,8 @@ def parts_of(form: Form, many: int, part: Part) -> list[Part]:
     asker = replace(part, role="asker")
     if form == "one":
         return [replace(part, role="writer"), *[asker] * (many - 1)]
+    if form == "thread":
+        return [replace(part, role="threaded"), *[asker] * (many - 1)]
     return [replace(part, role="writer", verb=""), *[asker] * many]
 
 
@@ -61,7 +66,7 @@ def figures_of(done: list[Done], parts: list[Part], seconds: float | None) -> Fi
     total = sum(each.count for each in done)
     ours = [each for each, part in zip(done, parts, strict=True) if part.verb]
     took = seconds or max(each.ended for each in ours) - min(each.began for each in ours)
-    writer = sum(each.cpu for each, part in zip(done, parts, strict=True) if part.role == "writer")
+    writer = sum(each.cpu for each, part in zip(done, parts, strict=True) if part.role in WRITERS)
     least = min(each.count for each in ours) * len(ours) / total
     return Figures(total / took, sum(each.cpu for each in done) / total * 1e6, writer / total * 1e6, least)
 
@@ -81,10 +86,6 @@ async def drain(jobs: int, keys: int, many: int, home: Path, form: Form) -> Figu
     return figures_of(done, parts, None)
 
 
-async def noop() -> None:
-    pass
-
-
 async def publish(seconds: float, many: int, each: int, home: Path, form: Form) -> Figures:
     """Publishes, ``each`` in flight in every process."""
     path = home / "stream.pelton"
@@ -92,6 +93,21 @@ async def publish(seconds: float, many: int, each: int, home: Path, form: Form) 
         await jet.create_stream("s", subjects=["s.>"])
     parts = parts_of(form, many, Part(str(path), "alone", "publish", each, seconds))
     return figures_of(await measured(parts), parts, seconds)
+
+
+async def lone(seconds: float, home: Path, form: Form) -> tuple[float, float]:
+    """The median and the 99th percentile of a publish, in ms, beside a process that computes.
+
+    Where one process writes for all, it is the one that computes, or in the form "apart" a third one.
+    """
+    path = home / "stream.pelton"
+    async with pelton.open(path) as jet:
+        await jet.create_stream("s", subjects=["s.>"])
+    part = Part(str(path), "alone", "compute", 0, seconds)
+    *others, last = parts_of(form, 2, part)
+    done = await measured([*others, replace(last, verb="wait")])
+    waits = [each * 1e3 for each in done[-1].waits]
+    return percentile(waits, 0.5), percentile(waits, 0.99)
 
 
 def cases(jobs: int, seconds: float) -> dict[str, Measure]:
@@ -124,20 +140,45 @@ async def main() -> None:
     asked.add_argument("--seconds", type=float, default=3.0)
     asked.add_argument("--only", default="", help="the cases whose names have this text")
     chosen = asked.parse_args()
+    await throughput(chosen.only, chosen.rounds, cases(chosen.jobs, chosen.seconds))
+    await waiting(chosen.only, chosen.rounds, chosen.seconds)
+
+
+def in_turn(rounds: int) -> Iterator[Form]:
+    """Return the forms, so often; each is the first now and then."""
+    for turn in range(rounds):
+        begin = turn % len(FORMS)
+        yield from [*FORMS][begin:] + [*FORMS][:begin]
+
+
+async def throughput(only: str, rounds: int, measures: Mapping[str, Measure]) -> None:
+    """Print how many jobs and messages are possible, and what they cost."""
     print("| case | form | rate | CPU us each | of it the writer | CPU of each by itself, beside this | least share |")
     print("|---" * 7 + "|")
-    for name, measure in cases(chosen.jobs, chosen.seconds).items():
-        if chosen.only not in name:
+    for name, measure in measures.items():
+        if only not in name:
             continue
         runs: dict[Form, list[Figures]] = {form: [] for form in FORMS}
         loads = []
-        for turn in range(chosen.rounds):
-            # The forms take turns to be the first.
-            for form in [*FORMS][turn % len(FORMS) :] + [*FORMS][: turn % len(FORMS)]:
-                with tempfile.TemporaryDirectory() as home:
-                    runs[form].append(await measure(Path(home), form))
-                loads.append(os.getloadavg()[0])
+        for form in in_turn(rounds):
+            with tempfile.TemporaryDirectory() as home:
+                runs[form].append(await measure(Path(home), form))
+            loads.append(os.getloadavg()[0])
         print(shown(name, runs), f"load {min(loads):.0f} to {max(loads):.0f}", flush=True)
+
+
+async def waiting(only: str, rounds: int, seconds: float) -> None:
+    """Print how long a publish waits."""
+    if only not in LONE:
+        return
+    waits: dict[Form, list[tuple[float, float]]] = {form: [] for form in FORMS}
+    for form in in_turn(rounds):
+        with tempfile.TemporaryDirectory() as home:
+            waits[form].append(await lone(seconds, Path(home), form))
+    print(f"\n| {LONE} | p50, ms | p99, ms |\n|---|---|---|")
+    for form, found in waits.items():
+        half, most = (median(column) for column in zip(*found, strict=True))
+        print(f"| {FORMS[form]} | {half:.1f} | {most:.1f} |", flush=True)
 
 
 if __name__ == "__main__":
