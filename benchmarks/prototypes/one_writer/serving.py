@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Coroutine
-from typing import Any
 
 from benchmarks.prototypes.one_writer.frames import (
     AllDone,
@@ -21,7 +19,7 @@ from benchmarks.prototypes.one_writer.frames import (
     Stored,
     asked_decoder,
 )
-from pelton.api import Backend, PubAck, PullRequest
+from pelton.api import Backend, PubAck
 
 
 class WritesForAll:
@@ -50,30 +48,24 @@ class WritesForAll:
                 task.cancel()
             return
         place = (pipe, asked.id)
-        self._tasks[place] = asyncio.create_task(self._answer(pipe, asked.id, self._work_of(pipe, asked)))
+        self._tasks[place] = asyncio.create_task(self._answer(pipe, asked))
         self._tasks[place].add_done_callback(lambda _: self._tasks.pop(place))
 
-    async def _answer(self, pipe: FramePipe[Asked], number: int, work: Coroutine[Any, Any, None]) -> None:
+    async def _answer(self, pipe: FramePipe[Asked], asked: PullAsked | SettleAsked | PublishAsked | CallAsked) -> None:
         try:
-            await work
+            if isinstance(asked, PullAsked):
+                await self._pull(pipe, asked)
+            elif isinstance(asked, SettleAsked):
+                await self._settle(pipe, asked)
+            elif isinstance(asked, PublishAsked):
+                await self._publish(pipe, asked)
+            else:
+                await self._call(pipe, asked)
         except Exception as error:  # whatever it is, the caller gets it
-            pipe.send(Answered(number, pickle.dumps(error), True))
+            pipe.send(Answered(asked.id, pickle.dumps(error), True))
 
-    def _work_of(
-        self, pipe: FramePipe[Asked], asked: PullAsked | SettleAsked | PublishAsked | CallAsked
-    ) -> Coroutine[Any, Any, None]:
-        if isinstance(asked, PullAsked):
-            return self._pull(pipe, asked.id, asked.stream, asked.consumer, asked.request)
-        if isinstance(asked, SettleAsked):
-            return self._settle(pipe, asked)
-        if isinstance(asked, PublishAsked):
-            return self._publish(pipe, asked)
-        return self._call(pipe, asked)
-
-    async def _pull(
-        self, pipe: FramePipe[Asked], number: int, stream: str, consumer: str, request: PullRequest
-    ) -> None:
-        pipe.send(Pulled(number, await self._backend.pull(stream, consumer, request)))
+    async def _pull(self, pipe: FramePipe[Asked], asked: PullAsked) -> None:
+        pipe.send(Pulled(asked.id, await self._backend.pull(asked.stream, asked.consumer, asked.request)))
 
     async def _settle(self, pipe: FramePipe[Asked], asked: SettleAsked) -> None:
         answers = await self._backend.settle_many(asked.endings, asked.stream, asked.consumer)
