@@ -71,8 +71,8 @@ def figures_of(done: list[Done], parts: list[Part], seconds: float | None) -> Fi
     return Figures(total / took, sum(each.cpu for each in done) / total * 1e6, writer / total * 1e6, least)
 
 
-async def drain(jobs: int, keys: int, many: int, home: Path, form: Form) -> Figures:
-    """Jobs that were enqueued beforehand; ``keys`` 0: not exclusive."""
+async def drain(jobs: int, keys: int, burn_us: int, many: int, home: Path, form: Form) -> Figures:
+    """Jobs of ``burn_us`` of CPU each that were enqueued beforehand; ``keys`` 0: not exclusive."""
     path = home / "jobs.pelton"
     async with pelton.open(path) as jet:
         job = (await jet.queue("bench", exclusive=keys > 0)).job(noop)
@@ -80,7 +80,7 @@ async def drain(jobs: int, keys: int, many: int, home: Path, form: Form) -> Figu
             numbers = range(begin, min(begin + 1000, jobs))
             names = [f"key{number % keys}" for number in numbers] if keys else None
             await job.enqueue_many([()] * len(numbers), keys=names)
-    parts = parts_of(form, many, Part(str(path), "alone", "work"))
+    parts = parts_of(form, many, Part(str(path), "alone", "work", burn_us=burn_us))
     done = await measured(parts)
     assert sum(each.count for each in done) == jobs, f"{done} of {jobs}"
     return figures_of(done, parts, None)
@@ -113,9 +113,13 @@ async def lone(seconds: float, home: Path, form: Form) -> tuple[float, float]:
 def cases(jobs: int, seconds: float) -> dict[str, Measure]:
     """Return what is measured, by name."""
     found: dict[str, Measure] = {}
-    for name, keys in (("plain", 0), ("exclusive, 4,000 keys", 4_000)):
+    for name, keys, burn_us in (
+        ("plain", 0, 0),
+        ("exclusive, 4,000 keys", 4_000, 0),
+        ("jobs of 100 us of CPU", 0, 100),
+    ):
         for many in WORKERS:
-            found[f"{name}, W={many}"] = partial(drain, jobs, keys, many)
+            found[f"{name}, W={many}"] = partial(drain, jobs // 4 if burn_us else jobs, keys, burn_us, many)
     for name, (many, each) in PUBLISHERS.items():
         found[name] = partial(publish, seconds, many, each)
     return found

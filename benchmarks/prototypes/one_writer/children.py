@@ -40,9 +40,9 @@ _PAUSE_S = 0.01
 class Part(msgspec.Struct, frozen=True):
     """What one process does.
 
-    Its ``role`` is to write by itself, to write for all, the same on a thread of its own, or to ask. ``verb``: "work",
-    "publish" (``each`` in flight for ``seconds``), "compute" for ``seconds``, "wait" for a publish now and then, or ""
-    for a writer that does nothing else.
+    Its ``role`` is to write by itself, to write for all, the same on a thread of its own, or to ask. ``verb``: "work"
+    (jobs of ``burn_us`` of CPU each), "publish" (``each`` in flight for ``seconds``), "compute" for ``seconds``, "wait"
+    for a publish now and then, or "" for a writer that does nothing else.
     """
 
     path: str
@@ -50,6 +50,7 @@ class Part(msgspec.Struct, frozen=True):
     verb: Literal["work", "publish", "compute", "wait", ""]
     each: int = 0
     seconds: float = 0.0
+    burn_us: int = 0
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -133,13 +134,16 @@ async def _warmed_up() -> None:
     gc.collect()
 
 
-async def _work(jet: pelton.Jet) -> Callable[[], Awaitable[int]]:
+async def _work(jet: pelton.Jet, burn_us: int) -> Callable[[], Awaitable[int]]:
     queue = await jet.queue("bench")
     ran: list[None] = []
 
     @queue.job(name="noop")
     async def counted() -> None:
         ran.append(None)
+        end = process_time() + burn_us / 1e6 if burn_us else 0.0
+        while burn_us and process_time() < end:
+            pass
 
     async def run() -> int:
         await queue.work(concurrency=CONCURRENCY, until_empty=True, handle_signals=False)
@@ -197,7 +201,7 @@ async def carried_out(part: Part) -> Done:
         run: Callable[[], Awaitable[int]] = _nothing
         waits: list[float] = []
         if part.verb == "work":
-            run = await _work(jet)
+            run = await _work(jet, part.burn_us)
         elif part.verb == "publish":
             run = await _publish(jet, part.each, part.seconds)
         elif part.verb == "compute":

@@ -104,10 +104,14 @@ class FramePipe(asyncio.Protocol, Generic[T]):
         self._transport: asyncio.WriteTransport | None = None
         self._buffer = bytearray()
         self._out: list[Any] = []
+        self._lost = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.WriteTransport)
         self._transport = transport
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._lost.set()
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -130,11 +134,14 @@ class FramePipe(asyncio.Protocol, Generic[T]):
     def _flush(self) -> None:
         assert self._transport is not None
         out, self._out = self._out, []
+        if self._lost.is_set():
+            return
         frame = bytearray(_LENGTH)
         _encoder.encode_into(out, frame, _LENGTH)
         frame[:_LENGTH] = (len(frame) - _LENGTH).to_bytes(_LENGTH, "little")
         self._transport.write(frame)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
+            await self._lost.wait()

@@ -172,7 +172,7 @@ class AskingBackend:
 
     async def close(self) -> None:
         if self._pipe is not None:
-            self._pipe.close()
+            await self._pipe.close()
 
 
 def _answer_each(futures: Sequence[asyncio.Future[PubAck]], done: asyncio.Future[Any]) -> None:

@@ -28,11 +28,17 @@ class WritesForAll:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._tasks: dict[tuple[FramePipe[Asked], int], asyncio.Task[None]] = {}
+        self._pipes: list[FramePipe[Asked]] = []
         self._server: asyncio.AbstractServer | None = None
 
     async def listen(self, path: str) -> None:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(lambda: FramePipe(asked_decoder, self._take), path)
+        self._server = await loop.create_unix_server(self._pipe, path)
+
+    def _pipe(self) -> FramePipe[Asked]:
+        pipe = FramePipe(asked_decoder, self._take)
+        self._pipes.append(pipe)
+        return pipe
 
     async def close(self) -> None:
         assert self._server is not None
@@ -40,6 +46,7 @@ class WritesForAll:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*(pipe.close() for pipe in self._pipes))
 
     def _take(self, pipe: FramePipe[Asked], asked: Asked) -> None:
         if isinstance(asked, GivenUp):
