@@ -23,9 +23,11 @@ async def asking(folder: Path) -> AsyncIterator[pelton.Jet]:
         serving = WritesForAll(written.backend)
         await serving.listen(str(folder / "writer"))
         backend = AskingBackend(str(folder / "writer"))
-        yield pelton.Jet(cast(Backend, backend), system_runtime())
-        await backend.close()
-        await serving.close()
+        try:
+            yield pelton.Jet(cast(Backend, backend), system_runtime())
+        finally:
+            await backend.close()
+            await serving.close()
 
 
 async def test_publishes_in_flight_are_answered_each_with_its_place(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from pelton.api import (
     Request,
     Settled,
 )
+from pelton.api.backend import Leftover
 from pelton.api.tracing import Tracing
 from pelton.engine import Engine
 
@@ -98,7 +99,9 @@ class AskingBackend:
 
     # --- the port: what is frequent
 
-    async def pull(self, stream: str, consumer: str, request: PullRequest) -> list[Delivered]:
+    async def pull(
+        self, stream: str, consumer: str, request: PullRequest, leftover: Leftover | None = None
+    ) -> list[Delivered]:
         reply = await self._ask(lambda number: PullAsked(number, stream, consumer, request))
         assert isinstance(reply, Pulled)
         return list(reply.found)
