@@ -10,7 +10,7 @@ from pelton.queue.run.ended_attempts import EndedAttempts
 ONE: Any = "an ended attempt"
 
 
-@pytest.mark.parametrize(("exclusive", "share"), [(False, 7), (True, 3)])
+@pytest.mark.parametrize(("exclusive", "share"), [(False, 7), (True, 5)])
 def test_an_ended_job_gives_its_slot_to_another_up_to_a_number(exclusive: bool, share: int) -> None:
     unsettled: EndedAttempts[HeldJob] = EndedAttempts(4, together=True, exclusive=exclusive)
     started = 0

@@ -16,8 +16,8 @@ from pelton.queue.run.core import EndedAttempt, J
 _SHARE: Final = 7
 _MOST: Final = 448
 # In an exclusive queue, where nobody else can have what shares its key with a job that is held.
-_KEYED_SHARE: Final = 3
-_MOST_KEYED: Final = 192
+_KEYED_SHARE: Final = 5
+_MOST_KEYED: Final = 320
 _LONGEST_S: Final = 0.01
 
 
