@@ -1,10 +1,11 @@
 """Folding the log into the store's file: SQLite's checkpoints, and what blocks them.
 
 A commit that makes the log long runs a checkpoint, and so does each that adds half as much again. A log that is folded
-begins anew with the next write, if nobody is just reading it. Several busy processes never leave it such a moment, and
-in a long log SQLite finds pages slowly: so a log of twice that length is folded and its readers are waited for, while
-nobody writes, for a moment at most. SQLite syncs the log before and the file afterwards, and regards
-nothing as folded unless both succeed: after a failed sync of the file the next checkpoint writes every page again. But
+begins anew with the next write, if nobody is reading it just then. Several busy processes never leave it such a moment,
+and SQLite finds pages slowly in a long log. So when it is twice as long, its readers are waited for, a moment at most,
+and meanwhile nobody writes.
+
+SQLite syncs the log before and the file afterwards, and regards nothing as folded unless both succeed: after a failed sync of the file the next checkpoint writes every page again. But
 after a failed sync of the log, no process may fold it: SQLite does not verify what it copies, and pages that the
 kernel has dropped from its cache read as something older (``sync_record.py``).
 
@@ -86,6 +87,7 @@ class Checkpointer:
         """After a commit, record the length of the log, and fold it into the file if it is long enough."""
         self.log_bytes = _LOG_HEADER + pages * (PAGE_SIZE + _FRAME_HEADER)
         if pages < self._pages:
+            # It has begun anew.
             self._due = CHECKPOINT_PAGES
         self._pages = pages
         if pages >= self._due and self.folds:
