@@ -5,9 +5,10 @@ begins anew with the next write, if nobody is reading it just then. Several busy
 and SQLite finds pages slowly in a long log. So when it is twice as long, its readers are waited for, a moment at most,
 and meanwhile nobody writes.
 
-SQLite syncs the log before and the file afterwards, and regards nothing as folded unless both succeed: after a failed sync of the file the next checkpoint writes every page again. But
-after a failed sync of the log, no process may fold it: SQLite does not verify what it copies, and pages that the
-kernel has dropped from its cache read as something older (``sync_record.py``).
+SQLite syncs the log before and the file afterwards, and regards nothing as folded unless both succeed: after a failed
+sync of the file the next checkpoint writes every page again. But after a failed sync of the log, no process may fold
+it: SQLite does not verify what it copies, and pages that the kernel has dropped from its cache read as something older
+(``sync_record.py``).
 
 Pages that a reader still needs stay in the log. A reader that was stopped, or holds a snapshot for long, prevents the
 log from restarting, so it grows with every write: a warning is logged once, and an advisory is published. When the
