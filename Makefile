@@ -12,13 +12,14 @@ LONG := $(BIN)/python -m pytest --timeout 0
 .PHONY: test test-slow check docs docs-serve differential power crash linear safety storm demo bench bench-spark packages declarative soak java clean lock
 
 # Three processes, because most tests wait for a disk, a server or another process. Each starts with its share of the
-# tests and takes over tests from the others.
+# tests and takes over tests from the others. They and the programs that they start import the same modules, which are
+# compiled once, even in a container whose environment forbids it.
 test: $(VENV)/.dev java
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow" --hypothesis-profile quick $(ARGS)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow" --hypothesis-profile quick $(ARGS)
 
 # The rest: long runs of Spark, three servers, killed processes, and more programs of each model.
 test-slow: $(VENV)/.dev java
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "slow or at_length" $(ARGS)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal -m "slow or at_length" $(ARGS)
 
 # Thousands of random programs on the engine and on nats-server; ARGS="--hypothesis-seed=N" repeats those of a seed.
 differential: $(VENV)/.dev

@@ -5,6 +5,7 @@ The comparison with a real server (`tests/differential`) is always the same in `
 programs in `make differential`.
 """
 
+import gc
 import signal
 
 import pytest
@@ -35,6 +36,15 @@ def _sigint_is_pythons() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     mark_what_is_slow(items)
+    # The tests that share Spark's session come first: the processes of a run take over the last tests of each other,
+    # and each would start a session of its own.
+    items.sort(key=lambda item: "spark" not in getattr(item, "fixturenames", ()))
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from walking through all that was collected, again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
