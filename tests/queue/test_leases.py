@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,7 +13,7 @@ import pelton
 from pelton import Jet
 from pelton.api import AckOp, Delivered, PeltonError
 from pelton.queue import JobContext, JobRules, Queue
-from pelton.queue.run.leases import DeliveryHold, LeaseKeeper, SharedLease
+from pelton.queue.run.leases import DeliveryHold, LeaseKeeper, SharedLease, TimedHold
 from pelton.runtime import SystemClock, system_runtime
 from pelton.testing.clock import ManualClock
 from tests.queue.conftest import ON_BOTH, OpenQueue
@@ -23,15 +22,38 @@ from tests.queue.roles import QUEUE, register
 from tests.stopping import stand_still
 
 
+@pytest.fixture
+def several_leases(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Block the calling thread for longer than a lease, until it was extended that often."""
+    extensions = threading.Semaphore(0)
+    real = TimedHold.extended
+
+    def extended(self: TimedHold, asked: float) -> None:
+        real(self, asked)
+        extensions.release()
+
+    monkeypatch.setattr(TimedHold, "extended", extended)
+
+    def block() -> None:
+        for _ in range(4):
+            assert extensions.acquire(timeout=60)
+
+    return block
+
+
 @ON_BOTH
-async def test_a_job_that_blocks_the_loop_keeps_its_lease(keyed: Queue, path: str) -> None:
+async def test_a_job_that_blocks_the_loop_keeps_its_lease(
+    jet: Jet, path: str, several_leases: Callable[[], None]
+) -> None:
     """The other worker has its own loop, on a thread, so that it could take the job."""
+    keyed = await jet.queue("keyed", exclusive=True, lease=0.9)
     stop = threading.Event()
     starts = list[str]()
 
     async def job(context: JobContext) -> int:
         starts.append(context.worker)
-        time.sleep(1)  # more than three leases
+        if len(starts) == 1:
+            several_leases()
         return context.attempt
 
     def rival() -> None:
@@ -40,7 +62,7 @@ async def test_a_job_that_blocks_the_loop_keeps_its_lease(keyed: Queue, path: st
                 queue = await jet.queue("keyed")
                 queue.job(job)
                 task = asyncio.create_task(queue.work(handle_signals=False))
-                await asyncio.to_thread(stop.wait, 10)
+                await asyncio.to_thread(stop.wait, 100)
                 queue.stop()
                 await task
 
@@ -50,7 +72,7 @@ async def test_a_job_that_blocks_the_loop_keeps_its_lease(keyed: Queue, path: st
     handles = [await registered.enqueue(key="k") for _ in range(2)]
     thread = asyncio.create_task(asyncio.to_thread(rival))
     async with working(keyed, concurrency=1):
-        outcomes = await asyncio.gather(*(handle.outcome(timeout=10) for handle in handles))
+        outcomes = await asyncio.gather(*(handle.outcome(timeout=60) for handle in handles))
     stop.set()
     await thread
     assert [outcome.value() for outcome in outcomes] == [1, 1]
@@ -58,17 +80,20 @@ async def test_a_job_that_blocks_the_loop_keeps_its_lease(keyed: Queue, path: st
 
 
 @ON_BOTH
-async def test_a_long_job_on_a_thread_keeps_its_lease(keyed: Queue, another: OpenQueue) -> None:
+async def test_a_long_job_on_a_thread_keeps_its_lease(
+    jet: Jet, another: OpenQueue, several_leases: Callable[[], None]
+) -> None:
+    keyed = await jet.queue("keyed", exclusive=True, lease=0.9)
     other = await another("keyed")
 
     def job(context: JobContext) -> int:
-        threading.Event().wait(1)
+        several_leases()
         return context.attempt
 
     handle = await keyed.job(job).enqueue(key="k")
     other.job(job)
     async with working(keyed, other):
-        outcome = await handle.outcome(timeout=10)
+        outcome = await handle.outcome(timeout=60)
     assert outcome.value() == 1
     assert len(await ended(keyed)) == 1
 
@@ -114,7 +139,7 @@ async def test_the_death_of_its_worker_counts_as_an_attempt(path: str) -> None:
     with Child("work", path, "0.3") as second:
         await second.says("started 2")
         second.tell("finish")
-        assert (await thread.outcome(timeout=5)).value() == "attempt 2"
+        assert (await thread.outcome(timeout=60)).value() == "attempt 2"
     await jet.close()
 
 
@@ -128,11 +153,11 @@ async def test_a_job_that_kills_its_worker_is_dead_in_the_end_and_its_key_goes_o
             await child.says(f"started {attempt}")
             assert await child.ends() == 9
     with Child("work", path, "0.3"):
-        outcome = await poison.outcome(timeout=10)
+        outcome = await poison.outcome(timeout=60)
         assert (outcome.state, outcome.attempt) == ("failed", 3)
         assert "died" in outcome.error
         assert "attempt 3 of 3" in outcome.error
-        assert (await after.outcome(timeout=10)).state == "completed"
+        assert (await after.outcome(timeout=60)).state == "completed"
     assert [letter.outcome.id async for letter in queue.dead_letters()] == [poison.id]
     await jet.close()
 
@@ -146,12 +171,12 @@ async def test_order_of_a_key_is_kept_through_a_crash(path: str) -> None:
     other = await quick.enqueue(0, key="other")
     with Child("work", path, "0.3") as child:
         await child.says("started 1")
-        await other.outcome(timeout=5)  # another key waits for nobody
+        await other.outcome(timeout=60)  # another key waits for nobody
     assert (await second.info()).attempt == 0
     with Child("work", path, "0.3") as child:
         await child.says("started 2")
         child.tell("finish")
-        await second.outcome(timeout=5)
+        await second.outcome(timeout=60)
     assert [outcome.id for outcome in await ended(queue)] == [other.id, first.id, second.id]
     await jet.close()
 
@@ -258,44 +283,48 @@ def alone(
     return SharedLease([Held(number, told)], asked, duration, by_clock=by_clock)
 
 
+async def kept(keeper: LeaseKeeper, clock: ManualClock, pause: float, until: Callable[[], bool]) -> None:
+    """Make the keeper's rounds as its thread does, the first after ``pause`` seconds of a clock that the test moves."""
+    while not until():
+        clock.advance(pause)
+        making = asyncio.ensure_future(keeper.round())
+        while not making.done():
+            for _ in range(10):
+                await asyncio.sleep(0)
+            clock.advance(0.0 if making.done() else 0.01)
+        pause = await making
+
+
 @pytest.mark.parametrize("down", ["hangs", "raises"])
 @pytest.mark.parametrize("phase", [0.0, 0.03, 0.06, 0.09])
-def test_a_lease_that_cannot_be_extended_is_told_before_it_runs_out(down: str, phase: float) -> None:
-    store, clock, told = Store(), SystemClock(), threading.Event()
-    duration, reasons, at = 0.6, list[str](), list[float]()
+async def test_a_lease_that_cannot_be_extended_is_told_before_it_runs_out(down: str, phase: float) -> None:
+    store, clock = Store(), ManualClock()
+    duration, told = 0.6, list[float]()
     store.down = down
     keeper = LeaseKeeper(store, clock, duration)  # type: ignore[arg-type]
-
-    def on_lost(reason: str) -> None:
-        at.append(clock.boottime())
-        reasons.append(reason)
-        told.set()
-
-    keeper.start()
-    threading.Event().wait(phase)  # rounds fall differently against the lease
-    lease = alone(1, clock.boottime(), duration, on_lost)
+    lease = alone(1, clock.boottime(), duration, lambda reason: told.append(clock.boottime()))
     keeper.hold(lease)
-    assert told.wait(5)
-    keeper.stop()
-    assert duration / 2 < at[0] - lease.clock.confirmed < duration
-    assert len(reasons) == 1
+    # Rounds fall differently against the lease.
+    await kept(keeper, clock, duration / 6 - phase, until=lambda: clock.boottime() > 2 * duration)
+    assert len(told) == 1
+    assert duration / 2 < told[0] - lease.clock.confirmed < duration
     assert lease.lost
 
 
 @pytest.mark.parametrize("busy", [False, True])
 def test_a_lease_that_was_long_in_getting_is_told_in_time(busy: bool) -> None:
-    """Neither the pause between two rounds nor a round under way, of 10 and 15 seconds, keeps it waiting."""
+    """Neither the pause between two rounds nor a round under way, of 100 and 150 seconds, keeps it waiting."""
     store, clock, told = Store(), SystemClock(), threading.Event()
-    store.down, duration = "hangs", 60.0
+    store.down, duration = "hangs", 600.0
     keeper = LeaseKeeper(store, clock, duration)  # type: ignore[arg-type]
     keeper.start()
     if busy:
         keeper.hold(alone(1, clock.boottime() - duration / 2, duration, lambda reason: None, by_clock=True))
         while not store.asked:
             threading.Event().wait(0.005)
-    old = alone(2, clock.boottime() - 0.799 * duration, duration, lambda reason: told.set(), by_clock=True)
+    old = alone(2, clock.boottime() - 0.7999 * duration, duration, lambda reason: told.set(), by_clock=True)
     keeper.hold(old)
-    assert told.wait(8)
+    assert told.wait(80)
     store.recover()
     keeper.stop()
 
@@ -317,33 +346,30 @@ async def test_slow_answers_about_several_consumers_do_not_add_up() -> None:
     assert await extending == pytest.approx(0.15)
 
 
-def test_a_store_that_is_down_for_a_moment_loses_no_lease() -> None:
-    store, clock = Store(), SystemClock()
+async def test_a_store_that_is_down_for_a_moment_loses_no_lease() -> None:
+    store, clock = Store(), ManualClock()
     store.down = "raises"
     keeper = LeaseKeeper(store, clock, 0.6)  # type: ignore[arg-type]
     lease = alone(1, clock.boottime(), 0.6, lambda reason: None)
-    keeper.start()
     keeper.hold(lease)
-    held = lease.clock.confirmed
-    while store.asked == 0:
-        threading.Event().wait(0.005)
+    await kept(keeper, clock, 0.1, until=lambda: store.asked > 0)
+    assert lease.clock.confirmed == 0.0
     store.down = ""
-    while lease.clock.confirmed == held and not lease.lost:
-        threading.Event().wait(0.005)
-    keeper.stop()
+    await kept(keeper, clock, 0.03, until=lambda: lease.clock.confirmed > 0 or lease.lost)
     assert not lease.lost
 
 
 def test_a_refused_extension_is_told_once_and_a_released_lease_is_left_alone() -> None:
     store, clock, reasons = Store(), SystemClock(), list[str]()
     store.refused = PeltonError("replaced")
-    keeper = LeaseKeeper(store, clock, 0.1)  # type: ignore[arg-type]
-    lost, told = alone(1, clock.boottime(), 0.1, reasons.append), threading.Event()
-    kept = alone(2, clock.boottime(), 0.1, lambda reason: told.set())
-    keeper.hold(lost)
-    keeper.hold(kept)
-    keeper.release(kept)
+    keeper = LeaseKeeper(store, clock, 60)  # type: ignore[arg-type]
+    # Half of them has passed: they are extended at once.
+    lost, told = alone(1, clock.boottime() - 30, 60, reasons.append), threading.Event()
+    released = alone(2, clock.boottime() - 30, 60, lambda reason: told.set())
     keeper.start()
+    keeper.hold(released)
+    keeper.release(released)
+    keeper.hold(lost)
     while not reasons:
         threading.Event().wait(0.005)
     keeper.stop()
@@ -387,13 +413,13 @@ async def test_a_lease_in_doubt_is_confirmed_before_the_job_starts(
 
 def test_of_jobs_that_share_a_lease_each_is_lost_by_itself() -> None:
     store, clock, told = Store(), SystemClock(), threading.Event()
-    keeper = LeaseKeeper(store, clock, 0.6)  # type: ignore[arg-type]
+    keeper = LeaseKeeper(store, clock, 60)  # type: ignore[arg-type]
     store.replaced = {2}
     jobs = [Held(number, lambda reason: told.set()) for number in (1, 2, 3)]
-    lease = SharedLease(jobs, clock.boottime(), 0.6, by_clock=False)
+    lease = SharedLease(jobs, clock.boottime() - 30, 60, by_clock=False)
     taken = lease.clock.confirmed
-    keeper.hold(lease)
     keeper.start()
+    keeper.hold(lease)
     assert told.wait(30)
     while lease.clock.confirmed == taken and not lease.lost:
         threading.Event().wait(0.005)
