@@ -23,7 +23,7 @@ from tests.storage.stores import a_store, last_seq, open_engine
 async def _publish_until_told(pipe: Connection, path: Path, in_flight: int, told_every: int) -> None:
     """Publish without pause; report after each so many, and at the end all sequences that were acknowledged."""
     acked: list[int] = []
-    async with pelton.open(path) as jet:
+    async with pelton.open(path, busy_timeout=300) as jet:
         pipe.send("open")
         ending = asyncio.ensure_future(hear_in_child(pipe))
 
@@ -46,21 +46,23 @@ def _reported(child: Child) -> list[int]:
     return said
 
 
+@pytest.mark.parametrize("turns", [pytest.param(20, id="short"), pytest.param(240, id="long")])
 @pytest.mark.parametrize("in_flight", [(1, 1, 1, 1), (1, 100), (1, 1, 40, 40)], ids=str)
-async def test_each_of_several_writers_gets_its_turns(tmp_path: Path, in_flight: tuple[int, ...]) -> None:
+async def test_each_of_several_writers_gets_its_turns(tmp_path: Path, in_flight: tuple[int, ...], turns: int) -> None:
     path = tmp_path / "a.pelton"
     await a_store(path, messages=1)
-    # Enough of them that how they began does not count.
-    enough = 240
     with ExitStack() as stack:
-        children = [stack.enter_context(Child(_publish_until_told, path, each, enough * each)) for each in in_flight]
+        children = [stack.enter_context(Child(_publish_until_told, path, each, turns * each)) for each in in_flight]
         assert {child.hear() for child in children} == {"open"}
-        # Until the slowest has had its turns: by then no other has had much more than its share.
+        # Until the slowest has had its turns: it comes to that however many the others have had.
         for child in children:
             child.hear()
         acked = [_reported(child) for child in children]
-    turns = [len(seqs) / each for seqs, each in zip(acked, in_flight, strict=True)]
-    assert min(turns) > max(turns) / 8, "shares are of turns, and vary with the machine's load, but nobody starves"
+    had = [len(seqs) / each for seqs, each in zip(acked, in_flight, strict=True)]
+    assert min(had) >= turns
+    if turns > 200:
+        # So many that how they began does not count; shares vary with the machine's load all the same.
+        assert min(had) > max(had) / 8, "no other has had much more than its share"
     assert sorted(seq for seqs in acked for seq in seqs) == list(range(2, sum(map(len, acked)) + 2))
     assert recount(str(path)) == []
 

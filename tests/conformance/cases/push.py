@@ -222,8 +222,8 @@ async def a_rate_limit_spreads_deliveries(jet: Jet) -> None:
     # As much as the largest message may arrive at once.
     stream = await jet.create_stream("S", subjects=["s.>"], max_msg_size=8000)
     await jet.publish_batch([("s.a", bytes(1000)) for _ in range(16)])
-    consumer = await _push(stream, rate_limit_bps=64_000)
     start = jet.runtime.clock.monotonic()
+    consumer = await _push(stream, rate_limit_bps=64_000)
     await _take(consumer, 16)
     assert jet.runtime.clock.monotonic() - start > 0.8
 
