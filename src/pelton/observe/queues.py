@@ -251,11 +251,12 @@ async def tenant_counts(jet: Jet, queue: str, limit: int = 25) -> list[TenantCou
 
 
 async def schedule_counts(jet: Jet, queue: str) -> dict[str, int]:
-    """Return how many schedules of a queue are active, and how many are paused. Raises StreamNotFoundError."""
+    """Return how many schedules of a queue are active, and how many are paused."""
     names, found = QueueNames(queue), {"active": 0, "paused": 0}
     places = (("active", names.jobs, names.crons), ("paused", names.control, names.paused_schedule("*")))
     for state, stream, subjects in places:
-        found[state] = (await (await jet.stream(stream)).info(subjects_filter=subjects)).total
+        with suppress(StreamNotFoundError):
+            found[state] = (await (await jet.stream(stream)).info(subjects_filter=subjects)).total
     return found
 
 

@@ -26,7 +26,7 @@ from pelton.queue.define.queue_context import QueueContext
 from pelton.queue.keys import KeyedJobSource, KeyedStats
 
 if TYPE_CHECKING:
-    from pelton.jet import Stream, Streams
+    from pelton.jet import Consumer, Stream, Streams
     from pelton.queue.define.registry import JobRegistry
     from pelton.queue.model.naming import QueueNames
     from pelton.queue.ports import JobSource, QueueStats
@@ -55,23 +55,26 @@ async def _source(
 ) -> tuple[QueueStats, Callable[[str], JobSource]]:
     """Return the stats for the views, and the factory of a worker's job source."""
     known = FailedAttempts(jet, names).last
-    read_only = jet.backend.planning.read_only
-    ranked = [] if read_only else await ranked_consumers(stream, names, lease)
     # As the queue was made, whichever backend opens it: the two ways cannot be mixed.
-    if stream.config.metadata.get(KEYS) == RECORDS:
-        await keys_stream(jet, names, settings)
-        free = await free_consumer(stream, names, lease)
-
-        def keyed(worker: str) -> JobSource:
-            return KeyedJobSource(jet, names, stream, free, ranked, known, worker, lease)
-
-        return KeyedStats(jet, names, stream, (*ranked, free)), keyed
-    if read_only:
+    has_records = stream.config.metadata.get(KEYS) == RECORDS
+    ranked: list[Consumer] = []
+    if jet.backend.planning.read_only:
         consumers = await existing_consumers(stream)
     else:
-        consumers = await worker_consumers(stream, names, exclusive, lease)
+        if has_records:
+            await keys_stream(jet, names, settings)
+            consumers = [await free_consumer(stream, names, lease)]
+        else:
+            consumers = await worker_consumers(stream, names, exclusive, lease)
+        # Last: in a queue that an older version made, a worker's consumer took every job until now.
+        ranked = await ranked_consumers(stream, names, lease)
+
+    def keyed(worker: str) -> JobSource:
+        return KeyedJobSource(jet, names, stream, consumers[0], ranked, known, worker, lease)
 
     def delivered(_worker: str) -> JobSource:
         return ConsumerJobSource(jet, names, stream, lease, consumers, ranked, known)
 
+    if has_records:
+        return KeyedStats(jet, names, stream, (*ranked, *consumers)), keyed
     return ConsumerStats(jet.backend, names, stream, (*ranked, *consumers)), delivered

@@ -37,7 +37,7 @@ class Limiting:
 
     async def all(self) -> list[JobLimit]:
         """Return all limits, in the order in which they were set."""
-        control, seq = await self._queue.jet.stream(self._queue.names.control), 1
+        control, seq = await self._queue.side_to_read(self._queue.names.control), 1
         found: list[JobLimit] = []
         while True:
             try:

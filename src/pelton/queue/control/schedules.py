@@ -159,7 +159,7 @@ class Schedules:
         return await self._queue.jet.stream(self._names.jobs)
 
     async def _control(self) -> Stream:
-        return await self._queue.jet.stream(self._names.control)
+        return await self._queue.side_to_read(self._names.control)
 
     async def _stored(self, leaf: str) -> StoredMessage | None:
         return await self._last(await self._jobs(), self._names.cron(leaf))

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pelton.api import StreamNotFoundError
+
 if TYPE_CHECKING:
     from pelton.api import Backend
-    from pelton.jet import Streams
+    from pelton.jet import Stream, Streams
     from pelton.queue.define.registry import JobRegistry
     from pelton.queue.model.naming import QueueNames
     from pelton.queue.ports import JobSource, QueueStats
@@ -30,6 +32,19 @@ class QueueContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     stats: QueueStats
     source_for: Callable[[str], JobSource]
     jobs: JobRegistry
+
+    async def side_to_read(self, name: str) -> Stream:
+        """Return a side stream, to look for messages of its subjects.
+
+        If it is missing, because an older version made the queue, which can only be looked at here: another stream,
+        which has none.
+        """
+        try:
+            return await self.jet.stream(name)
+        except StreamNotFoundError:
+            if not self.backend.planning.read_only:
+                raise
+            return await self.jet.stream(self.names.jobs)
 
     @property
     def name(self) -> str:

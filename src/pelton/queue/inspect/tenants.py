@@ -25,7 +25,7 @@ _order: Final = msgspec.json.Decoder(Order).decode
 
 async def weights_of(queue: QueueContext) -> dict[str, int]:
     """Return the weights that are not 1, by tenant."""
-    control = await queue.jet.stream(queue.names.control)
+    control = await queue.side_to_read(queue.names.control)
     found: dict[str, int] = {}
     async with aclosing(stored_messages(control, queue.names.weight_subject("*"))) as orders:
         async for stored in orders:

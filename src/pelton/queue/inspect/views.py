@@ -170,7 +170,7 @@ class JobViews:
         )
 
     async def _progress(self, job_id: str) -> JobProgress | None:
-        running = await self._queue.jet.stream(self._queue.names.running)
+        running = await self._queue.side_to_read(self._queue.names.running)
         try:
             return _told((await running.get_last_message(self._queue.names.progress_subject(job_id))).data)
         except MessageNotFoundError:

@@ -19,6 +19,6 @@ _decode: Final = msgspec.json.Decoder(WorkerInfo).decode
 
 async def workers_of(queue: QueueContext) -> list[WorkerInfo]:
     """Return the workers, those that started first at the beginning."""
-    stream = await queue.jet.stream(queue.names.running)
+    stream = await queue.side_to_read(queue.names.running)
     async with aclosing(scan(stream, queue.names.worker_subject("*"))) as found:
         return sorted([_decode(data) async for _, data in found], key=attrgetter("started_at"))
