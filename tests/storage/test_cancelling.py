@@ -31,14 +31,15 @@ async def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-async def cancelled_in_the_middle(call: Call) -> list[tuple[int, int]]:
-    """Cancel a call at its first progress report; return all reports."""
+async def cancelled_in_the_middle(call: Call, *, at_end: bool = False) -> list[tuple[int, int]]:
+    """Cancel a call at its first progress report, or at the one that says that all is copied; return all reports."""
     told: list[tuple[int, int]] = []
     begun = asyncio.Event()
 
     def progress(done: int, total: int) -> None:
         told.append((done, total))
-        begun.set()
+        if not at_end or done == total:
+            begun.set()
 
     task = asyncio.ensure_future(call(progress))
     await begun.wait()
@@ -50,13 +51,18 @@ async def cancelled_in_the_middle(call: Call) -> list[tuple[int, int]]:
     return told
 
 
+@pytest.mark.parametrize("at_end", [False, True])
 @pytest.mark.parametrize("streams", [None, ["s"]])
-async def test_a_cancelled_backup_has_ended_and_left_nothing(path: Path, streams: list[str] | None) -> None:
+async def test_a_cancelled_backup_has_ended_and_left_nothing(
+    path: Path, streams: list[str] | None, at_end: bool
+) -> None:
     target = path.with_name("copy")
     async with pelton.open(path) as jet:
         before = sorted(path.parent.iterdir())
-        told = await cancelled_in_the_middle(lambda progress: jet.backup(target, streams=streams, progress=progress))
-        assert told[-1][0] < told[-1][1]
+        told = await cancelled_in_the_middle(
+            lambda progress: jet.backup(target, streams=streams, progress=progress), at_end=at_end
+        )
+        assert (told[-1][0] < told[-1][1]) is not at_end
         assert sorted(path.parent.iterdir()) == before
         # Its name is free, and nothing writes to it any more.
         await jet.backup(target, streams=streams)

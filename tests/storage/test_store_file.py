@@ -154,7 +154,9 @@ async def test_a_log_that_is_removed_under_an_opener_is_not_begun_anew_by_anothe
     with held(path, 3) as child:
         for suffix in ("-wal", "-shm"):
             os.unlink(f"{path}{suffix}")
-        assert "its log was removed" in await refusal(path)
+        refused = await refusal(path)
+        assert "its log was removed" in refused
+        assert f"open in process {child.process.pid}" in refused
         child.say("close")
         child.join()
     async with pelton.open(path) as jet:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -35,14 +36,15 @@ class Halt:
             raise Halted
 
 
-async def on_thread(work: Callable[[Halt], T]) -> T:
+async def on_thread(work: Callable[[Halt], T], undo: Callable[[T], object] | None = None) -> T:
     """Run ``work`` on a thread and return its result.
 
     If the caller is cancelled, the work is asked to halt, and this returns only after it has ended and undone its
-    incomplete steps.
+    incomplete steps. If it was complete all the same, ``undo`` is called with its result, which nobody gets.
     """
     halt = Halt()
-    running = asyncio.ensure_future(asyncio.to_thread(work, halt))
+    # Not a task, which the end of asyncio.run() would cancel while the thread runs on.
+    running = asyncio.get_running_loop().run_in_executor(None, copy_context().run, work, halt)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
@@ -53,7 +55,7 @@ async def on_thread(work: Callable[[Halt], T]) -> T:
             except asyncio.CancelledError:
                 # It ends soon anyway, and must not be left behind.
                 continue
-        if not running.cancelled():
-            # Retrieve the error, which no one awaits any more, so that asyncio does not log it.
-            running.exception()
+        # Retrieving the error, which no one awaits any more, keeps asyncio from logging it.
+        if not running.cancelled() and running.exception() is None and undo is not None:
+            undo(running.result())
         raise

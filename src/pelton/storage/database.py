@@ -15,6 +15,7 @@ connections only read, or write what such a connection syncs.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -30,7 +31,7 @@ from pelton.storage.keys import change_key, unlock, why_locked
 from pelton.storage.log_repair import broken, is_whole
 from pelton.storage.network_file_systems import check_place, read_only
 from pelton.storage.schema import SCHEMA_VERSION, add_functions, check_owner, migrate, newer, pragma
-from pelton.storage.store_file import OWNER_ONLY, StoreFile
+from pelton.storage.store_file import OWNER_ONLY, StoreFile, close_collected
 from pelton.storage.sync_record import SyncRecord, has_failed
 from pelton.storage.troubles import Troubles
 from pelton.storage.wal import Medium, WalSync
@@ -62,6 +63,7 @@ class Database:
     connection: apsw.Connection
 
     is_read_only = False
+    _closed = True
 
     def __init__(
         self,
@@ -384,6 +386,10 @@ class Database:
         self._shut()
         if self._record is not None and not self.is_inherited:
             self._record.close()
+
+    def __del__(self) -> None:
+        if not self._closed and not sys.is_finalizing():
+            close_collected(self.close)
 
     def _shut(self) -> None:
         opened.discard(self)

@@ -8,9 +8,12 @@ by another name. Without such locks in the file system or operating system, noth
 
 from __future__ import annotations
 
+import os
 import struct
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
+from glob import glob
 from hashlib import blake2b
 from typing import Final
 
@@ -48,6 +51,13 @@ class SharedByte:
         end = self._region + _SPAN
         return self._is_locked(self._region, self._place) or self._is_locked(self._place + 1, end)
 
+    def rivals(self) -> str:
+        """Return which processes use the file by another name of the region, as far as this user may know."""
+        others = range(self._region, self._region + _SPAN)
+        found = {pid for pid, place in _holders(self._descriptor) if place in others and place != self._place}
+        named = ["this process" if pid == os.getpid() else f"process {pid}" for pid in sorted(found)]
+        return " and ".join(named) or "another process"
+
     if sys.platform == "linux":
 
         def _set(self, *, locked: bool) -> None:
@@ -70,6 +80,19 @@ class SharedByte:
 
         def _is_locked(self, start: int, end: int) -> bool:
             return False
+
+
+def _holders(descriptor: int) -> Iterator[tuple[int, int]]:
+    """Yield the processes of this user that hold such locks on a file, with the place of each.
+
+    F_OFD_GETLK names no process, as none owns such a lock; but Linux lists the locks of every open file.
+    """
+    inode = str(os.fstat(descriptor).st_ino)
+    for listed in glob("/proc/[0-9]*/fdinfo/*"):
+        with suppress(OSError), open(listed) as lines:
+            for words in (line.split() for line in lines if line.startswith("lock:")):
+                if words[2] == "OFDLCK" and words[6].rpartition(":")[2] == inode:
+                    yield int(listed.split("/")[2]), int(words[7])
 
 
 def lock_alone(descriptor: int) -> bool:

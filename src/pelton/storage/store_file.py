@@ -10,7 +10,9 @@ name, or another log, is in use, the store does not open.
 - Before acknowledging, every opener checks that its path still leads to the file and the log that it has open.
 
 All connections of the process share one descriptor of the file, which outlives them: closing any descriptor of a file
-drops all POSIX locks that the process has on it, SQLite's as well.
+drops all POSIX locks that the process has on it, SQLite's as well. A connection that nobody closes is closed by the
+garbage collector (:func:`close_collected`): SQLite removes the log with its last connection, and our marks must go with
+it, or nobody could open the store until this process ends.
 """
 
 from __future__ import annotations
@@ -19,8 +21,13 @@ import logging
 import os
 import stat
 import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
+
+import apsw
 
 from pelton.runtime import pause, stopwatch
 from pelton.storage.faults import Fault
@@ -37,12 +44,11 @@ _CLOSING_S: Final = 1.0
 _RETRY_S: Final = 0.001
 _TICK_S: Final = 0.1
 _ONE_NAME: Final = (
-    "it is open by another name: a hard link, a file that was moved while it was open, or one that is mounted by "
+    "it is open by another name in {}: a hard link, a file that was moved while it was open, or one that is mounted by "
     "itself. Each name has a log of its own, so that messages would be lost. Use one name everywhere"
 )
 _OTHER_LOG: Final = (
-    "its log was removed, or moved, while another process has it open: close it there first, which folds the log into "
-    "the file"
+    "its log was removed, or moved, while it is open in {}: close it there first, which folds the log into the file"
 )
 
 FileId = tuple[int, int]
@@ -71,18 +77,42 @@ class _Inode:
 
 
 _inodes: dict[FileId, _Inode] = {}
-_guard = threading.RLock()
+_guard = threading.Lock()
+_collected: Final[deque[Callable[[], None]]] = deque()
 _warned: set[FileId] = set()
+
+
+@contextmanager
+def _guarded() -> Iterator[None]:
+    try:
+        with _guard:
+            yield
+    finally:
+        _close_collected()
+
+
+def close_collected(close: Callable[[], None]) -> None:
+    """Close a connection that the garbage collector found, now or soon: it runs anywhere, in a guarded block, too."""
+    _collected.append(close)
+    _close_collected()
+
+
+def _close_collected() -> None:
+    # If the guard is taken, whoever holds it comes here next.
+    while _collected and not _guard.locked():
+        with suppress(IndexError, apsw.Error, OSError, Fault):
+            _collected.popleft()()
 
 
 def _after_fork_in_child() -> None:
     global _guard
+    _collected.clear()
     # The parent keeps the locks: it has the same descriptors.
     for inode in _inodes.values():
         for descriptor in (inode.descriptor, *inode.spare):
             os.close(descriptor)
     _inodes.clear()
-    _guard = threading.RLock()
+    _guard = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -108,24 +138,24 @@ class StoreFile:
         self._closed = False
         _check_beside(self._path)
         _refuse_orphan(self._path)
-        with _guard:
+        with _guarded():
             self._inode = _entered(self._path, None if read_only else mode)
             try:
                 self._claim_name()
             except BaseException:
-                self.close()
+                self._release()
                 raise
 
     def _claim_name(self) -> None:
         inode, name = self._inode, (file_id(self._folder), os.path.basename(self._path))
         byte = SharedByte(inode.descriptor, NAMES, name)
         if inode.name not in (None, name):
-            raise Fault("settings", self._path, _ONE_NAME)
+            raise Fault("settings", self._path, _ONE_NAME.format("this process"))
         if inode.name is None:
             byte.hold()
             inode.name = name
         if byte.has_rival():
-            raise Fault("settings", self._path, _ONE_NAME)
+            raise Fault("settings", self._path, _ONE_NAME.format(byte.rivals()))
         if (log := log_left_behind(inode.descriptor, self._path)) is not None:
             detail = (
                 f"its log, which may hold the last messages, is beside another name of the file: {log}. Open the "
@@ -140,13 +170,16 @@ class StoreFile:
         deadline = stopwatch() + _CLOSING_S
         while not self._is_log_claimed():
             if stopwatch() > deadline:
-                raise Fault("settings", self._path, _OTHER_LOG)
+                byte = SharedByte(self._inode.descriptor, LOGS, self._log_there())
+                raise Fault("settings", self._path, _OTHER_LOG.format(byte.rivals()))
             pause(_RETRY_S)
 
+    def _log_there(self) -> tuple[FileId | None, FileId | None]:
+        return file_id(self._path + "-wal"), file_id(self._path + "-shm")
+
     def _is_log_claimed(self) -> bool:
-        inode, own = self._inode, file_id(self._path + "-wal")
-        log = (own, file_id(self._path + "-shm"))
-        with _guard:
+        inode, log = self._inode, self._log_there()
+        with _guarded():
             if inode.readers and inode.log != log:
                 return False
             byte = SharedByte(inode.descriptor, LOGS, log)
@@ -157,7 +190,7 @@ class StoreFile:
                 return False
             inode.log = log
             inode.readers += 1
-            self._log = own
+            self._log = log[0]
             return True
 
     @property
@@ -198,7 +231,7 @@ class StoreFile:
 
     def leaving(self) -> None:
         """Release the log: the connection is about to be closed, and may remove it."""
-        with _guard:
+        with _guarded():
             inode = self._inode
             if self._log is None or _inodes.get(inode.id) is not inode:
                 return
@@ -209,19 +242,22 @@ class StoreFile:
 
     def close(self) -> None:
         """Release the file after the connection is closed. Idempotent."""
-        with _guard:
-            inode = self._inode
-            if self._closed or _inodes.get(inode.id) is not inode:
-                return
-            self._closed = True
-            inode.users -= 1
-            if inode.users:
-                return
-            del _inodes[inode.id]
-            if inode.name is not None:
-                SharedByte(inode.descriptor, NAMES, inode.name).let_go()
-            for descriptor in (inode.descriptor, *inode.spare):
-                os.close(descriptor)
+        with _guarded():
+            self._release()
+
+    def _release(self) -> None:
+        inode = self._inode
+        if self._closed or _inodes.get(inode.id) is not inode:
+            return
+        self._closed = True
+        inode.users -= 1
+        if inode.users:
+            return
+        del _inodes[inode.id]
+        if inode.name is not None:
+            SharedByte(inode.descriptor, NAMES, inode.name).let_go()
+        for descriptor in (inode.descriptor, *inode.spare):
+            os.close(descriptor)
 
 
 def _entered(path: str, mode: int | None) -> _Inode:

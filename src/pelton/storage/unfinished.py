@@ -39,6 +39,7 @@ def unfinished(target: str, source: str) -> Iterator[str]:
         sync_file(file)
         _check_free(target)
         os.replace(file, target)
+        file = target
         sync_file(os.path.dirname(os.path.abspath(target)))
     except BaseException:
         _forget(file, "", *_BESIDE)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import weakref
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -75,11 +76,8 @@ class WakeFolder:
             self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except NotADirectoryError:
             raise FolderRefused("it is a link or a file, not a folder") from None
-        try:
-            self._is_ours = self._examine(made=made)
-        except BaseException:
-            os.close(self._fd)
-            raise
+        self._release = weakref.finalize(self, os.close, self._fd)
+        self._is_ours = self._examine(made=made)
 
     def _examine(self, *, made: bool) -> bool:
         """Return whether an opener of the store created it; raise FolderRefused if it cannot be trusted."""
@@ -150,4 +148,4 @@ class WakeFolder:
         with suppress(OSError):
             if self._is_ours and os.path.samestat(os.fstat(self._fd), os.lstat(self.path)):
                 os.rmdir(self.path)
-        os.close(self._fd)
+        self._release()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
 
 from pelton.api import ConfigError
@@ -55,7 +56,7 @@ class OnlineMaintenance:
         await self._host.stage(_nothing, durable=True)
 
     async def backup(self, target: StrPath, streams: Sequence[str] | None, progress: Progress | None) -> None:
-        """Copy the store on another thread."""
+        """Copy the store on another thread; if the caller is cancelled, no copy is left, not even a complete one."""
         settings = self._connections.settings
         if settings.memory:
             raise ConfigError("'memory:' has no file to back up: open a file")
@@ -65,7 +66,7 @@ class OnlineMaintenance:
         def work(halt: Halt) -> None:
             backup(settings.path, target, streams=streams, progress=self._telling(progress, halt), key=settings.key)
 
-        await on_thread(work)
+        await on_thread(work, undo=lambda _: os.unlink(target))
 
     async def restore(
         self,

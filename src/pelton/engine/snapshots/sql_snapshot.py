@@ -30,13 +30,14 @@ class SqlSnapshot:
         self._database: ReadOnlyDatabase | None = None
         self._halt: Halt | None = None
         self._turn = asyncio.Lock()
+        self._is_left = False
 
     async def enter(self) -> None:
         """Take the snapshot. Raises what opening the store raises."""
         self._deadline = self._clock.monotonic() + self._timeout
         self._timer = self._clock.call_later(self._timeout, self._expire)
         try:
-            self._database = await self._on_thread(self._begin)
+            self._database = await self._on_thread(self._begin, undo=ReadOnlyDatabase.close)
         except BaseException:
             self._timer.cancel()
             raise
@@ -69,6 +70,10 @@ class SqlSnapshot:
                 if self._is_late:
                     raise SnapshotTimeoutError(self._timeout) from None
                 raise
+            finally:
+                # Whoever left could not wait, or the time ran out meanwhile.
+                if self._is_left or self._is_late:
+                    self._shut()
 
     def _run(
         self, database: ReadOnlyDatabase, statement: str, bindings: Sequence[Any] | Mapping[str, Any]
@@ -89,14 +94,18 @@ class SqlSnapshot:
 
     async def leave(self) -> None:
         """End the block. Idempotent."""
+        self._is_left = True
         if self._timer is not None:
             self._timer.cancel()
         if self._halt is not None:
             self._halt.ask()
         async with self._turn:
-            database, self._database = self._database, None
-            if database is not None:
-                database.close()
+            self._shut()
+
+    def _shut(self) -> None:
+        database, self._database = self._database, None
+        if database is not None:
+            database.close()
 
     def _is_over(self) -> bool:
         halt = self._halt
@@ -109,17 +118,15 @@ class SqlSnapshot:
     def _expire(self) -> None:
         # A statement that runs is interrupted, and the next one is refused; an idle snapshot ends here.
         if not self._turn.locked():
-            database, self._database = self._database, None
-            if database is not None:
-                database.close()
+            self._shut()
 
-    async def _on_thread(self, work: Callable[[], T]) -> T:
+    async def _on_thread(self, work: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
         def halting(halt: Halt) -> T:
             self._halt = halt
             return work()
 
         try:
-            return await on_thread(halting)
+            return await on_thread(halting, undo)
         except Fault as fault:
             raise public_error(fault) from None
         finally:
