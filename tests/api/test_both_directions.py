@@ -18,7 +18,7 @@ from pelton.api import (
     PullRequest,
     StoredMessage,
 )
-from pelton.api.acks import ack_payload, ack_subject, ack_target, ack_verdict, delivery_of
+from pelton.api.acks import ack_payload, ack_subject, ack_target, ack_verdict, delivery_of, long_ack_prefix
 from pelton.api.direct_frames import (
     direct_frames,
     direct_question,
@@ -56,7 +56,7 @@ BLOCKS = st.sampled_from([b"", b"NATS/1.0\r\nA: b\r\n\r\n", b"NATS/1.0\r\nNats-S
 def test_acks(stream: str, consumer: str, ack: AckOp, delay: int, reason: str) -> None:
     fields = {"delay_ns": delay} if ack.kind == "nak" else {"reason": reason} if ack.kind == "term" else {}
     ack = AckOp(kind=ack.kind, seq=ack.seq, consumer_seq=ack.consumer_seq, num_delivered=ack.num_delivered, **fields)
-    target = ack_target(ack_subject(stream, consumer, ack))
+    target = ack_target(ack_subject(stream, consumer, ack), "")
     assert target is not None
     assert (target.stream, target.consumer) == (stream, consumer)
     assert ack_verdict(ack_payload(ack)).of(target) == ack
@@ -90,10 +90,14 @@ def test_an_ack_that_asks_for_more() -> None:
 def test_both_forms_of_reply_subjects() -> None:
     delivered = Delivered("s", 7, 99, None, b"", 8, 2, 3, "S", "c", 8)
     assert delivery_of("s", delivered.reply, None, b"") == delivered
-    long = "$JS.ACK.domain.hash.S.c.2.7.8.99.3.random"
-    assert ack_target(long) == ack_target(delivered.reply)
-    for subject in ("$JS.ACK.S.c", "$JS.ACK.S.c.x.y.z.1.1", "other"):
-        assert ack_target(subject) is None
+    assert long_ack_prefix("A") == "$JS.ACK._.NUmM6cRx."  # as nats-server 2.15 names account A
+    ours = long_ack_prefix("A", "hub")
+    for tail in ("", ".random", ".random.more"):
+        assert ack_target(f"{ours}S.c.2.7.8.99.3{tail}", ours) == ack_target(delivered.reply, ours)
+    others = ("$JS.ACK._.NUmM6cRx.S.c.2.7.8.99.3", "$JS.ACK.hub.x.S.c.2.7.8.99.3.t", "$JS.ACK.S.c.2.7.8.99.3.4.5")
+    huge = f"$JS.ACK.S.c.1.{1 << 63}.1.1.1"
+    for subject in (*others, huge, "$JS.ACK.S.c", "$JS.ACK.S.c.x.y.z.1.1", "$JS.ACK.S.c.1.-1.1.1.1", "other"):
+        assert ack_target(subject, ours) is None
 
 
 # --- pulls

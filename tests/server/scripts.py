@@ -630,3 +630,84 @@ async def an_audit(connect: Connect) -> list[Any]:
             event["subject"],
             event["type"],
         ]
+
+
+# --- bytes that are no text
+
+
+NAMES = [
+    "Nats-Rollup",
+    "Nats-TTL",
+    "Nats-Incr",
+    "Nats-Msg-Id",
+    "Nats-Expected-Stream",
+    "Nats-Expected-Last-Msg-Id",
+    "Nats-Expected-Last-Sequence",
+    "Nats-Expected-Last-Subject-Sequence",
+    "Nats-Expected-Last-Subject-Sequence-Subject",
+    "Nats-Schedule",
+    "Nats-Schedule-Target",
+    "Nats-Schedule-Source",
+    "Nats-Schedule-TTL",
+    "Nats-Schedule-Time-Zone",
+    "Nats-Schedule-Next",
+    "Nats-Scheduler",
+    "Nats-Batch-Id",
+    "Nats-Batch-Sequence",
+    "Nats-Batch-Commit",
+    "Nats-Stream-Source",
+    "Nats-Counter-Sources",
+    "Nats-Marker-Reason",
+    "Other",
+]
+
+
+@script
+async def header_values_that_are_no_text(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        allowed = ("allow_rollup_hdrs", "allow_msg_ttl", "allow_msg_schedules", "allow_atomic", "allow_direct")
+        seen = [await stream(client, **dict.fromkeys(allowed, True))]
+        for name in NAMES:
+            block = b"NATS/1.0\r\n%b: never\xcf\r\n\r\n" % name.encode()
+            seen.append(await client.request("s.1", b"x", block))
+        return [*seen, await client.request("s.1", b"y"), await client.request("$JS.API.STREAM.MSG.GET.S", {"seq": 1})]
+
+
+@script
+async def longer_forms_of_acks(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        seen = [await stream(client), await consumer(client), *await fill(client, 3)]
+        client.sub("taken", "taken")
+        client.pub("$JS.API.CONSUMER.MSG.NEXT.S.c", {"batch": 2}, "taken")
+        seen += await client.take(2)
+        for place in ("OWN.x", "_.x", "_._"):
+            for payload in (b"+ACK", b"+NXT", b"+TERM"):
+                seen.append(await client.request(f"$JS.ACK.{place}.S.c.1.1.1.0.0.t", payload))
+        return [*seen, await client.request("$JS.API.CONSUMER.INFO.S.c")]
+
+
+@script
+async def header_blocks_of_no_bytes(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        seen = [await stream(client, republish={"src": "s.>", "dest": "again.>"}, allow_direct=True)]
+        seen += [await consumer(client, headers_only=True)]
+        client.sub("s.>", "live")
+        client.sub("again.>", "again")
+        client.sub("ack", "ack")
+        client.send("HPUB s.1 ack 0 5", "hello", "HPUB s.2 ack 0 0", "")
+        seen += sorted(await client.take(6))
+        client.send("UNSUB again")
+        for number in (1, 2):
+            seen.append(await client.request("$JS.API.STREAM.MSG.GET.S", {"seq": number}))
+            seen.append(await client.request("$JS.API.DIRECT.GET.S", {"seq": number}))
+        return [*seen, await client.request("$JS.API.CONSUMER.MSG.NEXT.S.c", "1")]
+
+
+@script
+async def streams_that_republish_side_by_side(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        for name in ("A", "B"):
+            await stream(client, name=name, subjects=[name], republish={"src": name, "dest": f"again.{name}"})
+        client.sub("again.*", "again")
+        client.send(*(f"PUB {'AB'[number % 2]} {len(str(number))}\r\n{number}" for number in range(100)))
+        return sorted(await client.take(100))

@@ -17,7 +17,7 @@ from pelton.storage.faults import Fault
 from pelton.storage.wal import Medium
 from tests.kit.faults import FaultySync
 
-Point = Literal["began", "run", "flush", "commit"]
+Point = Literal["began", "run", "flush", "commit", "committed"]
 POINTS: tuple[Point, ...] = ("began", "run", "flush", "commit")
 FEW, MANY = 3, 40  # a group that is synced on the loop's own thread, and one that is synced on another
 _TABLES = (
@@ -195,6 +195,41 @@ async def test_one_that_runs_at_once_fails_as_one_that_waits_does(path: Path, ti
         await all_answered(runs, [first, second])
         assert isinstance(first.answers[0], UnexpectedError)
         assert second.is_finished == (times == 1)
+
+
+@pytest.mark.parametrize("mode", ["commit", "off"])
+@pytest.mark.parametrize("count", [1, FEW, MANY])
+async def test_an_answer_that_raises_keeps_nobody_from_theirs(path: Path, count: int, mode: SyncMode) -> None:
+    class Unanswered(Insert):
+        def finish(self) -> None:
+            super().finish()
+            raise UnexpectedError("finish")
+
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+    with committer(path, Observer(), mode=mode) as (runs, database):
+        works: list[Insert] = [Unanswered(database, 0), *(Insert(database, n) for n in range(1, count))]
+        for work in works:
+            runs.stage(work)
+        await all_answered(runs, works)
+        runs.stage(after := Insert(database, count))
+        await all_answered(runs, [after])
+        assert all(work.is_finished for work in [*works, after])
+        assert [type(error) for error in told] == [UnexpectedError]
+
+
+async def test_where_what_follows_a_commit_fails_the_store_ends_and_everybody_is_told(path: Path) -> None:
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+    with committer(path, Observer(fails="committed", times=1)) as (runs, database):
+        works = [Insert(database, n) for n in range(FEW)]
+        for work in works:
+            runs.stage(work)
+        await all_answered(runs, works)
+        assert [work.answers[0].kind for work in works if isinstance(work.answers[0], Fault)] == ["failed"] * FEW
+        with pytest.raises(Fault, match="open the store again"):
+            runs.stage(Insert(database, FEW))
+        assert [type(error) for error in told] == [UnexpectedError]
 
 
 async def test_an_interruption_leaves_no_transaction_open_and_answers_everybody(path: Path) -> None:

@@ -5,6 +5,7 @@ account hash before the stream, and a random token at the end. The payload of an
 """
 
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -16,6 +17,10 @@ from pelton.api.pulling import NextRequest, decode_next
 
 _SHORT: Final = 9
 _LONG: Final = 11
+_LARGEST: Final = (1 << 63) - 1
+# As nats-server's getHash: so many bytes of the SHA-256, each as one of these.
+_HASHED: Final = 8
+_DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _WORDS: Final = {"ack": b"+ACK", "nak": b"-NAK", "progress": b"+WPI", "term": b"+TERM"}
 
 
@@ -71,13 +76,27 @@ def ack_subject(stream: str, consumer: str, ack: AckOp) -> str:
     return f"$JS.ACK.{stream}.{consumer}.{ack.num_delivered}.{ack.seq}.{ack.consumer_seq}.0.0"
 
 
-def ack_target(subject: str) -> AckTarget | None:
-    """Return the delivery that the subject of an ack names, in either form; None if it names none."""
+def long_ack_prefix(account: str, domain: str = "") -> str:
+    """Return how the longer form of an account's ack subjects begins: with its domain, or ``_``, and its hash."""
+    digest = sha256(account.encode()).digest()[:_HASHED]
+    return f"{ACK_PREFIX}{domain or '_'}.{''.join(_DIGITS[byte % len(_DIGITS)] for byte in digest)}."
+
+
+def ack_target(subject: str, long_prefix: str) -> AckTarget | None:
+    """Return the delivery that the subject of an ack names, in either form; None if it names none.
+
+    The longer form must begin with ``long_prefix`` (`long_ack_prefix`): a client's permissions rest on its tokens.
+    """
+    if subject.count(".") > _SHORT and not subject.startswith(long_prefix):
+        return None
     try:
-        stream, consumer, deliveries, seq, consumer_seq, *_ = _where(subject)
-        return AckTarget(stream, consumer, int(deliveries), int(seq), int(consumer_seq))
+        stream, consumer, *numbers = _where(subject)
+        deliveries, seq, consumer_seq = map(int, numbers[:3])
     except ValueError:
         return None
+    if not (0 <= deliveries <= _LARGEST and 0 <= seq <= _LARGEST and 0 <= consumer_seq <= _LARGEST):
+        return None
+    return AckTarget(stream, consumer, deliveries, seq, consumer_seq)
 
 
 def ack_payload(ack: AckOp) -> bytes:

@@ -54,6 +54,7 @@ Errors carry their facts as attributes; every message says what happened, to wha
 them survive pickling, so that they cross process pools.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -61,6 +62,8 @@ from pelton.api.error_table import ERRORS, NAMES
 
 E = TypeVar("E", bound="PeltonError")
 
+# Bytes of a client that are no UTF-8, decoded.
+_NO_TEXT: Final = re.compile("[\ud800-\udfff]")
 _SHOWN: Final = 64
 
 MAXIMUM_MESSAGES: Final = "maximum messages exceeded"
@@ -129,7 +132,10 @@ class ApiError(PeltonError):
     ) -> None:
         self.code = code
         self.err_code = err_code
-        self.description = description
+        # Parts of it may be bytes of a client that are no UTF-8, which must not break the answer: as in Go's JSON.
+        self.description = (
+            description if description.isascii() else _NO_TEXT.sub("\N{REPLACEMENT CHARACTER}", description)
+        )
         self.constant: str = NAMES.get(err_code, "")
         self.stream = stream
         self.consumer = consumer

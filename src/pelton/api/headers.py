@@ -143,7 +143,7 @@ def stored_text(block: bytes, name: str) -> str:
 def with_value(block: bytes | None, name: str, value: str) -> bytes:
     """Return the block with a header appended; `name` and `value` are trusted and not checked."""
     line = f"{name}: {value}\r\n\r\n".encode()
-    return (f"{_VERSION}\r\n".encode() if block is None else block[:-2]) + line
+    return (f"{_VERSION}\r\n".encode() if not block else block[:-2]) + line
 
 
 def replaced(block: bytes, name: str, value: str) -> bytes:

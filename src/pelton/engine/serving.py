@@ -66,6 +66,11 @@ class Serving:
         log = self._host.session.registry.route(subject)
         return None if log is None else log.config
 
+    @property
+    def has_republishers(self) -> bool:
+        """Whether any stream republishes."""
+        return bool(self._registry.republishers)
+
     def has_others(self, subject: str) -> bool:
         """Whether anybody subscribes to a subject, other than this server's clients."""
         return self._bus.has_subscriptions and self._bus.has_others(subject)

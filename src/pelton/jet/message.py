@@ -51,7 +51,7 @@ class Message:
         """The headers; empty when the message has none."""
         if self._headers is None:
             block = self.delivered.headers
-            self._headers = Headers() if block is None else headers.decode(block)
+            self._headers = Headers() if not block else headers.decode(block)
         return self._headers
 
     @property

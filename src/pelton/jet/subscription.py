@@ -75,7 +75,7 @@ class CoreMessage:
     def headers(self) -> Headers:
         """The headers; empty when the message has none."""
         block = self._incoming.headers
-        return Headers() if block is None else headers.decode(block)
+        return Headers() if not block else headers.decode(block)
 
     @property
     def reply(self) -> str:

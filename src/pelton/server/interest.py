@@ -58,6 +58,7 @@ class RelayedInterest:
         self._version = -1
         self._task: asyncio.Task[None] | None = None
         self._settled: list[Callable[[], None]] = []
+        self._adjustments: list[Callable[[], None]] = []
         # Whether the last try has failed, and the next look tries again.
         self._is_behind = False
         self._closed = False
@@ -184,6 +185,9 @@ class RelayedInterest:
             _log.warning("other processes do not know yet what clients subscribe to: %s", error)
         finally:
             self._task = None
+            waiting, self._adjustments = self._adjustments, []
+            for call in waiting:
+                call()
         if not self._is_behind:
             settled, self._settled = self._settled, []
             for call in settled:
@@ -207,6 +211,15 @@ class RelayedInterest:
     def on_settled(self, call: Callable[[], None]) -> None:
         """Call back when they do."""
         self._settled.append(call)
+
+    @property
+    def is_adjusting(self) -> bool:
+        """Whether rows are being made, without which clients miss what streams republish."""
+        return self._task is not None
+
+    def after_adjusting(self, call: Callable[[], None]) -> None:
+        """Call back when that has been tried."""
+        self._adjustments.append(call)
 
     async def close(self) -> None:
         """Remove all rows."""

@@ -28,9 +28,9 @@ class MessageFrame:
     def __init__(self, subject: str, reply: str, block: bytes | None, data: bytes) -> None:
         self._subject = subject
         self.reply: str = reply
-        self.is_bare: bool = block is None
+        self.is_bare: bool = not block
         """Whether it has no headers: ``head`` and ``tail`` are for every client then."""
-        if block is None:
+        if not block:
             self.head = _head(subject)
             self.tail = _tail(reply, data) if reply else b" %d\r\n%b\r\n" % (len(data), data)
         else:
@@ -56,7 +56,7 @@ def encoded(head: bytes, reply: str, block: bytes | None, data: bytes, to: Recei
     """Return a message for one subscription of a client; ``head`` ends with the subscription's id."""
     if reply:
         head += f"{reply} ".encode()
-    if block is None or not to.options.headers:
+    if not block or not to.options.headers:
         return b"%b%d\r\n%b\r\n" % (head, len(data), data)
     return b"H%b%d %d\r\n%b%b\r\n" % (head, len(block), len(block) + len(data), block, data)
 

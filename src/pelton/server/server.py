@@ -135,7 +135,7 @@ class Server:
         engine.on_end(self._store_ended)
         await link.interest.open()
         account.services["$JS"] = JetStreamService(
-            link, account.send, account.answer, account.receives, self._runtime, self.settings.domain
+            link, account.send, account.answer, account.receives, self._runtime, name, self.settings.domain
         )
 
     def _store_ended(self, error: Exception) -> None:

@@ -65,7 +65,7 @@ class Plan:
     def signed(self, hdr: bytes | None, seq: int, subject: str, identity: str) -> bytes:
         """Return a header block that also names the message's origin, without conditions and older such headers."""
         line = f"{headers.STREAM_SOURCE}: {self.source.name} {seq} {self._middle} {subject} {identity}\r\n\r\n"
-        if hdr is None:
+        if not hdr:
             return f"NATS/1.0\r\n{line}".encode()
         if _OURS in hdr:
             hdr = without_headers(hdr, headers.STREAM_SOURCE, _CONDITIONS)

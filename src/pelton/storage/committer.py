@@ -231,8 +231,32 @@ class Committer:
             for work in works:
                 work.fail(Fault("io", self._db.path, "interrupted; whether it was stored is not known"))
             raise
-        self._participant.committed()
+        try:
+            self._participant.committed()
+        except Exception as error:  # the rows are stored, but memory may not match them: nothing more may rest on it
+            self._end(works, error)
+            return
         self._settle(works)
+
+    def _end(self, works: list[Work], error: Exception) -> None:
+        """End the connection: what follows a commit has failed."""
+        text = f"following up a commit failed ({error!r}); whether it was stored is not known: open the store again"
+        fault = Fault("failed", self._db.path, text)
+        self._report("what follows a commit failed; the store must be opened again", error)
+        self._db.ending.end(fault)
+        for work in works:
+            work.fail(fault)
+
+    def _finish(self, works: Sequence[Work]) -> None:
+        """Return their results to callers. A callback that raises is reported, and keeps nobody from their answers."""
+        for work in works:
+            try:
+                work.finish()
+            except Exception as error:  # a caller's mistake is no other caller's
+                self._report("an answer to a caller failed", error)
+
+    def _report(self, message: str, error: Exception) -> None:
+        self._loop.call_exception_handler({"message": f"{self._db.path}: {message}", "exception": error})
 
     def _commit(self) -> None:
         self.prepare_commit(self._db.log_bytes)
@@ -261,6 +285,7 @@ class Committer:
         deadline = self._loop.time() + self._busy_timeout
         for piece in pieces:
             try:
+                self._db.check()
                 self._begin_again(deadline)
             except Fault as fault:
                 piece.fail(fault)
@@ -279,14 +304,10 @@ class Committer:
 
     def _settle(self, works: Sequence[Work]) -> None:
         if self._mode == "commit":
-            for work in works:
-                if work.durable:
-                    self._unsynced.append(work)
-                else:
-                    work.finish()
+            self._unsynced += [work for work in works if work.durable]
+            self._finish([work for work in works if not work.durable])
             return
-        for work in works:
-            work.finish()
+        self._finish(works)
         if self._wal is not None and self._interval_timer is None:
             self._interval_timer = self._loop.call_later(self._interval, self._sync_interval)
 
@@ -304,8 +325,7 @@ class Committer:
             except Fault as fault:
                 self._sync_failed(works, fault)
                 return
-            for work in works:
-                work.finish()
+            self._finish(works)
             return
         self._syncing = True
         if self._thread is None:
@@ -337,8 +357,7 @@ class Committer:
         if error is not None:
             self._sync_failed(works, error)
             return
-        for work in works:
-            work.finish()
+        self._finish(works)
         self._after_commit()
 
     def _sync_failed(self, works: list[Work], error: BaseException) -> None:

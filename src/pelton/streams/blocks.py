@@ -14,7 +14,7 @@ def with_header(block: bytes | None, name: str, value: str) -> bytes:
 
 def without_headers(block: bytes | None, *names: str) -> bytes:
     """Return a block without the headers of these names; a name that ends in ``-`` is a prefix."""
-    if block is None:
+    if not block:
         return _EMPTY
     opening, *lines = block[:-4].split(b"\r\n")
     doomed = tuple(f"{name}" if name.endswith("-") else f"{name}:" for name in names)

@@ -44,7 +44,7 @@ def encode_unsub(sid: bytes, limit: int = 0) -> bytes:
 def encode_pub(subject: str, reply: str, block: bytes | None, data: bytes) -> bytes:
     """Return a message that a client publishes."""
     names = (f"{subject} {reply}" if reply else subject).encode()
-    if block is None:
+    if not block:
         return b"PUB %b %d\r\n%b\r\n" % (names, len(data), data)
     return b"HPUB %b %d %d\r\n%b%b\r\n" % (names, len(block), len(block) + len(data), block, data)
 
@@ -52,7 +52,7 @@ def encode_pub(subject: str, reply: str, block: bytes | None, data: bytes) -> by
 def encode_msg(subject: str, sid: bytes, reply: str, block: bytes | None, data: bytes) -> bytes:
     """Return a message that a server delivers."""
     back = f" {reply}".encode() if reply else b""
-    if block is None:
+    if not block:
         return b"MSG %b %b%b %d\r\n%b\r\n" % (subject.encode(), sid, back, len(data), data)
     size = len(block) + len(data)
     return b"HMSG %b %b%b %d %d\r\n%b%b\r\n" % (subject.encode(), sid, back, len(block), size, block, data)

@@ -210,7 +210,8 @@ def _sizes(words: list[bytes]) -> tuple[int, int]:
     block, size = _number(words[-2]), _number(words[-1])
     if block > size:
         raise _BrokenError(MALFORMED)
-    return block, size
+    # Some clients send a block of no bytes for messages without headers.
+    return block or _NO_SIZE, size
 
 
 _FROM_CLIENT: Final = {b"PUB": _pub, b"HPUB": _hpub}

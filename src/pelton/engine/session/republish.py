@@ -41,7 +41,10 @@ class Dispatcher:
         """Deliver messages to subscribers, and store each in the stream that takes its subject, if there is one."""
         registry = self._registry
         if self._bus.has_subscriptions:
+            # Messages that a server has passed on may be stored around these, which it has not.
+            is_routed, self._bus.is_routed = self._bus.is_routed, False
             self._bus.publish(messages)
+            self._bus.is_routed = is_routed
         logs = {subject: registry.route(subject) for subject in {message.subject for message in messages}}
         if not any(logs.values()):
             return

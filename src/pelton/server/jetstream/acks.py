@@ -20,22 +20,28 @@ _Key = tuple[str, str]
 
 
 class ClientAcks:
-    """The acks of one account's clients. ``pull`` makes the pull that an ack with ``+NXT`` asks for."""
+    """The acks of one account's clients.
+
+    ``long_prefix`` is how the longer form of their subjects begins, and ``pull`` makes the pull that an ack with
+    ``+NXT`` asks for.
+    """
 
     def __init__(
         self,
         serving: Serving,
         answer: Callable[[str, bytes | None, bytes], None],
         pull: Callable[[str, str, NextRequest, str], None],
+        long_prefix: str,
     ) -> None:
         self._serving = serving
         self._answer = answer
         self._pull = pull
+        self._long_prefix = long_prefix
         self._waiting: dict[_Key, list[tuple[AckOp, str]]] = {}
 
     def take(self, message: Published) -> bool:
         """Take an ack; False if no consumer does."""
-        target = ack_target(message.subject)
+        target = ack_target(message.subject, self._long_prefix)
         if target is None:
             return False
         config = self._serving.consumer(target.stream, target.consumer)

@@ -29,7 +29,9 @@ class StoreLink:
         self.archives: StreamArchives = engine.archives()
         self.transfers: TransferTable = TransferTable(runtime)
         self.interest: RelayedInterest = RelayedInterest(self.serving, router, runtime)
-        self.storing: Storing = Storing(self.serving, lambda reply, data: send(reply, reply, "", None, data))
+        self.storing: Storing = Storing(
+            self.serving, self.interest, lambda reply, data: send(reply, reply, "", None, data)
+        )
         self.announcing: Announcing = Announcing(self.serving)
 
     def receives(self, subject: str) -> bool:

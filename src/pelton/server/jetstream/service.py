@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from pelton.api.acks import long_ack_prefix
 from pelton.runtime import Runtime
 from pelton.server.jetstream.acks import ClientAcks
 from pelton.server.jetstream.archives import TRANSFERS, ArchiveService
@@ -32,11 +33,12 @@ class JetStreamService:
         answer: Answer,
         receives: Callable[[str], bool],
         runtime: Runtime,
+        account: str,
         domain: str,
     ) -> None:
         self._domain = f"$JS.{domain}.API." if domain else ""
         self._pulls = ClientPulls(link.serving, send, answer, receives, link.has_room)
-        self._acks = ClientAcks(link.serving, answer, self._pulls.pull)
+        self._acks = ClientAcks(link.serving, answer, self._pulls.pull, long_ack_prefix(account, domain))
         self._direct = DirectGetService(link, answer, runtime)
         self._verbs = ApiVerbs(link, answer, runtime, domain)
         self._archives = ArchiveService(link, send, answer, runtime)

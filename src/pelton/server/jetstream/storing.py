@@ -13,6 +13,7 @@ from pelton.api import Outgoing, PeltonError, PubAck
 from pelton.api.pub_acks import encode_pub_ack, encode_pub_error
 from pelton.engine.serving import Serving
 from pelton.runtime import Signal
+from pelton.server.interest import RelayedInterest
 from pelton.server.ports import Client
 
 _MOST_WAITING: Final = 16_384
@@ -29,8 +30,9 @@ class _Place(NamedTuple):
 class Storing:
     """Stores messages of clients; ``answer`` sends a reply subject its answer."""
 
-    def __init__(self, serving: Serving, answer: Callable[[str, bytes], object]) -> None:
+    def __init__(self, serving: Serving, interest: RelayedInterest, answer: Callable[[str, bytes], object]) -> None:
         self._serving = serving
+        self._interest = interest
         self._answer = answer
         self._messages: list[Outgoing] = []
         self._places: list[_Place] = []
@@ -54,6 +56,10 @@ class Storing:
             client.stop_reading()
 
     def _flush(self) -> None:
+        if self._interest.is_adjusting and self._serving.has_republishers:
+            # Who has subscribed before a publish gets what a stream republishes of it.
+            self._interest.after_adjusting(self._flush)
+            return
         messages, self._messages = self._messages, []
         places, self._places = self._places, []
         size = sum([len(message.data) for message in messages])

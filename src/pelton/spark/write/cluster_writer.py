@@ -59,6 +59,6 @@ def _identified(messages: EncodedRows, base: bytes, row: int) -> list[Outgoing]:
     for number, (subject, data, block) in enumerate(zip(subjects, payloads, blocks, strict=True), row):
         if block is None or headers.first(block, headers.MSG_ID) is None:
             line = b"%b: %b%d-%x\r\n\r\n" % (_ID, base, number, crc32(data, crc32(subject.encode())))
-            block = (_OPENING if block is None else block[:-2]) + line
+            block = (_OPENING if not block else block[:-2]) + line
         found.append(Outgoing(subject, data, block))
     return found
