@@ -137,6 +137,16 @@ async def test_a_waiting_fetch_keeps_an_ephemeral_consumer(
     assert seqs(await waiting) == [1]
 
 
+async def test_a_fetch_that_finds_nothing_is_a_use(stream: pelton.Stream, runtime: ManualRuntime) -> None:
+    consumer = await stream.create_consumer(durable_name="c", inactive_threshold=10)
+    runtime.clock.advance(4)
+    assert await consumer.fetch(1, no_wait=True) == []
+    runtime.clock.advance(9)
+    assert await stream.consumer_names() == ["c"]
+    runtime.clock.advance(2)
+    assert await stream.consumer_names() == []
+
+
 async def test_a_consumer_is_in_use_until_its_last_message_is_due_again(
     jet: pelton.Jet, stream: pelton.Stream, runtime: ManualRuntime
 ) -> None:

@@ -39,6 +39,8 @@ _KEEP_REMOVED: Final = (
 _LOAD: Final = f"SELECT {_STATE} FROM consumer_state WHERE id=?"
 # Messages that are counted one by one without anybody noticing.
 _MANY: Final = 20_000
+# How often uses are recorded in an ``inactive_threshold`` at most.
+_USES_RECORDED: Final = 64
 _SAVE: Final = (
     "UPDATE consumer_state SET dseq=?, cursor=?, delivered=?, due=?, unsettled=?, waiting=?, ahead=?, ahead_last=?, "
     "ahead_removals=?, last_active=?, last_ack=?, replay_upto=?, replay_shift=?, replay_due=?, turns=?, bypassed=? "
@@ -406,6 +408,15 @@ class ConsumerLog:
         """Return whether it was unused for its ``inactive_threshold``: it then counts as removed."""
         threshold = self.config.inactive_threshold.ns
         return 0 < threshold <= now - max(self.last_active, self.last_ack) and self.idle_from() <= now
+
+    def has_use_to_record(self, now: int) -> bool:
+        """Whether some of its ``inactive_threshold`` has passed since a use was recorded: not each use is a write."""
+        return 0 < self.config.inactive_threshold.ns <= _USES_RECORDED * (now - self.last_active)
+
+    def record_use(self, now: int) -> None:
+        """Note that it is in use, so that it is not removed as inactive."""
+        if self.has_use_to_record(now):
+            self.last_active, self.dirty = now, True
 
     def idle_from(self) -> int:
         """Return when it will have been unused for its ``inactive_threshold``.

@@ -115,8 +115,7 @@ class Pulls:
         if log.is_idle(now) and not waited:
             # It has expired, even if no sweep has removed it yet.
             raise api_error("JSConsumerNotFoundErr", stream=one.stream, consumer=one.consumer)
-        if 0 < log.config.inactive_threshold.ns <= 2 * (now - log.last_active):
-            log.last_active, log.dirty = now, True
+        log.record_use(now)
         if log.config.priority_groups:
             return self._tried_in_turn(one, request, log, now)
         delivery = Delivery(log, request, now, registry.consumers.token_floor, registry.interests.get(log.log))
@@ -196,7 +195,7 @@ class Pulls:
         now = self._host.session.now()
         delays = [seconds_until_due(log, now)]
         threshold = log.config.inactive_threshold.ns
-        stale = 0 < threshold <= 2 * (now - log.last_active)
+        stale = log.has_use_to_record(now)
         if threshold > 0:
             delays.append(threshold / 2e9)
         if self._peers.polled:

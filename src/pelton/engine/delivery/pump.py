@@ -180,7 +180,7 @@ class Pump:
         self._is_blocked = room <= 0
         threshold = log.config.inactive_threshold.ns
         delays = [seconds_until_due(log, now), threshold / 2e9 if threshold else None]
-        return (log.may_deliver(now) and room > 0) or _is_stale(log, now), delays
+        return (log.may_deliver(now) and room > 0) or log.has_use_to_record(now), delays
 
     def _room(self, log: ConsumerLog, subscriptions: list[SubscriptionRow]) -> int:
         if self._ahead_bytes >= _WINDOW_BYTES and log.config.flow_control:
@@ -207,8 +207,7 @@ class Pump:
                 return 0
             if log.config.ack_policy == "flow_control":
                 log.offer_again(now)
-        if _is_stale(log, now):
-            log.last_active, log.dirty = now, True
+        log.record_use(now)
         found = self._found(log, self._room(log, subscriptions), now)
         if found:
             messages = [Incoming(one.subject, one.data, one.headers, "", one) for one in found]
@@ -277,8 +276,3 @@ def subscriptions_of(session: Session, consumer: ConsumerLog) -> list[Subscripti
     if not config.deliver_subject:
         return []
     return [one for one in session.bus.subscriptions(config.deliver_subject) if one.queue == config.deliver_group]
-
-
-def _is_stale(log: ConsumerLog, now: int) -> bool:
-    """Whether to record that a consumer is in use, so that it is not removed as inactive."""
-    return 0 < log.config.inactive_threshold.ns <= 2 * (now - log.last_active)

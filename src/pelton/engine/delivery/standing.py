@@ -268,9 +268,8 @@ class _Line:
             return any(promising for promising, _ in looks), min(delays, default=None)
         now = self._host.session.now()
         threshold = log.config.inactive_threshold.ns
-        stale = 0 < threshold <= 2 * (now - log.last_active)
         delays = [value for value in (seconds_until_due(log, now), threshold / 2e9 or None) if value is not None]
-        return log.may_deliver(now) or stale, min(delays, default=None)
+        return log.may_deliver(now) or log.has_use_to_record(now), min(delays, default=None)
 
     # --- in a transaction
 
@@ -282,8 +281,7 @@ class _Line:
         if log.is_idle(now) and not any(one.checked for one in line):
             # An idle one has expired, even if no sweep has removed it yet.
             raise api_error("JSConsumerNotFoundErr", stream=log.log.name, consumer=log.name)
-        if 0 < log.config.inactive_threshold.ns <= 2 * (now - log.last_active):
-            log.last_active, log.dirty = now, True
+        log.record_use(now)
         plan = _Plan()
         admitted = self._admitted(line, log, plan)
         if log.config.priority_groups:
