@@ -1,7 +1,10 @@
 """Jobs for child processes, which import this module."""
 
+import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pelton
@@ -61,3 +64,69 @@ def asks(context: JobContext) -> int:
         raise pelton.RetryJob(0.0, "once more")
     context.emit("effects.a", b"from a child")
     return context.attempt
+
+
+@jobs.job(process=True, max_attempts=1)
+def forked(n: int, how: str) -> int:
+    """Fork; the copy comes back from this function first."""
+    copy = os.fork()
+    if copy:
+        os.waitpid(copy, 0)
+        return n * n
+    if how == "raises":
+        raise ValueError("in a copy")
+    if how == "exits":
+        sys.exit(3)
+    return -n
+
+
+@jobs.job(process=True, timeout=0.2, max_attempts=1)
+def left_behind(how: str, path: str) -> None:
+    """End badly while a process that it has forked goes on."""
+    copy = os.fork()
+    if copy == 0:
+        time.sleep(3600)
+    with open(path, "w") as file:
+        file.write(str(copy))
+    if how == "exit":
+        os._exit(3)
+    time.sleep(3600)
+
+
+@jobs.job(process=True, max_attempts=1)
+def pooled(numbers: list[int]) -> list[int]:
+    with multiprocessing.Pool(2) as pool:
+        return pool.map(abs, numbers)
+
+
+@jobs.job(process=True, max_attempts=1)
+def terminates() -> int:
+    """Stop a program that it has started, as programs are."""
+    program = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+    program.terminate()
+    return program.wait()
+
+
+@jobs.job(process=True, max_attempts=1)
+def closes(path: str) -> None:
+    """Close what is open, as daemons do, and open something else in its place."""
+    os.closerange(3, 256)
+    while os.open(path, os.O_RDWR) < 64:
+        pass
+
+
+@jobs.job(process=True, max_attempts=1)
+def meddles(what: str) -> str:
+    if what == "signals":
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, 60)
+        return what
+    sys.stdout.close()
+    raise ValueError(what)
+
+
+@jobs.job(process=True, max_attempts=1)
+def left_over() -> tuple[float, bool]:
+    """Return what is left of a timer, and survive a signal."""
+    os.kill(os.getpid(), signal.SIGTERM)
+    return signal.getitimer(signal.ITIMER_REAL)[0], True

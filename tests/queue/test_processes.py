@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,57 @@ async def test_a_child_asks_for_a_retry_and_emits(queue: Queue, jet: Jet) -> Non
     await drain(queue)
     assert await handle.value() == 2
     assert (await (await jet.stream("effects")).get_message(1)).data == b"from a child"
+
+
+@pytest.mark.parametrize("how", ["returns", "raises", "exits"])
+async def test_a_copy_that_a_job_forks_answers_nothing(queue: Queue, how: str) -> None:
+    handles = [await queue.enqueue(some.forked, n, how) for n in range(3, 7)]
+    await drain(queue, concurrency=1)
+    assert [await handle.value() for handle in handles] == [9, 16, 25, 36]
+
+
+@pytest.mark.parametrize("how", ["exit", "timeout"])
+async def test_what_a_job_has_started_ends_with_it(queue: Queue, tmp_path: Path, how: str) -> None:
+    left = tmp_path / "left"
+    handle = await queue.enqueue(some.left_behind, how, str(left))
+    async with working(queue, concurrency=1):
+        error = (await handle.outcome(timeout=10)).error
+        assert error.startswith({"exit": "JobCrashedError", "timeout": "JobTimeout"}[how])
+        await eventually(lambda: is_gone(int(left.read_text())))
+
+
+async def test_a_job_uses_processes_of_its_own(queue: Queue) -> None:
+    pooled, terminated = await queue.enqueue(some.pooled, [-1, -2, -3]), await queue.enqueue(some.terminates)
+    await drain(queue, concurrency=1)
+    assert await pooled.value() == [1, 2, 3]
+    assert await terminated.value() == -signal.SIGTERM
+
+
+async def test_a_job_that_closes_the_pipe_of_its_child_fails(queue: Queue, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_bytes(b"untouched")
+    closes, good = await queue.enqueue(some.closes, str(tmp_path / "precious")), await queue.enqueue(some.square, 2)
+    await drain(queue, concurrency=1)
+    assert "exited (1)" in (await closes.outcome()).error
+    assert (tmp_path / "precious").read_bytes() == b"untouched"
+    assert (await good.value())["n"] == 4
+
+
+async def test_a_child_is_as_before_for_the_next_job(queue: Queue) -> None:
+    handles = [await queue.enqueue(some.meddles, what) for what in ("signals", "stdout")]
+    left = await queue.enqueue(some.left_over)
+    await drain(queue, concurrency=1)
+    assert [(await handle.outcome()).error for handle in handles] == ["", "ValueError: stdout (attempt 1 of 1)"]
+    assert await left.value() == (0.0, True)
+
+
+async def test_an_idle_child_that_dies_costs_no_attempt(queue: Queue) -> None:
+    async with working(queue, concurrency=1):
+        pid = (await (await queue.enqueue(some.square, 2)).value(timeout=20))["pid"]
+        assert isinstance(pid, int)
+        os.kill(pid, signal.SIGKILL)
+        await eventually(lambda: is_gone(pid))
+        outcome = await (await queue.enqueue(some.left_over)).outcome(timeout=20)
+    assert (outcome.state, outcome.attempt) == ("completed", 1)
 
 
 def top_level() -> None: ...

@@ -11,7 +11,7 @@ from random import Random
 from pelton.runtime.blocking import pause, stopwatch
 from pelton.runtime.clock import Clock, SystemClock, Timer
 from pelton.runtime.cpu_wait import cpu_wait
-from pelton.runtime.halt import Halt, on_thread
+from pelton.runtime.halt import Halt, on_thread, until_ended
 from pelton.runtime.home import Home, running_loop
 from pelton.runtime.ids import Ids
 from pelton.runtime.iteration import at_home
@@ -62,5 +62,6 @@ __all__ = [
     "stopwatch",
     "system_runtime",
     "this_thread",
+    "until_ended",
     "within",
 ]

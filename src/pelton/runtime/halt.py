@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import copy_context
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -49,13 +50,17 @@ async def on_thread(work: Callable[[Halt], T], undo: Callable[[T], object] | Non
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         halt.ask()
-        while not running.done():
-            try:
-                await asyncio.wait([running])
-            except asyncio.CancelledError:
-                # It ends soon anyway, and must not be left behind.
-                continue
-        # Retrieving the error, which no one awaits any more, keeps asyncio from logging it.
-        if not running.cancelled() and running.exception() is None and undo is not None:
+        await until_ended(running)
+        if undo is not None and not running.cancelled() and running.exception() is None:
             undo(running.result())
         raise
+
+
+async def until_ended(running: asyncio.Future[Any]) -> None:
+    """Wait for the end of what must not be left behind, however often the caller is cancelled meanwhile."""
+    while not running.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([running])
+    if not running.cancelled():
+        # Retrieve the error, which no one awaits any more, so that asyncio does not log it.
+        running.exception()

@@ -1,8 +1,11 @@
 """A child process of a worker: runs one job after another, which may block, crash or be killed.
 
 Calls and answers travel through a pipe: arguments and results as JSON, errors pickled, each beside its traceback. The
-worker decides when a job ends, so the child ignores the signals that stop workers; it ends with its pipe, and at once
-if its worker dies, because another worker will run the job again.
+worker decides when a job ends, so the child is deaf to the signals that stop workers; it ends with its pipe, and at
+once if its worker dies, because another worker will run the job again.
+
+A job may start processes, which are in the child's group, and end with it. One that it forks has everything of the
+child, the pipe too: a copy of the child answers nothing, takes no call, and ends where it would come back.
 """
 
 from __future__ import annotations
@@ -10,12 +13,16 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import struct
 import sys
 import threading
+import traceback
+from contextlib import suppress
 from importlib import import_module
-from multiprocessing import parent_process
+from multiprocessing import current_process, parent_process
 from multiprocessing.connection import Connection, wait
-from typing import Any, Final
+from types import FrameType
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -28,11 +35,15 @@ from pelton.queue.model.rules import JobRules
 from pelton.queue.model.states import FlowPlace, JobProgress
 from pelton.queue.run.context import JobContext
 
+CALLED: Final = b"C"
 BEGUN: Final = b"B"
 TOLD: Final = b"P"
 RETURNED: Final = b"R"
 RAISED: Final = b"E"
 _encode: Final = msgspec.json.Encoder().encode
+# What a message is, the number of its call, and the process of the child.
+HEAD: Final = struct.Struct("!cQQ")
+_STOPS: Final[dict[signal.Signals, Any]] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
 
 
 class ChildCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,17 +78,56 @@ class ChildTraceback(Exception):  # noqa: N818 - it only shows where an error wa
 _decode: Final = msgspec.json.Decoder(ChildCall).decode
 
 
-class ChildNotes:
-    """Passes progress on to the worker."""
-
-    is_used = False
+class ChildLine:
+    """The pipe to the worker. What a copy of the child says is dropped."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._pid = os.getpid()
+        self._place = self._looked_up()
+        # A job may tell its progress on several threads.
+        self._lock = threading.Lock()
+
+    @property
+    def is_of_a_copy(self) -> bool:
+        """Whether a job has forked this process."""
+        return os.getpid() != self._pid
+
+    def receive(self) -> tuple[int, bytes]:
+        """Return the number of the next call, and the call. Raises EOFError and OSError at the end."""
+        data = self._connection.recv_bytes()
+        return HEAD.unpack_from(data)[1], data[HEAD.size :]
+
+    def send(self, kind: bytes, number: int, data: bytes = b"") -> None:
+        """Send a part of the answer to a call. Raises JobError if a job has closed the pipe."""
+        if self.is_of_a_copy:
+            return
+        with self._lock:
+            if self._looked_up() != self._place:
+                # What has its place now is of the job.
+                raise JobError("the job has closed the pipe between its child process and the worker")
+            self._connection.send_bytes(HEAD.pack(kind, number, self._pid) + data)
+
+    def _looked_up(self) -> tuple[int, int] | None:
+        try:
+            found = os.fstat(self._connection.fileno())
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+
+class ChildNotes:
+    """Passes the progress of one call on to the worker."""
+
+    is_used = False
+
+    def __init__(self, line: ChildLine, number: int) -> None:
+        self._line = line
+        self._number = number
 
     def tell(self, fraction: float, note: str) -> None:
         """Tell the worker."""
-        self._connection.send_bytes(TOLD + _encode(JobProgress(fraction, note)))
+        self._line.send(TOLD, self._number, _encode(JobProgress(fraction, note)))
 
     def close(self) -> None:
         """Do nothing: the worker stores it."""
@@ -104,38 +154,93 @@ class ChildContext(JobContext):
 
 def child_main(connection: Connection) -> None:
     """Answer calls until the pipe is closed."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    os.setsid()
+    # It may have children: multiprocessing refuses them to daemons.
+    current_process().daemon = False
+    os.register_at_fork(after_in_child=_hear_again)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    line = ChildLine(connection)
+    _be_deaf()
     while True:
         try:
-            data = connection.recv_bytes()
+            number, data = line.receive()
         except (EOFError, OSError):
             return
-        connection.send_bytes(_answer(_decode(data), connection))
+        kind, answer = _answer(_decode(data), number, line)
+        _flush()
+        _be_deaf()
+        line.send(kind, number, answer)
 
 
 def _end_with_parent() -> None:
     parent = parent_process()
     if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
+        watched: list[Any] = [parent.sentinel]
+        if sys.platform == "linux":
+            # The other is a pipe, which a process that was forked from the worker has as well.
+            with suppress(OSError):
+                watched.append(os.pidfd_open(parent.pid or 0))
+        wait(watched)
+        os.killpg(0, signal.SIGKILL)
 
 
-def _answer(call: ChildCall, connection: Connection) -> bytes:
+def _answer(call: ChildCall, number: int, line: ChildLine) -> tuple[bytes, bytes]:
     try:
         job = function_of(call.module, call.function, call.job)
-        context = ChildContext(call, ChildNotes(connection))
+        context = ChildContext(call, ChildNotes(line, number))
         arguments = job.decode_arguments(call.args)
         if job.context_parameter:
             arguments[job.context_parameter] = context
         # Its time begins: what a new child imports first does not count.
-        connection.send_bytes(BEGUN)
-        result = job.results.encode(job.function(**arguments))
-        return RETURNED + _encode(ChildReply(result, context.emitted()))
+        line.send(BEGUN, number)
+        result = job.function(**arguments)
+        if line.is_of_a_copy:
+            _end_copy(None)
+        return RETURNED, _encode(ChildReply(job.results.encode(result), context.emitted()))
     except BaseException as error:  # whatever a job raises is its outcome
-        sys.stdout.flush()
-        return RAISED + _pickled(error)
+        if line.is_of_a_copy:
+            _end_copy(error)
+        return RAISED, _pickled(error)
+
+
+def _end_copy(error: BaseException | None) -> NoReturn:
+    """End a process that a job has forked, as its program would."""
+    code = 0
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    elif error is not None:
+        code = 1
+        with suppress(BaseException):
+            traceback.print_exception(error)
+    _flush()
+    os._exit(code & 0xFF)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # The job may have closed or replaced it.
+        with suppress(Exception):
+            stream.flush()
+
+
+def _be_deaf() -> None:
+    """Let no signal that stops workers end the child, nor a timer that an earlier job has set.
+
+    Not by ignoring them: so would every program that a job starts.
+    """
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    for number in _STOPS:
+        signal.signal(number, _deaf)
+
+
+def _deaf(number: int, frame: FrameType | None) -> None: ...
+
+
+def _hear_again() -> None:
+    """Let a process that a job has forked be stopped."""
+    for number, usual in _STOPS.items():
+        if signal.getsignal(number) is _deaf:
+            signal.signal(number, usual)
 
 
 def function_of(module: str, path: str, name: str) -> JobDefinition[Any, Any]:

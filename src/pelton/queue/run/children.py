@@ -6,18 +6,36 @@ A child that dies costs the attempt of its own job, and no other. Waiting for a 
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
+import signal
+import socket
+import threading
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
+from multiprocessing.util import Finalize
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import ref
 
 import msgspec
 
 from pelton.api import JobCrashedError, JobError
 from pelton.queue.model.states import JobProgress
-from pelton.queue.run.child import BEGUN, RETURNED, TOLD, ChildCall, ChildReply, ChildTraceback, child_main
+from pelton.queue.run.child import (
+    BEGUN,
+    CALLED,
+    HEAD,
+    RETURNED,
+    TOLD,
+    ChildCall,
+    ChildReply,
+    ChildTraceback,
+    child_main,
+)
+from pelton.runtime import until_ended
 
 if TYPE_CHECKING:
     from pelton.queue.define.job import JobDefinition
@@ -39,7 +57,11 @@ class ChildTimeout(Exception):  # noqa: N818 - its caller says what has taken to
 
 
 class JobChild:
-    """One child process. All methods but :meth:`kill` block."""
+    """One child process, in a group with all that its jobs start. All methods but :meth:`kill` block.
+
+    Its end is that of its process, not of its pipe, which processes that a job has forked hold as well: a thread waits
+    for it, ends the rest of the group, and then the pipe.
+    """
 
     def __init__(self) -> None:
         spawning = get_context("spawn")
@@ -48,40 +70,77 @@ class JobChild:
         try:
             self._process.start()
         finally:
-            # Or the end of the child would not be the end of its pipe.
             there.close()
+        self._gone = threading.Event()
+        self._calls = 0
+        ending = self._process, self._gone
+        # Also when it is collected, and before multiprocessing would wait for it as the program ends.
+        Finalize(self, _end_group, ending, exitpriority=0)
+        threading.Thread(target=_watch, args=(*ending, ref(self)), name="pelton-child", daemon=True).start()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has ended."""
+        return self._gone.is_set()
 
     def reap(self) -> int | None:
-        """Wait for the end of a child that dies, and return its exit code: negative for a signal."""
-        self._process.join(_PATIENCE_S)
-        return self._process.exitcode
+        """Wait for the end of a child that dies, and return its exit code: negative for a signal; None: it lives."""
+        return self._process.exitcode if self._gone.wait(_PATIENCE_S) else None
 
-    def call(self, data: bytes, told: Told, begun: Callable[[], None]) -> bytes:
-        """Run a job, and return the answer; ``begun`` is called when its function is.
+    def call(self, data: bytes, told: Told, begun: Callable[[], None]) -> tuple[bytes, bytes]:
+        """Run a job, and return the kind of its answer, and the answer; ``begun`` is called when its function is.
 
         Raises EOFError or OSError if the child dies.
         """
-        self._here.send_bytes(data)
+        self._calls += 1
+        self._here.send_bytes(HEAD.pack(CALLED, self._calls, self._process.pid) + data)
         while True:
-            answer = self._here.recv_bytes()
-            if answer[:1] == TOLD:
-                told(_told(answer[1:]))
-            elif answer[:1] == BEGUN:
+            kind, answer = self._next_of(self._calls)
+            if kind == TOLD:
+                told(_told(answer))
+            elif kind == BEGUN:
                 begun()
             else:
-                return answer
+                return kind, answer
+
+    def _next_of(self, number: int) -> tuple[bytes, bytes]:
+        """Return what comes next of the answer to a call; what anything but this child says, or to others, is not."""
+        while True:
+            data = self._here.recv_bytes()
+            if len(data) >= HEAD.size and HEAD.unpack_from(data)[1:] == (number, self._process.pid):
+                return data[:1], data[HEAD.size :]
 
     def kill(self) -> None:
-        """End the child, and with it the job that it runs. From any thread."""
-        self._process.kill()
+        """End the child, and with it the job that it runs, and what that has started. From any thread."""
+        _end_group(self._process, self._gone)
+
+    def hang_up(self) -> None:
+        """End the pipe, whoever has it."""
+        with suppress(OSError), socket.socket(fileno=os.dup(self._here.fileno())) as pipe:
+            pipe.shutdown(socket.SHUT_RDWR)
 
     def end(self) -> None:
         """End the child, which runs no job."""
-        self._here.close()
-        self._process.join(_PATIENCE_S)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
+        self.hang_up()
+        if self.reap() is None:
+            self.kill()
+            self.reap()
+
+
+def _watch(process: BaseProcess, gone: threading.Event, child: ref[JobChild]) -> None:
+    process.join()
+    _end_group(process, gone)
+    gone.set()
+    if (left := child()) is not None:
+        left.hang_up()
+
+
+def _end_group(process: BaseProcess, gone: threading.Event) -> None:
+    if not gone.is_set():
+        # There is none while it starts.
+        with suppress(OSError):
+            os.killpg(process.pid or 0, signal.SIGKILL)
+        process.kill()
 
 
 class _CallClock:
@@ -118,7 +177,6 @@ class JobChildren:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._idle: list[JobChild] = []
-        self._reaping: set[asyncio.Future[int | None]] = set()
         self._executor: ThreadPoolExecutor | None = None
 
     async def run(self, call: ChildCall, told: Told, within: float | None) -> ChildReply:
@@ -132,28 +190,32 @@ class JobChildren:
         answering = self._on_thread(child.call, _encode(call), told, clock.begun)
         try:
             async with clock.limit():
-                answer = await asyncio.shield(answering)
+                kind, answer = await asyncio.shield(answering)
         except TimeoutError:
-            await self._discard(child)
-            await asyncio.gather(answering, return_exceptions=True)
+            await self._discard(child, answering)
             raise ChildTimeout from None
         except (EOFError, OSError):
-            raise JobCrashedError(call.id, call.job, await self._discard(child)) from None
+            code = await self._on_thread(child.reap)
+            if not child.is_gone:
+                await self._discard(child, answering)
+                raise JobError(
+                    f"job {call.id!r} ({call.job!r}) has closed the pipe between its child process and its worker: it "
+                    "must not close what it has not opened"
+                ) from None
+            raise JobCrashedError(call.id, call.job, code) from None
         except BaseException:
-            child.kill()
-            answering.add_done_callback(lambda done: done.cancelled() or done.exception())
-            reaping = self._on_thread(child.reap)
-            self._reaping.add(reaping)
-            reaping.add_done_callback(self._reaping.discard)
+            await self._discard(child, answering)
             raise
         self._idle.append(child)
-        if answer[:1] == RETURNED:
-            return _reply(answer[1:])
-        raise _raised(answer[1:])
+        if kind == RETURNED:
+            return _reply(answer)
+        raise _raised(answer)
 
     async def _take(self) -> JobChild:
-        if self._idle:
-            return self._idle.pop()
+        while self._idle:
+            child = self._idle.pop()
+            if not child.is_gone:
+                return child
         starting = self._on_thread(JobChild)
         try:
             return await asyncio.shield(starting)
@@ -166,9 +228,11 @@ class JobChildren:
         if not started.cancelled() and started.exception() is None:
             self._idle.append(started.result())
 
-    async def _discard(self, child: JobChild) -> int | None:
+    async def _discard(self, child: JobChild, answering: asyncio.Future[Any]) -> None:
+        """Kill a child; its job has ended when its process has."""
         child.kill()
-        return await self._on_thread(child.reap)
+        await until_ended(self._on_thread(child.reap))
+        await until_ended(answering)
 
     def _on_thread(self, call: Callable[..., T], *args: Any) -> asyncio.Future[T]:
         if self._executor is None:
@@ -178,7 +242,7 @@ class JobChildren:
     async def close(self) -> None:
         """End all children."""
         idle, self._idle = self._idle, []
-        await asyncio.gather(*(self._on_thread(child.end) for child in idle), *self._reaping)
+        await asyncio.gather(*(self._on_thread(child.end) for child in idle))
         if self._executor is not None:
             self._executor.shutdown(wait=False)
 
