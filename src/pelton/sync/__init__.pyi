@@ -56,7 +56,7 @@ from pelton.queue.define.job import JobQueue, P, R, Resolved
 from pelton.queue.define.job_codec import JobCodec as JobCodec
 from pelton.queue.define.registry import C, E, F
 from pelton.queue.define.registry import Jobs as Jobs
-from pelton.queue.enqueue.transaction import EnqueuedFlow, H
+from pelton.queue.enqueue.transaction import EnqueuedFlow, H, PublishFlow
 from pelton.queue.flow.builder import NodeOptionFields
 from pelton.queue.flow.extension import FlowExtension as FlowExtension
 from pelton.queue.flow.handle import FlowInfo as FlowInfo
@@ -740,7 +740,7 @@ class Flow:
     def handle(self) -> FlowHandle: ...
     def messages(self) -> list[Outgoing]: ...
     def options(self, **options: Unpack[NodeOptionFields]) -> FlowWithOptions: ...
-    def put(self, publish: Callable[[list[Outgoing]], Awaitable[object]]) -> None: ...
+    def put(self, publish: PublishFlow) -> Callable[[], Awaitable[None]]: ...
 
 class FlowHandle:
     id: str

@@ -223,12 +223,16 @@ async def test_a_flow_is_enqueued_in_a_transaction(jet: Jet, queue: Queue) -> No
     kept, undone = await queue.new_flow(), await queue.new_flow()
     for flow in (kept, undone):
         flow.add(job, flow.add(job, 1).result)
-    async with jet.transaction() as tx:
-        handle = await tx.enqueue_flow(kept)
+    async with queue.events("enqueued") as events:
+        async with jet.transaction() as tx:
+            handle = await tx.enqueue_flow(kept)
+        assert (await events.next(timeout=20)).id == (await handle.status()).nodes[0].id
+    assert (await queue.counts()).pending == 1
     tx = jet.transaction()
     await tx.__aenter__()
     gone = await tx.enqueue_flow(undone)
     await tx.__aexit__(ValueError, ValueError(), None)
+    assert (await queue.counts()).pending == 1
     await drain(queue)
     assert await handle.value(timeout=5) == 3
     with pytest.raises(pelton.FlowNotFoundError, match=gone.id):
@@ -253,6 +257,68 @@ async def test_to_enqueue_a_flow_twice_has_no_second_effect(jet: Jet) -> None:
     assert ran == [1]
     with pytest.raises(pelton.ConfigError, match="was enqueued"):
         flow.add(job, 2)
+
+
+@ON_BOTH
+async def test_the_first_jobs_of_a_flow_are_jobs_at_once_and_in_order(jet: Jet) -> None:
+    queue = await jet.queue("garage", lease=5)
+    started, announced = list[str](), list[str]()
+
+    @queue.job
+    async def job(name: str) -> str:
+        started.append(name)
+        return name
+
+    flow = await queue.new_flow()
+    firsts = [flow.add(job, f"flow{n}") for n in range(3)]
+    flow.options(after=firsts).add(job, "last")
+    async with queue.events("enqueued") as events:
+        handle = await flow.enqueue()
+        announced += [(await events.next(timeout=20)).id for _ in range(3)]
+    await job.enqueue("later")
+    assert (await queue.counts()).pending == 4
+    waiting = [info.id async for info in queue.jobs()]
+    assert waiting[:3] == announced == [node.id for node in (await handle.status()).nodes[:3]]
+    await drain(queue, concurrency=1)
+    assert started == ["flow0", "flow1", "flow2", "later", "last"]
+    assert (await handle.status()).state == "completed"
+
+
+@ON_BOTH
+async def test_a_flow_that_nobody_works_on_is_cancelled_at_once(jet: Jet) -> None:
+    queue = await jet.queue("garage", lease=5)
+    ran = list[str]()
+
+    @queue.job
+    async def job() -> None:
+        ran.append("job")
+
+    flow = await queue.new_flow()
+    flow.options(after=[flow.add(job), flow.add(job)]).add(job)
+    handle = await flow.enqueue()
+    assert await handle.cancel(reason="not needed")
+    assert ((await queue.counts()).pending, (await queue.counts()).cancelled) == (0, 2)
+    await drain(queue)
+    info = await handle.outcome(timeout=20)
+    assert (info.state, states(info), ran) == ("cancelled", ["cancelled"] * 3, [])
+
+
+@ON_BOTH
+async def test_a_first_job_that_is_too_large_fails(jet: Jet) -> None:
+    queue = await jet.queue("garage", lease=5)
+    await jet.update_stream("JOBS_garage", max_msg_size=1000)
+
+    @queue.job
+    async def job(text: str) -> None: ...
+
+    flow = await queue.new_flow()
+    for size in (1, 1000, 2):
+        flow.add(job, "x" * size)
+    handle = await flow.enqueue()
+    await drain(queue)
+    info = await handle.outcome(timeout=20)
+    assert (info.state, states(info)) == ("failed", ["completed", "failed", "completed"])
+    assert "too large" in info.nodes[1].error
 
 
 @ON_BOTH

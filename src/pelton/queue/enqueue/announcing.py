@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from pelton.api import Outgoing, PeltonError
 from pelton.queue.model.naming import encode_tenant
-from pelton.queue.model.options import due_time
+from pelton.queue.model.options import JobOptions, due_time
 from pelton.queue.model.queue_events import QueueEvent, QueueEventKind, encode_events
 from pelton.queue.model.states import Envelope
 
@@ -32,9 +32,9 @@ def has_listeners(queue: QueueContext) -> bool:
     return queue.backend.might_reach(queue.names.events)
 
 
-async def ring(queue: QueueContext, calls: Sequence[JobCall]) -> None:
+async def ring(queue: QueueContext, stored: Iterable[JobOptions]) -> None:
     """Tell the workers that wait of the tenants that have jobs now; others find out by themselves."""
-    rung = {(call.options.tenant, call.options.priority) for call in calls if call.options.tenant}
+    rung = {(options.tenant, options.priority) for options in stored if options.tenant}
     if rung and queue.backend.might_reach(queue.names.bell):
         told = [(encode_tenant(tenant), rank) for tenant, rank in rung] if len(rung) <= _MOST_RUNG else []
         try:

@@ -120,7 +120,7 @@ class Enqueuer:
 
     async def announce(self, calls: Sequence[JobCall], handles: Sequence[JobHandle[Any]]) -> None:
         """Tell those who listen that jobs were stored otherwise, and workers whose they are."""
-        await ring(self._queue, calls)
+        await ring(self._queue, (call.options for call in calls))
         if has_listeners(self._queue):
             await announce_enqueued(self._queue, calls, handles)
 

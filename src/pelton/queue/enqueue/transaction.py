@@ -25,6 +25,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 H = TypeVar("H", covariant=True)
 
+PublishFlow = Callable[[list[Outgoing], list[Outgoing]], Awaitable[object]]
+"""Publishes the messages of a flow, and its first jobs."""
+
 
 class EnqueuedFlow(Protocol[H]):
     """A flow, as a transaction sees it; ``H`` is its handle."""
@@ -36,8 +39,11 @@ class EnqueuedFlow(Protocol[H]):
         """The handle of the flow."""
         ...
 
-    async def put(self, publish: Callable[[list[Outgoing]], Awaitable[object]]) -> None:
-        """Have the messages published that put the flow into its queue."""
+    async def put(self, publish: PublishFlow) -> Callable[[], Awaitable[None]]:
+        """Have the messages published that put the flow into its queue, and its first jobs.
+
+        Return what tells those who listen, once the messages are stored.
+        """
         ...
 
 
@@ -51,6 +57,7 @@ class Transaction(StreamsTransaction):
     def __init__(self, backend: Backend, timeout: Seconds) -> None:
         super().__init__(backend, timeout)
         self._enqueued: list[tuple[JobQueue, JobCall, JobHandle[Any]]] = []
+        self._flows: list[Callable[[], Awaitable[None]]] = []
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -59,6 +66,8 @@ class Transaction(StreamsTransaction):
         if kind is None:
             for queue, call, handle in self._enqueued:
                 await queue.announce((call,), (handle,))
+            for announce in self._flows:
+                await announce()
 
     def bucket(self, bucket: Bucket[T]) -> Bucket[T]:
         """Return a bucket whose writes are part of this transaction; ``bucket`` must come from the same ``jet``.
@@ -95,7 +104,7 @@ class Transaction(StreamsTransaction):
         if queue is None or not hasattr(flow, "put"):
             raise ConfigError(f"transaction: the flow is {flow!r}; give a flow, as queue.new_flow() returns it")
         self._check_opening(queue)
-        await flow.put(self._port().publish)
+        self._flows.append(await flow.put(lambda log, jobs: self._port().publish([*log, *jobs])))
         return flow.handle
 
     async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import msgspec
@@ -15,6 +14,7 @@ from pelton.queue.model.flow_records import FlowBegin, NodeSpec, encode_record
 
 if TYPE_CHECKING:
     from pelton.queue.define.job import JobQueue
+    from pelton.queue.enqueue.transaction import PublishFlow
     from pelton.queue.flow.flows import Flows
     from pelton.queue.flow.handle import FlowHandle
 
@@ -39,28 +39,39 @@ class Flow(FlowBuilder):
         self._flows = flows
         self._specs: list[NodeSpec] = []
         self._is_enqueued = False
+        # Its first jobs, once they are stored.
+        self._stored: Sequence[Outgoing] = ()
 
     def __repr__(self) -> str:
         return f"<Flow {self.name or self.id!r} of queue {self.queue.name!r}: {len(self._specs)} jobs>"
 
     async def enqueue(self) -> FlowHandle:
         """Put all jobs into the queue, together; returns when they are durable. Safe to repeat. Raises ConfigError."""
-        await self.put(self._publish)
+        announce = await self.put(self._publish)
         self._is_enqueued = True
         await self._flows.stored()
+        await announce()
         return self.handle
 
-    async def _publish(self, messages: Sequence[Outgoing]) -> None:
-        # If it is refused, an earlier call has stored it.
-        with suppress(WrongLastSequenceError):
-            await self._flows.publish(messages)
+    async def _publish(self, log: list[Outgoing], jobs: list[Outgoing]) -> None:
+        try:
+            self._stored = await self._flows.publish(log, jobs)
+        except WrongLastSequenceError:
+            # An earlier call has stored it.
+            self._stored = ()
 
-    async def put(self, publish: Callable[[list[Outgoing]], Awaitable[object]]) -> None:
-        """Have the messages published that put the flow into the queue; its jobs are of the trace of who does it."""
+    async def _announce(self) -> None:
+        await self._flows.announce(self._specs, self._stored)
+
+    async def put(self, publish: PublishFlow) -> Callable[[], Awaitable[None]]:
+        """Have the messages published that put the flow into the queue, and its first jobs.
+
+        The jobs are of the trace of who does it. Return what tells those who listen, once the messages are stored.
+        """
         tracing = self._flows.tracing
         if tracing is None or not self._specs:
-            await publish(self.messages())
-            return
+            await self._put(publish)
+            return self._announce
         with tracing.enqueuing(self.queue.name, [spec.job for spec in self._specs]) as span:
             self._specs = [
                 spec
@@ -68,8 +79,14 @@ class Flow(FlowBuilder):
                 else msgspec.structs.replace(spec, meta={**span.meta, **spec.meta})
                 for spec in self._specs
             ]
-            await publish(self.messages())
+            await self._put(publish)
             span.stored([self.id])
+        return self._announce
+
+    async def _put(self, publish: PublishFlow) -> None:
+        log = self.messages()
+        self._stored = self._flows.first_jobs(self.id, self._wanted())
+        await publish(log, self._stored)
 
     @property
     def handle(self) -> FlowHandle:
@@ -77,14 +94,15 @@ class Flow(FlowBuilder):
         return self._flows.handle(self.id, self._nodes)
 
     def messages(self) -> list[Outgoing]:
-        """Return the messages that put the flow into the queue, in order. Raises ConfigError."""
+        """Return the messages that put the flow into the queue, in order, without its jobs. Raises ConfigError."""
         if not self._specs:
             raise ConfigError(f"{self!r}: it has no jobs: add some with flow.add(job, ...)")
         names, size, parts = self._flows.names, len(self._specs), self._parts()
+        begin = FlowBegin(name=self.name, has_jobs=self._flows.has_transactions, size=size)
         if len(parts) > 1:
-            begin = FlowBegin(name=self.name, parts=len(parts), size=size)
+            begin = msgspec.structs.replace(begin, parts=len(parts))
         else:
-            begin = FlowBegin(name=self.name, nodes=tuple(self._wanted()), size=size)
+            begin = msgspec.structs.replace(begin, nodes=tuple(self._wanted()))
         block = headers.encode({headers.EXPECTED_LAST_SUBJECT_SEQUENCE: "0"})
         last = Outgoing(names.flow_begin(self.id), encode_record(begin), block)
         if len(parts) == 1:

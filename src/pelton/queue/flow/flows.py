@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from pelton.api import FlowNotFoundError, Outgoing, StreamNotFoundError
+from pelton.api import (
+    FlowNotFoundError,
+    JobNotFoundError,
+    MessageTooLargeError,
+    Outgoing,
+    PubAck,
+    StreamNotFoundError,
+    WrongLastSequenceError,
+)
 from pelton.queue.backing.scan import deliveries
 from pelton.queue.backing.setup import flows_consumer, flows_stream
+from pelton.queue.enqueue.announcing import announce_messages, ring
 from pelton.queue.flow.handle import FlowHandle, FlowInfo, FlowNodeInfo
 from pelton.queue.flow.log import FlowLog
-from pelton.queue.flow.reactor import FlowReactor
+from pelton.queue.flow.outgoing import FlowMessages
+from pelton.queue.flow.reactor import FlowReactor, why_withdrawn
 from pelton.queue.inspect.first_message import first_of
 from pelton.queue.model.flow_records import (
     FlowBegin,
@@ -33,11 +44,12 @@ if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.flow.decide import FlowProgress
     from pelton.queue.flow.nodes import FlowNode
-    from pelton.queue.model.flow_records import FlowState
+    from pelton.queue.model.flow_records import FlowState, NodeSpec
     from pelton.queue.model.naming import QueueNames
     from pelton.queue.ports import JobLookup
 
 _encode: Final = msgspec.json.Encoder().encode
+_AT_ONCE: Final = 64
 
 
 class Flows:
@@ -46,6 +58,7 @@ class Flows:
     def __init__(self, queue: QueueContext, jobs: JobLookup, stored: Callable[[], Awaitable[None]]) -> None:
         self._queue = queue
         self._log = FlowLog(queue)
+        self._messages = FlowMessages(queue)
         self._is_ready = False
         self.jobs = jobs
         self.stored = stored
@@ -92,12 +105,53 @@ class Flows:
         await self._queue.backend.publish(self.names.order_subject("flows"), _encode(Order(flows=True)))
         self._is_ready = True
 
-    async def publish(self, messages: Sequence[Outgoing]) -> None:
-        """Store messages: the last one together with the others, or after them."""
-        if not self._queue.backend.planning.atomic_batches:
-            await self._queue.backend.publish_batch(messages[:-1])
-            messages = messages[-1:]
-        await self._queue.backend.publish_batch(messages)
+    @property
+    def has_transactions(self) -> bool:
+        """Whether a flow and its first jobs are stored in one transaction."""
+        return self._queue.backend.planning.atomic_batches
+
+    def first_jobs(self, flow_id: str, specs: Sequence[NodeSpec]) -> list[Outgoing]:
+        """Return the messages of the jobs of a new flow that come after no other."""
+        return self._messages.first_jobs(flow_id, specs)
+
+    async def publish(self, log: Sequence[Outgoing], jobs: Sequence[Outgoing]) -> Sequence[Outgoing]:
+        """Store a new flow and its first jobs: in one transaction, or the last of the log after its others.
+
+        In the latter case, the reactor stores the jobs that are missing. Return those that this has stored.
+        """
+        backend = self._queue.backend
+        if not self.has_transactions:
+            await backend.publish_batch(log[:-1])
+            await backend.publish_batch(log[-1:])
+            return await self._publish_apart(jobs)
+        try:
+            await backend.publish_batch([*log, *jobs])
+        except MessageTooLargeError:
+            with suppress(WrongLastSequenceError):
+                # Refused if the log is stored, so that it is a job that is too large.
+                await backend.publish_batch(log)
+            return await self._publish_apart(jobs)
+        return jobs
+
+    async def _publish_apart(self, jobs: Sequence[Outgoing]) -> list[Outgoing]:
+        """Store first jobs of a flow one by one, and fail those that are too large; return those that were stored."""
+        answers = await self._queue.backend.publish_apart(jobs)
+        for job, answer in zip(jobs, answers, strict=True):
+            if isinstance(answer, MessageTooLargeError) and self.has_transactions:
+                outcome, event = self._messages.failed(job.data, f"its arguments are too large together: {answer}")
+                with suppress(WrongLastSequenceError):
+                    await self._queue.backend.publish_batch((outcome, event))
+        return [
+            job
+            for job, answer in zip(jobs, answers, strict=True)
+            if isinstance(answer, PubAck) and not answer.duplicate
+        ]
+
+    async def announce(self, specs: Sequence[NodeSpec], jobs: Sequence[Outgoing]) -> None:
+        """Tell those who listen that the first jobs of a flow were stored, and workers whose they are."""
+        if jobs:
+            await ring(self._queue, [spec.options for spec in specs if not spec.after])
+            await announce_messages(self._queue, jobs)
 
     # --- one flow
 
@@ -110,8 +164,17 @@ class Flows:
         progress = await self._progress(flow_id)
         if progress.state != "running" or progress.cancelled is not None:
             return progress.cancelled is not None
-        await self.publish([Outgoing(self.names.flow_log(flow_id), encode_record(FlowCancel(reason=reason)))])
+        await self._queue.backend.publish(self.names.flow_log(flow_id), encode_record(FlowCancel(reason=reason)))
+        enqueued = [progress.job_ids[node] for node, state in enumerate(progress.states) if state == "enqueued"]
+        # The reactor does it, too, but no worker may be there, and the next one must not start them first.
+        for start in range(0, len(enqueued), _AT_ONCE):
+            some = enqueued[start : start + _AT_ONCE]
+            await asyncio.gather(*(self._withdraw(job_id, reason) for job_id in some))
         return True
+
+    async def _withdraw(self, job_id: str, reason: str) -> None:
+        with suppress(JobNotFoundError):
+            await self.jobs.cancel(job_id, reason=why_withdrawn(reason))
 
     async def outcome(self, flow_id: str, limit: float | None) -> FlowInfo | None:
         """Wait until a flow has ended, for ``limit`` seconds at most; None if it has not ended by then."""

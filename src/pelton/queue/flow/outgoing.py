@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,7 +16,7 @@ from pelton.queue.model.states import FlowPlace, Outcome, decode_envelope
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.flow.decide import CancelledNode, FlowProgress
-    from pelton.queue.model.flow_records import FlowState
+    from pelton.queue.model.flow_records import FlowState, NodeSpec
     from pelton.queue.model.states import Ending
 
 
@@ -28,11 +29,20 @@ class FlowMessages:
 
     def job(self, flow: str, progress: FlowProgress, node: int) -> Outgoing:
         """Return the message that enqueues the job of a node."""
-        spec = progress.specs[node]
+        return self._job(flow, node, progress.specs[node], progress.arguments(node), progress.generations[node])
+
+    def first_jobs(self, flow: str, specs: Sequence[NodeSpec]) -> list[Outgoing]:
+        """Return the messages that enqueue the jobs of the nodes of a new flow that come after no other."""
+        return [
+            self._job(flow, node, spec, bytes(spec.args), generation=0)
+            for node, spec in enumerate(specs)
+            if not spec.after
+        ]
+
+    def _job(self, flow: str, node: int, spec: NodeSpec, args: bytes, generation: int) -> Outgoing:
         form = JobMessage(self._names, spec.job, exclusive=self._queue.exclusive)
         place = FlowPlace(flow, node, wanted=spec.wanted)
-        now, args = self._queue.clock.now(), progress.arguments(node)
-        return form.of_flow(args, spec.options, now, spec.meta, place, progress.generations[node])
+        return form.of_flow(args, spec.options, self._queue.clock.now(), spec.meta, place, generation)
 
     def event(self, flow: str, ended: NodeEnd) -> Outgoing:
         """Return the event that the job of a node has ended."""

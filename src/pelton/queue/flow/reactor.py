@@ -10,6 +10,9 @@ one dies:
   (``decide.py``), by whoever looks. The jobs that become ready are enqueued, and the outcomes of nodes that never start
   are stored.
 
+Jobs that come after no other are stored by whoever enqueues the flow: in a store file in the transaction that stores
+the flow, on a cluster after it.
+
 In a store file, what follows from a message is stored in the transaction that acknowledges it, so it happens once. On a
 cluster it is published first: a job to the place of its node, which is refused while it is there, with a message id,
 and not again once it has told that it ended.
@@ -47,7 +50,7 @@ from pelton.queue.flow.cleaning import FlowCleaning
 from pelton.queue.flow.decide import FlowProgress, FlowStep
 from pelton.queue.flow.log import FlowLog
 from pelton.queue.flow.outgoing import FlowMessages
-from pelton.queue.model.flow_records import NodeEnd, decode_event, is_cancel, node_end
+from pelton.queue.model.flow_records import FlowBegin, NodeEnd, decode_event, is_cancel, node_end
 from pelton.queue.model.states import ENDINGS, FlowPlace, Outcome
 
 if TYPE_CHECKING:
@@ -202,6 +205,8 @@ class FlowReactor:
                 # What is left of a flow that was removed.
                 await self._stream.purge(filter=self._queue.names.all_of_flow(self._flow_of(delivered)))
                 return Handled(delivered, ack_of(delivered, "ack"))
+            if isinstance(event, FlowBegin) and event.has_jobs:
+                found = found._replace(step=found.step._replace(enqueue=()))
             return await self._follows(delivered, *found)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             # Of a newer version, perhaps: another worker can read it.
@@ -275,9 +280,8 @@ class FlowReactor:
         return gone
 
     async def _is_withdrawn(self, flow: str, job_id: str, reason: str) -> bool:
-        why = f"its flow was cancelled: {reason}" if reason else "its flow was cancelled"
         try:
-            await self._jobs.cancel(job_id, reason=why)
+            await self._jobs.cancel(job_id, reason=why_withdrawn(reason))
         except JobNotFoundError:
             return await self._has_told(flow, job_id)
         return True
@@ -329,31 +333,41 @@ class FlowReactor:
             self._put_up_with(error)
 
     async def _published(self, one: Handled) -> None:
+        are_new: list[bool] = []
         # The last one says that all others are stored.
         for start in range(0, len(one.messages), _AT_ONCE):
             if start:
                 await self._ack(ack_of(one.delivered, "progress"))
-            await asyncio.gather(*map(self._publish, one.messages[:-1][start : start + _AT_ONCE]))
+            are_new += await asyncio.gather(*map(self._publish, one.messages[:-1][start : start + _AT_ONCE]))
         for message in one.messages[-1:]:
-            await self._publish(message)
-        await announce_messages(self._queue, one.messages[: one.jobs])
+            are_new.append(await self._publish(message))
+        jobs = zip(one.messages[: one.jobs], are_new, strict=False)
+        await announce_messages(self._queue, [message for message, is_new in jobs if is_new])
         await self._ack(one.ack)
 
-    async def _publish(self, message: Outgoing) -> None:
+    async def _publish(self, message: Outgoing) -> bool:
+        """Publish a message; return False if it, or one in its place, was there."""
         try:
-            await self._queue.backend.publish(message.subject, message.data, message.headers)
+            stored = await self._queue.backend.publish(message.subject, message.data, message.headers)
         except WrongLastSequenceError:
-            # It is there: another reactor was interrupted before it could acknowledge.
-            return
+            # It is there: another reactor was interrupted before it could acknowledge, or whoever enqueued the flow.
+            return False
         except MessageTooLargeError as error:
             # The job of a node: all other messages are small.
-            why = f"the results that are its arguments are too large together: {error}"
+            why = f"its arguments are too large together: {error}"
             for instead in self._messages.failed(message.data, why):
                 await self._publish(instead)
+            return False
+        return not stored.duplicate
 
     async def _ack(self, ack: AckOp) -> None:
         # Refused, if another reactor has it by now.
         await self._queue.backend.ack(self._queue.names.flows, self._consumer_name, [ack])
+
+
+def why_withdrawn(reason: str) -> str:
+    """Return why the job of a cancelled flow was cancelled."""
+    return f"its flow was cancelled: {reason}" if reason else "its flow was cancelled"
 
 
 def _later(delivered: Delivered, delay: float | None = None) -> Handled:

@@ -44,9 +44,13 @@ class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_onl
 
 
 class FlowBegin(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="begin"):
-    """The first message of a flow: its nodes, or in how many ``parts`` they are stored, and how many they are."""
+    """The first message of a flow: its nodes, or in how many ``parts`` they are stored, and how many they are.
+
+    ``has_jobs``: the jobs of the nodes that come after no other are stored in the same transaction.
+    """
 
     name: str = ""
+    has_jobs: bool = False
     nodes: tuple[NodeSpec, ...] = ()
     parts: int = 0
     size: int
