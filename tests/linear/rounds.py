@@ -80,9 +80,9 @@ class Rounds:
     ) -> None:
         await asyncio.gather(*(worker.end() for worker in self._workers))
 
-    async def play(self, rounds: int) -> AsyncIterator[list[Op]]:
-        """Yield the history of one round after the other."""
-        for number in range(rounds):
+    async def play(self) -> AsyncIterator[list[Op]]:
+        """Yield the history of one round after the other, without an end."""
+        for number in count():
             missing = self._clients - len(self._workers)
             begun = (Worker.begin(self._address, next(self._names)) for _ in range(missing))
             self._workers += await asyncio.gather(*begun)

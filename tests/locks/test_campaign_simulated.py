@@ -37,6 +37,7 @@ def election_simulation(seed: int) -> Village:
     )
 
 
+@pytest.mark.at_length
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_there_are_never_two_leaders_and_always_a_new_one(part: int, pytestconfig: pytest.Config) -> None:
     for seed in range(part, pytestconfig.getoption("simulated"), _PARTS):
@@ -51,10 +52,10 @@ def test_there_are_never_two_leaders_and_always_a_new_one(part: int, pytestconfi
         assert len(leaders) == 1, f"seed {seed}"
 
 
-@pytest.mark.parametrize("part", range(_PARTS))
-def test_candidates_of_nats_kv_leader_elect_never_lead_beside_ours(part: int, pytestconfig: pytest.Config) -> None:
+@pytest.mark.at_length
+def test_candidates_of_nats_kv_leader_elect_never_lead_beside_ours(pytestconfig: pytest.Config) -> None:
     led = {"v": 0, "c": 0}
-    for seed in range(part, pytestconfig.getoption("simulated") // 2, _PARTS):
+    for seed in range(pytestconfig.getoption("simulated") // 2):
         rnd = Random(seed)
         troubles = Troubles(
             lost=rnd.choice((0.0, 0.2)),

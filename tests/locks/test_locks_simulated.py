@@ -158,6 +158,7 @@ class Troubled:
         assert all(len(owners) == 1 for owners in self.register.owners().values())
 
 
+@pytest.mark.at_length
 @pytest.mark.parametrize("part", range(_PARTS))
 async def test_never_two_holders_and_never_a_wait_without_an_end(part: int, pytestconfig: pytest.Config) -> None:
     asked = pytestconfig.getoption("simulated")

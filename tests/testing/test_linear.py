@@ -163,8 +163,13 @@ class Register:
         return op(kind, **asked, answer="done", revision=0 if kind == "delete" else self.revision)
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_histories_of_a_right_register_pass_and_of_a_wrong_one_do_not(seed: int) -> None:
+@pytest.mark.parametrize("seeds", [pytest.param(range(6), id="short"), pytest.param(range(6, 60), id="long")])
+def test_histories_of_a_right_register_pass_and_of_a_wrong_one_do_not(seeds: range) -> None:
+    for seed in seeds:
+        _check_right_and_wrong(seed)
+
+
+def _check_right_and_wrong(seed: int) -> None:
     history = Register(seed).history(60)
     assert check_history(history) == []
     reads = [index for index, one in enumerate(history) if one.kind == "get" and one.answer == "done"]

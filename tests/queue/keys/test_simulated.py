@@ -21,6 +21,7 @@ def shop(seed: int) -> Shop:
     return Shop(seed, troubles, keys=rnd.randint(1, 4), workers=rnd.randint(1, 4))
 
 
+@pytest.mark.at_length
 @pytest.mark.parametrize("part", range(_PARTS))
 async def test_no_promise_is_contradicted(part: int, pytestconfig: pytest.Config) -> None:
     for seed in range(part, pytestconfig.getoption("simulated") // 10, _PARTS):

@@ -45,6 +45,7 @@ def shop(seed: int) -> LimitedShop:
     return LimitedShop(seed, Rules(chosen, hazards, some(0.1), some(0.1)), rnd.randint(1, 4))
 
 
+@pytest.mark.at_length
 @pytest.mark.parametrize("part", range(_PARTS))
 async def test_no_limit_is_exceeded(part: int, pytestconfig: pytest.Config) -> None:
     for seed in range(part, max(pytestconfig.getoption("simulated") // 10, _PARTS), _PARTS):
