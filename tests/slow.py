@@ -101,7 +101,7 @@ _ONE_OF_SERVED: Final = 12
 
 
 def mark_what_is_slow(items: list[pytest.Item]) -> None:
-    """Mark tests: `slow` for one of the two targets; `at_length` for Hypothesis tests: both have those, and simulations."""
+    """Mark tests: `slow` for one of the two targets; `at_length` for those of Hypothesis, which are in both."""
     for item in items:
         is_left = item.nodeid.endswith(_SERVED) and crc32(item.nodeid.encode()) % _ONE_OF_SERVED > 0
         if is_left or item.nodeid.startswith(_BEGINNINGS) or item.nodeid.endswith(_ENDINGS):
