@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -243,3 +244,97 @@ async def test_progress_that_cannot_be_is_refused(queue: Queue, fraction: Any) -
     await drain(queue)
     assert "progress is" in (await handle.outcome()).error
     assert pelton.ConfigError is ConfigError
+
+
+class Blocking:
+    """The function of a step, on a thread: it is called, and returns when the test lets it."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.events = list[str]()
+        self.is_called = threading.Event()
+        # Set by what must not happen before the thread has ended; until then, the thread has time to see it.
+        self.too_early = threading.Event()
+
+    def call(self) -> int:
+        self.calls += 1
+        if self.calls > 1:
+            self.too_early.set()
+            return self.calls
+        self.is_called.set()
+        self.too_early.wait(0.4)
+        self.events.append("returned")
+        return self.calls
+
+
+@ON_BOTH
+async def test_a_cancelled_job_ends_when_the_thread_of_its_step_has(jet: Jet) -> None:
+    queue, blocking = await jet.queue("keyed", exclusive=True, lease=5), Blocking()
+
+    @queue.job
+    async def job(context: JobContext) -> None:
+        await context.step("block", blocking.call)
+
+    @queue.job
+    async def next_job() -> None:
+        blocking.events.append("next job")
+        blocking.too_early.set()
+
+    first = await queue.options(key="k").enqueue(job)
+    second = await queue.options(key="k").enqueue(next_job)
+    async with working(queue):
+        await asyncio.to_thread(blocking.is_called.wait, 20)
+        assert await first.cancel()
+        assert (await second.outcome(timeout=20)).state == "completed"
+    assert (await first.outcome()).state == "cancelled"
+    assert blocking.events == ["returned", "next job"]
+
+
+@ON_BOTH
+async def test_a_step_whose_job_takes_too_long_is_not_called_again(jet: Jet) -> None:
+    queue, blocking = await jet.queue("garage"), Blocking()
+
+    @queue.job(timeout=0.1, backoff=FAST, max_attempts=2)
+    async def job(context: JobContext) -> int:
+        return await context.step("block", blocking.call) + context.attempt
+
+    handle = await queue.enqueue(job)
+    await drain(queue)
+    assert (await handle.value(), blocking.calls) == (3, 1)
+
+
+async def test_a_stopping_worker_waits_for_the_threads_of_steps(queue: Queue) -> None:
+    blocking = Blocking()
+
+    @queue.job
+    async def job(context: JobContext) -> int:
+        return await context.step("block", blocking.call)
+
+    handle = await queue.enqueue(job)
+    async with working(queue, grace=0.0):
+        await asyncio.to_thread(blocking.is_called.wait, 20)
+    assert (await handle.info()).state == "pending"
+    assert blocking.events == ["returned"]
+    await drain(queue)
+    assert (await handle.value(), blocking.calls) == (1, 1)
+
+
+async def test_a_job_ends_when_the_steps_it_does_not_wait_for_have(queue: Queue) -> None:
+    blocking, tasks = Blocking(), list[asyncio.Task[Any]]()
+
+    async def strays(context: JobContext) -> None:
+        await context.step("block", blocking.call)
+        await context.step("another", blocking.call)
+
+    @queue.job
+    async def job(context: JobContext) -> None:
+        tasks.append(asyncio.create_task(strays(context)))
+        await asyncio.to_thread(blocking.is_called.wait, 20)
+
+    handle = await queue.enqueue(job)
+    async with working(queue):
+        assert (await handle.outcome(timeout=20)).state == "completed"
+        blocking.events.append("completed")
+        with pytest.raises(ConfigError, match="await its steps"):
+            await tasks[0]
+    assert (blocking.events, blocking.calls) == (["returned", "completed"], 1)

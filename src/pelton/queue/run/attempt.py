@@ -329,6 +329,8 @@ class JobAttempt(HeldJob):
                 return await self._call_in_time(job, function, arguments)
         finally:
             self._cancel = None
+            if self.context is not None:
+                await self.context.end()
 
     async def _call_in_time(
         self, job: Job[Any, Any], function: Callable[..., Any], arguments: dict[str, Any]

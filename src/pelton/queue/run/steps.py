@@ -4,6 +4,9 @@ Design: A step that is done is one message, stored while the attempt holds its j
 that extends its lease, on a cluster on condition that nobody else has stored the step. So a step has one result, and an
 attempt that was replaced can add none. The first delivery of a job reads nothing; later ones read all steps at once,
 when they come to the first. A sleep is a step, too: the time when it ends, stored as the job is given back.
+
+A function that is not async runs on a thread, which nothing can stop: a step ends when its thread has, and records what
+it has done, even if the job was cancelled. An attempt ends when all its steps have, also those it has not waited for.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
+from contextvars import copy_context
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, get_type_hints
 
@@ -36,6 +40,7 @@ from pelton.queue.enqueue.transaction import StepTransaction
 from pelton.queue.model.checks import checked_text, seconds
 from pelton.queue.model.decide import PutOff
 from pelton.queue.model.states import StepRecord
+from pelton.runtime import until_ended
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
@@ -68,7 +73,10 @@ class JobSteps:
 
     is_used: bool
 
-    __slots__ = ("_by", "_done", "_holder", "_lock", "_queue", "_records", "_sleeps", "_source", "_used", "is_used")
+    __slots__ = (
+        "_by", "_done", "_holder", "_is_over", "_lock", "_queue", "_records", "_sleeps", "_source", "_threads", "_used",
+        "is_used",
+    )  # fmt: skip
 
     def __init__(self, queue: QueueContext, source: JobSource, records: AttemptRecords, holder: StepHolder) -> None:
         self._queue = queue
@@ -80,6 +88,8 @@ class JobSteps:
         self._done: dict[str, StepRecord] | None = {} if records.delivered.num_delivered == 1 else None
         self._lock = asyncio.Lock()
         self._used: set[str] = set()
+        self._threads: set[asyncio.Future[Any]] = set()
+        self._is_over = False
         self._sleeps = 0
         self.is_used = False
 
@@ -90,12 +100,55 @@ class JobSteps:
         if done is not None:
             return codec.decode(done.result)
         self._check()
+
+        async def keep(found: Any) -> Any:
+            result = codec.encode(found)
+            # It is told now if it cannot be read again, and not by the next attempt.
+            value = codec.decode(result)
+            await self._keep(self._message(subject, StepRecord(result=result, by=self._by)))
+            return value
+
         with self._span(name):
-            result = codec.encode(await _called(function, args, kwargs))
-        # It is told now if it cannot be read again, and not by the next attempt.
-        value = codec.decode(result)
-        await self._keep(self._message(subject, StepRecord(result=result, by=self._by)))
-        return value
+            if inspect.iscoroutinefunction(function):
+                found = await function(*args, **kwargs)
+            else:
+                found = await self._on_thread(function, args, kwargs, keep)
+                found = await found if inspect.isawaitable(found) else found
+        return await keep(found)
+
+    async def _on_thread(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        keep: Callable[[Any], Coroutine[Any, Any, Any]],
+    ) -> Any:
+        is_cancelled = False
+
+        def call() -> Any:
+            if is_cancelled:
+                raise asyncio.CancelledError
+            self._check()
+            return function(*args, **kwargs)
+
+        running = asyncio.get_running_loop().run_in_executor(None, copy_context().run, call)
+        self._threads.add(running)
+        running.add_done_callback(self._threads.discard)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            is_cancelled = True
+            await until_ended(running)
+            if running.exception() is None and not inspect.isawaitable(running.result()):
+                late = _tried(keep(running.result()))
+                await until_ended(self._queue.runtime.spawn(late, f"pelton {self._queue.name} step"))
+            raise
+
+    async def end(self) -> None:
+        """Wait for the threads of all steps, and begin no more."""
+        self._is_over = True
+        while self._threads:
+            await until_ended(next(iter(self._threads)))
 
     async def in_transaction(
         self,
@@ -220,16 +273,16 @@ class JobSteps:
     def _check(self) -> None:
         if self._holder.is_lost:
             raise self._lost("")
+        if self._is_over:
+            raise ConfigError(f"job {self._records.id}: its function has returned: await its steps before it does")
 
     def _lost(self, why: object) -> LeaseLostError:
         return LeaseLostError(self._records.id, self._records.envelope.key, str(why))
 
 
-async def _called(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    if inspect.iscoroutinefunction(function):
-        return await function(*args, **kwargs)
-    found = await asyncio.to_thread(function, *args, **kwargs)
-    return await found if inspect.isawaitable(found) else found
+async def _tried(keeping: Coroutine[Any, Any, Any]) -> None:
+    with suppress(PeltonError):
+        await keeping
 
 
 @lru_cache(256)
