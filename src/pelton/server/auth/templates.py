@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product, zip_longest
+from math import prod
 from typing import Final
 
 from pelton.server.auth.claims import PermissionClaims, ResponseClaims, SubjectPermissionClaims
@@ -72,29 +74,22 @@ def _filled(rules: Sequence[str], values: Values, missing: Callable[[str], None]
 
 
 def _expanded(rule: str, values: Values) -> list[str]:
-    """Return a rule for each combination of the values of its functions."""
-    left, done = [rule], list[str]()
-    while left:
-        text = left.pop()
-        function = _FUNCTION.search(text)
-        if function is None:
-            done.append(text)
-            continue
-        argument = function[2].strip().lower()
-        left += [
-            text[: function.start()] + value + text[function.end() :]
-            for value in values.get((function[1], argument), ())
-        ]
-        if len(left) + len(done) > _MOST:
-            raise TemplateError(f"{rule!r} has too many values")
-    # Values come from users' names and tags: they must not smuggle in wildcards or more tokens than one.
-    tokens = _FUNCTION.sub("x", rule).count(".")
-    stars = _wildcards(_FUNCTION.sub("x", rule))
-    return [text for text in sorted(done) if _is_rule(text) and text.count(".") == tokens and _wildcards(text) == stars]
+    """Return a rule for each combination of the values of its functions; a value is never looked at as a template."""
+    # A split gives text, function and argument in turn.
+    words = _FUNCTION.split(rule)
+    known = [values.get((name, word.strip().lower()), ()) for name, word in zip(words[1::3], words[2::3], strict=True)]
+    if prod(map(len, known)) > _MOST:
+        raise TemplateError(f"{rule!r} has too many values")
+    texts: list[Sequence[str]] = [(text,) for text in words[::3]]
+    filled = map("".join, product(*(part for pair in zip_longest(texts, known, fillvalue=("",)) for part in pair)))
+    # Values come from users' names and tags: they must not smuggle in wildcards, queues, or more tokens than one.
+    shape = _shape(_FUNCTION.sub("x", rule))
+    return [text for text in sorted(filled) if _is_rule(text) and _shape(text) == shape]
 
 
-def _wildcards(rule: str) -> int:
-    return sum(token in ("*", ">") for token in re.split(r"[. ]", rule))
+def _shape(rule: str) -> tuple[int, int, int]:
+    """Return the numbers of a rule's tokens, words and wildcards."""
+    return rule.count("."), rule.count(" "), sum(token in ("*", ">") for token in re.split(r"[. ]", rule))
 
 
 def _is_rule(text: str) -> bool:
