@@ -13,6 +13,7 @@ import pytest
 
 # The prefixes of test ids, and why they are slow.
 _SLOW: Final = {
+    "tests/arguments/test_wrong_types.py::test_nothing_but_our_errors_comes_out[file": "as in memory, with less",
     "tests/cli/demo/test_lake.py": "Spark, over all flights of a month",
     "tests/cli/test_pipeline.py": "Spark sessions of its own",
     "tests/cli/work": "supervisors and their children",

@@ -50,7 +50,7 @@ async def queue(jet: Jet) -> Queue:
 
 @pytest.fixture
 async def keyed(jet: Jet) -> Queue:
-    return await jet.queue("keyed", exclusive=True, lease=0.3)
+    return await jet.queue("keyed", exclusive=True, lease=60)
 
 
 @pytest.fixture

@@ -220,7 +220,7 @@ async def test_one_job_is_handed_back_and_its_neighbour_is_done(queue: Queue) ->
 
 
 async def test_a_lost_lease_is_told_and_nothing_of_it_counts(jet: Jet, another: OpenQueue) -> None:
-    queue = await jet.queue("g", lease=0.2)
+    queue = await jet.queue("g", lease=1)
     await enqueue(queue, 2)
     async with queue.claims(RULES) as stuck:
         jobs = await stuck.take()
@@ -236,7 +236,7 @@ async def test_a_lost_lease_is_told_and_nothing_of_it_counts(jet: Jet, another: 
 
 
 async def test_a_job_that_was_lost_and_is_claimed_again_is_settled(jet: Jet) -> None:
-    queue = await jet.queue("g", lease=0.2)
+    queue = await jet.queue("g", lease=1)
     await enqueue(queue, 1)
     async with queue.claims(RULES) as claims:
         [first] = await claims.take()
@@ -283,7 +283,7 @@ async def test_jobs_whose_take_was_cancelled_are_the_next_ones(queue: Queue, mon
 
 
 async def test_leases_are_kept_while_a_batch_runs(jet: Jet, another: OpenQueue) -> None:
-    queue = await jet.queue("g", lease=0.3)
+    queue = await jet.queue("g", lease=1)
     await enqueue(queue, 1)
     async with queue.claims(RULES) as claims, (await another("g")).claims(RULES) as others:
         jobs = await claims.take()
@@ -293,7 +293,7 @@ async def test_leases_are_kept_while_a_batch_runs(jet: Jet, another: OpenQueue) 
 
         async def extended() -> bool:
             assert await others.take() == []
-            return lease.clock.confirmed > first + 0.6
+            return lease.clock.confirmed > first + 1
 
         await eventually(extended, True)
         assert await complete(claims, jobs) == []

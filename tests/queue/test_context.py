@@ -133,8 +133,9 @@ async def test_tokens_grow_with_every_start(keyed: Queue) -> None:
     assert tokens == sorted(set(tokens))
 
 
-async def test_a_lost_lease_is_told_to_a_thread_and_its_result_dropped(keyed: Queue, jet: Jet) -> None:
+async def test_a_lost_lease_is_told_to_a_thread_and_its_result_dropped(jet: Jet) -> None:
     """The delivery is replaced under the worker: given back and taken by another one."""
+    keyed = await jet.queue("keyed", exclusive=True, lease=0.3)
     started, told = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
@@ -156,7 +157,7 @@ async def test_a_lost_lease_is_told_to_a_thread_and_its_result_dropped(keyed: Qu
         consumer = await stream.consumer("workers")
         await jet.backend.ack(stream.name, consumer.name, [AckOp(kind="nak", seq=int(handle.id), consumer_seq=1)])
         [taken] = await consumer.fetch(1, no_wait=True)
-        await asyncio.to_thread(told.wait, 10)
+        await asyncio.to_thread(told.wait, 60)
         keyed.stop()
         await work
     assert told.is_set()

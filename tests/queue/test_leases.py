@@ -108,13 +108,13 @@ async def opened(path: str, lease: float) -> tuple[Jet, Queue]:
 @ON_BOTH
 @pytest.mark.parametrize("job", ["endless", "thread_until_lost"])
 async def test_a_paused_worker_is_replaced_told_and_refused(path: str, job: str) -> None:
-    jet, queue = await opened(path, 0.3)
+    jet, queue = await opened(path, 1)
     await jet.create_stream("effects", subjects=["effects.>"])
     handle = await queue.jobs_by_name[job].enqueue(key="k")
-    with Child("work", path, "0.3") as first:
+    with Child("work", path, "1") as first:
         token = int((await first.says("started 1")).split()[2])
         stand_still(first.process.pid, path)
-        with Child("work", path, "0.3") as second:
+        with Child("work", path, "1") as second:
             started = (await second.says("started 2")).split()
             assert int(started[2]) > token
             assert (await handle.info()).state != "completed"
@@ -130,13 +130,13 @@ async def test_a_paused_worker_is_replaced_told_and_refused(path: str, job: str)
 
 @ON_BOTH
 async def test_the_death_of_its_worker_counts_as_an_attempt(path: str) -> None:
-    jet, queue = await opened(path, 0.3)
+    jet, queue = await opened(path, 1)
     handle = await queue.jobs_by_name["quick"].enqueue(0, key="k")
     thread = await queue.jobs_by_name["thread"].enqueue(key="k2")
     del handle
-    with Child("work", path, "0.3") as first:
+    with Child("work", path, "1") as first:
         await first.says("started 1")
-    with Child("work", path, "0.3") as second:
+    with Child("work", path, "1") as second:
         await second.says("started 2")
         second.tell("finish")
         assert (await thread.outcome(timeout=60)).value() == "attempt 2"
@@ -145,14 +145,14 @@ async def test_the_death_of_its_worker_counts_as_an_attempt(path: str) -> None:
 
 @ON_BOTH
 async def test_a_job_that_kills_its_worker_is_dead_in_the_end_and_its_key_goes_on(path: str) -> None:
-    jet, queue = await opened(path, 0.3)
+    jet, queue = await opened(path, 1)
     poison = await queue.jobs_by_name["poison"].enqueue(key="k")
     after = await queue.jobs_by_name["quick"].enqueue(0, key="k")
     for attempt in (1, 2, 3):
-        with Child("work", path, "0.3") as child:
+        with Child("work", path, "1") as child:
             await child.says(f"started {attempt}")
             assert await child.ends() == 9
-    with Child("work", path, "0.3"):
+    with Child("work", path, "1"):
         outcome = await poison.outcome(timeout=60)
         assert (outcome.state, outcome.attempt) == ("failed", 3)
         assert "died" in outcome.error
@@ -164,16 +164,16 @@ async def test_a_job_that_kills_its_worker_is_dead_in_the_end_and_its_key_goes_o
 
 @ON_BOTH
 async def test_order_of_a_key_is_kept_through_a_crash(path: str) -> None:
-    jet, queue = await opened(path, 0.3)
+    jet, queue = await opened(path, 1)
     thread, quick = queue.jobs_by_name["thread"], queue.jobs_by_name["quick"]
     first = await thread.enqueue(key="k")
     second = await quick.enqueue(0, key="k")
     other = await quick.enqueue(0, key="other")
-    with Child("work", path, "0.3") as child:
+    with Child("work", path, "1") as child:
         await child.says("started 1")
         await other.outcome(timeout=60)  # another key waits for nobody
     assert (await second.info()).attempt == 0
-    with Child("work", path, "0.3") as child:
+    with Child("work", path, "1") as child:
         await child.says("started 2")
         child.tell("finish")
         await second.outcome(timeout=60)

@@ -171,7 +171,7 @@ async def test_a_memory_store_has_queues_too() -> None:
     import pelton
 
     async with pelton.open("memory:") as jet:
-        queue = await jet.queue("q", exclusive=True, lease=0.3)
+        queue = await jet.queue("q", exclusive=True)
 
         @queue.job
         async def job(n: int) -> int:

@@ -277,11 +277,11 @@ async def test_sigint_hands_an_endless_job_back_after_the_grace(path: str) -> No
 
 
 async def test_sigterm_waits_for_a_thread(path: str) -> None:
-    jet, handle = await opened(path, "thread", lease=0.3)
-    with Child("work", path, "0.3", "0.01") as child:
+    jet, handle = await opened(path, "thread", lease=1)
+    with Child("work", path, "1", "0.01") as child:
         await child.says("started 1")
         child.process.send_signal(signal.SIGTERM)
-        await asyncio.sleep(0.6)  # twice the lease: it is kept
+        await asyncio.sleep(1.5)  # longer than the lease: it is kept
         child.tell("finish")
         assert await child.says("kept") == "kept stopping"
         assert await child.ends() == 0

@@ -170,7 +170,7 @@ async def test_an_empty_queue_is_drained_at_once(queue: Queue, keyed: Queue) -> 
 
 async def test_a_store_closed_under_a_worker_ends_it_loudly(path: str) -> None:
     jet = await pelton.open(path, sync="off")
-    queue = await jet.queue("q", lease=0.3)
+    queue = await jet.queue("q")
     started, finish = asyncio.Event(), asyncio.Event()
 
     @queue.job

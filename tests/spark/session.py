@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 SETTINGS = {
     "spark.driver.memory": "1g",
+    # Half of what a short run costs is the second compiler's work.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
