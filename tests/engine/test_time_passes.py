@@ -31,7 +31,14 @@ class PassingClock(ManualClock):
 
     def now(self) -> int:
         self.looks += 1
-        return super().now() + (SECOND if 0 <= self.passes_at < self.looks else 0)
+        return super().now() + self._passed * SECOND
+
+    def boottime(self) -> float:
+        return super().boottime() + self._passed
+
+    @property
+    def _passed(self) -> int:
+        return int(0 <= self.passes_at < self.looks)
 
 
 async def _info(jet: pelton.Jet) -> object:

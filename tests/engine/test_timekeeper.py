@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,8 @@ async def test_who_opens_the_store_makes_up_for_what_was_missed(tmp_path: Path, 
 async def test_the_clock_may_be_set_forward_while_one_waits(jets: list[pelton.Jet], runtime: ManualRuntime) -> None:
     stream = await jets[0].create_stream("s", subjects=["s.*"], allow_msg_schedules=True)
     consumer = await stream.create_consumer(filter_subject="s.later")
-    await jets[0].schedule("s.plan", target="s.later", delay=86_400)
+    tomorrow = datetime.fromtimestamp(runtime.clock.now() // 10**9, UTC) + timedelta(days=1)
+    await jets[0].schedule("s.plan", target="s.later", at=tomorrow)
     task = await _waiting(consumer)
     runtime.clock.set_wall(runtime.clock.now() + 86_400 * 10**9)
     # No timer waits for longer than a minute without checking the clock.

@@ -11,9 +11,9 @@ import pytest
 
 import pelton
 from pelton.api import AckOp, Outgoing
-from pelton.engine import token_floor
 from pelton.engine.maintenance.recount import recount
 from pelton.jet import ack_of
+from pelton.runtime import clock
 from pelton.testing import ManualRuntime, manual_runtime
 from tests.kit.power import RecordingDisk, write_image
 from tests.storage.stores import open_engine, raw, undo_version_5
@@ -33,7 +33,7 @@ async def test_tokens_grow_through_all_openings(
 ) -> None:
     if not is_known:
         # As if the system could not distinguish one boot of the machine from another.
-        monkeypatch.setattr(token_floor, "_BOOT_ID", str(tmp_path / "none"))
+        monkeypatch.setattr(clock, "_BOOT_ID", str(tmp_path / "none"))
     path, seen = tmp_path / "a.pelton", list[int]()
     async with pelton.open(path, sync="off") as first:
         stream = await first.create_stream("s")
@@ -237,7 +237,7 @@ async def test_tokens_grow_when_power_takes_deliveries_that_were_not_synced(
         await jet.close()
         disk.close()
     (tmp_path / "boot").write_text("after the power loss", encoding="ascii")
-    monkeypatch.setattr(token_floor, "_BOOT_ID", str(tmp_path / "boot"))
+    monkeypatch.setattr(clock, "_BOOT_ID", str(tmp_path / "boot"))
     async with pelton.open(image / "a.pelton") as jet:
         consumer = await (await jet.stream("s")).consumer("c")
         after = [message.metadata.token for message in await consumer.fetch(3)]

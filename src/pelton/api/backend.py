@@ -52,7 +52,8 @@ class Planning(msgspec.Struct, frozen=True, kw_only=True):
     a round trip. ``consumer_timeout``: seconds to wait for a new consumer before another one is created, because its
     server may have died; None if a backend always answers. ``atomic_batches``: the messages of one `publish_batch` are
     one transaction, and batches stay in order whatever happens. ``own_verbs``: the requests that NATS does not have
-    and that this backend answers. ``read_only``: nothing can be written, which includes consumers.
+    and that this backend answers. ``read_only``: nothing can be written, which includes consumers. ``steady_time``:
+    times to live don't end early when this machine's wall clock is set forward.
     """
 
     overlapping_pulls: bool
@@ -60,6 +61,7 @@ class Planning(msgspec.Struct, frozen=True, kw_only=True):
     atomic_batches: bool
     own_verbs: frozenset[type[Request[Any]]]
     read_only: bool = False
+    steady_time: bool = False
 
 
 class Backend(Protocol):

@@ -57,14 +57,21 @@ def schedule_text(
 
 
 def schedule_headers(
-    schedule: str, target: str, time_zone: str | None, ttl: Seconds | str | None, source: str | None, replace: bool
+    schedule: str,
+    target: str,
+    time_zone: str | None,
+    ttl: Seconds | str | None,
+    source: str | None,
+    replace: bool,
+    delay: Seconds | None = None,
 ) -> dict[str, str | None]:
-    """Return the headers of a schedule; None for those not given."""
+    """Return the headers of a schedule; None for those not given. ``delay``: its time was given as one."""
     if not schedule:
         raise ConfigError("cron is empty: write six fields, seconds first, like '0 30 5 * * mon-fri'")
     return {
         headers.SCHEDULE: schedule,
         headers.SCHEDULE_TARGET: target,
+        headers.DELAY: None if delay is None else format_duration(seconds_to_ns("delay", delay, "schedule")),
         headers.SCHEDULE_TIME_ZONE: time_zone,
         headers.SCHEDULE_TTL: None if ttl is None else ttl_text(ttl),
         headers.SCHEDULE_SOURCE: source,

@@ -12,7 +12,7 @@ from pelton.consumers import ConsumerLog
 from pelton.engine.faults import public_error
 from pelton.engine.pubsub.bus import Bus
 from pelton.engine.pubsub.peers import Peers
-from pelton.engine.session import Session, Surroundings
+from pelton.engine.session import Session, StoreClock, Surroundings
 from pelton.engine.settings import EngineSettings
 from pelton.engine.token_floor import move_after_restart
 from pelton.runtime import Runtime
@@ -22,18 +22,26 @@ from pelton.storage import Database, Fault, Medium, ReadOnlyDatabase
 class Connections:
     """Opens connections with the current key of the store.
 
-    ``ended`` is called with the fault that has ended one of them for good, on the thread that met it.
+    ``ended`` is called with the fault that has ended one of them for good, on the thread that met it; ``on_jump`` when
+    the wall clock has jumped.
     """
 
     settings: EngineSettings
 
-    def __init__(self, settings: EngineSettings, runtime: Runtime, ended: Callable[[Fault], None]) -> None:
+    def __init__(
+        self,
+        settings: EngineSettings,
+        runtime: Runtime,
+        ended: Callable[[Fault], None],
+        on_jump: Callable[[], None],
+    ) -> None:
         if not settings.memory:
             # SQLite names its log after the file itself, not after a link to it; and the working directory may change.
             settings = replace(settings, path=os.path.realpath(settings.path))
         self.settings = settings
         self._runtime = runtime
         self._ended = ended
+        self._on_jump = on_jump
         self._keying = threading.Lock()
 
     def first(self) -> Database:
@@ -42,6 +50,7 @@ class Connections:
             database = self.database(Medium(self.settings.sync_file, self.settings.write_file))
             try:
                 move_after_restart(database)
+                StoreClock(self._runtime.clock, self._on_jump).begin(database)
             except BaseException:
                 database.close()
                 raise
@@ -74,8 +83,9 @@ class Connections:
         """Return a session on a connection; ``of`` is the first session's bus if users hold transactions open on it."""
         random, runtime = self._runtime.random, self._runtime
         bus = Bus(database, peers, random.choice, of)
-        now, new_id, limits = runtime.clock.now, runtime.ids.new, self.settings.limits
-        return Session(database, bus, Surroundings(now, random.randrange, new_id, has_waiters, waiting_pulls, limits))
+        clock, new_id, limits = StoreClock(runtime.clock, self._on_jump), runtime.ids.new, self.settings.limits
+        near = Surroundings(clock.now, random.randrange, new_id, has_waiters, waiting_pulls, limits, clock)
+        return Session(database, bus, near)
 
     @contextmanager
     def unchanged(self) -> Iterator[EngineSettings]:

@@ -40,7 +40,7 @@ class DirectGets:
         if log is None or not log.has_fast_get or request.batch or request.multi_last or request.next_by_subj:
             return None
         row = self._fast_row(log, request)
-        if row is None or 0 < log.config.max_age.ns <= self._now() - row.ts:
+        if row is None or 0 < log.config.max_age.ns <= self._now() - log.state.counts_from(row.seq, row.ts):
             return None
         return DirectReply([stored_message(row)])
 

@@ -86,7 +86,7 @@ class Engine:
     tracing: Tracing | None = None
 
     def __init__(self, settings: EngineSettings, runtime: Runtime) -> None:
-        self._connections = Connections(settings, runtime, self._has_ended)
+        self._connections = Connections(settings, runtime, self._has_ended, self._clock_jumped)
         settings = self._connections.settings
         self._runtime = runtime
         self._clock = runtime.clock
@@ -118,7 +118,7 @@ class Engine:
         self.stage: Callable[..., asyncio.Future[Any]] = self._submissions.stage
         self.hand_back = self._submissions.hand_back
         self.reading: Callable[[float], SqlSnapshot] = SqlSnapshots(self._connections, self._check, self._clock).take
-        audit = Audit(self.session, self._clock.now(), VERSION)
+        audit = Audit(self.session, self.session.now(), VERSION)
         self._questions = Questions(self, self._transactions, audit, self._check)
         self.direct_get = self._questions.direct_get
         self._background = Background(self, self._clock, self._db)
@@ -130,7 +130,7 @@ class Engine:
 
     def began(self) -> None:
         self._submissions.part()
-        self.session.refresh()
+        self.session.began()
 
     def flush(self) -> None:
         self.session.flush()
@@ -396,6 +396,18 @@ class Engine:
             with suppress(PeltonError):
                 self.read(lambda: None)
                 self._pushes.look()
+
+    # --- time
+
+    def _clock_jumped(self) -> None:
+        """Put deadlines right soon: whatever is written next does."""
+        self._loop.call_soon(self._follow_clock)
+
+    def _follow_clock(self) -> None:
+        if not self._closed and not self._is_over:
+            # If it can't be written, whatever is written next tells.
+            with suppress(PeltonError):
+                self.stage(lambda: None, durable=False).add_done_callback(lambda done: done.exception())
 
     # --- the end
 

@@ -33,5 +33,6 @@ PLANNING: Final = Planning(
     consumer_timeout=None,
     atomic_batches=True,
     own_verbs=frozenset({ConsumerUnsettled, MsgWithdraw, StreamFill, StreamLastHeaders}),
+    steady_time=True,
 )
 """The capabilities of every embedded store, for callers to plan with."""

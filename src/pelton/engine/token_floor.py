@@ -16,20 +16,9 @@ All processes load the new floor at once, because raising it also increments the
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
+from pelton.runtime import boot_id
 from pelton.storage import Database, raise_token_floor
-
-_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
-
-
-def boot_id() -> str:
-    """Return an id of this run of the machine, or an empty string if it is unknown."""
-    try:
-        with open(_BOOT_ID, encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
 
 
 def move_after_restart(database: Database, boot: Callable[[], str] = boot_id) -> None:

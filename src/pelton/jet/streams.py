@@ -212,7 +212,7 @@ class Streams:
         """
         subject, data = message_of(subject, data)
         text = schedule_text(self.runtime.clock.now(), at=at, delay=delay, every=every, cron=cron)
-        asked = schedule_headers(text, target, time_zone, ttl, source, replace)
+        asked = schedule_headers(text, target, time_zone, ttl, source, replace, delay)
         message = Outgoing(subject, data, header_block(headers, asked))
         if at is not None or delay is not None:
             return await send_one(self.backend, message)

@@ -213,7 +213,8 @@ class Acquisition:
             raise
         for ticket in take.passes:
             self._runtime.spawn(self._cross_off(ticket.owner, ticket.revision), "pelton-lock-cross-off")
-        lease = HeldLease(take.key, token, self._spec.ttl, counted_from(asked, moment(self._clock)))
+        counted = counted_from(asked, moment(self._clock))
+        lease = HeldLease(take.key, token, self._spec.ttl, counted, steady=self._table.has_steady_time)
         return Got(lease, msgspec.structs.replace(holding, token=token))
 
     async def _undo(self, key: str) -> None:

@@ -7,8 +7,8 @@ it sent that write, and it stops four fifths into the time to live.
     held --- released             by its holder
       `----- lost                 another holder has it in the store, or it was not renewed in time
 
-Both ends are final. The holder counts on both of its clocks: if all share one machine the wall clock is also the
-store's, so that setting it forward ends a lease for all at once.
+Both ends are final. The holder counts on both of its clocks: if a server shares its machine, the wall clock is also the
+store's, and setting it forward ends a lease for all at once. A store file counts the time since boot (``steady``).
 """
 
 from __future__ import annotations
@@ -44,22 +44,29 @@ def counted_from(asked: ClockReading, answered: ClockReading) -> ClockReading:
 
 
 class HeldLease:
-    """A key held with a ``token`` since the write that made it was sent (``asked``), for ``ttl`` seconds at a time."""
+    """A key held with a ``token`` since the write that made it was sent (``asked``), for ``ttl`` seconds at a time.
+
+    ``steady``: setting the wall clock does not end it in the store.
+    """
 
     reason: str
     revision: int
 
-    __slots__ = ("_next_try", "clock", "key", "reason", "revision", "state", "token", "ttl")
+    __slots__ = ("_next_try", "_steady", "clock", "key", "reason", "revision", "state", "token", "ttl")
 
-    def __init__(self, key: str, token: int, ttl: int, asked: ClockReading) -> None:
+    def __init__(self, key: str, token: int, ttl: int, asked: ClockReading, *, steady: bool = False) -> None:
         self.key: str = key
         self.token: int = token
         self.ttl: int = ttl
         self.revision = token
-        self.clock: LeaseClock = LeaseClock(asked.boot, ttl, _SHARES, asked.wall)
+        self._steady = steady
+        self.clock: LeaseClock = LeaseClock(asked.boot, ttl, _SHARES, self._wall(asked))
         self.state: LeaseState = "held"
         self.reason = ""
         self._next_try = self.clock.due_at
+
+    def _wall(self, reading: ClockReading) -> int:
+        return 0 if self._steady else reading.wall
 
     @property
     def renew_after(self) -> float:
@@ -68,11 +75,11 @@ class HeldLease:
 
     def is_over(self, now: ClockReading) -> bool:
         """Whether the holder must have stopped, told or not."""
-        return self.state != "held" or self.clock.is_over(*now)
+        return self.state != "held" or self.clock.is_over(now.boot, self._wall(now))
 
     def left(self, now: ClockReading) -> float:
         """Return for how many seconds the holder may go on if it is never renewed."""
-        return self.clock.left(*now) if self.state == "held" else 0.0
+        return self.clock.left(now.boot, self._wall(now)) if self.state == "held" else 0.0
 
     def judge(self, now: ClockReading) -> bool:
         """Note that time is up, if it is; return whether this is news."""
@@ -92,12 +99,12 @@ class HeldLease:
     def try_until(self, now: ClockReading) -> float:
         """Start a renewal and return its time limit in seconds. It is not due again before :meth:`failed`."""
         self._next_try = float("inf")
-        return self.clock.try_for(*now) if self.state == "held" else 0.0
+        return self.clock.try_for(now.boot, self._wall(now)) if self.state == "held" else 0.0
 
     def renewed(self, revision: int, asked: ClockReading) -> None:
         """Note that the store has accepted a renewal sent at ``asked``."""
         self.revision = revision
-        self.clock.confirm(*asked)
+        self.clock.confirm(asked.boot, self._wall(asked))
         self._next_try = self.clock.due_at
 
     def found(self, revision: int, now: ClockReading) -> None:

@@ -41,6 +41,7 @@ class LockTable:
     def __init__(self, jet: Streams) -> None:
         self._jet = jet
         self._is_ready = False
+        self.has_steady_time: bool = jet.backend.planning.steady_time
 
     async def read(self, filters: Iterable[str]) -> list[LockRow]:
         """Return the content of some keys; on a cluster a replica may answer, which lags behind."""

@@ -9,7 +9,7 @@ can pass one whose clock moves only on demand. This is the only package that may
 from random import Random
 
 from pelton.runtime.blocking import pause, stopwatch
-from pelton.runtime.clock import Clock, SystemClock, Timer
+from pelton.runtime.clock import Clock, SystemClock, Timer, boot_id
 from pelton.runtime.cpu_wait import cpu_wait
 from pelton.runtime.halt import Halt, on_thread, until_ended
 from pelton.runtime.home import Home, running_loop
@@ -50,6 +50,7 @@ __all__ = [
     "Tasks",
     "Timer",
     "at_home",
+    "boot_id",
     "calls_for",
     "cpu_seconds",
     "cpu_wait",

@@ -17,6 +17,16 @@ from typing import Final, Protocol
 # Linux has a clock for it; on macOS the POSIX clock keeps running in sleep, Python's own does not. Elsewhere, as on
 # Windows, the monotonic clock does.
 _BOOTTIME: Final[int | None] = getattr(time, "CLOCK_MONOTONIC" if sys.platform == "darwin" else "CLOCK_BOOTTIME", None)
+_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+
+
+def boot_id() -> str:
+    """Return an id of this run of the machine, or an empty string if it is unknown."""
+    try:
+        with open(_BOOT_ID, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 class Timer(Protocol):
@@ -37,6 +47,10 @@ class Clock(Protocol):
 
     def boottime(self) -> float:
         """Seconds since an arbitrary start, those in which the machine slept included; never goes backwards."""
+
+    def boot_id(self) -> str:
+        """Name this run of the machine, within which `boottime` can be compared; empty if it is unknown."""
+        return ""
 
     def call_later(self, delay_s: float, fn: Callable[[], None]) -> Timer:
         """Call `fn` on the event loop after `delay_s` seconds; 0 or less: on its next iteration."""
@@ -59,6 +73,10 @@ class SystemClock:
     def boottime(self) -> float:
         """Seconds since an arbitrary start, those in which the machine slept included; never goes backwards."""
         return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
+
+    def boot_id(self) -> str:
+        """Name this run of the machine; empty if the system does not tell."""
+        return boot_id()
 
     def call_later(self, delay_s: float, fn: Callable[[], None]) -> Timer:
         """Call `fn` after `delay_s` seconds. Raises RuntimeError outside a running event loop."""

@@ -11,9 +11,10 @@ from pelton.streams.effects import StreamEffects
 from pelton.streams.env import CheckQuota, IsWanted, StreamEnv
 from pelton.streams.last_headers import last_headers_of
 from pelton.streams.log import StreamLog
-from pelton.streams.publish_checks import is_bare
+from pelton.streams.publish_checks import is_bare, schedule_of
 from pelton.streams.rules import check_new_stream, check_stream
 from pelton.streams.staging import Staging, is_member
+from pelton.streams.state import Jumps
 from pelton.streams.time_rules import check_time_pedantic
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "CheckQuota",
     "DirectReads",
     "IsWanted",
+    "Jumps",
     "Packed",
     "PlannedMessage",
     "Staging",
@@ -38,6 +40,7 @@ __all__ = [
     "is_bare",
     "is_member",
     "last_headers_of",
+    "schedule_of",
     "spans_streams",
     "stored_message",
     "without_headers",

@@ -192,6 +192,11 @@ class Staging:
             self._drop(key)
             self._say(BatchAbandoned(stream=stream, batch=key.batch, reason="timeout"))
 
+    def shift(self, by: int) -> None:
+        """Let batches time out as much later: the clock has jumped."""
+        for batch in self._open.values():
+            batch.due += by
+
     def drop_stream(self, stream: int) -> None:
         """Forget the batches of a stream that is gone, or no longer allows batches."""
         for key in [key for key in self._open if key.stream == stream]:

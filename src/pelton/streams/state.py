@@ -43,6 +43,10 @@ class Cost(NamedTuple):
 COSTS: Final = {"file": Cost(30, 4), "memory": Cost(16, 0)}
 
 
+Jumps = tuple[tuple[int, int], ...]
+"""How the wall clock has jumped: a sequence, and by how much it is ahead since messages up to it were stored (ns)."""
+
+
 class StreamState:
     """The stream with row id ``stream``: its small state, and what is not written yet."""
 
@@ -83,6 +87,7 @@ class StreamState:
         # The totals of counters after their last message; read once per transaction (``counting.py``).
         self.totals: dict[str, Total] = {}
         self._oldest_ts: int | None = None
+        self.jumps: Jumps = ()
         self.configure(config)
 
     def configure(self, config: StreamConfig) -> None:
@@ -217,14 +222,25 @@ class StreamState:
         return self._ages and self.next_deadline() <= now
 
     def oldest_ts(self) -> int | None:
-        """Return the time of the oldest message that ``max_age`` may remove."""
+        """Return from when the age of the oldest message counts that ``max_age`` may remove."""
         if self._oldest_ts is None and self.msgs:
             self.write_rows()
-            timed = self.is_timed
-            self._oldest_ts = (
-                self.timers.oldest(self.table.name, self.last) if timed else self.table.time_of(self.first)
-            )
+            self._oldest_ts = self._oldest_aged()
         return self._oldest_ts
+
+    def _oldest_aged(self) -> int | None:
+        if self.is_timed:
+            aged = self.timers.oldest(self.table.name, self.last)
+            return None if aged is None else self.counts_from(*aged)
+        stored = self.table.time_of(self.first)
+        return None if stored is None else self.counts_from(self.first, stored)
+
+    def counts_from(self, seq: int, stored: int) -> int:
+        """Return from when the age of a message counts that was ``stored`` before or after the clock has jumped."""
+        for upto, by in self.jumps:
+            if seq <= upto:
+                return stored + by
+        return stored
 
     def forget_oldest(self) -> None:
         """Forget the oldest message, which may be gone."""

@@ -39,6 +39,7 @@ _NOT_CARRIED: Final = (
     "Nats-Schedule-",
     "Nats-Expected-",
     headers.SCHEDULER,
+    headers.DELAY,
     headers.MSG_ID,
     headers.TTL,
     headers.ROLLUP,
@@ -68,7 +69,8 @@ def _doomed(state: StreamState, now: int) -> list[int]:
         limit = now - state.config.max_age.ns
         oldest = state.oldest_ts()
         if oldest is not None and oldest <= limit:
-            doomed += [aged.seq for aged in state.timers.ageing(state.table.name, _CHUNK) if aged.ts <= limit]
+            ageing = state.timers.ageing(state.table.name, _CHUNK)
+            doomed += [aged.seq for aged in ageing if state.counts_from(aged.seq, aged.ts) <= limit]
     return sorted(set(doomed))
 
 

@@ -94,11 +94,11 @@ class Timers:
         sql = "SELECT seq FROM timers WHERE stream=? AND due<=? ORDER BY due, seq LIMIT ?"
         return column(self._db.execute(sql, (self._stream, min(now, NEVER - 1), limit)))
 
-    def oldest(self, table: str, last: int) -> int | None:
-        """Return the time of the oldest message up to ``last`` that ages."""
+    def oldest(self, table: str, last: int) -> Aged | None:
+        """Return the oldest message up to ``last`` that ages."""
         found = self.ageing(table, 1)
         self._ageless = found[0].seq if found else last + 1
-        return found[0].ts if found else None
+        return found[0] if found else None
 
     def ageing(self, table: str, limit: int) -> list[Aged]:
         """Return the oldest messages that age, at most ``limit``."""

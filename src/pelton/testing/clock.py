@@ -12,6 +12,7 @@ import asyncio
 import heapq
 import itertools
 import threading
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -59,6 +60,7 @@ class ManualClock:
 
     def __init__(self, start_ns: int = _START_NS) -> None:
         """Create a clock that does not move until `advance`."""
+        self._boot_id = f"manual {uuid.uuid4()}"
         self._elapsed_ns = 0
         self._suspended_ns = 0
         self._wall_offset_ns = start_ns
@@ -78,6 +80,10 @@ class ManualClock:
     def boottime(self) -> float:
         """The total seconds this clock was advanced or suspended."""
         return self.monotonic() + self._suspended_ns / _NS
+
+    def boot_id(self) -> str:
+        """Name this clock: the time since boot of another one can't be compared with its own."""
+        return self._boot_id
 
     def call_later(self, delay_s: float, fn: Callable[[], None]) -> Timer:
         """Call `fn` in the `advance` that reaches `delay_s` seconds from now, `advance(0)` for 0."""

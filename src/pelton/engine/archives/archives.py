@@ -96,7 +96,7 @@ class StreamArchives:
 
         ``read`` is called on a thread, with the creation times of the streams that it sources. Raises ApiError.
         """
-        host, now = self._host, self._clock.now()
+        host, now = self._host, self._host.session.now()
         origins = await host.stage(lambda: streams.origins_of(host.session, config), durable=False)
         with self._connections.unchanged() as settings:
             key = settings.key

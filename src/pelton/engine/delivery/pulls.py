@@ -204,7 +204,7 @@ class Pulls:
         if log.config.priority_groups:
             verdict = self._turn(one, one.request, log, now).verdict(counted=False)
             promising = promising and verdict.served
-            refresh = next_refresh(one.seen, log.config.priority_timeout.ns)
+            refresh = next_refresh(min(one.seen, now), log.config.priority_timeout.ns)
             stale = stale or refresh <= now
             delays += [max(time - now, 0) / 1e9 for time in (verdict.again_at, max(refresh, now)) if time != NEVER]
         return promising or stale, min((d for d in delays if d is not None), default=None)

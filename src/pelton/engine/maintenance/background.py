@@ -21,7 +21,8 @@ class Background:
         self._timekeeper = Timekeeper(host, clock)
         self._source_catch_up = SourceCatchUp(host, clock)
         self._idle_batches = IdleBatches(host, clock)
-        self._store_watch = None if database.memory else StoreWatch(asyncio.get_running_loop(), database, host.woken)
+        loop = asyncio.get_running_loop()
+        self._store_watch = None if database.memory else StoreWatch(loop, database, host.woken, host.session.now)
 
     def committed(self, committed: Committed) -> None:
         """Schedule the work that a transaction of any session has left."""

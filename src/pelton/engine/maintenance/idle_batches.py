@@ -32,7 +32,7 @@ class IdleBatches:
         self.cancel()
         if due is not None:
             self._due = due
-            self._timer = self._clock.call_later(max(due - self._clock.now(), 0) / 1e9, self._rings)
+            self._timer = self._clock.call_later(max(due - self._host.session.now(), 0) / 1e9, self._rings)
 
     def cancel(self) -> None:
         self._due = None
@@ -44,5 +44,5 @@ class IdleBatches:
         self._due = self._timer = None
         with suppress(PeltonError):
             # Ignore errors: the next message of any batch sweeps as well.
-            swept = self._host.stage(lambda: self._staging.sweep(self._clock.now()), durable=False)
+            swept = self._host.stage(lambda: self._staging.sweep(self._host.session.now()), durable=False)
             swept.add_done_callback(lambda done: done.exception())

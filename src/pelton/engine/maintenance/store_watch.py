@@ -1,4 +1,4 @@
-"""Checks the store once a second, for changes that wake no opener.
+"""Checks the store and the clock once a second, for changes that wake no opener.
 
 An opener that commits, or changes the key, wakes the others. But nothing wakes them when the file is removed or a sync
 fails in another process, and an opener without a wake-up socket cannot wake others. A fault that ends the connection is
@@ -17,18 +17,29 @@ EVERY_S: Final = 1.0
 
 
 class StoreWatch:
-    """The checks of one open store, on its event loop; ``on_news`` is called when others have written."""
+    """The checks of one open store, on its event loop; ``on_news`` is called when others have written.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, database: Database, on_news: Callable[[], None]) -> None:
+    ``now`` reads the store's clock, which notices its jumps by itself.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        database: Database,
+        on_news: Callable[[], None],
+        now: Callable[[], int],
+    ) -> None:
         self._loop = loop
         self._db = database
         self._on_news = on_news
+        self._now = now
         self._seen = -1
         # The event loop's real time and not the injected clock: it watches the outside world.
         self._timer = loop.call_later(EVERY_S, self._look)
 
     def _look(self) -> None:
         self._timer = self._loop.call_later(EVERY_S, self._look)
+        self._now()
         try:
             self._db.check_sound()
             with self._db.reading():

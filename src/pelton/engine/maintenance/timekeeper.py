@@ -31,6 +31,7 @@ class Timekeeper:
     def __init__(self, host: Host, clock: Clock) -> None:
         self._host = host
         self._clock = clock
+        self._now = host.session.now
         self._registry = host.session.registry
         self._dues: dict[str, int] = {}
         self._timer: Timer | None = None
@@ -47,7 +48,7 @@ class Timekeeper:
 
     def _advance_all(self) -> None:
         self._dues.clear()
-        now = self._clock.now()
+        now = self._now()
         for log in self._registry.ticking():
             log.advance(now)
 
@@ -88,7 +89,7 @@ class Timekeeper:
     def _retry(self) -> None:
         if not self._closed:
             self._cancel()
-            self._set_for = self._clock.now()
+            self._set_for = self._now()
             self._timer = self._clock.call_later(_RETRY_S, self._fire)
 
     def _set(self, due: int) -> None:
@@ -97,7 +98,7 @@ class Timekeeper:
         self._cancel()
         self._set_for = due
         if due != NEVER:
-            delay = (due - self._clock.now()) / 1e9
+            delay = (due - self._now()) / 1e9
             self._timer = self._clock.call_later(min(max(delay, _SHORTEST_S), _LONGEST_S), self._fire)
 
     def _fire(self) -> None:
@@ -105,7 +106,7 @@ class Timekeeper:
         due, self._set_for = self._set_for, NEVER
         if self._closed:
             return
-        if due <= self._clock.now():
+        if due <= self._now():
             self._act()
         else:
             self._set(due)

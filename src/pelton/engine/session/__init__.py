@@ -15,6 +15,7 @@ from pelton.engine.session.lifecycle import (
 )
 from pelton.engine.session.registry import Registry
 from pelton.engine.session.session import Session, SessionMark, Surroundings
+from pelton.engine.session.store_clock import StoreClock
 from pelton.engine.session.wakes import Key, Wakes
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Registry",
     "Session",
     "SessionMark",
+    "StoreClock",
     "Surroundings",
     "Wakes",
     "advise_paused",

@@ -23,6 +23,7 @@ from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session.committed import Committed, Deliveries
 from pelton.engine.session.registry import Registry
 from pelton.engine.session.republish import Dispatcher
+from pelton.engine.session.store_clock import StoreClock, read_state
 from pelton.engine.session.wakes import Wakes
 from pelton.storage import Database, Trouble
 from pelton.streams import Advisories, Staging
@@ -42,7 +43,10 @@ class SessionMark(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """What a session needs from its process: wall clock (ns), randomness, ids, whether and how many pulls wait."""
+    """What a session needs from its process: wall clock (ns), randomness, ids, whether and how many pulls wait.
+
+    ``clock``: what ``now`` is read from, if it is to be put right after jumps.
+    """
 
     now: Callable[[], int]
     draw: Draw
@@ -50,6 +54,7 @@ class Surroundings(NamedTuple):
     has_waiters: Callable[[], bool]
     waiting_pulls: Callable[[ConsumerLog], int]
     limits: AccountLimits
+    clock: StoreClock | None = None
 
 
 class Session:
@@ -80,7 +85,8 @@ class Session:
         self.dispatcher: Dispatcher = Dispatcher(self.registry, bus, self.staging, surroundings.now)
         # Messages to dispatch that no stream holds: advisories, and messages that users send without an answer.
         self._unsent: list[Outgoing] = []
-        self._seen = -1
+        self._clock = surroundings.clock
+        self._seen = self._clocked = -1
         self._marks = 0
         self._forget_effects()
 
@@ -100,9 +106,34 @@ class Session:
         if seen == self._seen:
             return
         self.registry.refresh()
+        if self._clocked != self.registry.version:
+            self._load_clock()
         self.bus.refresh()
         # Only now: if a read failed, the next refresh must repeat it.
         self._seen = seen
+
+    def _load_clock(self) -> None:
+        state = read_state(self.db)
+        by = 0 if self._clock is None else self._clock.load(state)
+        self.staging.shift(by)
+        for log in self.registry.streams.values():
+            log.state.jumps = state.jumps.get(log.id, ())
+            if by:
+                log.state.ids.reset()
+        self._clocked = self.registry.version
+
+    def began(self) -> None:
+        """Load what other connections have written, in a transaction that writes; first of all, put its time right."""
+        self.refresh()
+        if self._clock is None or not self._clock.settle(self.db):
+            return
+        self.roll_back()
+        self.refresh()
+        # All that waits looks again.
+        self.changed = True
+        self.news.streams.update(self.registry.streams)
+        for log in self.registry.ticking():
+            log.advance(self.now())
 
     def flush(self) -> None:
         """Write what the transaction holds in memory, and dispatch what its streams republish."""
@@ -150,7 +181,7 @@ class Session:
         self.bus.reset()
         self.staging.rolled_back()
         self._forget_effects()
-        self._seen = -1
+        self._seen = self._clocked = -1
 
     # --- going back within a transaction
 

@@ -79,4 +79,4 @@ def _has_expired(log: StreamLog, seq: int, ts: int | None, now: int) -> bool:
     due = log.state.timers.due_of(seq)
     if due is not None and due <= now:
         return True
-    return due != NEVER and ts is not None and 0 < log.config.max_age.ns <= now - ts
+    return due != NEVER and ts is not None and 0 < log.config.max_age.ns <= now - log.state.counts_from(seq, ts)

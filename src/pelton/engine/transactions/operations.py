@@ -44,7 +44,7 @@ class Operations:
     def began(self) -> None:
         """Load what others have written: the transaction was just opened."""
         self.db.fold_on_commit(True)
-        self.session.refresh()
+        self.session.began()
 
     def publish(self, messages: Sequence[Outgoing]) -> list[PubAck]:
         """Append all messages, or none."""

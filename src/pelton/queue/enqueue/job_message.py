@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from pelton.api import ConfigError, Outgoing, headers
+from pelton.api.durations import format_duration
 from pelton.api.times import rfc3339
 from pelton.queue.model.naming import encode_tenant, key_part
 from pelton.queue.model.options import PLAIN, JobOptions, due_time
@@ -161,6 +162,8 @@ class JobMessage:
             subject = names.later(key, place.leaf)
             at = f"@at {self._time_text(envelope.due)}"
             fields = f"{headers.SCHEDULE}: {at}\r\n{headers.SCHEDULE_TARGET}: {target}\r\n"
+            if options.delay is not None:
+                fields += f"{headers.DELAY}: {format_duration(int(options.delay * 1e9))}\r\n"
         if place.is_unique:
             where = names.anywhere(key, place.leaf)
             fields += (

@@ -1,0 +1,142 @@
+"""A wall clock that jumps under healthy workers: one job of a key, no attempt too many, no wait that is too long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import pelton
+from pelton import JobCounts
+from pelton.api import Backoff
+from pelton.testing import ManualRuntime, manual_runtime
+from tests.queue.helpers import working
+
+DAY = 86_400
+JUMPS = pytest.mark.parametrize("seconds", [10, 40, DAY, -DAY])
+jobs = pelton.Jobs()
+
+
+@dataclass
+class Running:
+    """The jobs that run now, and what lets them end."""
+
+    now: list[str]
+    most: int
+    end: asyncio.Event
+
+
+@dataclass
+class Stage:
+    """Two workers' views of one queue, as two processes would have them, and their clock."""
+
+    queues: list[pelton.Queue]
+    runtime: ManualRuntime
+
+    def jump(self, seconds: float) -> None:
+        self.runtime.clock.set_wall(self.runtime.clock.now() + round(seconds * 1e9))
+
+    async def settle(self) -> None:
+        for _ in range(200):
+            await asyncio.sleep(0)
+
+
+running = Running([], 0, asyncio.Event())
+
+
+@jobs.job(max_attempts=1)
+async def repair(name: str) -> str:
+    running.now.append(name)
+    running.most = max(running.most, len(running.now))
+    await running.end.wait()
+    running.now.remove(name)
+    return name
+
+
+@jobs.job(max_attempts=2, backoff=Backoff(base=20, factor=1, cap=20, jitter=0))
+async def fail() -> None:
+    raise ValueError
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    global running
+    running = Running([], 0, asyncio.Event())
+    runtime = manual_runtime()
+    path = tmp_path / "store.pelton"
+    async with pelton.open(path, runtime=runtime) as one, pelton.open(path, runtime=runtime) as other:
+        queues = [await jet.queue("garage", jobs=jobs, exclusive=True, lease=30) for jet in (one, other)]
+        yield Stage(queues, runtime)
+
+
+@JUMPS
+async def test_a_key_has_one_job_at_a_time(stage: Stage, seconds: float) -> None:
+    handles = [await stage.queues[0].options(key="car1").enqueue(repair, str(n)) for n in range(3)]
+    async with working(*stage.queues, concurrency=2):
+        while not running.now:
+            await asyncio.sleep(0.001)
+        stage.jump(seconds)
+        for _ in range(4):
+            await stage.queues[1].options(key="car2").enqueue(repair, "other")
+            stage.runtime.clock.advance(2)
+            await stage.settle()
+        assert running.now.count("0") == 1
+        assert not {"1", "2"} & set(running.now)
+        running.end.set()
+        for handle in handles:
+            while (await handle.info()).state != "completed":
+                await asyncio.sleep(0.001)
+    assert (await stage.queues[0].counts()).failed == 0
+
+
+@JUMPS
+async def test_a_claimed_job_stays_held(stage: Stage, seconds: float) -> None:
+    handle = await stage.queues[0].options(key="car1").enqueue(repair, "0")
+    async with stage.queues[0].claims() as claims, stage.queues[1].claims() as others:
+        (job,) = await claims.take(timeout=0)
+        stage.jump(seconds)
+        await stage.settle()
+        assert await others.take(timeout=0) == []
+        assert not job.lost
+        job.complete()
+        assert await claims.settle([job]) == []
+    assert (await handle.info()).state == "completed"
+
+
+async def test_what_was_put_off_while_the_clock_was_ahead_comes_in_time(stage: Stage) -> None:
+    queue = stage.queues[0]
+    stage.jump(DAY)
+    await queue.options(delay=60, key="a").enqueue(repair, "delayed")
+    await queue.options(key="b").enqueue(fail)
+    async with queue.claims() as claims:
+        (job,) = await claims.take(timeout=0)
+        job.fail(ValueError("first"))
+        await claims.settle([job])
+    await queue.schedule("often", repair, args=("often",), every=3)
+    assert await queue.counts() == JobCounts(scheduled=1, retrying=1)
+    stage.jump(-DAY)
+    async with queue.claims() as claims:
+        stage.runtime.clock.advance(4)
+        assert [job.job for job in await claims.take(9, timeout=0)] == ["repair"]
+        stage.runtime.clock.advance(16)
+        assert sorted(job.job for job in await claims.take(9, timeout=0)) == ["fail"]
+        stage.runtime.clock.advance(40)
+        assert [job.args for job in await claims.take(9, timeout=0)] == [b'{"name":"delayed"}']
+
+
+async def test_a_lock_is_held_through_a_jump(tmp_path: Path) -> None:
+    runtime = manual_runtime()
+    path = tmp_path / "store.pelton"
+    async with pelton.open(path, runtime=runtime) as one, pelton.open(path, runtime=runtime) as other:
+        await other.create_stream("any")
+        for seconds in (DAY, -DAY):
+            async with one.lock("pump", ttl=30) as held:
+                locks = await other.stream("KV_pelton_locks")
+                keys = (await locks.info()).state.messages
+                runtime.clock.set_wall(runtime.clock.now() + round(seconds * 1e9))
+                await other.publish("any", b"")
+                assert (await locks.info()).state.messages == keys
+                assert held.is_held
