@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -53,6 +56,21 @@ def test_one_of_eight_comes_from_below_where_channels_take_turns() -> None:
     assert sorted(below[:3]) == ["rank1", "rank2", "rest"]
     assert below[3] == below[0]
     assert world.taken.count("rank3") == 28
+
+
+@pytest.mark.parametrize("max_jobs", [1, 4])
+def test_workers_that_soon_end_serve_every_priority(max_jobs: int) -> None:
+    chance, taken = Random(1), Counter[str]()
+    for _ in range(480 // max_jobs):
+        world = World()
+        world.turns.draw(chance)
+        world.jobs = dict.fromkeys(ALL, 100)
+        for _ in range(max_jobs):
+            world.take(1)
+        taken.update(world.taken)
+    # As of one worker that takes them all: 420 of the highest, and 20 of each of the others.
+    assert taken["rank3"] >= 380
+    assert all(taken[channel] >= 10 for channel in ALL)
 
 
 @settings(max_examples=25, deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -111,6 +112,20 @@ def test_a_stream_of_newcomers_starves_nobody() -> None:
         shop.take(1)
         shop.look(anew=False)
     assert shop.started.index("patient") < 3
+
+
+def test_workers_that_soon_end_serve_every_tenant() -> None:
+    started = Counter[str]()
+    for chance in range(300):
+        shop = Shop({"a": 10})
+        shop.turns.draw(Random(chance))
+        for tenant in ("", *TENANTS):
+            shop.enqueue(tenant, 5, told=False)
+        shop.look(anew=True)
+        started.update(shop.take(1))
+    # By their weights, 214 and 21 of each of the others.
+    assert started["a"] >= 150
+    assert all(started[tenant] >= 5 for tenant in ("", *TENANTS))
 
 
 def test_a_tenant_that_had_nothing_is_asked_again_later_and_later() -> None:

@@ -432,3 +432,23 @@ async def test_the_manual_clock() -> None:
         runtime.clock.advance(61)
         await queue.work(until_idle=True, handle_signals=False)
         assert await queue.counts() == JobCounts(completed=3)
+
+
+@ON_BOTH
+@pytest.mark.parametrize("of", ["tenants", "priorities"])
+async def test_workers_that_end_after_one_job_serve_everybody(jet: Jet, of: str) -> None:
+    queue = await jet.queue("garage", lease=5)
+    started = Counter[str]()
+
+    @queue.job
+    async def job(of: str) -> None:
+        started[of] += 1
+
+    first, second = job.options(tenant="a"), job.options(tenant="b")
+    if of == "priorities":
+        first, second = job.options(priority=1), job.options(priority=0)
+    await queue.enqueue_many([call for _ in range(200) for call in (first.bind("a"), second.bind("b"))])
+    while len(started) < 2 and started.total() < 200:
+        await drain(queue, max_jobs=1, concurrency=1)
+    # The first 24 come in order. After that, each takes its turn with a chance of an eighth at least.
+    assert len(started) == 2

@@ -85,6 +85,11 @@ class JobSource(Protocol):
     tenants: Mapping[str, str]
     extender: Extender
 
+    @property
+    def is_new(self) -> bool:
+        """Whether hardly any job of the queue had ended at the first :meth:`has_ranked`."""
+        ...
+
     async def has_ranked(self) -> bool:
         """Whether there are jobs with a priority that have not ended; finds out which tenants have jobs."""
         ...

@@ -57,6 +57,11 @@ class ConsumerJobSource:
             return await self._tenants.take(channel, rank, request)
         return await self._tenants.pull(channel, request)
 
+    @property
+    def is_new(self) -> bool:
+        """Whether hardly any job of the queue had ended when this worker looked for the first time."""
+        return self._tenants.is_new is not False
+
     async def has_ranked(self) -> bool:
         """Whether there are jobs with a priority that have not ended; finds out which tenants have jobs."""
         return await self._tenants.has_any(1) or await has_ranked_jobs(self._stream, self._names)

@@ -31,6 +31,7 @@ from pelton.api import (
 )
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.queue.model.naming import encode_tenant
+from pelton.queue.model.rank_turns import FIRST_JOBS
 from pelton.queue.model.tenant_turns import TenantTurns, in_order
 from pelton.queue.ports import TakenJob
 from pelton.runtime import Signal
@@ -69,7 +70,10 @@ class TenantLines:
         self._runtime = jet.runtime
         self._clock = jet.runtime.clock
         self._names = names
+        self._jet = jet
         self._stream = stream
+        # Whether hardly any job of the queue has ended; None: that was not found out yet.
+        self.is_new: bool | None = None
         self._lease = lease
         self._own = own
         self._give_back = give_back
@@ -209,6 +213,8 @@ class TenantLines:
         # One at a time of those who wait.
         self._look_at = inf
         try:
+            if self.is_new is None:
+                await self._learn_age()
             listed = await tenants_with_jobs(self._stream, self._names)
         finally:
             now = self._clock.boottime()
@@ -216,6 +222,13 @@ class TenantLines:
         for rank, turns in enumerate(self._turns):
             turns.listed(listed.get(rank, {}), anew=anew)
         self._changed.notify()
+
+    async def _learn_age(self) -> None:
+        history = await self._jet.stream(self._names.history)
+        self.is_new = (await history.info()).state.last_seq < FIRST_JOBS
+        if not self.is_new:
+            for turns in self._turns:
+                turns.draw(self._runtime.random)
 
     def settled(self, endings: Sequence[Ended]) -> None:
         """Note that attempts have ended: their jobs may wait for a retry."""

@@ -2,7 +2,8 @@
 
 Jobs of a priority come through a channel of their own, jobs without one through the others. The highest channel that
 may have jobs has the turn; after seven of its jobs, one job comes from below, where channels take turns. So of every 24
-jobs at least one is of each priority, as long as there are some.
+jobs at least one is of each priority, as long as there are some. Once so many have ended in a queue, it is drawn where
+in its turns a worker begins: so this holds, on average, for workers that end after a job or two.
 
 A channel that had nothing is left out for a moment. As long as no job with a priority is stored, none of their channels
 is asked at all.
@@ -11,12 +12,17 @@ is asked at all.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from pelton.runtime import Random
 
 BYPASS: Final = 8
 """One of so many jobs comes from below."""
 _EMPTY_FOR_S: Final = 0.02
 _QUIET_FOR_S: Final = 0.5
+FIRST_JOBS: Final = 24
+"""After so many jobs of a queue, it is drawn where in its turns a worker begins."""
 
 
 class RankTurn(NamedTuple):
@@ -48,8 +54,13 @@ class RankTurns:
         # was the highest; when channels below had turns.
         self._owed = 0
         self._passing = 0
-        self._served: dict[str, int] = {}
+        self._served: dict[str, float] = dict.fromkeys((*ranked, *plain), 0)
         self._count = 0
+
+    def draw(self, random: Random) -> None:
+        """Begin anywhere in the turns."""
+        self._owed = int(random.random() * BYPASS)
+        self._served = {name: random.random() for name in self._served}
 
     def is_unsure(self, now: float) -> bool:
         """Whether to find out if there are jobs with a priority: nobody waits for them, and it is some time ago."""
@@ -85,7 +96,7 @@ class RankTurns:
         # One that was itself the highest when these were taken has had its jobs, and is not owed any.
         waiting = [name for name in below if self._place(name) > self._passing]
         if waiting and self._owed >= BYPASS - 1:
-            least = min(waiting, key=lambda name: self._served.get(name, 0))
+            least = min(waiting, key=lambda name: self._served[name])
             return RankTurn(least, min(wanted, self._owed // (BYPASS - 1)), is_below=True)
         return RankTurn(top, max(wanted - wanted // BYPASS, 1))
 

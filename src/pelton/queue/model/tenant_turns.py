@@ -4,7 +4,9 @@ Design: stride scheduling. Each tenant that waits has a *pass*, which grows with
 larger the smaller its weight, and the one with the smallest pass is next; of equal ones, the one that has waited
 longest. So in a round, which has as many turns as the weights of all that wait together, each has as many turns as its
 weight, give or take one. A tenant that begins to wait joins a stride behind the one that was served last: it neither
-makes up for what it left to others, nor does it come before those that wait, however many others join.
+makes up for what it left to others, nor does it come before those that wait, however many others join. Where those
+begin that wait when a worker takes its first job is drawn, within a stride (``draw``): otherwise, the same ones would
+come first with every new worker, and others starve if workers end after a few jobs.
 
 A tenant that had less than was asked of it is left out until it may have more: for a moment, then for longer and
 longer. Only tenants that have jobs are remembered.
@@ -16,7 +18,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from pelton.runtime import Random
 
 J = TypeVar("J")
 STRIDE: Final = 720_720_000
@@ -61,6 +66,7 @@ class TenantTurns:
 
     def __init__(self, weights: Mapping[str, int]) -> None:
         self._weights = weights
+        self._chance: Random | None = None
         self._lines = {"": _TenantLine()}
         self._waiting: list[_TenantTurn] = []
         self._later: list[_TenantLook] = []
@@ -113,11 +119,18 @@ class TenantTurns:
                 line.pause = min(line.pause * 2, _LONGEST_PAUSE_S) if line.pause and tenant else FIRST_PAUSE_S
                 self._look(tenant, line, now + line.pause)
 
+    def draw(self, random: Random) -> None:
+        """Draw, at the first plan, where those begin that wait."""
+        self._chance = random
+
     # --- whose turn it is
 
     def plan(self, wanted: int, now: float) -> list[str]:
         """Return whose jobs are next, in order: each time a tenant is named it is for one job."""
         self._wake(now)
+        if self._chance is not None:
+            self._begin(self._chance)
+            self._chance = None
         found: list[str] = []
         while len(found) < wanted and self._is_waiting:
             turn = heappop(self._waiting)
@@ -135,6 +148,14 @@ class TenantTurns:
         return self._later[0].due if self._later else inf
 
     # --- inside
+
+    def _begin(self, random: Random) -> None:
+        self._waiting = [
+            turn._replace(reached=int(turn.reached * random.random()))
+            for turn in self._waiting
+            if self._is_current(turn)
+        ]
+        heapify(self._waiting)
 
     def _enter(self, tenant: str, line: _TenantLine) -> None:
         line.pause = 0.0

@@ -60,7 +60,10 @@ _UNTRACED: Final = nullcontext()
 
 
 class AttemptEnv(NamedTuple):
-    """What the attempts of one worker share. ``tell_lost``, for any thread, passes on why one lost its lease."""
+    """What the attempts of one worker share.
+
+    ``tell_lost``, for any thread, passes on why one lost its lease; ``begins`` is called with each that no limit holds.
+    """
 
     queue: QueueContext
     clock: Clock
@@ -70,6 +73,7 @@ class AttemptEnv(NamedTuple):
     batches: JobBatches
     gate: StartGate[JobAttempt]
     tell_lost: Callable[[JobAttempt, str], None]
+    begins: Callable[[JobAttempt], None]
 
 
 class JobAttempt(HeldJob):
@@ -183,6 +187,7 @@ class JobAttempt(HeldJob):
                 return ended
         self._job = job = self._env.queue.jobs.get(self.records.envelope.job)
         assert job is not None, "a job that is unknown here does not run"
+        self._env.begins(self)
         if has_listeners(self._env.queue):
             await announce_start(self._env.queue, self.records, self._env.held.worker)
         try:

@@ -63,7 +63,7 @@ class Claims:
         self._gate = StartGate(self._held, self._orders, self._parking)
         self._order_reader = OrderReader(queue, self._heed)
         self._following: asyncio.Task[None] | None = None
-        self._takes = RankedTakes(self._held, self._clock)
+        self._takes = RankedTakes(self._held, queue.runtime)
         self.worker: str = self._held.worker
         # Jobs that are held and that no take has returned yet.
         self._ready: list[ClaimedJob] = []

@@ -39,8 +39,9 @@ _SPARED_S: Final = 0.05
 class JobIntake:
     """Takes the jobs of one worker, and fills its slots; ``stop`` is called when it is to end by itself.
 
-    ``begun`` is notified when the worker knows what is cancelled or paused; ``changed`` whenever more jobs may be
-    wanted, or there may be others to take.
+    ``may_begin`` returns how many more jobs the worker may begin than it has taken. ``begun`` is notified when the
+    worker knows what is cancelled or paused; ``changed`` whenever more jobs may be wanted, or there may be others to
+    take.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class JobIntake:
         roll_call: RollCall,
         flows: Callable[[Callable[[], None]], FlowFollower],
         stop: Callable[[], None],
+        may_begin: Callable[[], float],
     ) -> None:
         self._clock = queue.clock
         self._settings = settings
@@ -65,6 +67,7 @@ class JobIntake:
         self._orders = orders
         self._roll_call = roll_call
         self._stop = stop
+        self._may_begin = may_begin
         self._stopping = False
         self.begun: Signal = Signal()
         self.changed: Signal = Signal()
@@ -153,7 +156,10 @@ class JobIntake:
     def _wanted(self) -> int:
         if self._orders.is_all_paused:
             return 0
+        most = self._may_begin()
         wanted = self.appetite.wanted(self._slots.active, len(self._waiting))
+        if most < wanted:
+            wanted = int(most)
         room = self._parking.room() if self._held.admission.is_on else None
         return wanted if room is None else min(wanted, room - len(self._waiting))
 

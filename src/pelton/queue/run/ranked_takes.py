@@ -20,7 +20,7 @@ from pelton.queue.run.core import ASK_AGAIN_S, HeldJob, HeldJobs
 from pelton.runtime import Signal
 
 if TYPE_CHECKING:
-    from pelton.runtime import Clock, Runtime
+    from pelton.runtime import Runtime
 
 _log: Final = logging.getLogger("pelton.queue")
 J = TypeVar("J", bound=HeldJob)
@@ -29,9 +29,11 @@ J = TypeVar("J", bound=HeldJob)
 class RankedTakes(Generic[J]):
     """Takes jobs that are there, the highest priority first."""
 
-    def __init__(self, held: HeldJobs[J], clock: Clock) -> None:
+    def __init__(self, held: HeldJobs[J], runtime: Runtime) -> None:
         self._held = held
-        self._clock = clock
+        self._clock = runtime.clock
+        self._random = runtime.random
+        self._has_drawn = False
         self.turns: RankTurns = RankTurns(held.source.ranked, held.source.channels)
 
     async def now(self, channel: str, most: int) -> list[J]:
@@ -53,7 +55,12 @@ class RankedTakes(Generic[J]):
         now = self._clock.boottime()
         if not self.turns.is_unsure(now):
             return False
-        self.turns.learned(await self._held.source.has_ranked(), now)
+        has_ranked = await self._held.source.has_ranked()
+        if not self._has_drawn:
+            self._has_drawn = True
+            if not self._held.source.is_new:
+                self.turns.draw(self._random)
+        self.turns.learned(has_ranked, now)
         return True
 
     async def ask(self, turn: RankTurn) -> list[J]:
@@ -80,7 +87,7 @@ class RankedFetcher(Generic[J]):
         request: Callable[[int], PullRequest],
         accept: Callable[[list[J], float], Awaitable[None]],
     ) -> None:
-        self.takes: RankedTakes[J] = RankedTakes(held, runtime.clock)
+        self.takes: RankedTakes[J] = RankedTakes(held, runtime)
         self._turns = self.takes.turns
         self._held = held
         self._runtime = runtime

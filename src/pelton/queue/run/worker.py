@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from pelton.api import JobCancelledError, JobError
@@ -67,15 +68,16 @@ class Worker:
         batches = JobBatches(queue.runtime, settings.concurrency)
         self._env = AttemptEnv(
             queue, self._clock, self._held, self._threads, self._children, batches,
-            StartGate(self._held, self._orders, self._parking), self._tell_lost,
+            StartGate(self._held, self._orders, self._parking), self._tell_lost, self._begins,
         )  # fmt: skip
         together = queue.backend.planning.atomic_batches
         self._slots = JobSlots[JobAttempt](settings.concurrency, together=together, exclusive=queue.exclusive)
         self._waiting, self._running = self._slots.waiting, self._slots.running
         self._unsettled, self._idle = self._slots.unsettled, self._slots.idle
         self._intake = JobIntake(
-            queue, settings, self._held, self._slots, self._parking, self._orders, self._roll_call, flows, self.stop
-        )
+            queue, settings, self._held, self._slots, self._parking, self._orders, self._roll_call, flows, self.stop,
+            self._may_begin,
+        )  # fmt: skip
         self._taken = self._intake.changed
         # When a job has started the last time, in seconds since boot.
         self._started_at = 0.0
@@ -83,7 +85,9 @@ class Worker:
         self._stopping = False
         # Whether what it runs is to hurry: not when it only takes no more.
         self._is_told = False
-        self._left = settings.max_jobs or -1
+        # How many jobs it may still begin, without those in ``_undecided``: they may be put off, or not run at all.
+        self._left: float = inf if settings.max_jobs is None else settings.max_jobs
+        self._undecided: dict[JobAttempt, None] = {}
         self._failure: BaseException | None = None
 
     # --- life
@@ -136,10 +140,17 @@ class Worker:
         self._is_told = True
         self._retire()
 
-    def _count_down(self) -> None:
-        self._left -= 1
-        if self._left == 0:
-            self._retire()
+    def _may_begin(self) -> float:
+        """Return how many more jobs may begin here than are about to."""
+        return self._left - len(self._undecided) - len(self._waiting)
+
+    def _begins(self, attempt: JobAttempt) -> None:
+        """Count a job that begins, or that ends without; after the last one, take no more."""
+        if attempt in self._undecided:
+            del self._undecided[attempt]
+            self._left -= 1
+            if self._left <= 0:
+                self._retire()
 
     def _retire(self) -> None:
         """Take no more jobs, and let those that run take as long as they want."""
@@ -238,11 +249,12 @@ class Worker:
         assert task is not None
         unsettled, startable = self._unsettled, self._slots.startable
         while True:
-            if startable() > 0 and not self._stopping and not unsettled.is_due(self._started_at):
+            may_start = startable() > 0 and not self._stopping and len(self._undecided) < self._left
+            if may_start and not unsettled.is_due(self._started_at):
                 attempt = self._waiting.popleft()
                 self._running[attempt] = None
+                self._undecided[attempt] = None
                 self._taken.notify()
-                self._count_down()
                 # Should the job suspend, others go on: with what waits, and with what is to be settled.
                 self._idle.wake(startable() or len(unsettled))
                 await self._run(attempt, task)
@@ -283,13 +295,21 @@ class Worker:
             elif attempt.is_parked:
                 attempt.is_parked = False
                 del self._running[attempt]
-                # It was not started after all.
-                self._left += self._left > 0
                 self._taken.notify()
             elif ended is None:
                 self._finish((attempt,))
+            if attempt in self._undecided:
+                self._did_not_begin(attempt, ended)
         if ended is not None:
             self._has_ended(attempt, ended)
+
+    def _did_not_begin(self, attempt: JobAttempt, ended: Ended | None) -> None:
+        if ended is not None and ended.is_over:
+            self._begins(attempt)
+            return
+        del self._undecided[attempt]
+        if self._waiting:
+            self._slots.wake()
 
     def _has_ended(self, attempt: JobAttempt, ended: Ended) -> None:
         now = self._clock.boottime()
