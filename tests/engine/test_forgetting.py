@@ -155,3 +155,15 @@ async def test_what_is_gone_is_not_kept_in_memory(tmp_path: Path, use: Use, wher
         # The manual clock keeps cancelled timers until their time.
         runtime.clock.advance(3600)
         assert held() - before < _TIMES / 2
+
+
+async def test_a_stream_that_another_process_deleted_does_not_fail_the_next_write(tmp_path: Path) -> None:
+    path = tmp_path / "a.pelton"
+    async with pelton.open(path) as jet, pelton.open(path) as other:
+        await jet.create_stream("kept", subjects=["kept"])
+        # It has messages with times to live, written over a connection of its own.
+        election = jet.elect("scheduler", ttl=10)
+        async with election:
+            pass
+        await other.delete_bucket(election.bucket)
+        assert (await jet.publish("kept", b"1")).seq == 1

@@ -89,7 +89,7 @@ class Store:
     def observation(self) -> Observation:
         self.expire()
         if self.held is None:
-            return Observation("absent", self.last)
+            return Observation("absent", self.last, is_unused=not self.last)
         held = self.held
         return Observation(held.kind, held.revision, held.msg_id, held.gave_up)  # type: ignore[arg-type]
 

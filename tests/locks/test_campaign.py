@@ -46,7 +46,7 @@ def writing(campaign: Campaign, now: float) -> WriteRecord:
 
 def leading(**options: Any) -> Campaign:
     """Return a candidate that leads since 0, with token 1."""
-    campaign = looking(a_campaign(**options), Observation("absent", 0))
+    campaign = looking(a_campaign(**options), Observation("absent", 0, is_unused=True))
     assert writing(campaign, 0.0).expected == 0
     campaign.wrote(0.0, 1)
     assert told(campaign) == [Won(1)]
@@ -142,7 +142,7 @@ def test_the_same_create_that_follows_is_one() -> None:
 
 
 def test_a_term_counts_from_before_the_write_was_sent() -> None:
-    campaign = looking(a_campaign(), Observation("absent", 0))
+    campaign = looking(a_campaign(), Observation("absent", 0, is_unused=True))
     writing(campaign, 0.0)
     campaign.wrote(80.0, 1)
     assert told(campaign) == [Won(1)]
@@ -151,7 +151,7 @@ def test_a_term_counts_from_before_the_write_was_sent() -> None:
 
 
 def test_a_win_that_is_heard_of_too_late_is_none() -> None:
-    campaign = looking(a_campaign(), Observation("absent", 0))
+    campaign = looking(a_campaign(), Observation("absent", 0, is_unused=True))
     writing(campaign, 0.0)
     campaign.wrote(STAND_DOWN * TTL, 1)
     assert (told(campaign), campaign.hold) == ([], None)
@@ -221,7 +221,7 @@ def test_what_a_leader_hears_of_others_ends_its_term() -> None:
 def test_a_bucket_that_was_made_anew_is_waited_for() -> None:
     campaign = looking(a_campaign(), Observation("put", 30))
     campaign.forget(5.0)
-    looking(campaign, Observation("absent", 0), 6.0)
+    looking(campaign, Observation("absent", 0, is_unused=True), 6.0)
     writing(campaign, 6.0)
     campaign.wrote(6.0, 1)
     assert campaign.hold is not None

@@ -50,11 +50,11 @@ async def test_the_first_candidate_of_a_new_election_leads_at_once(jet: Jet) -> 
     election = jet.elect("s", name="a", ttl=LONG)
     assert (election.state, await election.leader()) == ("unknown", None)
     async with asyncio.timeout(SOON), election as term:
-        assert (term.token, term.is_held, term.reason) == (1, True, "")
+        assert (term.is_held, term.reason) == (True, "")
         assert (election.state, election.term) == ("leader", term)
         leader = await election.leader()
         assert leader is not None
-        assert (leader.name, leader.token) == ("a", 1)
+        assert (leader.name, leader.token) == ("a", term.token)
         assert leader.since.startswith("20")
     assert (election.state, election.term, await election.leader()) == ("unknown", None, None)
     assert not term.is_held
@@ -187,7 +187,7 @@ async def test_a_candidate_that_runs_tells_what_happens(jet: Jet) -> None:
     won = asyncio.Event()
 
     def on_won(term: Term) -> None:
-        said.append(("won", term.token, election.state))
+        said.append(("won", election.state))
         won.set()
 
     async def on_lost(term: Term) -> None:
@@ -201,7 +201,7 @@ async def test_a_candidate_that_runs_tells_what_happens(jet: Jet) -> None:
             await election.run()
         election.stop()
         await task
-    assert said == ["candidate", ("won", 1, "leader"), ("lost", "it was stopped", "candidate")]
+    assert said == ["candidate", ("won", "leader"), ("lost", "it was stopped", "candidate")]
     assert election.state == "unknown"
     with pytest.raises(BucketKeyNotFoundError):
         await (await jet.bucket(election.bucket)).get("s")
@@ -302,14 +302,14 @@ async def test_other_elections_and_keys_do_not_matter(jet: Jet) -> None:
 
 async def test_an_election_in_memory() -> None:
     async with asyncio.timeout(SOON), pelton.open("memory:") as jet, jet.elect("s", ttl=LONG) as term:
-        assert term.token == 1
+        assert term.token > 0
 
 
 def test_an_election_without_await(tmp_path: Path) -> None:
     with pelton.sync.open(tmp_path / "s.pelton") as jet:
         election = jet.elect("s", name="a", ttl=LONG)
         with election as term:
-            assert (term.is_held, term.token, election.leader().name) == (True, 1, "a")
+            assert (term.is_held, election.leader().name) == (True, "a")
 
         def lead() -> None:
             with election as term:

@@ -4,11 +4,14 @@ import asyncio
 
 import pytest
 
+import pelton
 from pelton import Jet
 from pelton.queue import JobRules, Queue
+from tests.kit.clocks import runtime_behind
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import FAST, ended
 
+A_YEAR = 366 * 86_400.0
 RULES = JobRules(max_attempts=3, backoff=FAST)
 
 
@@ -57,18 +60,32 @@ async def test_many_may_make_it_at_once(another: OpenQueue) -> None:
 
 
 @ON_BOTH
-async def test_tokens_of_a_key_grow_though_all_is_deleted(jet: Jet, another: OpenQueue) -> None:
+@pytest.mark.parametrize("exclusive", [False, True])
+async def test_tokens_of_a_key_grow_though_the_queue_is_deleted(path: str, exclusive: bool) -> None:
+    """And though the clock was set back, by a year."""
     tokens: list[int] = []
-    for turn in range(2):
-        queue = await another("g", exclusive=True, lease=0.5)
-        await queue.job(paint).enqueue("red", key="k")
-        async with queue.claims(RULES) as claims:
-            [taken] = await claims.take(timeout=20)
-            tokens.append(taken.token)
-            if not turn:
-                for name in await jet.stream_names():
+    for behind in (0.0, A_YEAR, A_YEAR, 0.0):
+        async with pelton.open(path, runtime=runtime_behind(behind)) as jet:
+            queue = await jet.queue("g", exclusive=exclusive, lease=0.5)
+            await queue.job(paint).enqueue("red", key="k")
+            async with queue.claims(RULES) as claims:
+                [taken] = await claims.take(timeout=20)
+                tokens.append(taken.token)
+                taken.complete()
+                assert await claims.settle([taken]) == []
+            for name in await jet.stream_names():
+                if name.startswith("JOBS_"):
                     await jet.delete_stream(name)
-                continue
-            taken.complete()
-            assert await claims.settle([taken]) == []
-    assert tokens[0] < tokens[1]
+    assert tokens == sorted(set(tokens))
+
+
+@ON_BOTH
+async def test_ids_are_not_given_again_though_the_clock_was_set_back(path: str) -> None:
+    ids: list[str] = []
+    for behind in (0.0, 0.0, A_YEAR, A_YEAR):
+        async with pelton.open(path, runtime=runtime_behind(behind)) as jet:
+            queue = await jet.queue("g")
+            ids.append((await queue.job(paint).enqueue("red")).id)
+            await jet.delete_stream("JOBS_g")
+    assert sorted(ids, key=int) == ids
+    assert len(set(ids)) == len(ids)

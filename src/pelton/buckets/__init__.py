@@ -16,6 +16,7 @@ from pelton.buckets.objects import (
 )
 from pelton.buckets.open import bucket_names, create_bucket, delete_bucket, open_bucket, update_bucket
 from pelton.buckets.settings import BucketOrigin, BucketSettings
+from pelton.buckets.token_floors import reserve_first_token
 
 __all__ = [
     "Base64Codec",
@@ -42,6 +43,7 @@ __all__ = [
     "objects_names",
     "open_bucket",
     "open_objects",
+    "reserve_first_token",
     "update_bucket",
     "written_through",
 ]

@@ -41,7 +41,7 @@ from its first sending. If the stream has forgotten the id, a read of the key sh
 
 Time is counted since boot, so that a term also ends while its machine sleeps. These rules cannot cover a program that
 continues after its term, because it was suspended between checking and acting. For that there is the fencing token: the
-revision of the write that won, which only grows while the bucket exists.
+revision of the write that won, which only grows, also through deletions of the bucket (``buckets/token_floors.py``).
 
 One operation is in progress at a time: ``next`` returns it, ``wrote``, ``refused``, ``failed`` or ``looked`` end it.
 """
@@ -72,14 +72,15 @@ class Observation(msgspec.Struct, frozen=True):
     """An observed content of a key: a candidate's write, the marker of a leader that stepped down, another marker,
     nothing.
 
-    ``revision`` is that of the last message, for ``absent`` the last sequence of the stream, read afterwards; for a
-    release, ``gave_up`` is the revision that was given up.
+    ``revision`` is that of the last message, for ``absent`` the last sequence of the stream, read afterwards:
+    ``is_unused`` if that was never given. For a release, ``gave_up`` is the revision that was given up.
     """
 
     kind: SightKind
     revision: int
     msg_id: str = ""
     gave_up: int = 0
+    is_unused: bool = False
 
 
 @dataclass(slots=True)
@@ -311,7 +312,7 @@ class Campaign:
         """The key was observed to hold this, at some time before ``now``; call it in the order of revisions."""
         self.tick(now)
         if observation.kind == "absent":
-            self._saw_nothing(now, observation.revision)
+            self._saw_nothing(now, observation.revision, is_unused=observation.is_unused)
             return
         if observation.revision <= self._seen:
             return
@@ -327,9 +328,9 @@ class Campaign:
             # Another candidate has held it since, even if that was not observed.
             self._gave_up, self.due = 0, now
 
-    def _saw_nothing(self, now: float, last: int) -> None:
+    def _saw_nothing(self, now: float, last: int, *, is_unused: bool) -> None:
         self._yield(now)
-        if self._fresh and last == 0:
+        if self._fresh and is_unused:
             self.clear_at = now
         elif last != self._seen:
             self.clear_at = now + self.ttl * CLEAR

@@ -24,9 +24,10 @@ from pelton.api import (
     headers,
     rfc3339,
 )
-from pelton.buckets import create_bucket
+from pelton.buckets import reserve_first_token
 from pelton.buckets.entry import OPERATION_HEADER, operation_of, stored_block
 from pelton.buckets.naming import check_key, key_prefix, stream_of
+from pelton.buckets.settings import new_config
 from pelton.jet import Stream, Streams
 from pelton.jet.ordered import OrderedReader
 from pelton.locks.campaign import DeleteRecord, Observation, TermHold, WriteRecord
@@ -89,7 +90,9 @@ class ElectionRecord:
         try:
             return _observation(await self._stream.get_last_message(self._subject))
         except MessageNotFoundError:
-            return Observation("absent", (await self._stream.info()).state.last_seq)
+            info = await self._stream.info()
+            last = info.state.last_seq
+            return Observation("absent", last, is_unused=last < max(info.config.first_seq, 1))
 
     async def leader(self) -> Leader | None:
         """Return the leader that the key names."""
@@ -185,8 +188,10 @@ async def open_record(
 
 async def _make(jet: Streams, bucket: str, ttl: float) -> None:
     # The limit marker shows watchers an expiry, and lets the marker of a clean end outlive the TTL.
+    config = new_config(bucket, {"ttl": ttl, "limit_marker_ttl": ttl, "description": "an election"})
+    first = await reserve_first_token(jet, config.name)
     try:
-        await create_bucket(jet, bucket, None, ttl=ttl, limit_marker_ttl=ttl, description="an election")
+        await jet.create_stream(msgspec.structs.replace(config, first_seq=first))
     except ApiError as error:
         # Another candidate was faster, with another TTL: its bucket is checked next.
         if error.constant != "JSStreamNameExistErr":

@@ -9,8 +9,8 @@ key in the bucket ``pelton_locks``   holds
 ``line.semaphore.NAME.ID``           the same
 ===================================  ============================================================
 
-The fencing token is the revision of the write that took the slot. The bucket's stream starts at the microsecond of its
-creation, so tokens grow even if it is removed and created again.
+The fencing token is the revision of the write that took the slot. Tokens grow even if the bucket is removed and created
+again (``buckets/token_floors.py``).
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from pelton.api import (
     headers,
     parse_rfc3339,
 )
+from pelton.buckets import reserve_first_token
 from pelton.buckets.entry import OPERATION_HEADER, operation_of
 from pelton.jet import Streams
 from pelton.jet.ordered import OrderedReader
@@ -138,7 +139,7 @@ class LockTable:
             allow_direct=True,
             allow_msg_ttl=True,
             subject_delete_marker_ttl=_TRACE_S,
-            first_seq=self._jet.runtime.clock.now() // 1_000,
+            first_seq=await reserve_first_token(self._jet, _STREAM),
         )
         try:
             return (await self._jet.backend.call(StreamCreate(config=config))).config

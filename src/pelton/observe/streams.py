@@ -20,7 +20,7 @@ from pelton.connect import Jet
 from pelton.observe.summaries import ConsumerSummary, StreamKind, StreamSummary
 
 QUEUE_MARK: Final = "pelton.queue.exclusive"
-_LOCKS: Final = "KV_pelton_locks"
+_LOCKS: Final = ("KV_pelton_locks", "KV_pelton_tokens")
 _PREFIXES: Final[tuple[tuple[str, StreamKind], ...]] = (
     ("KV_ELECTION_", "election"),
     ("KV_", "bucket"),
@@ -87,7 +87,7 @@ def stream_summary(info: StreamInfo) -> StreamSummary:
 
 def kind_of(config: StreamConfig) -> StreamKind:
     """Return what a stream is used for."""
-    if config.name == _LOCKS:
+    if config.name in _LOCKS:
         return "locks"
     if any(subject.startswith(_QUEUE_SUBJECTS) for subject in config.subjects):
         return "queue"

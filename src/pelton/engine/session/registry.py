@@ -113,6 +113,9 @@ class Registry:
         self._set_routes(routes)
         self.republishers = [log for log in self.streams.values() if log.config.republish is not None]
         self.consumers.load({log.id: log for log in self.streams.values()})
+        # What was read since the last transaction may be gone.
+        self._used.intersection_update(self.streams.values())
+        self._used_consumers.intersection_update(self.consumers.by_name.values())
         self._load_source_graph()
         self.version = version
 

@@ -14,7 +14,7 @@ from pelton.api import Backend, Delivered, Outgoing, PeltonError, PullRequest, S
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet import ack_of
 from pelton.queue.backing.first_outcome import as_only, guarded, refusal_of
-from pelton.queue.backing.setup import has_ranked_jobs
+from pelton.queue.backing.setup import TOKENS, has_ranked_jobs
 from pelton.queue.backing.tenant_lines import TenantLines
 from pelton.queue.model.records import AttemptRecords, job_id_of
 from pelton.queue.ports import Extender, TakenJob
@@ -48,14 +48,20 @@ class ConsumerJobSource:
         self._backend: Backend = jet.backend
         self._names = names
         self._stream = stream
+        self._tokens_from = int(stream.config.metadata.get(TOKENS, 0))
         self._consumers = [*consumers, *ranked]
         self._attempt_of = attempt_of
 
     async def take(self, channel: str, request: PullRequest) -> list[TakenJob]:
         """Pull from the consumer of that name, or from those of tenants."""
         if (rank := self._tenants.rank_of(channel)) is not None:
-            return await self._tenants.take(channel, rank, request)
-        return await self._tenants.pull(channel, request)
+            taken = await self._tenants.take(channel, rank, request)
+        else:
+            taken = await self._tenants.pull(channel, request)
+        if self._tokens_from:
+            for one in taken:
+                one.delivered.token += self._tokens_from
+        return taken
 
     @property
     def is_new(self) -> bool:

@@ -19,6 +19,7 @@ import msgspec
 from pelton.api import ApiError, ConfigError, MessageNotFoundError, QueueNotFoundError, StreamNotFoundError
 from pelton.api.defaults import DUPLICATE_WINDOW
 from pelton.api.durations import given
+from pelton.buckets import reserve_first_token
 from pelton.queue.model.checks import seconds, whole
 from pelton.queue.model.naming import PLACE, SIDES, QueueNames
 
@@ -30,6 +31,8 @@ EXCLUSIVE: Final = "pelton.queue.exclusive"
 LEASE: Final = "pelton.queue.lease"
 KEYS: Final = "pelton.queue.keys"
 RECORDS: Final = "records"
+TOKENS: Final = "pelton.queue.tokens"
+"""What the tokens of jobs are counted from on a cluster, where those of deliveries begin again with each consumer."""
 _DEFAULT_LEASE_S: Final = 30.0
 _SHORTEST_LEASE_S: Final = 0.1
 _LONGEST_LEASE_S: Final = 86_400.0
@@ -159,9 +162,12 @@ async def _make_jobs_stream(jet: Streams, names: QueueNames, settings: QueueSett
         config |= {"retention": "limits", "allow_direct": True, "metadata": metadata | {KEYS: RECORDS}}
     else:
         config["retention"] = "workqueue"
+        if not jet.backend.has_exclusive_subjects:
+            first = await reserve_first_token(jet, f"{names.jobs}_tokens", config["num_replicas"])
+            config["metadata"] = metadata | {TOKENS: str(first)}
     if await jet.stream_names(f"{names.root}.>"):
         # Its jobs were deleted, but records of them remain: no later job may have their ids.
-        config["first_seq"] = _never_used(jet)
+        config["first_seq"] = await reserve_first_token(jet, names.jobs, config["num_replicas"])
     return await _create(jet, names.jobs, **config)
 
 
@@ -173,11 +179,6 @@ async def _create(jet: Streams, name: str, **config: Any) -> Stream:
             raise
         # Another process has made it in the meantime, with other options, or with another first sequence.
         return await jet.stream(name)
-
-
-def _never_used(jet: Streams) -> int:
-    """Return a sequence that no stream of this name has had, unless it stored a million messages a second."""
-    return jet.runtime.clock.now() // 1_000
 
 
 def _agree(queue: str, option: str, asked: float | None, found: float) -> None:
@@ -228,18 +229,19 @@ async def keys_stream(jet: Streams, names: QueueNames, settings: QueueSettings) 
     """Make the stream of the keys' records, for exclusive queues on a cluster."""
     # A record is written under a condition, so an id only needs to be known for as long as a write is repeated.
     config: dict[str, Any] = {"max_msgs_per_subject": 1, "allow_msg_ttl": True, "duplicate_window": _WRITES_AGE}
-    # Sequences are tokens: a holder of a key of a deleted queue must hold none in a new queue of the same name.
-    config["first_seq"] = _never_used(jet)
     await _side(jet, names, names.keys, settings, **config)
 
 
 async def _side(jet: Streams, names: QueueNames, name: str, settings: QueueSettings, **config: Any) -> Stream:
     """Return a side stream, made if it is missing, with the requested number of replicas."""
-    subject = dict(names.sides)[name]
+    subject, replicas = dict(names.sides)[name], settings.num_replicas or 1
     try:
         stream = await jet.stream(name)
     except StreamNotFoundError:
-        stream = await _create(jet, name, subjects=[subject], num_replicas=settings.num_replicas or 1, **config)
+        if name == names.keys:
+            # Sequences are tokens: a holder of a key of a deleted queue must hold none in a new queue of that name.
+            config["first_seq"] = await reserve_first_token(jet, name, replicas)
+        stream = await _create(jet, name, subjects=[subject], num_replicas=replicas, **config)
     if subject not in stream.config.subjects:
         raise _taken(names, stream)
     return await _replicated(jet, stream, settings)
