@@ -98,7 +98,7 @@ async def test_a_deleted_queue_is_gone_and_can_be_made_anew(jet: Jet, another: O
     assert await jet.queue_names() == ["garage"]
     assert repr(queue) == ("<Queue 'garage', exclusive>" if exclusive else "<Queue 'garage'>")
     await queue.delete()
-    assert await jet.stream_names() == []
+    assert await jet.stream_names("$JOBS.>") == []
     assert await jet.queue_names() == []
     await queue.delete()
     for options in ({}, {"unique": "one"}, {"delay": 60}, {"key": "k"}):
@@ -106,7 +106,7 @@ async def test_a_deleted_queue_is_gone_and_can_be_made_anew(jet: Jet, another: O
             await queue.options(**options).enqueue(job)  # type: ignore[arg-type]
     with pytest.raises(QueueNotFoundError, match="no queue 'garage'"):
         await another("garage", create=False)
-    assert await jet.stream_names() == []
+    assert await jet.stream_names("$JOBS.>") == []
     again = await another("garage", exclusive=not exclusive)
     assert await again.counts() == JobCounts()
     assert (await jet.queue("garage", create=False)).exclusive is not exclusive
@@ -130,7 +130,7 @@ async def test_a_queue_with_running_jobs_is_deleted_by_force_only(jet: Jet, excl
         assert (await queue.counts()).unfinished + refused.value.running >= 1
         await claims.settle([])
     await queue.delete(force=True)
-    assert await jet.stream_names() == []
+    assert await jet.stream_names("$JOBS.>") == []
 
 
 @ON_BOTH
