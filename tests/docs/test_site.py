@@ -261,7 +261,16 @@ def _is_shown(each: Operation, shown: dict[str, str]) -> bool:
     return any(f"{kind.__name__}.{method}" in shown for kind in kinds) or each.path.removeprefix("pelton.") in shown
 
 
-_UNSHOWN = {"dec_hook", "enc_hook", "encode_filter", "encode_key", "decode_key", "encode_value", "decode_value"}
+_UNSHOWN = {
+    "dec_hook",
+    "enc_hook",
+    "encode_filter",
+    "encode_key",
+    "decode_key",
+    "encode_value",
+    "decode_value",
+    "boot_id",
+}
 
 
 def test_every_operation_has_an_example() -> None:

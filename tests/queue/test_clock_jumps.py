@@ -140,3 +140,17 @@ async def test_a_lock_is_held_through_a_jump(tmp_path: Path) -> None:
                 await other.publish("any", b"")
                 assert (await locks.info()).state.messages == keys
                 assert held.is_held
+
+
+async def test_a_schedule_runs_again_when_the_clock_is_right_again(stage: Stage) -> None:
+    queue = stage.queues[0]
+    running.end.set()
+    await queue.schedule("often", repair, args=("often",), every=3)
+    for seconds in (DAY, -DAY, 0):
+        stage.jump(seconds)
+        for _ in range(3):
+            stage.runtime.clock.advance(3)
+            await queue.work(until_idle=True, handle_signals=False)
+    counts = await queue.counts()
+    assert counts.completed >= 8
+    assert counts.cancelled == 0

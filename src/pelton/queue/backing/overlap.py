@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pelton.jet import Streams
     from pelton.queue.model.naming import QueueNames
 
+# A run that has ended so much later than now was recorded by a clock that has been corrected since.
+_CLOCKS_DIFFER_NS: Final = 2_000_000_000
 _decode: Final = msgspec.json.Decoder(LastRun).decode
 
 
@@ -32,6 +34,8 @@ async def has_overlap(jet: Streams, names: QueueNames, delivered: Delivered) -> 
     try:
         ran = await control.get_last_message(names.last_run(leaf))
     except MessageNotFoundError:
+        return False
+    if ran.time_ns > jet.runtime.clock.now() + _CLOCKS_DIFFER_NS:
         return False
     return ran.time_ns > delivered.time_ns and int(_decode(ran.data).id) < delivered.seq
 
