@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +171,9 @@ async def test_a_typed_bucket_takes_values_of_its_type_alone(jet: pelton.Jet) ->
     with pytest.raises(pelton.ConfigError, match="the value is no dict"):
         await numbers.put("k", {"a": "x"})
     with pytest.raises(pelton.ConfigError, match="the value is no float"):
-        await (await jet.bucket("cars", type=float)).put("k", float("nan"))
+        await (await jet.bucket("cars", type=float)).put("k", nan)
+    with pytest.raises(pelton.ConfigError, match="JSON has no nan"):
+        await (await jet.bucket("cars", type=Any)).put("k", {"a": [nan]})
     assert (await cars.get("a")).value == Car("a", 3)
     plain = await jet.bucket("cars")
     with pytest.raises(pelton.ConfigError, match="bucket 'cars', key 'k': the value is str, not bytes"):

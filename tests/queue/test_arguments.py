@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from math import inf, nan
 from typing import Any
 from uuid import UUID
 
@@ -82,6 +83,24 @@ async def test_arguments_that_do_not_fit_are_refused_at_the_door(
     with pytest.raises(JobArgumentsError):
         job.bind(*args, **kwargs)
     assert (await queue.counts()).unfinished == 0
+
+
+@pytest.mark.parametrize("number", [nan, inf])
+async def test_numbers_that_json_does_not_have_are_refused_at_the_door(queue: Queue, number: float) -> None:
+    @queue.job
+    async def job(a: Any, b: float | None = None) -> None: ...
+
+    for value in (number, {"a": [None, number]}):
+        with pytest.raises(JobArgumentsError, match=f"JSON has no {number}"):
+            await job.enqueue(value)
+        with pytest.raises(JobArgumentsError, match=f"JSON has no {number}"):
+            await queue.enqueue("unknown here", a=value)
+    with pytest.raises(JobArgumentsError, match=f"JSON has no {number}"):
+        await job.enqueue(1, number)
+    with pytest.raises(JobArgumentsError, match=f"JSON has no {number}"):
+        (await queue.new_flow()).add("unknown here", a=number)
+    assert (await queue.counts()).unfinished == 0
+    await job.enqueue({"a": msgspec.Raw(b"null"), "b": ("null", None)})
 
 
 class Paint(msgspec.Struct):

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from dataclasses import dataclass
 from datetime import date
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -219,7 +220,7 @@ async def test_a_job_that_cancels_the_workers_task_ends_the_worker_loudly(queue:
         await drain(queue, concurrency=1)
 
 
-@pytest.mark.parametrize("result", [object(), {1: {2: object()}}, "\udcff", threading.Lock()])
+@pytest.mark.parametrize("result", [object(), {1: {2: object()}}, "\udcff", threading.Lock(), nan, {"a": (1, -inf)}])
 async def test_a_result_that_cannot_be_stored_fails_for_good(queue: Queue, result: object) -> None:
     @queue.job
     async def returns() -> object:

@@ -8,6 +8,7 @@ import msgspec
 
 from pelton.api import BucketDecodeError, ConfigError, StoredMessage, StreamConfig
 from pelton.api.arguments import check_instance, sentence
+from pelton.api.json_values import to_json
 from pelton.buckets.codecs import Codec
 from pelton.buckets.entry import Entry, operation_of
 from pelton.buckets.naming import check_filter, check_key, key_prefix, write_prefix
@@ -78,7 +79,7 @@ class Coding(Generic[T]):
     def _typed(self, key: str, value: Any) -> bytes:
         """Return the JSON of a value, checked to be readable as the bucket's type."""
         try:
-            encoded = msgspec.json.encode(value)
+            encoded = to_json(value)
             self._decode(encoded)
         except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError) as error:
             kind = getattr(self._kind, "__name__", self._kind)

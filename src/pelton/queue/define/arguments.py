@@ -13,13 +13,13 @@ from typing import Any, Final, TypeVar, get_type_hints
 import msgspec
 
 from pelton.api import ConfigError, JobArgumentsError
+from pelton.api.json_values import to_json
 from pelton.queue.define.codec import ResultCodec, bent
 from pelton.queue.define.job_codec import JobCodec, decode_each, encode_each
 
 T = TypeVar("T")
 
 _OPTIONS: Final = frozenset({"key", "idempotency_key"})
-_encode: Final = msgspec.json.Encoder().encode
 
 
 class RunContext:
@@ -86,7 +86,7 @@ class JobArguments:
             except Exception as error:  # a codec is the program's own
                 raise JobArgumentsError(self._job, f"{type(error).__name__}: {error}") from error
         try:
-            encoded = _encode(named)
+            encoded = to_json(named)
             decoded = decode(encoded)
             for name, value in named.items():
                 if getattr(decoded, name) != value and (why := bent(named, struct)):

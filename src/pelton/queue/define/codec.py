@@ -14,11 +14,11 @@ from uuid import UUID
 import msgspec
 
 from pelton.api import JobResultError
+from pelton.api.json_values import to_json
 from pelton.queue.define.job_codec import JobCodec, decoded_with, encoded_with
 from pelton.queue.model.states import NOTHING
 
 _PLAIN: Final = (str, int, float, bool, type(None))
-_encode: Final = msgspec.json.Encoder().encode
 # Text for bytes would be read as base64. For the others, text is their own form: 2026-01-02 for a date.
 _BYTES: Final = (bytes, bytearray)
 _WRITTEN_AS_TEXT: Final = (*_BYTES, datetime, date, time, timedelta, UUID, Decimal)
@@ -41,7 +41,7 @@ def encoded_result(job: str, result: object) -> msgspec.Raw:
     if result is None:
         return NOTHING
     try:
-        return msgspec.Raw(_encode(result))
+        return msgspec.Raw(to_json(result))
     except Exception as error:  # a result's own code may run, and raise anything
         raise JobResultError(job, f"{type(error).__name__}: {error}") from error
 

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, overload
 
-import msgspec
-
 from pelton.api import (
     ConfigError,
     DuplicateJobError,
@@ -21,6 +19,7 @@ from pelton.api import (
     StreamNotFoundError,
     WrongLastSequenceError,
 )
+from pelton.api.json_values import to_json
 from pelton.queue.define.handle import JobHandle
 from pelton.queue.define.job import JobCall, JobDefinition, Resolved
 from pelton.queue.enqueue.announcing import announce_enqueued, has_listeners, ring
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_encode: Final = msgspec.json.Encoder().encode
 _AT_ONCE: Final = 500
 
 
@@ -72,7 +70,7 @@ class Enqueuer:
                 name, "this program does not know the job's parameters: give its arguments by name (car='car1')"
             )
         try:
-            return JobCall(name, _encode(kwargs), options)
+            return JobCall(name, to_json(kwargs), options)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise JobArgumentsError(name, str(error)) from None
 

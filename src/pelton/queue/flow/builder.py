@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, ParamSpec, TypeVar, Unpack, overload
 import msgspec
 
 from pelton.api import ConfigError, JobArgumentsError
+from pelton.api.json_values import to_json
 from pelton.queue.define.job import Job, JobCall, JobDefinition
 from pelton.queue.flow.nodes import FlowNode, checked_nodes, nodes_in
 from pelton.queue.model.checks import checked_job_name
@@ -116,7 +117,7 @@ class FlowBuilder:
             )
         later = {key: found for key, value in kwargs.items() if (found := nodes_in(value)) is not None}
         try:
-            return msgspec.json.encode({key: kwargs[key] for key in kwargs if key not in later}), later
+            return to_json({key: kwargs[key] for key in kwargs if key not in later}), later
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise JobArgumentsError(name, str(error)) from None
 
