@@ -8,13 +8,15 @@ from pelton.api import (
     Backoff,
     Cancel,
     Discard,
+    JobArgumentsError,
     JobCancelledError,
     JobResultError,
     PermanentJobError,
     RetryJob,
+    UnknownJobError,
 )
 from pelton.api.errors import from_reply
-from pelton.queue.model.decide import COMPLETED, Again, Decide, Finish, after_deaths, after_error, after_refusal
+from pelton.queue.model.decide import COMPLETED, Again, Decide, Finish, PutOff, after_deaths, after_error, after_refusal
 from pelton.queue.model.failure import describe, trace
 from pelton.queue.model.rules import DEFAULT_BACKOFF, JobRules
 from pelton.queue.model.states import AFTER_ATTEMPT, ENDINGS, AttemptEnd
@@ -94,6 +96,14 @@ def test_an_error_is_followed_by_what_the_table_says(
     assert isinstance(decision, Again) == (AFTER_ATTEMPT[end] == "retrying")
     if isinstance(decision, Again) and isinstance(error, RetryJob):
         assert decision.delay == 5
+
+
+def test_a_job_waits_for_a_worker_that_can_run_it() -> None:
+    for error in (UnknownJobError("f"), JobArgumentsError("f", "x", is_stored=True)):
+        decision = after_error(error, 3, JobRules(max_attempts=3), Random(0))
+        assert isinstance(decision, PutOff)
+        assert decision.delay is None
+    assert isinstance(after_error(JobArgumentsError("f", "x"), 1, JobRules(), Random(0)), Finish)
 
 
 def test_an_attempt_ends_in_some_way_with_every_ending() -> None:

@@ -9,7 +9,7 @@ import pytest
 import pelton
 from pelton import ConfigError, Jet, JobArgumentsError, JobContext, JobFailedError, JobResultError, sync
 from tests.queue.conftest import ON_BOTH
-from tests.queue.helpers import drain
+from tests.queue.helpers import drain, working
 
 jobs = pelton.Jobs()
 ran: list[tuple[str, object]] = []
@@ -82,11 +82,12 @@ async def test_a_job_is_enqueued_by_its_name(jet: Jet) -> None:
     with pytest.raises(ConfigError, match="'drain' is not a job: declare it"):
         (await sender.new_flow()).add(drain)  # type: ignore[call-overload]
     wrong = await sender.enqueue("square", n="seven")
-    await drain(worker)
-    assert await by_name.value() == 49
-    assert await known.value() == 64
-    with pytest.raises(JobFailedError, match="Expected `int`"):
-        await wrong.value()
+    async with working(worker):
+        assert await by_name.value(timeout=20) == 49
+        assert await known.value(timeout=20) == 64
+        assert await wrong.cancel()
+        with pytest.raises(JobFailedError, match="cancelled"):
+            await wrong.value(timeout=20)
 
 
 async def test_a_job_of_no_queue_says_how_it_is_enqueued(jet: Jet) -> None:

@@ -12,8 +12,8 @@ import pytest
 from pelton import Jet
 from pelton.api import Backoff, JobCancelledError, PermanentJobError, RetryJob
 from pelton.queue import JobContext, Queue
-from tests.queue.conftest import ON_BOTH
-from tests.queue.helpers import FAST, drain, ended
+from tests.queue.conftest import ON_BOTH, OpenQueue
+from tests.queue.helpers import FAST, drain, ended, working
 
 
 async def test_a_result_is_kept_in_the_history(queue: Queue) -> None:
@@ -145,20 +145,42 @@ async def test_a_message_that_is_no_job_is_dead_at_once_and_nothing_of_it_is_los
     assert (stored.data, stored.subject) == (b"\xffjunk", "$JOBS.garage.free")
 
 
-async def test_arguments_that_no_longer_fit_fail_for_good(queue: Queue) -> None:
-    @queue.job(name="f")
-    async def old(a: int) -> None: ...
+@ON_BOTH
+@pytest.mark.parametrize("exclusive", [False, True])
+async def test_arguments_that_do_not_fit_here_wait_for_a_worker_that_takes_them(
+    jet: Jet, another: OpenQueue, caplog: pytest.LogCaptureFixture, exclusive: bool
+) -> None:
+    """As while a new version of a program replaces an old one, whichever of the two has enqueued the job."""
+    queue = await jet.queue("garage", exclusive=exclusive)
+    newer = await another("garage")
 
-    handle = await old.enqueue(1)
-    del queue.jobs_by_name["f"]
+    async def old(a: int) -> int:
+        return a
 
-    @queue.job(name="f")
-    async def new(b: str) -> None: ...
+    async def new(a: int, b: str = "") -> str:
+        return f"{a}{b}"
 
+    queue.job(name="f", max_attempts=1)(old)
+    handle = await newer.job(name="f", max_attempts=1)(new).enqueue(1, "b")
+    async with working(queue):
+        async with asyncio.timeout(20):
+            while not caplog.records:
+                await asyncio.sleep(0.01)
+        async with working(newer):
+            outcome = await handle.outcome(timeout=20)
+    assert (outcome.state, outcome.attempt, outcome.value()) == ("completed", 1, "1b")
+    [warning] = caplog.records
+    assert "'f' whose arguments this worker cannot take" in warning.getMessage()
+
+
+async def test_arguments_that_a_job_itself_gets_wrong_fail_it(queue: Queue) -> None:
+    @queue.job
+    async def job(a: int) -> None:
+        await job.enqueue("x")  # type: ignore[arg-type]  # on purpose
+
+    handle = await job.enqueue(1)
     await drain(queue)
-    outcome = await handle.outcome()
-    assert (outcome.state, outcome.attempt) == ("failed", 1)
-    assert outcome.error.startswith("JobArgumentsError")
+    assert (await handle.outcome()).state == "failed"
 
 
 class UnprintableError(Exception):

@@ -170,6 +170,19 @@ async def test_an_idle_child_that_dies_costs_no_attempt(queue: Queue) -> None:
     assert (outcome.state, outcome.attempt) == ("completed", 1)
 
 
+async def test_arguments_that_a_child_cannot_take_wait(queue: Queue) -> None:
+    """It has imported a later version of the module."""
+
+    def older(m: int) -> None: ...
+
+    older.__module__, older.__qualname__ = some.__name__, "forked"
+    handle = await queue.job(name="older", process=True, max_attempts=1)(older).enqueue(1)
+    async with working(queue), asyncio.timeout(20):
+        while not (info := await handle.info()).last_error:
+            await asyncio.sleep(0.01)
+    assert (info.attempt, info.last_error.split(":")[0]) == (0, "JobArgumentsError")
+
+
 def top_level() -> None: ...
 
 

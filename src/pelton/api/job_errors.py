@@ -249,14 +249,22 @@ class JobResultError(JobError):
 
 
 class JobArgumentsError(JobError):
-    """The arguments do not fit the job's signature, or cannot be stored."""
+    """The arguments do not fit the job's signature, or cannot be stored.
+
+    `is_stored`: they are those of a stored job, which waits for a worker whose version of the function takes them.
+    """
 
     name: str
     reason: str
+    is_stored: bool
 
-    def __init__(self, name: str, reason: str) -> None:
-        self.name, self.reason = name, reason
-        super().__init__(f"job {name!r} cannot take these arguments: {reason}; pass what it declares")
+    def __init__(self, name: str, reason: str, *, is_stored: bool = False) -> None:
+        self.name, self.reason, self.is_stored = name, reason, is_stored
+        super().__init__(
+            f"job {name!r} cannot take its stored arguments: {reason}; it waits for a worker whose function does"
+            if is_stored
+            else f"job {name!r} cannot take these arguments: {reason}; pass what it declares"
+        )
 
 
 def _keyed(key: str) -> str:

@@ -109,11 +109,11 @@ class JobArguments:
             try:
                 return decode_each(self.codec, raw, self._kinds, self._defaults)
             except Exception as error:  # a codec is the program's own
-                raise JobArgumentsError(self._job, f"{type(error).__name__}: {error}") from error
+                raise JobArgumentsError(self._job, f"{type(error).__name__}: {error}", is_stored=True) from error
         try:
             decoded = self._decode(raw)
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
-            raise JobArgumentsError(self._job, str(error)) from None
+            raise JobArgumentsError(self._job, str(error), is_stored=True) from None
         return {name: getattr(decoded, name) for name in self._names}
 
 

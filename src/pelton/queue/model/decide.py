@@ -63,7 +63,7 @@ Decide = Callable[[BaseException, int, JobRules, Random], AfterAttempt]
 
 def after_error(error: BaseException, attempt: int, rules: JobRules, random: Random) -> AfterAttempt:
     """Decide what follows an attempt that raised ``error``; ``attempt`` counts from 1."""
-    if isinstance(error, UnknownJobError):
+    if isinstance(error, UnknownJobError) or (isinstance(error, JobArgumentsError) and error.is_stored):
         # Another worker may know it, or this one after its next start.
         return PutOff(None, describe(error))
     if isinstance(error, Snooze):

@@ -20,6 +20,7 @@ from pelton.api import (
     AckRejectedError,
     ApiError,
     ConfigError,
+    JobArgumentsError,
     MessageTooLargeError,
     PeltonError,
     UnknownJobError,
@@ -115,8 +116,8 @@ class HeldJobs(Generic[J]):
         )
         self._keeper = LeaseKeeper(self._extender, self._clock, queue.lease)
         self._by_clock = not queue.backend.refuses_late_acks
-        # The names of jobs that a warning was given for.
-        self._unknown: set[str] = set()
+        # The names of jobs that a warning was given for, and which.
+        self._unknown: set[tuple[str, str]] = set()
         # Each lists its jobs.
         self._leases: dict[SharedLease[Any], None] = {}
 
@@ -243,15 +244,19 @@ class HeldJobs(Generic[J]):
     def _wait_for_one_who_knows(self, job: HeldJob) -> AfterAttempt:
         """Give back a job whose name is unknown here: another program runs it, or a later version of this one."""
         name = job.records.envelope.job
-        if name not in self._unknown and len(self._unknown) < _MOST_UNKNOWN:
-            self._unknown.add(name)
-            _log.warning(
-                "queue %r has jobs named %r, which this worker does not know (known: %s): they wait for one that does",
-                self._queue.name, name, ", ".join(self._queue.jobs.names) or "none",
-                extra={"queue": self._queue.name, "job": name},
-            )  # fmt: skip
+        self._warn_of(
+            name,
+            "queue %r has jobs named %r, which this worker does not know (known: %s): they wait for one that does",
+            ", ".join(self._queue.jobs.names) or "none",
+        )
         error = UnknownJobError(name, self._queue.jobs.names)
         return after_error(error, job.records.attempt, JobRules(), self._queue.runtime.random)
+
+    def _warn_of(self, name: str, text: str, why: str) -> None:
+        """Warn of jobs of a name that this worker can't run, once."""
+        if (name, text) not in self._unknown and len(self._unknown) < _MOST_UNKNOWN:
+            self._unknown.add((name, text))
+            _log.warning(text, self._queue.name, name, why, extra={"queue": self._queue.name, "job": name})
 
     async def skipped(self, job: HeldJob) -> Finish | None:
         """Return the end of a job of a schedule that is not to run beside an earlier one, or right after it."""
@@ -270,6 +275,9 @@ class HeldJobs(Generic[J]):
             self._on_error(records.id, error)
         rules = self._rules_of(records) or JobRules()
         decision = decide(error, records.attempt, rules, self._queue.runtime.random)
+        if isinstance(error, JobArgumentsError) and error.is_stored:
+            text = "queue %r has jobs named %r whose arguments this worker cannot take (%s): they wait for one that can"
+            self._warn_of(records.envelope.job, text, error.reason)
         if not self.is_late(job):
             report(self._queue.name, records, decision, error)
         return decision
