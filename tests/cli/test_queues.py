@@ -28,7 +28,7 @@ def garage(run: Run, address: str) -> list[str]:
 
 
 def test_a_queue_is_shown(run: Run, garage: list[str]) -> None:
-    assert run("queue", "ls").lines[1].split()[:6] == ["garage", "1", "0", "0", "2", "1"]
+    assert run("queue", "ls").lines[1].split()[:7] == ["garage", "1", "0", "0", "0", "2", "1"]
     (queue,) = run("queue", "ls", "--json").json
     assert (queue["pending"], queue["completed"], queue["failed"], queue["dead_letters"]) == (1, 2, 1, 1)
     shown = run("queue", "info", "garage").facts

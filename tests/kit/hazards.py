@@ -329,6 +329,9 @@ class HazardBackend:
         """Whether anybody may be subscribed."""
         return self._inner.might_reach(subject)
 
+    async def begun_deliveries(self, stream: str) -> None:
+        """Return None, as a cluster does."""
+
     def check_loop(self) -> None:
         """Raise WrongLoopError if the world is on another event loop."""
         self._inner.check_loop()

@@ -92,6 +92,7 @@ async def test_streams_consumers_queues_and_elections(address: str) -> None:
         ("pelton_queue_schedules", "garage", "paused"): 1,
         ("pelton_limit_concurrency", "garage", "all"): 4,
         ("pelton_limit_running", "garage", "all"): 0,
+        ("pelton_limit_held", "garage", "all"): 0,
         ("pelton_limit_fullest", "garage", "repair, each key"): 0,
         ("pelton_limit_next_start_seconds", "garage", "repair, each key"): 0,
         ("pelton_election_has_leader", "boss"): 1,

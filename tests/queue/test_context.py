@@ -162,5 +162,5 @@ async def test_a_lost_lease_is_told_to_a_thread_and_its_result_dropped(jet: Jet)
         await work
     assert told.is_set()
     assert await effects(jet) == []
-    assert (await handle.info()).state == "running"
+    assert (await handle.info()).state == "pending"
     await taken.ack()

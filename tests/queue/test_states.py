@@ -14,6 +14,7 @@ from pelton.testing import ManualRuntime, manual_runtime
 LEASE_S = 30
 DELAY_S = 60
 TTL_S = 86_400
+HELD_S = 1
 RULES = JobRules(max_attempts=3, backoff=Backoff(base=600, jitter=0))
 
 LINES: tuple[tuple[JobState | None, str, JobState], ...] = (
@@ -21,7 +22,11 @@ LINES: tuple[tuple[JobState | None, str, JobState], ...] = (
     (None, "enqueue with a delay", "scheduled"),
     ("scheduled", "falls due", "pending"),
     ("scheduled", "cancel", "cancelled"),
-    ("pending", "taken by a worker", "running"),
+    ("pending", "begins in a worker", "running"),
+    ("pending", "a limit holds it back", "held"),
+    ("held", "the limit lets it start", "running"),
+    ("held", "its ttl is over", "expired"),
+    ("held", "cancel", "cancelled"),
     ("pending", "taken after its ttl", "expired"),
     ("pending", "cancel", "cancelled"),
     ("running", "returns", "completed"),
@@ -30,7 +35,7 @@ LINES: tuple[tuple[JobState | None, str, JobState], ...] = (
     ("retrying", "cancel", "cancelled"),
     ("running", "permanent error, or the last attempt", "failed"),
     ("running", "raises JobCancelledError", "cancelled"),
-    ("running", "worker dies, lease runs out, another takes it", "running"),
+    ("running", "worker dies, lease runs out", "pending"),
     ("running", "worker stops, job is handed back", "pending"),
 )
 
@@ -58,10 +63,24 @@ class Stage:
     async def state(self) -> JobState | None:
         return (await self.handle.info()).state if self.handle is not None else None
 
-    async def take(self) -> None:
-        """Take it as a worker that dies at once: nobody keeps its lease."""
+    async def begin(self) -> None:
+        """Begin it as a worker that dies at once: nobody keeps its lease."""
         job_source = self.queue.job_source("gone")
-        [_] = await job_source.take(job_source.channels[0], PullRequest(no_wait=True))
+        self.runtime.clock.advance(HELD_S)
+        [taken] = await job_source.take(job_source.channels[0], PullRequest(no_wait=True))
+        assert await self.state() in ("pending", "held")
+        job_source.beginnings.mark(taken.delivered)
+
+    async def hold(self) -> None:
+        """Have a limit hold it back."""
+        await self.queue.limit(job="paint", concurrency=1)
+        await self.queue.options(priority=3).enqueue("paint")
+        async with self.queue.claims(RULES) as first, self.queue.claims(RULES) as claims:
+            [other] = await first.take(1)
+            assert await claims.take(1, timeout=0) == []
+            assert await self.state() == "held"
+            other.complete()
+            await first.settle([other])
 
     async def end(self, error: BaseException | None = None) -> None:
         """Have it end with the next worker."""
@@ -81,6 +100,8 @@ class Stage:
             await self.enqueue()
         if state == "retrying":
             await self.end(ValueError())
+        if state == "held":
+            await self.hold()
 
 
 async def _returns(stage: Stage) -> None:
@@ -104,9 +125,13 @@ async def _is_cancelled(stage: Stage) -> None:
 
 
 async def _dies(stage: Stage) -> None:
-    await stage.take()
+    await stage.begin()
     stage.runtime.clock.advance(LEASE_S + 1)
-    await stage.take()
+    async with stage.queue.claims(RULES) as claims:
+        [job] = await claims._held.take(claims._job_source.channels[0], PullRequest(no_wait=True))
+        known = await claims._job_source.known(job.records.delivered)
+        assert known is not None
+        assert (known.attempt, await stage.state()) == (1, "pending")
 
 
 async def _stops(stage: Stage) -> None:
@@ -132,13 +157,16 @@ async def _cancels(stage: Stage) -> None:
 
 MOVES: dict[str, Callable[[Stage], Awaitable[None]]] = {
     "enqueue": Stage.enqueue,
-    "taken by a worker": Stage.take,
+    "begins in a worker": Stage.begin,
+    "a limit holds it back": Stage.hold,
+    "the limit lets it start": Stage.begin,
+    "its ttl is over": _is_taken_late,
     "returns": _returns,
     "raises": _raises,
     "backoff passes": _waits,
     "permanent error, or the last attempt": _ends_for_good,
     "raises JobCancelledError": _is_cancelled,
-    "worker dies, lease runs out, another takes it": _dies,
+    "worker dies, lease runs out": _dies,
     "worker stops, job is handed back": _stops,
     "enqueue with a delay": Stage.enqueue_later,
     "falls due": _falls_due,

@@ -6,7 +6,7 @@ event loop; `clone` returns a backend for another. Every implementation raises t
 """
 
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -42,6 +42,22 @@ class BackendSubscription(Protocol):
 
     async def close(self) -> None:
         """Unsubscribe; messages that have already arrived can still be taken. Idempotent."""
+        ...
+
+
+class BegunDeliveries(Protocol):
+    """Marks of the deliveries of one stream that were begun: they outlive this process, but maybe not the machine."""
+
+    def mark(self, seq: int, number: int) -> None:
+        """Mark a delivery of a message, by its number, before it is begun. Costs next to nothing; from any thread."""
+        ...
+
+    def unmark(self, seq: int, number: int) -> None:
+        """Forget a delivery, begun or not: it is settled."""
+        ...
+
+    def found(self) -> Mapping[int, Collection[int]]:
+        """Return the numbers of the marked deliveries, by message; of all that have the store open, or had."""
         ...
 
 
@@ -203,6 +219,10 @@ class Backend(Protocol):
 
         False if that cannot be known. On a cluster also True for a client whose connection is currently lost.
         """
+        ...
+
+    async def begun_deliveries(self, stream: str) -> BegunDeliveries | None:
+        """Return the marks of a stream's deliveries; None where there is no memory that outlives a process."""
         ...
 
     def on_end(self, told: Callable[[Exception], None]) -> None:

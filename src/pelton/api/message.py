@@ -67,7 +67,9 @@ class AckOp(msgspec.Struct, kw_only=True, frozen=True, gc=False):
     """The ack of one delivery: done, redeliver (after `delay_ns`), still working, or never again.
 
     `num_delivered` identifies nothing: a server repeats it in its advisories about the ack. `token` is the delivery's,
-    or 0: with it an ack never settles the delivery of another consumer that was created under the same name.
+    or 0: with it an ack never settles the delivery of another consumer that was created under the same name. `cause`,
+    a number of the caller's own, is kept with a message that is given back, and shown among the unsettled; servers
+    ignore it.
     """
 
     kind: AckKind = "ack"
@@ -77,6 +79,7 @@ class AckOp(msgspec.Struct, kw_only=True, frozen=True, gc=False):
     reason: str = ""
     num_delivered: int = 1
     token: int = 0
+    cause: int = 0
 
 
 class Incoming(msgspec.Struct, gc=False):

@@ -107,12 +107,16 @@ class UnpinReply(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Unsettled(msgspec.Struct, frozen=True, gc=False):
-    """A delivered, unsettled message. `due` is when it may be redelivered, `waits` if it was given back until then."""
+    """A delivered, unsettled message. `due` is when it may be redelivered, `waits` if it was given back until then.
+
+    `cause` is that of the ack that gave it back.
+    """
 
     seq: int
     num_delivered: int
     due: int
     waits: bool
+    cause: int = 0
 
 
 class ConsumerUnsettledReply(Page, kw_only=True):

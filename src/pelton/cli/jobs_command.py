@@ -18,7 +18,7 @@ from pelton.cli.values import count, duration
 from pelton.connect import Jet
 from pelton.queue import JobInfo, Outcome, Queue
 
-_UNFINISHED = ("pending", "scheduled", "running", "retrying")
+_UNFINISHED = ("pending", "scheduled", "held", "running", "retrying")
 _ENDED = ("completed", "failed", "cancelled", "expired")
 
 

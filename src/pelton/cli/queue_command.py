@@ -47,14 +47,15 @@ async def _list(jet: Jet, options: argparse.Namespace) -> None:
         return
     now = jet.runtime.clock.now()
     rows = [
-        (each.name, each.pending, each.running, each.retrying, each.completed, each.failed, each.dead_letters,
-         each.per_minute, seconds_text(each.run.median), ago_text(each.oldest_at, now),
+        (each.name, each.pending, each.held, each.running, each.retrying, each.completed, each.failed,
+         each.dead_letters, each.per_minute, seconds_text(each.run.median), ago_text(each.oldest_at, now),
          "paused" if each.paused else "")
         for each in found
     ]  # fmt: skip
     heads = (
         "queue",
         "pending",
+        "held",
         "running",
         "retrying",
         "completed",
@@ -91,6 +92,8 @@ async def _info(jet: Jet, options: argparse.Namespace) -> None:
             "paused jobs": ", ".join(queue.paused_jobs),
             "pending": queue.pending,
             "scheduled": queue.scheduled,
+            "held": queue.held,
+            **{f"held for {limit or 'a limit that is gone'}": count for limit, count in queue.held_for.items()},
             "running": queue.running,
             "retrying": queue.retrying,
             "completed": queue.completed,
@@ -149,7 +152,7 @@ async def _report(jet: Jet, options: argparse.Namespace, done: str) -> None:
 async def _purge(jet: Jet, options: argparse.Namespace) -> int:
     queue = await queue_of(jet, options)
     counts = await queue.counts()
-    waiting = counts.pending + counts.scheduled + counts.retrying
+    waiting = counts.pending + counts.scheduled + counts.held + counts.retrying
     which = f"those{filter_text(options)} among " if filter_text(options) else ""
     if not is_agreed(options, f"Really cancel {which}the {waiting:,} waiting jobs of queue {options.queue}?"):
         return 1

@@ -65,9 +65,17 @@ def _picture(
     now: int,
 ) -> list[tuple[str, str]]:
     """Return the lines, each with its style: those with most to do come first."""
-    lines = [(_line(("queue", "pending", "running", "retrying", "dead", "per minute", "run", "oldest")), _BOLD)]
+    lines = [(_line(("queue", "pending", "held", "running", "retrying", "dead", "per minute", "run", "oldest")), _BOLD)]
     for queue in sorted(queues, key=lambda one: -one.pending)[:_ROWS]:
-        cells = (queue.name, queue.pending, queue.running, queue.retrying, queue.dead_letters, queue.per_minute)
+        cells = (
+            queue.name,
+            queue.pending,
+            queue.held,
+            queue.running,
+            queue.retrying,
+            queue.dead_letters,
+            queue.per_minute,
+        )
         lines.append((_line((*cells, seconds_text(queue.run.median), ago_text(queue.oldest_at, now))), ""))
     heads = ("consumer", "pending", "ack pending", "redelivered", "lag")
     lines += [("", ""), (_line(heads), _BOLD)]

@@ -2,7 +2,7 @@
 
 What a NATS server cannot do is refused by name: a limit of unacknowledged messages per subject exists only in
 embedded stores. What it does not report is not made up: a request for the unsettled messages returns an empty list
-(:class:`ConsumerUnsettled`), so a queue's counts show retrying jobs as running.
+(:class:`ConsumerUnsettled`), so a queue's counts show jobs that a limit holds back as retrying.
 """
 
 from __future__ import annotations
@@ -301,6 +301,9 @@ class Cluster:
             await subscription.close()
             raise
         return subscription
+
+    async def begun_deliveries(self, stream: str) -> None:
+        """Return None: its clients may be anywhere."""
 
     async def presence(self) -> str:
         """Return a subject to which this client is subscribed while it is connected."""

@@ -4,7 +4,7 @@ from pelton.consumers.deliver import Delivery
 from pelton.consumers.groups import GroupDecision
 from pelton.consumers.info import consumer_info
 from pelton.consumers.interest import Interest, first_wanted
-from pelton.consumers.log import NEVER, ConsumerLog, drop_rows
+from pelton.consumers.log import NEVER, ConsumerLog, drop_rows, is_pending
 from pelton.consumers.pulls import check_pull, too_many_waiting
 from pelton.consumers.purged import follow_purge, follow_roll_ups
 from pelton.consumers.rules import check_consumer
@@ -31,6 +31,7 @@ __all__ = [
     "first_wanted",
     "follow_purge",
     "follow_roll_ups",
+    "is_pending",
     "next_refresh",
     "say_unpinned",
     "start_cursor",

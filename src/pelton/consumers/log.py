@@ -438,6 +438,12 @@ def due_after(config: ConsumerConfig, deliveries: int, now: int) -> int:
     return now + config.ack_wait.ns
 
 
+def is_pending(database: Database, stream: int, seq: int) -> bool:
+    """Whether any consumer of a stream has delivered a message that is not settled."""
+    sql = "SELECT 1 FROM consumers JOIN pending ON consumer=id WHERE stream=? AND seq=? LIMIT 1"
+    return database.value(sql, (stream, seq)) is not None
+
+
 def drop_rows(database: Database, consumers: Sequence[int]) -> None:
     """Remove all rows of deleted consumers."""
     for consumer in consumers:

@@ -135,7 +135,7 @@ class Settlement:
             self._settle(ack, known)
         else:
             due = self._due(ack, after, found.deliveries)
-            self._again.append((due, int(after == "due"), self._c.id, ack.seq))
+            self._again.append((due, 1 + ack.cause if after == "due" else 0, self._c.id, ack.seq))
         return None
 
     def _tell(self, ack: AckOp, after: Answered, deliveries: int) -> None:

@@ -34,7 +34,7 @@ from pelton.api.events import ClientInfo
 from pelton.api.keys import Key
 from pelton.api.pub_acks import encode_pub_ack, encode_pub_error
 from pelton.api.tracing import Tracing
-from pelton.consumers import ConsumerLog
+from pelton.consumers import ConsumerLog, is_pending
 from pelton.engine.archives import StreamArchives
 from pelton.engine.bulk import column_reader
 from pelton.engine.connections import Connections
@@ -64,7 +64,7 @@ from pelton.engine.transactions.works import Publishing
 from pelton.engine.troubles import troubles_of
 from pelton.engine.verbs.audit import Audit
 from pelton.runtime import Runtime
-from pelton.storage import Committer, Database, Fault, MemoryChannel, WakeChannel
+from pelton.storage import BegunMarks, Committer, Database, Fault, MemoryChannel, StreamMarks, WakeChannel
 
 R = TypeVar("R")
 
@@ -96,6 +96,7 @@ class Engine:
         # Whether this opener has ended for good, and the callbacks for that.
         self._is_over = False
         self._on_end: list[Callable[[Exception], None]] = []
+        self._marks: BegunMarks | None = None
         self._db = self._connections.first()
         door = Door(self._db, self._loop)
         self._check, self.check_loop, self.check_place = door.check, door.check_loop, door.check_place
@@ -291,6 +292,14 @@ class Engine:
         self._check()
         return self._channel.is_gone(presence)
 
+    async def begun_deliveries(self, stream: str) -> StreamMarks:
+        self._check()
+        await self.readable()
+        if self._marks is None:
+            self._marks = BegunMarks(self._db.path, folder=not isinstance(self._channel, MemoryChannel))
+            self._marks.sweep(lambda stream, seq: self.read(lambda: is_pending(self._db, stream, seq)))
+        return StreamMarks(self._marks, self.read(lambda: self.session.registry.stream(stream)).id)
+
     def on_end(self, told: Callable[[Exception], None]) -> None:
         """Call ``told`` with the error when this opener has ended for good."""
         self._on_end.append(told)
@@ -366,6 +375,8 @@ class Engine:
         self._background.close()
         await self._committer.quiesce()
         self._waiting.notify_all()
+        if self._marks is not None:
+            self._marks.close()
         self._channel.close()
         self._committer.close()
         self._db.close()

@@ -109,7 +109,7 @@ def reason_text(of: str, reason: str) -> str:
     return reason.encode(errors="backslashreplace").decode()
 
 
-def ack_of(delivered: Delivered, kind: AckKind, *, delay_ns: int = 0, reason: str = "") -> AckOp:
+def ack_of(delivered: Delivered, kind: AckKind, *, delay_ns: int = 0, reason: str = "", cause: int = 0) -> AckOp:
     """Return the ack of a delivery, in the port's form."""
     return AckOp(
         kind=kind,
@@ -119,6 +119,7 @@ def ack_of(delivered: Delivered, kind: AckKind, *, delay_ns: int = 0, reason: st
         reason=reason,
         num_delivered=delivered.num_delivered,
         token=delivered.token,
+        cause=cause,
     )
 
 

@@ -66,6 +66,7 @@ CATALOGUE: Final[dict[str, Metric]] = {
         Metric("pelton_limit_concurrency", "gauge", _LIMIT, "Most jobs that may run at a time, if it says so"),
         Metric("pelton_limit_running", "gauge", _LIMIT, "Jobs that hold slots of a limit"),
         Metric("pelton_limit_fullest", "gauge", _LIMIT, "Jobs that hold slots of a limit, at the key that has most"),
+        Metric("pelton_limit_held", "gauge", _LIMIT, "Jobs that wait for a limit"),
         Metric("pelton_limit_next_start_seconds", "gauge", _LIMIT, "In how long the rate of a limit lets a job start"),
         Metric("pelton_election_has_leader", "gauge", ("election",), "1 while somebody leads"),
         Metric("pelton_election_token", "gauge", ("election",), "Fencing token of the leader"),

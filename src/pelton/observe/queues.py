@@ -32,8 +32,10 @@ from pelton.observe.queue_history import ended_jobs, rate, run_times, spread
 from pelton.observe.streams import QUEUE_MARK, consumer_infos, is_embedded
 from pelton.observe.summaries import QueueSummary
 from pelton.queue import Attempt, DeadLetter, Envelope, JobCounts, JobInfo, JobSchedule, JobState, Outcome, TenantCounts
+from pelton.queue.backing.beginnings import BegunJobs
 from pelton.queue.backing.tenant_lines import tenants_with_jobs
 from pelton.queue.backing.unfinished_jobs import scheduled_jobs
+from pelton.queue.inspect.job_states import JobStates, job_states, limit_names
 from pelton.queue.model.checks import checked_id
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.orders import Order, Orders
@@ -41,7 +43,7 @@ from pelton.queue.model.states import Ending
 
 _LEASE: Final = "pelton.queue.lease"
 _NOT_COMPLETED: Final[tuple[Ending, ...]] = ("failed", "cancelled", "expired")
-_UNDERWAY: Final[tuple[JobState, ...]] = ("running", "retrying")
+_UNDERWAY: Final[tuple[JobState, ...]] = ("running", "retrying", "held")
 _HISTORY: Final = "SELECT id, subjects_upto FROM streams JOIN stream_state USING(id) WHERE name=?"
 # The subjects of the newest messages are not counted yet (docs/file-format.md).
 _ENDED: Final = (
@@ -82,6 +84,8 @@ async def queue_summary(jet: Jet, queue: str) -> QueueSummary:
         exclusive=stream.config.metadata.get(QUEUE_MARK) == "true",
         lease=float(stream.config.metadata.get(_LEASE, 0)),
         pending=counts.pending,
+        held=counts.held,
+        held_for=counts.held_for,
         running=counts.running,
         retrying=counts.retrying,
         scheduled=counts.scheduled,
@@ -119,13 +123,16 @@ async def _counts(jet: Jet, stream: Stream, names: QueueNames) -> JobCounts:
         return await (await jet.queue(names.queue, create=False)).counts()
     infos = await consumer_infos(jet, names.jobs)
     underway = await _underway(jet, names)
-    states = [_state_of(jet, one) for one in underway.values()]
+    where = await _states(jet, names)
+    states = [where.of(seq, one) for seq, one in underway.items()]
     # Before the first worker, there is no consumer, and every job is pending.
     untouched = await _untouched(stream, names, infos) if infos else (await stream.info()).state.messages
     total = await _messages_in(jet, names.history)
     failed, cancelled, expired = await _endings(jet, names) if total else (0, 0, 0)
     return JobCounts(
         pending=untouched + states.count("pending"),
+        held=states.count("held"),
+        held_for=where.held_for(underway, await limit_names(jet, names)) if "held" in states else {},
         running=states.count("running"),
         retrying=states.count("retrying"),
         scheduled=await scheduled_jobs(jet, names),
@@ -189,12 +196,8 @@ async def _underway(jet: Jet, names: QueueNames) -> dict[int, Unsettled]:
     return found
 
 
-def _state_of(jet: Jet, delivery: Unsettled | None) -> JobState:
-    if delivery is None:
-        return "pending"
-    if not delivery.waits:
-        return "running"
-    return "retrying" if delivery.due > jet.runtime.clock.now() else "pending"
+async def _states(jet: Jet, names: QueueNames) -> JobStates:
+    return await job_states(jet, names, BegunJobs(jet, names, 0.0, await jet.backend.begun_deliveries(names.jobs)))
 
 
 # --- jobs
@@ -220,7 +223,10 @@ async def unfinished_jobs(
 
 
 async def jobs_underway(jet: Jet, queue: str, limit: int = 50) -> list[JobInfo]:
-    """Return jobs that run, and then those that will be tried again, at most ``limit``. Raises QueueNotFoundError."""
+    """Return jobs that run, then those that will be tried again, or are held, at most ``limit``.
+
+    Raises QueueNotFoundError.
+    """
     found: list[JobInfo] = []
     for state in _UNDERWAY:
         async with aclosing(unfinished_jobs(jet, queue, state=state)) as jobs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar, get_args
 
@@ -19,6 +19,7 @@ from pelton.observe.queues import queue_summary, schedule_counts
 from pelton.observe.streams import consumer_summaries, stream_summaries
 from pelton.observe.summaries import ConsumerSummary, ElectionSummary, LimitSummary, QueueSummary, StreamSummary
 from pelton.queue.model.flow_records import FlowState
+from pelton.queue.model.limits import JobLimit
 
 LIMIT: Final = 1000
 """How many streams, consumers, queues and elections are told of, each by itself, unless the caller says."""
@@ -51,7 +52,7 @@ async def samples(jet: Jet, path: str = "", limit: int = LIMIT) -> list[Sample]:
         *_each(_consumer, consumers, limit),
         *_queues(queues, streams, jet.runtime.clock.now()),
         *[sample for name in names[:limit] for sample in await _workers(jet, name)],
-        *[sample for name in names[:limit] for sample in await _parts(jet, name, limit)],
+        *[sample for one in queues for sample in await _parts(jet, one, limit)],
         *_each(_election, leaders, limit),
         *(_store(path) if path else ()),
         *await _troubles(jet),
@@ -114,7 +115,7 @@ def _queues(queues: Sequence[QueueSummary], streams: Sequence[StreamSummary], no
 
 def _queue(queue: QueueSummary, now: int) -> Iterator[Sample]:
     name = queue.name
-    for state in ("pending", "scheduled", "running", "retrying"):
+    for state in ("pending", "scheduled", "held", "running", "retrying"):
         yield Sample("pelton_queue_jobs", (name, state), getattr(queue, state))
     for state in ("completed", "failed", "cancelled", "expired"):
         yield Sample("pelton_queue_history_jobs", (name, state), getattr(queue, state))
@@ -138,19 +139,21 @@ async def _workers(jet: Jet, queue: str) -> list[Sample]:
     ]
 
 
-async def _parts(jet: Jet, queue: str, limit: int) -> list[Sample]:
+async def _parts(jet: Jet, one: QueueSummary, limit: int) -> list[Sample]:
     """Return how the flows, the schedules and the limits of a queue are."""
+    queue = one.name
     flows = Counter(one.state for one in await flow_summaries(jet, queue, limit=_FLOWS, within=_FLOWS_FOR_S))
     schedules = await schedule_counts(jet, queue)
     return [
         *(Sample("pelton_queue_recent_flows", (queue, state), flows[state]) for state in (get_args(FlowState))),
         *(Sample("pelton_queue_schedules", (queue, state), count) for state, count in schedules.items()),
-        *_each(_limit, await limit_summaries(jet, queue), limit),
+        *_each(lambda each: _limit(each, one.held_for), await limit_summaries(jet, queue), limit),
     ]
 
 
-def _limit(limit: LimitSummary) -> Iterator[Sample]:
-    labels = (limit.queue, (limit.job or "all") + (", each key" if limit.per_key else ""))
+def _limit(limit: LimitSummary, held_for: Mapping[str, int]) -> Iterator[Sample]:
+    labels = (limit.queue, JobLimit(job=limit.job, per_key=limit.per_key).name)
+    yield Sample("pelton_limit_held", labels, held_for.get(labels[1], 0))
     if limit.concurrency is not None:
         yield Sample("pelton_limit_concurrency", labels, limit.concurrency)
         yield Sample("pelton_limit_running", labels, limit.running)

@@ -195,7 +195,11 @@ class QueueSummary(msgspec.Struct, frozen=True, kw_only=True):
     lease: float
     """How many seconds a worker that died keeps its jobs."""
     pending: int
-    """Jobs that wait for a worker, for their key or for a limit."""
+    """Jobs that wait for a worker or for their key, or that a worker has taken and not begun."""
+    held: int
+    """Jobs that wait for a limit."""
+    held_for: dict[str, int]
+    """How many of them wait for which limit."""
     running: int
     """Jobs that run."""
     retrying: int

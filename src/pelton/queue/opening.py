@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from pelton.queue.backing.beginnings import BegunJobs
 from pelton.queue.backing.failed_attempts import FailedAttempts
 from pelton.queue.backing.job_source import ConsumerJobSource
 from pelton.queue.backing.queue_stats import ConsumerStats
@@ -38,20 +39,28 @@ async def open_queue(jet: Streams, names: QueueNames, settings: QueueSettings, j
     exclusive = stream.config.metadata[EXCLUSIVE] == "true"
     lease = float(stream.config.metadata[LEASE])
     await side_streams(jet, names, settings)
-    stats, source_for = await _source(jet, names, stream, exclusive, lease, settings)
+    begun = BegunJobs(jet, names, lease, await jet.backend.begun_deliveries(names.jobs))
+    stats, source_for = await _source(jet, names, stream, exclusive, lease, begun, settings)
     return QueueContext(
         jet=jet,
         names=names,
         exclusive=exclusive,
         lease=lease,
         stats=stats,
+        begun=begun,
         source_for=source_for,
         jobs=jobs,
     )
 
 
 async def _source(
-    jet: Streams, names: QueueNames, stream: Stream, exclusive: bool, lease: float, settings: QueueSettings
+    jet: Streams,
+    names: QueueNames,
+    stream: Stream,
+    exclusive: bool,
+    lease: float,
+    begun: BegunJobs,
+    settings: QueueSettings,
 ) -> tuple[QueueStats, Callable[[str], JobSource]]:
     """Return the stats for the views, and the factory of a worker's job source."""
     known = FailedAttempts(jet, names).last
@@ -70,10 +79,10 @@ async def _source(
         ranked = await ranked_consumers(stream, names, lease)
 
     def keyed(worker: str) -> JobSource:
-        return KeyedJobSource(jet, names, stream, consumers[0], ranked, known, worker, lease)
+        return KeyedJobSource(jet, names, stream, consumers[0], ranked, known, begun, worker, lease)
 
-    def delivered(_worker: str) -> JobSource:
-        return ConsumerJobSource(jet, names, stream, lease, consumers, ranked, known)
+    def delivered(worker: str) -> JobSource:
+        return ConsumerJobSource(jet, names, stream, lease, consumers, ranked, known, begun, worker)
 
     if has_records:
         return KeyedStats(jet, names, stream, (*ranked, *consumers)), keyed

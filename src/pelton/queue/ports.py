@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
@@ -57,6 +57,43 @@ class TakenJob(msgspec.Struct, frozen=True, gc=False):
     asked: float | None = None
 
 
+Begun = Mapping[int, Collection[int]]
+"""The numbers of the deliveries that were begun, and that may not have ended, by the sequence of their jobs."""
+
+
+class BegunLookup(Protocol):
+    """How the views of a queue learn which jobs have begun."""
+
+    async def found(self) -> Begun:
+        """Return what any worker has begun by now."""
+        ...
+
+
+class Beginnings(Protocol):
+    """What one worker has begun.
+
+    ``is_written``: call :meth:`write` before a job begins; and :meth:`mark` in any case, as the last thing.
+    """
+
+    is_written: bool
+
+    def mark(self, delivered: Delivered) -> None:
+        """Note, on any thread, that a job begins now."""
+        ...
+
+    async def write(self, begun: Iterable[Delivered]) -> None:
+        """Store that these jobs begin; once it returns, they may. Raises PeltonError."""
+        ...
+
+    def forget(self, delivered: Delivered, *, has_begun: bool, is_settled: bool) -> None:
+        """Note that a job is held no longer; somebody else ends one that is not settled."""
+        ...
+
+    async def close(self) -> None:
+        """Leave nothing but what others need."""
+        ...
+
+
 class Extender(Protocol):
     """Extends leases: a part of ``Backend``."""
 
@@ -77,13 +114,15 @@ class JobSource(Protocol):
     """The jobs of a queue, for one worker.
 
     ``channels`` names the ways they arrive, ``ranked`` those of jobs with a priority, the highest first. ``tenants``
-    are those that are only waited for, each with the channel from which jobs with a tenant are taken.
+    are those that are only waited for, each with the channel from which jobs with a tenant are taken. ``beginnings``:
+    of which of its jobs the worker notes that they begin.
     """
 
     channels: Sequence[str]
     ranked: Sequence[str]
     tenants: Mapping[str, str]
     extender: Extender
+    beginnings: Beginnings
 
     @property
     def is_new(self) -> bool:
@@ -103,7 +142,7 @@ class JobSource(Protocol):
         ...
 
     async def known(self, delivered: Delivered) -> Attempt | None:
-        """Return what earlier attempts of a job left."""
+        """Return what became of all earlier deliveries of a job; None for its first one."""
         ...
 
     async def keep(self, delivered: Delivered, message: Outgoing) -> None:

@@ -1,5 +1,6 @@
 """Rows on disk: SQLite files, group commit, schema, integrity. It knows rows, not their meaning."""
 
+from pelton.storage.begun_marks import BegunMarks, StreamMarks
 from pelton.storage.bulk import BulkRead, Portion, StreamId, find_stream
 from pelton.storage.checksum import (
     PlacedSums,
@@ -39,6 +40,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "SUM_DIGITS",
     "TOKEN_EPOCH",
+    "BegunMarks",
     "BulkRead",
     "Columns",
     "Committer",
@@ -66,6 +68,7 @@ __all__ = [
     "SplitColumns",
     "Spool",
     "StreamId",
+    "StreamMarks",
     "SumsOfColumns",
     "SyncMode",
     "Trouble",

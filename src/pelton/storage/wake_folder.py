@@ -102,6 +102,11 @@ class WakeFolder:
                     os.chown(made, user, access.gid, dir_fd=self._fd, follow_symlinks=False)
 
     @property
+    def descriptor(self) -> int:
+        """The descriptor of the folder."""
+        return self._fd
+
+    @property
     def stamp(self) -> int:
         """The time when a name in it was last created or removed."""
         return os.fstat(self._fd).st_mtime_ns
@@ -115,11 +120,14 @@ class WakeFolder:
 
     def adopt(self, name: str) -> None:
         """Let everyone who may write to the store use a new socket. Raises FileNotFoundError if it is not here."""
-        found = self._socket(name)
-        if found is None:
+        if self._socket(name) is None:
             # The folder was replaced between our opening it and binding in it.
             raise FileNotFoundError(name)
-        self._hand_over(name, found)
+        self.share(name)
+
+    def share(self, name: str) -> None:
+        """Let everyone who may write to the store use what we created here."""
+        self._hand_over(name, os.stat(name, dir_fd=self._fd, follow_symlinks=False))
         with suppress(OSError):
             os.chmod(name, self._access.socket_mode, dir_fd=self._fd)
 

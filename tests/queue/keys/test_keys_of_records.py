@@ -78,13 +78,13 @@ async def test_what_is_held_waits_or_is_next_shows(queue: Queue, worker: OpenSup
     await give_back(one, taken["$JOBS.garage.key.b"], delay_ns=600 * 10**9)
     await give_back(one, taken["$JOBS.garage.key.c"])
     states = [(await handle.info()).state for handle in handles]
-    assert states == ["running", "pending", "retrying", "pending"]
+    assert states == ["pending", "pending", "retrying", "pending"]
     assert [(info.state, info.attempt) for info in await waiting(queue)] == [
-        ("running", 1), ("pending", 0), ("retrying", 1), ("pending", 1)
+        ("pending", 0), ("pending", 0), ("retrying", 1), ("pending", 1)
     ]  # fmt: skip
     assert (await handles[2].info()).last_error == "again"
     counts = await queue.counts()
-    assert (counts.running, counts.retrying, counts.pending) == (1, 1, 2)
+    assert (counts.running, counts.retrying, counts.pending) == (0, 1, 3)
 
 
 async def test_what_a_job_emits_comes_with_its_completion(queue: Queue, jet: Jet) -> None:
@@ -179,7 +179,7 @@ async def test_what_a_worker_settled_and_did_not_live_to_publish_others_publish_
         with pytest.raises(ServerTimeoutError):
             await end(one, first, Outgoing("seen", b"effect"))
     assert (await seen.info()).state.messages == 0
-    assert (await queue.counts()).running == 1
+    assert (await queue.counts()).unfinished == 2
     await one.close()
     second = await take(two)
     assert second.delivered.seq == 2

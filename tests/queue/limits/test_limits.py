@@ -253,7 +253,7 @@ async def test_jobs_that_wait_can_be_cancelled_and_are_handed_back(queue: Queue)
         infos = {handle.id: (await handle.info()).state for handle in handles}
         await handles[1].cancel()
         assert (await handles[1].outcome(timeout=20)).state == "cancelled"
-    assert set(infos.values()) <= {"pending", "running", "retrying"}
+    assert set(infos.values()) <= {"pending", "running", "held"}
     assert [info.attempt async for info in queue.jobs()] == [0, 0]
 
 

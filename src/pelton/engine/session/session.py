@@ -266,5 +266,5 @@ class Session:
 def _event_of(trouble: Trouble, path: str) -> Event:
     if trouble.kind == "checkpoint":
         return CheckpointBlocked(store=path, log_bytes=trouble.log_bytes)
-    took = Duration(int(trouble.seconds * 1e9))
+    took = Duration(trouble.seconds)
     return SlowSync(store=path, took=took) if trouble.kind == "slow sync" else WriterBusy(store=path, took=took)

@@ -50,7 +50,7 @@ from pelton.engine.snapshots.sql_snapshot import SqlSnapshot
 from pelton.engine.troubles import troubles_of
 from pelton.engine.verbs.table import QUESTIONS
 from pelton.runtime import Runtime
-from pelton.storage import Fault, ReadOnlyDatabase, may_run
+from pelton.storage import BegunMarks, Fault, ReadOnlyDatabase, StreamMarks, may_run
 from pelton.streams import DirectReads
 
 R = TypeVar("R")
@@ -261,6 +261,10 @@ class ReadOnlyEngine:
     def check_loop(self) -> None:
         """Raise WrongLoopError on another event loop."""
         self._view.door.check_loop()
+
+    async def begun_deliveries(self, stream: str) -> StreamMarks:
+        found = self._read(lambda view: view.session.registry.stream(stream))
+        return StreamMarks(BegunMarks(self._settings.path, folder=True), found.id)
 
     def might_reach(self, subject: str) -> bool:
         """Return False: nothing can be sent."""

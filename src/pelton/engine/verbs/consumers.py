@@ -127,11 +127,14 @@ def unsettled(session: Session, request: ConsumerUnsettled) -> ConsumerUnsettled
     consumer = session.registry.consumer(request.stream, request.name)
     sql = "SELECT seq, n, due, waits FROM pending WHERE consumer=? ORDER BY seq LIMIT ? OFFSET ?"
     rows = consumer.db.execute(sql, (consumer.id, _UNSETTLED_PAGE, request.offset)).fetchall()
-    waiting = consumer.db.value("SELECT ifnull(sum(waits), 0) FROM pending WHERE consumer=?", (consumer.id,))
+    waiting = consumer.db.value("SELECT count(*) FROM pending WHERE consumer=? AND waits", (consumer.id,))
     return ConsumerUnsettledReply(
         total=consumer.unsettled,
         offset=request.offset,
         limit=_UNSETTLED_PAGE,
-        messages=tuple(Unsettled(integer(seq), integer(n), integer(due), bool(waits)) for seq, n, due, waits in rows),
+        messages=tuple(
+            Unsettled(integer(seq), integer(n), integer(due), bool(waits), max(integer(waits) - 1, 0))
+            for seq, n, due, waits in rows
+        ),
         waiting=int(waiting),
     )

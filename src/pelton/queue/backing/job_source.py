@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 from pelton.api import Backend, Delivered, Outgoing, PeltonError, PullRequest, Settled, WrongLastSequenceError
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet import ack_of
+from pelton.queue.backing.beginnings import BegunJobs, WorkerBeginnings
 from pelton.queue.backing.first_outcome import as_only, guarded, refusal_of
 from pelton.queue.backing.setup import TOKENS, has_ranked_jobs
 from pelton.queue.backing.tenant_lines import TenantLines
 from pelton.queue.model.records import AttemptRecords, job_id_of
-from pelton.queue.ports import Extender, TakenJob
+from pelton.queue.ports import Beginnings, Extender, TakenJob
 
 if TYPE_CHECKING:
     from pelton.jet import Consumer, Stream, Streams
@@ -38,7 +39,10 @@ class ConsumerJobSource:
         consumers: Sequence[Consumer],
         ranked: Sequence[Consumer],
         attempt_of: Callable[[str], Awaitable[Attempt | None]],
+        begun: BegunJobs,
+        worker: str,
     ) -> None:
+        self.beginnings: Beginnings = WorkerBeginnings(begun, worker)
         self.extender: Extender = jet.backend
         self.channels: Sequence[str] = [consumer.name for consumer in consumers]
         own = [consumers[-1].name, *(consumer.name for consumer in reversed(ranked))]
@@ -51,6 +55,7 @@ class ConsumerJobSource:
         self._tokens_from = int(stream.config.metadata.get(TOKENS, 0))
         self._consumers = [*consumers, *ranked]
         self._attempt_of = attempt_of
+        self._begun = begun
 
     async def take(self, channel: str, request: PullRequest) -> list[TakenJob]:
         """Pull from the consumer of that name, or from those of tenants."""
@@ -77,8 +82,10 @@ class ConsumerJobSource:
         self._tenants.weigh(tenant, weight)
 
     async def known(self, delivered: Delivered) -> Attempt | None:
-        """Return the record of the last attempt; the first delivery has none."""
-        return await self._attempt_of(job_id_of(delivered)) if delivered.num_delivered > 1 else None
+        """Return what became of all earlier deliveries; the first one has none."""
+        if delivered.num_delivered == 1:
+            return None
+        return await self._begun.complete(await self._attempt_of(job_id_of(delivered)), delivered)
 
     async def keep(self, delivered: Delivered, message: Outgoing) -> None:
         """Publish and extend the lease together; on a cluster nothing tells whether the attempt was replaced."""

@@ -68,8 +68,9 @@ class Mover:
         return handle
 
     async def _may_run(self, stored: StoredMessage, info: JobInfo) -> bool:
-        if info.state == "running" or not self._queue.names.is_free(stored.subject):
-            return info.state == "running"
+        entry = (await self._queue.stats.underway()).get(stored.seq)
+        if entry is not None or not self._queue.names.is_free(stored.subject):
+            return entry is not None and not entry.waits
         return (await self._queue.stats.unlisted()).may_have(self._queue.names.lane(stored.subject), stored.seq)
 
     async def _replace(self, stored: StoredMessage, info: JobInfo, error: str, message: Outgoing) -> bool:

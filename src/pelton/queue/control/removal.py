@@ -37,7 +37,7 @@ class Removal:
                     break
                 is_free = self._queue.names.is_free(found.stored.subject)
                 may_run = is_free and unlisted.may_have(self._queue.names.lane(found.stored.subject), found.stored.seq)
-                if found.info.state == "running" or may_run:
+                if found.is_taken or may_run:
                     continue
                 batch.append(found)
                 if len(batch) == _AT_ONCE:
@@ -46,7 +46,7 @@ class Removal:
         return ended + await self._cancel(batch)
 
     async def _cancel(self, batch: list[FoundJob]) -> int:
-        cancelling = (self._withdrawal.cancel(*found, "the queue was purged") for found in batch)
+        cancelling = (self._withdrawal.cancel(found.stored, found.info, "the queue was purged") for found in batch)
         return sum(await asyncio.gather(*cancelling))
 
     async def delete(self, *, force: bool) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pelton.jet import Stream, Streams
     from pelton.queue.define.registry import JobRegistry
     from pelton.queue.model.naming import QueueNames
-    from pelton.queue.ports import JobSource, QueueStats
+    from pelton.queue.ports import BegunLookup, JobSource, QueueStats
     from pelton.runtime import Clock, Runtime
 
 
@@ -30,6 +30,7 @@ class QueueContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     exclusive: bool
     lease: float
     stats: QueueStats
+    begun: BegunLookup
     source_for: Callable[[str], JobSource]
     jobs: JobRegistry
 

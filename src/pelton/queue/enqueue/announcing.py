@@ -74,17 +74,28 @@ def _stored(job_id: str, job: str, key: str, due: int, now: int) -> QueueEvent:
 
 async def announce_start(queue: QueueContext, records: AttemptRecords, worker: str) -> None:
     """Tell that an attempt starts."""
+    await _announce(queue, (_taken(queue, "started", records, worker),))
+
+
+async def announce_held(queue: QueueContext, records: AttemptRecords, worker: str, limit: str) -> None:
+    """Tell that a job that was taken waits for a limit."""
+    await _announce(queue, (_taken(queue, "held", records, worker, limit),))
+
+
+def _taken(
+    queue: QueueContext, kind: QueueEventKind, records: AttemptRecords, worker: str, limit: str = ""
+) -> QueueEvent:
     envelope = records.envelope
-    event = QueueEvent(
-        kind="started",
+    return QueueEvent(
+        kind=kind,
         id=records.id,
-        at=records.started,
+        at=queue.clock.now(),
         job=envelope.job,
         key=envelope.key,
-        attempt=records.attempt,
+        attempt=records.attempt if kind == "started" else records.begun_attempts,
         worker=worker,
+        limit=limit,
     )
-    await _announce(queue, (event,))
 
 
 async def _announce(queue: QueueContext, events: Sequence[QueueEvent]) -> None:

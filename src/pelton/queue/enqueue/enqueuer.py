@@ -196,12 +196,7 @@ class Enqueuer:
         return Resolved(None, self._handle(call, job_id, duplicate=True))
 
     async def _started(self, stored: StoredMessage) -> bool:
-        """Whether a worker has begun a job; on servers, also one that was taken and handed back."""
-        names = self._queue.names
-        if names.is_free(stored.subject):
-            unlisted = await self._queue.stats.unlisted()
-            if unlisted.may_have(names.lane(stored.subject), stored.seq):
-                return True
+        """Whether a worker has begun a job."""
         try:
             info = await self._lookup.get(job_id_in(stored.data, stored.seq))
         except JobNotFoundError:

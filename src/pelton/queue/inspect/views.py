@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from pelton.api import JobNotFoundError, MessageNotFoundError, StoredMessage, Unsettled
+from pelton.api import JobNotFoundError, MessageNotFoundError, StoredMessage
 from pelton.queue.backing.failed_attempts import FailedAttempts
 from pelton.queue.backing.scan import messages_of_filters
 from pelton.queue.backing.unfinished_jobs import job_at, scheduled_jobs, unfinished_job
 from pelton.queue.inspect.first_message import first_of
+from pelton.queue.inspect.job_states import JobStates, job_states, limit_names
 from pelton.queue.model.checks import checked_id
 from pelton.queue.model.job_filter import ALL_JOBS, JobFilter
 from pelton.queue.model.naming import encode_key, key_part
@@ -34,16 +36,17 @@ if TYPE_CHECKING:
     from pelton.queue.model.options import JobOptions
     from pelton.queue.ports import Underway
 
-_TAKEN: Final[tuple[JobState, ...]] = ("running", "retrying")
+_TAKEN: Final[tuple[JobState, ...]] = ("held", "running", "retrying")
 _told: Final = msgspec.json.Decoder(JobProgress).decode
 _outcome: Final = msgspec.json.Decoder(Outcome).decode
 
 
 class FoundJob(NamedTuple):
-    """A job that has not ended, and its message."""
+    """A job that has not ended, and its message; ``is_taken``: a worker has it, begun or not."""
 
     stored: StoredMessage
     info: JobInfo
+    is_taken: bool
 
 
 class JobViews:
@@ -56,10 +59,17 @@ class JobViews:
     async def counts(self) -> JobCounts:
         """Return how many jobs are in each state."""
         underway = await self._queue.stats.underway()
-        # Servers do not say which of these run, and which wait for another attempt: but they have not ended.
+        # Servers do not say which these are. Those that have not begun, and are not parked, wait for another attempt.
         taken = (await self._queue.stats.unlisted()).number
-        states = [self._state_of(entry) for entry in underway.values()]
+        where = await job_states(self._queue.jet, self._queue.names, self._queue.begun)
+        states = [where.of(seq, entry) for seq, entry in underway.items()]
         pending = await self._queue.stats.untouched(underway) + states.count("pending")
+        names = await limit_names(self._queue.jet, self._queue.names) if "held" in states else ()
+        held = Counter(where.held_for(underway, names))
+        others = Counter[str]()
+        async for info in self._taken_by_others(taken, underway, where):
+            others[info.state] += 1
+            held.update([info.limit] if info.state == "held" else ())
         history = await self._queue.jet.stream(self._queue.names.history)
         ended = dict.fromkeys(ENDINGS, 0)
         total = (await history.info()).state.messages
@@ -70,8 +80,10 @@ class JobViews:
         return JobCounts(
             pending=pending,
             scheduled=await scheduled_jobs(self._queue.jet, self._queue.names),
-            running=states.count("running") + taken,
-            retrying=states.count("retrying"),
+            running=states.count("running") + others["running"],
+            held=states.count("held") + others["held"],
+            held_for=dict(sorted(held.items())),
+            retrying=states.count("retrying") + max(taken - others["running"] - others["held"], 0),
             **ended,
         )
 
@@ -83,8 +95,9 @@ class JobViews:
         checked_id(self._queue.name, job_id)
         # In this order, or a job that ends between the two would seem to be pending again.
         unsettled = await self._queue.stats.underway()
+        where = await job_states(self._queue.jet, self._queue.names, self._queue.begun)
         stored = await self.stored(job_id)
-        return await self._ended(job_id) if stored is None else await self._unfinished(stored, unsettled)
+        return await self._ended(job_id) if stored is None else await self._unfinished(stored, unsettled, where)
 
     async def named(self, options: JobOptions) -> str:
         """Return the id of the unfinished job that was enqueued with these options. Raises JobNotFoundError."""
@@ -104,13 +117,16 @@ class JobViews:
     async def jobs(self, wanted: JobFilter = ALL_JOBS) -> AsyncGenerator[FoundJob]:
         """Iterate over the jobs that have not ended, oldest first, with their messages."""
         unsettled = await self._queue.stats.underway()
+        where = await job_states(self._queue.jet, self._queue.names, self._queue.begun)
         # Those that run, or are tried again, are few among many that wait.
-        messages = self._these(unsettled) if wanted.state in _TAKEN else self._messages(wanted)
+        taken = unsettled.keys() | where.begun.keys() | where.parked.keys()
+        messages = self._these(taken) if wanted.state in _TAKEN else self._messages(wanted)
         async with aclosing(messages) as found:
             async for stored in found:
-                info = await self._unfinished(stored, unsettled)
+                info = await self._unfinished(stored, unsettled, where)
                 if wanted.has(info):
-                    yield FoundJob(stored, info)
+                    entry = unsettled.get(stored.seq)
+                    yield FoundJob(stored, info, is_taken=entry is not None and not entry.waits)
 
     async def _messages(self, wanted: JobFilter) -> AsyncGenerator[StoredMessage]:
         stream, names = await self._queue.jet.stream(self._queue.names.jobs), self._queue.names
@@ -122,9 +138,17 @@ class JobViews:
                 if names.is_job(stored.subject):
                     yield stored
 
-    async def _these(self, underway: Underway) -> AsyncGenerator[StoredMessage]:
+    async def _taken_by_others(self, taken: int, underway: Underway, where: JobStates) -> AsyncGenerator[JobInfo]:
+        """Iterate over jobs that workers say they have, of the ``taken`` ones that servers do not list."""
+        if not taken:
+            return
+        async with aclosing(self._these((where.begun.keys() | where.parked.keys()) - underway.keys())) as found:
+            async for stored in found:
+                yield await self._unfinished(stored, underway, where)
+
+    async def _these(self, sequences: Iterable[int]) -> AsyncGenerator[StoredMessage]:
         stream = await self._queue.jet.stream(self._queue.names.jobs)
-        for seq in sorted(underway):
+        for seq in sorted(sequences):
             # One that has ended meanwhile is left out.
             with suppress(MessageNotFoundError):
                 yield await stream.get_message(seq)
@@ -136,14 +160,7 @@ class JobViews:
         found = await first_of(stream, subjects, self._queue.clock, limit)
         return None if found is None else _outcome(found.data)
 
-    def _state_of(self, delivery: Unsettled | None) -> JobState:
-        if delivery is None:
-            return "pending"
-        if not delivery.waits:
-            return "running"
-        return "retrying" if delivery.due > self._queue.clock.now() else "pending"
-
-    async def _unfinished(self, stored: StoredMessage, unsettled: Underway) -> JobInfo:
+    async def _unfinished(self, stored: StoredMessage, unsettled: Underway, where: JobStates) -> JobInfo:
         try:
             envelope = decode_envelope(stored.data)
         except (msgspec.DecodeError, msgspec.ValidationError):
@@ -151,22 +168,29 @@ class JobViews:
             envelope = Envelope(job="", args=msgspec.Raw(b"null"))
         delivery = unsettled.get(stored.seq)
         job_id = envelope.id or str(stored.seq)
-        known = None if delivery is None else await self._attempts.last(job_id)
-        deliveries = 0 if delivery is None else delivery.num_delivered
-        state = "scheduled" if self._queue.names.is_later(stored.subject) else self._state_of(delivery)
-        due = {"scheduled": envelope.due, "retrying": 0 if delivery is None else delivery.due}.get(state, 0)
+        is_known = delivery is not None or stored.seq in where.begun or stored.seq in where.parked
+        known = await self._attempts.last(job_id) if is_known else None
+        if delivery is not None:
+            # Of deliveries before this one; one that was given back is accounted for.
+            known = where.complete(known, stored.seq, delivery)
+        is_later = self._queue.names.is_later(stored.subject)
+        state = "scheduled" if is_later else where.of(stored.seq, delivery, known)
+        due = envelope.due if is_later else 0
+        if delivery is not None and state in ("retrying", "held") and delivery.waits:
+            due = delivery.due
         return JobInfo(
             id=job_id,
             job=envelope.job,
             state=state,
             key=envelope.key,
             due=due,
-            attempt=max(deliveries - (known.returned if known else 0), 0),
+            attempt=(known.attempt if known else 0) + (state == "running"),
             enqueued_at=stored.time_ns,
             last_error=(known.error or known.waits) if known else "",
             progress=await self._progress(job_id),
             priority=envelope.priority,
             tenant=envelope.tenant,
+            limit=where.limit_of(stored.seq, known) if state == "held" else "",
         )
 
     async def _progress(self, job_id: str) -> JobProgress | None:

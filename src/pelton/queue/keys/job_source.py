@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from pelton.api import AckRejectedError, Delivered, Outgoing, PeltonError, PullRequest, WrongLastSequenceError
 from pelton.jet import ack_of
+from pelton.queue.backing.beginnings import BegunJobs, WorkerBeginnings
 from pelton.queue.backing.first_outcome import as_first, as_only, refusal_of
 from pelton.queue.backing.setup import has_ranked_jobs
 from pelton.queue.backing.tenant_lines import TenantLines
@@ -43,7 +44,7 @@ from pelton.queue.keys.table import Chance, KeyTable
 from pelton.queue.keys.watch import Watch
 from pelton.queue.model.records import AttemptRecords, Ended, job_id_of
 from pelton.queue.model.states import Attempt
-from pelton.queue.ports import Extender, TakenJob
+from pelton.queue.ports import Beginnings, Extender, TakenJob
 from pelton.runtime import Signal
 
 if TYPE_CHECKING:
@@ -62,9 +63,12 @@ class KeyedJobSource:
         free: Consumer,
         ranked: Sequence[Consumer],
         attempt_of: Callable[[str], Awaitable[Attempt | None]],
+        begun: BegunJobs,
         worker: str,
         lease: float,
     ) -> None:
+        self.beginnings: Beginnings = WorkerBeginnings(begun, worker)
+        self._begun = begun
         self._jet = jet
         self._backend = jet.backend
         self._clock = jet.runtime.clock
@@ -150,11 +154,15 @@ class KeyedJobSource:
     # --- settling
 
     async def known(self, delivered: Delivered) -> Attempt | None:
-        """Return what earlier attempts left, in the record of the key or of the attempts."""
-        if delivered.consumer != CHANNEL:
-            return await self._attempt_of(job_id_of(delivered)) if delivered.num_delivered > 1 else None
-        held = self._holdings.get(delivered.token)
-        return held.hold.known if held is not None else None
+        """Return what became of all earlier deliveries, by the record of the key or of the attempts."""
+        if delivered.num_delivered == 1:
+            return None
+        if delivered.consumer == CHANNEL:
+            held = self._holdings.get(delivered.token)
+            known = held.hold.known if held is not None else None
+        else:
+            known = await self._attempt_of(job_id_of(delivered))
+        return await self._begun.complete(known, delivered)
 
     async def keep(self, delivered: Delivered, message: Outgoing) -> None:
         """Extend the lease, then publish on condition that nobody else has."""

@@ -105,7 +105,8 @@ def taken_back(hold: KeyRecord) -> KeyRecord:
 
 def refused(hold: KeyRecord, error: str) -> KeyRecord:
     """Return the record of an attempt whose messages are refused and whose worker is gone: it has failed."""
-    known = Attempt(id=str(hold.job), attempt=hold.tries, error=error)
+    returned = hold.known.returned if hold.known is not None else 0
+    known = Attempt(id=str(hold.job), attempt=hold.tries - returned, error=error, returned=returned)
     return settled(taken_back(hold), "", (), ended=False, delay_ns=_REFUSED_NS, known=known)
 
 

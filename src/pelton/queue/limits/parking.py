@@ -30,11 +30,12 @@ J = TypeVar("J", bound=SlotJob)
 
 
 class _Parked:
-    __slots__ = ("due", "held_back", "looked")
+    __slots__ = ("due", "expires", "held_back", "looked")
 
-    def __init__(self, held_back: HeldBack, now: float) -> None:
+    def __init__(self, held_back: HeldBack, now: float, lives_for: float) -> None:
         self.held_back = held_back
         self.due = now + held_back.wait
+        self.expires = now + lives_for
         self.looked = now
 
 
@@ -67,8 +68,8 @@ class Parking(Generic[J]):
             self._at.get(place, 0) < self._most_at(held_back.limit, held_back.wait) and len(self._parked) < self._most
         )
         if not (fits or self._keeps_all):
-            return self.put_off(held_back)
-        self._parked[job] = _Parked(held_back, self._clock.boottime())
+            return self.put_off(job, held_back)
+        self._parked[job] = _Parked(held_back, self._clock.boottime(), self._lives_for(job))
         self._at[place] = self._at.get(place, 0) + 1
         self._admission.changed.notify()
         return None
@@ -99,7 +100,19 @@ class Parking(Generic[J]):
             return 0
         return min(max(int(_LONGEST_WAIT_S * 1e9) // limit.rate.interval_ns, 1), self._size)
 
-    def put_off(self, held_back: HeldBack) -> PutOff:
+    def held(self) -> list[tuple[int, int, str]]:
+        """Return the jobs that wait here: sequence, number of the delivery, name of the limit."""
+        return [
+            (job.records.delivered.seq, job.records.delivered.num_delivered, parked.held_back.limit.name)
+            for job, parked in self._parked.items()
+        ]
+
+    def _lives_for(self, job: J) -> float:
+        """Return in how many seconds the time to live of a job is over; infinity for none."""
+        expires = job.records.expires
+        return max((expires - self._clock.now()) / 1e9, 0.0) if expires else inf
+
+    def put_off(self, job: J, held_back: HeldBack) -> PutOff:
         """Return for how long a job is to be given back."""
         place, now = held_back.place, self._clock.boottime()
         if len(self._lines) > _MOST_LINES:
@@ -112,7 +125,9 @@ class Parking(Generic[J]):
         if delay > _LONGEST_PUT_OFF_S:
             # Spread, so that they do not all come back at once.
             delay = _LONGEST_PUT_OFF_S * (0.5 + self._random.random() / 2)
-        return PutOff(delay, f"it waits for a limit: {describe_limit(held_back)}")
+        # It ends when its time is over.
+        delay = min(delay, max(self._lives_for(job), _SHORTEST_S))
+        return PutOff(delay, f"it waits for a limit: {describe_limit(held_back)}", limit=held_back.limit.name)
 
     def ready(self) -> list[J]:
         """Return the jobs that may start now, as far as this worker knows; they wait here no longer."""
@@ -124,7 +139,7 @@ class Parking(Generic[J]):
                 self._admission.outdated(parked.held_back.place)
         found = list[J]()
         for job, held_back in self._admission.may_start(self._parked):
-            if held_back is None:
+            if held_back is None or self._parked[job].expires <= now:
                 found.append(job)
             else:
                 self._parked[job].due = now + held_back.wait
@@ -136,7 +151,7 @@ class Parking(Generic[J]):
         """Return in how many seconds a job may start if nothing changes; None if none waits."""
         now, found = self._clock.boottime(), inf
         for parked in self._parked.values():
-            due = min(parked.due, parked.looked + _LOOK_AGAIN_S) - now
+            due = min(parked.due, parked.expires, parked.looked + _LOOK_AGAIN_S) - now
             found = min(found, due, self._admission.next_death(parked.held_back.place))
         return max(found, _SHORTEST_S) if found < inf else None
 

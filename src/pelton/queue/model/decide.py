@@ -49,12 +49,13 @@ class Again(msgspec.Struct, frozen=True):
 class PutOff(msgspec.Struct, frozen=True):
     """The job is given back for ``delay`` seconds, and the attempt is not counted.
 
-    None: for longer each time. ``began``: its function has run.
+    None: for longer each time. ``began``: its function has run. ``limit``: it is held, for the limit of that name.
     """
 
     delay: float | None
     reason: str
     began: bool = False
+    limit: str = ""
 
 
 AfterAttempt = Finish | Again | PutOff

@@ -13,7 +13,7 @@ from pelton.queue.model.naming import encode_key, encode_tenant
 if TYPE_CHECKING:
     from pelton.queue.model.states import DeadLetter, JobInfo
 
-_UNFINISHED: Final = ("pending", "scheduled", "running", "retrying")
+_UNFINISHED: Final = ("pending", "scheduled", "held", "running", "retrying")
 
 
 class JobFilter(msgspec.Struct, frozen=True):

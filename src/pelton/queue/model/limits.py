@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from math import ceil
 from typing import Final
+from zlib import crc32
 
 import msgspec
 
@@ -55,11 +56,21 @@ class JobLimit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """What the limit is for, as part of a subject: a queue has at most one limit of each scope."""
         return scope_of(self.job, self.per_key)
 
+    @property
+    def name(self) -> str:
+        """For what the limit is, for people: such as ``send, each key``."""
+        return (self.job or "all") + (", each key" if self.per_key else "")
+
     def place(self, job: str, key: str) -> str:
         """Return where the slots of a job are recorded; empty if the job is not under this limit."""
         if (self.job and self.job != job) or (self.per_key and not key):
             return ""
         return f"{self.scope}.{_token(key)}" if self.per_key else self.scope
+
+
+def number_of(limit: str) -> int:
+    """Return the number by which a store tells for which limit a job is held; 0 for none."""
+    return crc32(limit.encode()) or 1 if limit else 0
 
 
 def scope_of(job: str, per_key: bool) -> str:

@@ -375,6 +375,10 @@ class QueueNames:
         """Return the subject of a worker's record; ``*`` for those of all."""
         return f"{self.root}.running.worker.{worker}"
 
+    def begun_subject(self, worker: str) -> str:
+        """Return the subject of what a worker has begun; ``*`` for that of all."""
+        return f"{self.root}.running.begun.{worker}"
+
     def flow_begin(self, flow: str) -> str:
         """Return the subject of the message that begins a flow; ``*`` for all flows, here and below."""
         return f"{self.root}.flow.{flow}.begin"

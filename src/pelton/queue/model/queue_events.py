@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from pelton.api import Delivered
 
 QueueEventKind = Literal[
-    "enqueued", "scheduled", "started", "progress", "retrying", "completed", "failed", "cancelled", "expired"
+    "enqueued", "scheduled", "held", "started", "progress", "retrying", "completed", "failed", "cancelled", "expired"
 ]
 EVENT_KINDS: Final[tuple[QueueEventKind, ...]] = get_args(QueueEventKind)
-ANNOUNCED: Final[frozenset[QueueEventKind]] = frozenset(("enqueued", "scheduled", "started"))
+ANNOUNCED: Final[frozenset[QueueEventKind]] = frozenset(("enqueued", "scheduled", "held", "started"))
 """Those that are told to whoever listens, and are not stored."""
 
 _attempt: Final = msgspec.json.Decoder(Attempt).decode
@@ -46,6 +46,8 @@ class QueueEvent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     progress: JobProgress | None = None
     """How far it says it is."""
     outcome: Outcome | None = None
+    limit: str = ""
+    """The limit that a held job waits for."""
 
 
 _told: Final = msgspec.json.Decoder(list[QueueEvent]).decode

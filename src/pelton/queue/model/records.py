@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -11,6 +11,7 @@ from pelton.api import AckOp, Delivered, Outgoing, headers
 from pelton.jet import ack_of
 from pelton.queue.model.decide import COMPLETED, SKIPPED, TOO_LATE, AfterAttempt, Again, Finish, PutOff, after_deaths
 from pelton.queue.model.flow_records import told_to_flow
+from pelton.queue.model.limits import number_of
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.orders import carried_out
 from pelton.queue.model.rules import JobRules
@@ -65,6 +66,45 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
         return msgspec.structs.replace(self, dead_letter=None)
 
 
+def with_losses(
+    known: Attempt | None, job_id: str, deliveries: int, begun: Collection[int], now: int
+) -> Attempt | None:
+    """Return what is known of all deliveries of a job but the last, those included that their workers have not ended.
+
+    Their workers died, or lost their leases. Of them, the ``begun`` ones were attempts, and have failed; the others do
+    not count. ``known`` says what became of all deliveries before those.
+    """
+    accounted = accounted_for(known)
+    missing = deliveries - 1 - accounted
+    if missing <= 0:
+        return known
+    known = known or Attempt(id=job_id, attempt=0)
+    deaths = sum(1 for number in begun if accounted < number < deliveries)
+    attempt, error, errors = known.attempt, known.error, known.errors
+    for _ in range(deaths):
+        attempt += 1
+        error = f"the worker died, or lost its lease, during attempt {attempt}"
+        errors = _with_error(errors, AttemptError(attempt, now, error))
+    return msgspec.structs.replace(
+        known,
+        attempt=attempt,
+        error=error,
+        errors=errors,
+        returned=known.returned + missing - deaths,
+        began=known.began or deaths > 0,
+    )
+
+
+def accounted_for(known: Attempt | None) -> int:
+    """Return of how many deliveries of a job it is known what became of them: all up to the one with this number."""
+    return known.attempt + known.returned if known is not None else 0
+
+
+def _with_error(before: tuple[AttemptError, ...], error: AttemptError) -> tuple[AttemptError, ...]:
+    found = (*before, error)
+    return found if len(found) <= _MOST_ERRORS else (*found[:1], *found[1 - _MOST_ERRORS :])
+
+
 def job_id_of(delivered: Delivered) -> str:
     """Return the id of a delivered job."""
     return job_id_in(delivered.data, delivered.seq)
@@ -79,13 +119,16 @@ def job_id_in(data: bytes, seq: int) -> str:
 
 
 class AttemptRecords:
-    """One attempt of a delivered job. Times in wall nanoseconds; ``attempt`` counts from 1."""
+    """A delivered job, and the attempt that begins when its function is called: number ``attempt``, from 1.
+
+    Times in wall nanoseconds.
+    """
 
     attempt: int
     envelope: Envelope
     id: str
 
-    __slots__ = ("_names", "attempt", "delivered", "envelope", "id", "known", "started", "worker")
+    __slots__ = ("_names", "attempt", "delivered", "envelope", "has_begun", "id", "known", "started", "worker")
 
     def __init__(self, names: QueueNames, worker: str, delivered: Delivered) -> None:
         self._names = names
@@ -95,6 +138,7 @@ class AttemptRecords:
         self.envelope = _UNREAD
         self.known: Attempt | None = None
         self.attempt = delivered.num_delivered
+        self.has_begun: bool = False
         self.started: int = 0
 
     @property
@@ -114,29 +158,35 @@ class AttemptRecords:
             self.id = self.envelope.id
         return None
 
+    @property
+    def expires(self) -> int:
+        """When its time to live is over if it has not begun by then; 0 for one that lives on."""
+        # One that began before sleeps, has snoozed, or is tried again.
+        has_begun = self.attempt > 1 or (self.known is not None and self.known.began)
+        return 0 if has_begun else self.envelope.expires
+
     def too_late(self, now: Callable[[], int]) -> Finish | None:
         """Return the end of a job whose time to live was over before its first attempt."""
-        expires = self.envelope.expires
-        if not expires or self.attempt > 1 or now() < expires:
-            return None
-        if self.known is not None and self.known.began:
-            # It sleeps, or has snoozed.
-            return None
-        self.attempt = 0
-        return TOO_LATE
+        return TOO_LATE if self.envelope.expires and 0 < self.expires <= now() else None
 
     def learn(self, known: Attempt | None) -> None:
-        """Add what earlier attempts left; deliveries that were handed back do not count."""
+        """Add what is known of all earlier deliveries; those that were not begun do not count."""
         self.known = known
         if known is not None:
-            self.attempt -= known.returned
+            self.attempt = self.delivered.num_delivered - known.returned
 
     def after_deaths(self, rules: JobRules) -> Finish | None:
         """Return the failure of a job whose workers died during all its attempts; this one then never starts."""
-        ended = after_deaths(self.attempt, rules.max_attempts)
-        if ended is not None:
-            self.attempt -= 1
-        return ended
+        return after_deaths(self.attempt, rules.max_attempts)
+
+    def begin(self, now: int) -> None:
+        """Note that its function is called now."""
+        self.has_begun, self.started = True, now
+
+    @property
+    def begun_attempts(self) -> int:
+        """How many attempts have begun, this one included."""
+        return self.attempt if self.has_begun else self.attempt - 1
 
     # --- after
 
@@ -198,7 +248,7 @@ class AttemptRecords:
             # It may have an id of its own, by which the record is found.
             self.read()
         known = self.known or Attempt(id=self.id, attempt=0)
-        return self._given_back(msgspec.structs.replace(known, returned=known.returned + 1, retry_at=0))
+        return self._given_back(msgspec.structs.replace(known, returned=known.returned + 1, retry_at=0, limit=""))
 
     def put_off(self, why: PutOff, now: int, kept: Sequence[Outgoing] = ()) -> Ended:
         """Return the end of a delivery that is not counted, of a job that is to start later; ``kept`` is published."""
@@ -212,19 +262,19 @@ class AttemptRecords:
             retry_at=now + int(delay * 1e9),
             waits=why.reason[:_LONGEST_ERROR],
             began=known.began or why.began,
+            limit=why.limit,
         )
         return self._given_back(record, delay, kept)
 
     def _errors(self, error: str, now: int) -> tuple[AttemptError, ...]:
         """Return the errors of all attempts so far; of many, the first and the last ones."""
         before = self.known.errors if self.known is not None else ()
-        if not self.attempt:
+        if not self.has_begun:
             return before
-        found = (*before, AttemptError(self.attempt, now, error[:_LONGEST_ERROR]))
-        return found if len(found) <= _MOST_ERRORS else (*found[:1], *found[1 - _MOST_ERRORS :])
+        return _with_error(before, AttemptError(self.attempt, now, error[:_LONGEST_ERROR]))
 
     def _given_back(self, known: Attempt, delay: float = 0.0, kept: Sequence[Outgoing] = ()) -> Ended:
-        ack = ack_of(self.delivered, "nak", delay_ns=int(delay * 1e9))
+        ack = ack_of(self.delivered, "nak", delay_ns=int(delay * 1e9), cause=number_of(known.limit))
         record = Outgoing(self._names.attempt_subject(self.id), _encode(known))
         return Ended(self.delivered, ack, record, tuple(kept), known=known)
 
@@ -244,7 +294,7 @@ class AttemptRecords:
             job=self.envelope.job,
             state=finish.state,
             key=self.envelope.key,
-            attempt=self.attempt,
+            attempt=self.begun_attempts,
             worker=self.worker,
             enqueued_at=self.delivered.time_ns,
             started_at=self.started,

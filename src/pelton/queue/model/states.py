@@ -6,13 +6,15 @@ The states and what moves a job between them (goalpost's words in brackets)::
     enqueue delay, at  -> scheduled           stored as a schedule of the queue's stream
     scheduled falls due -> pending
     pending  take late -> expired             its ttl is over: it is not started
-    pending  take      -> running    [uack]   held by one worker under a lease
+    pending  take      -> pending             taken by one worker, under a lease: no attempt
+    pending  limit     -> held                a limit holds it back: it waits in the worker, or is given back
+    pending  begin     -> running    [uack]   its function is called: an attempt
     running  return    -> completed  [ack]    moved to the history with its result
     running  raise     -> retrying   [nack]   given back, due after a backoff; attempts are counted
     running  raise     -> failed     [failed] permanent error, or the last attempt: dead letters and history
     running  raise Cancel, Discard, JobCancelledError -> cancelled
     running  raise Snooze -> retrying         given back, due after a delay: no attempt
-    running  worker dies -> running           the lease expires, another worker takes it: an attempt
+    running  worker dies -> pending           the lease expires, another worker takes it: the attempt has failed
     running  worker stops -> pending          handed back: no attempt
     retrying backoff passes -> pending
 
@@ -30,7 +32,7 @@ import msgspec
 
 from pelton.api import JobFailedError
 
-JobState = Literal["pending", "scheduled", "running", "retrying", "completed", "failed", "cancelled", "expired"]
+JobState = Literal["pending", "scheduled", "held", "running", "retrying", "completed", "failed", "cancelled", "expired"]
 Ending = Literal["completed", "failed", "cancelled", "expired"]
 ENDINGS: Final[tuple[Ending, ...]] = ("completed", "failed", "cancelled", "expired")
 
@@ -202,9 +204,10 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
     """What is known of a job that was tried and has not ended.
 
-    ``returned`` deliveries do not count as attempts; ``waits`` says why the last of them was given back. ``began``:
-    its function has run, even if no attempt has ended. ``errors`` are those of all attempts, oldest first. ``job`` and
-    ``key`` are those of the call, in the record of a failed attempt.
+    ``attempt`` is the last one that has failed, and ``returned`` are the deliveries that were none: together, these are
+    all deliveries so far. ``waits`` says why the last of them was given back, and ``limit`` for which limit it is held.
+    ``began``: its function has run, even if no attempt has ended. ``errors`` are those of all attempts, oldest first.
+    ``job`` and ``key`` are those of the call, in the record of a failed attempt.
     """
 
     id: str
@@ -217,6 +220,7 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
     errors: tuple[AttemptError, ...] = ()
     job: str = ""
     key: str = ""
+    limit: str = ""
 
 
 class JobProgress(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -267,6 +271,12 @@ class WorkerInfo(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Whether it takes no more jobs."""
 
 
+class WorkerReport(WorkerInfo, frozen=True, omit_defaults=True, kw_only=True):
+    """What a worker tells; ``parked``: the jobs that it holds for a limit: sequence, delivery, name of the limit."""
+
+    parked: list[tuple[int, int, str]] = []
+
+
 class LastRun(msgspec.Struct, frozen=True, kw_only=True):
     """The last job of a schedule that has ended, and was not skipped; in wall nanoseconds."""
 
@@ -314,11 +324,11 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     """The name of its function."""
     state: JobState
-    """Where it is: `pending`, `scheduled`, `running`, `retrying`, or how it ended."""
+    """Where it is: `pending`, `scheduled`, `held`, `running`, `retrying`, or how it ended."""
     key: str
     """Its key, empty without one."""
     attempt: int
-    """The number of the last attempt, 0 before the first."""
+    """How many attempts have begun."""
     enqueued_at: int
     """When it was enqueued, in wall nanoseconds."""
     last_error: str = ""
@@ -330,6 +340,8 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """From 0 to 3."""
     tenant: str = ""
     """The tenant that it is for, empty without one."""
+    limit: str = ""
+    """What the limit is for that holds the job: `all`, or a job's name, and `, each key` if it is for each key."""
 
 
 class TenantCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -348,9 +360,13 @@ class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
     """How many jobs are in each state."""
 
     pending: int = 0
-    """Waiting for a worker."""
+    """Waiting for a worker, or taken by one that has not begun them."""
     running: int = 0
-    """Taken by a worker."""
+    """Begun: their functions were called."""
+    held: int = 0
+    """Waiting for a limit."""
+    held_for: dict[str, int] = {}
+    """How many of those wait for which limit."""
     retrying: int = 0
     """Waiting for another attempt."""
     completed: int = 0
@@ -367,7 +383,7 @@ class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def unfinished(self) -> int:
         """Jobs that have not ended."""
-        return self.pending + self.scheduled + self.running + self.retrying
+        return self.pending + self.scheduled + self.held + self.running + self.retrying
 
     @property
     def finished(self) -> int:

@@ -32,7 +32,7 @@ from pelton.api.times import Seconds
 from pelton.queue.backing.outage import is_busy
 from pelton.queue.define.batch import BatchJob
 from pelton.queue.define.job import Job
-from pelton.queue.enqueue.announcing import announce_start, has_listeners
+from pelton.queue.enqueue.announcing import announce_held, announce_start, has_listeners
 from pelton.queue.enqueue.transaction import JobEnding, JobTransaction
 from pelton.queue.model.decide import AfterAttempt, PutOff
 from pelton.queue.model.failure import describe
@@ -141,6 +141,15 @@ class JobAttempt(HeldJob):
             return self.lost
         return self._env.held.is_late(self)
 
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether another worker may have the job, by the clock of its lease."""
+        return self._env.held.is_doubtful(self)
+
+    async def is_sure(self) -> bool:
+        """Whether the job is held, now; the store is asked when that is in doubt."""
+        return not self.is_doubtful or await self._env.held.is_sure(self)
+
     def interrupt(self) -> None:
         """Do not start the job, or cancel it if possible: a job on a thread keeps running."""
         self.interrupted = True
@@ -173,7 +182,6 @@ class JobAttempt(HeldJob):
 
         None if nothing is left to be settled, or ``on_thread``. Raises CancelledError if interrupted before its end.
         """
-        self.records.started = self._env.clock.now()
         if self.records.delivered.num_delivered > 1:
             await self.look_up()
         refusal = self._env.gate.refusal(self)
@@ -188,10 +196,9 @@ class JobAttempt(HeldJob):
         self._job = job = self._env.queue.jobs.get(self.records.envelope.job)
         assert job is not None, "a job that is unknown here does not run"
         self._env.begins(self)
-        if has_listeners(self._env.queue):
-            await announce_start(self._env.queue, self.records, self._env.held.worker)
+        self._cancel = task.cancel
         try:
-            result = await self._call(job, task)
+            result = await self._call(job)
         except BaseException as error:  # whatever a job raises is its outcome
             if isinstance(error, asyncio.CancelledError) and self.cancelled is not None and not self.interrupted:
                 return self.conclude(None, self.cancelled)
@@ -201,6 +208,8 @@ class JobAttempt(HeldJob):
                 # It comes from outside: the worker, or an event loop that ends.
                 raise
             return self.conclude(None, error)
+        finally:
+            self._cancel = None
         return None if self.on_thread else self._concluded(None, result)
 
     async def _admit(self, task: asyncio.Task[None]) -> Ended | None:
@@ -215,8 +224,9 @@ class JobAttempt(HeldJob):
         finally:
             self._cancel = None
         if held_back is None:
-            self.records.started = self._env.clock.now()
             return None
+        if has_listeners(self._env.queue):
+            await announce_held(self._env.queue, self.records, self._env.held.worker, held_back.limit.name)
         put_off = self._env.gate.hold_back(self, held_back)
         self.is_parked = put_off is None
         return None if put_off is None else self._concluded(put_off, None)
@@ -295,11 +305,13 @@ class JobAttempt(HeldJob):
 
     # --- the job itself
 
-    async def _call(self, job: Job[Any, Any], task: asyncio.Task[None]) -> object:
+    async def _call(self, job: Job[Any, Any]) -> object:
         env, records = self._env, self.records
         envelope, last_error = records.envelope, records.known.error if records.known is not None else ""
         arguments = job.decode_arguments(envelope.args)
-        function: Callable[..., Any] = partial(env.batches.run, job) if isinstance(job, BatchJob) else job.function
+        function: Callable[..., Any] = job.function
+        if isinstance(job, BatchJob):
+            function = partial(env.batches.run, job, self)
         tracing = env.queue.backend.tracing
         if job.context_parameter or job.hooks.has_run or tracing is not None:
             self.context = context = JobContext(
@@ -318,9 +330,13 @@ class JobAttempt(HeldJob):
                 arguments[job.context_parameter] = context
         if job.in_process:
             function = ChildAttempt(env.children, env.queue.name, env.held.worker, job, self).run
+        begins_here = not (job.in_process or isinstance(job, BatchJob))
+        if not begins_here:
+            self._check()
+        elif env.held.source.beginnings.is_written or has_listeners(env.queue) or env.held.is_doubtful(self):
+            await self.prepare()
         if job.hooks.has_run:
             function = job.hooks.around(function, self.context, is_async=job.is_async or job.in_process)
-        self._check()
         span: AbstractContextManager[None] = (
             _UNTRACED if tracing is None or self.context is None else tracing.running(self.context)
         )
@@ -328,9 +344,10 @@ class JobAttempt(HeldJob):
             self.on_thread = True
             env.threads.run(self, partial(self._call_on_thread, function, arguments, span))
             return None
-        self._cancel = task.cancel
         try:
             with span:
+                if begins_here:
+                    self.begin()
                 return await self._call_in_time(job, function, arguments)
         finally:
             self._cancel = None
@@ -357,17 +374,47 @@ class JobAttempt(HeldJob):
     def _call_on_thread(
         self, function: Callable[..., object], arguments: dict[str, Any], span: AbstractContextManager[None]
     ) -> object:
-        self._check()
         with span:
+            self.begin()
             return function(**arguments)
 
+    async def prepare(self) -> None:
+        """Do what takes time before the job begins: make sure that it is held, and tell that it begins."""
+        env, delivered = self._env, self.records.delivered
+        if has_listeners(env.queue):
+            await announce_start(env.queue, self.records, env.held.worker)
+        beginnings = env.held.source.beginnings
+        while beginnings.is_written and not self.is_lost:
+            try:
+                await beginnings.write((delivered,))
+                break
+            except PeltonError as error:
+                if not is_busy(error):
+                    raise
+                await env.queue.clock.sleep(ASK_AGAIN_S)
+        await self.is_sure()
+
+    def begin(self) -> float:
+        """Note that the function is called now, on any thread, as the last thing before; return for how long it may be.
+
+        In seconds. Raises CancelledError for a job that must not start any more, JobCancelledError.
+        """
+        self._check()
+        self._env.held.source.beginnings.mark(self.records.delivered)
+        self.records.begin(self._env.clock.now())
+        return self._env.held.left(self)
+
     def _check(self) -> None:
-        """Raise CancelledError for a job that must not start any more."""
-        if self.interrupted or self.is_lost:
+        """Raise CancelledError for a job that must not start any more, or JobCancelledError."""
+        if not self.interrupted and self._env.held.is_doubtful(self):
             self.interrupted = True
-            raise asyncio.CancelledError
-        if self.cancelled is not None:
-            raise self.cancelled
+            self.report_not_begun()
+        if self.interrupted or self.cancelled is not None:
+            if self.records.has_begun:
+                # A child was told to begin, and was late.
+                self.records.has_begun = False
+                self._env.held.source.beginnings.forget(self.records.delivered, has_begun=False, is_settled=False)
+            raise asyncio.CancelledError if self.interrupted or self.cancelled is None else self.cancelled
 
     # --- after
 
@@ -404,4 +451,4 @@ class JobAttempt(HeldJob):
         return LeaseLostError(self.records.id, self.records.envelope.key, str(refused))
 
     def _note_end(self, ended: bool) -> None:
-        self._has_ended = ended
+        self._has_ended = self.is_settled = ended

@@ -8,9 +8,9 @@ none of its jobs waits any more.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from pelton.api import JobError
+from pelton.api import JobCancelledError, JobError
 from pelton.runtime import Signal
 
 if TYPE_CHECKING:
@@ -18,17 +18,29 @@ if TYPE_CHECKING:
     from pelton.runtime import Runtime
 
 
+class BatchedJob(Protocol):
+    """A job of a batch, before and as it begins."""
+
+    async def prepare(self) -> None:
+        """Do what takes time before the job begins."""
+        ...
+
+    def begin(self) -> object:
+        """Note that its function is called now. Raises CancelledError, JobCancelledError if it must not be."""
+        ...
+
+
 class JobBatch:
     """Items that are waited for together."""
 
     def __init__(self) -> None:
-        self.entries: list[tuple[Any, asyncio.Future[Any]]] = []
+        self.entries: list[tuple[BatchedJob, Any, asyncio.Future[Any]]] = []
         self.full: Signal = Signal()
         self.task: asyncio.Task[None] | None = None
 
     def left(self, _: object) -> None:
         """End the call if nobody waits for it."""
-        if self.task is not None and all(future.cancelled() for _, future in self.entries):
+        if self.task is not None and all(future.cancelled() for _, _, future in self.entries):
             self.task.cancel()
 
 
@@ -41,14 +53,14 @@ class JobBatches:
         # Those that can still be joined.
         self._open: dict[str, JobBatch] = {}
 
-    async def run(self, job: BatchJob[Any, Any], item: Any) -> Any:
+    async def run(self, job: BatchJob[Any, Any], member: BatchedJob, item: Any) -> Any:
         """Run a job in the next batch; returns its result, or raises its error."""
         batch = self._open.get(job.name)
         if batch is None:
             batch = self._open[job.name] = JobBatch()
             batch.task = self._runtime.spawn(self._gather(job, batch), f"pelton batch of {job.name}")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        batch.entries.append((item, future))
+        batch.entries.append((member, item, future))
         if len(batch.entries) >= min(job.size, self._limit):
             del self._open[job.name]
             batch.full.notify()
@@ -61,23 +73,39 @@ class JobBatches:
         finally:
             if self._open.get(job.name) is batch:
                 del self._open[job.name]
-        entries = [(item, future) for item, future in batch.entries if not future.done()]
+        await asyncio.gather(*(member.prepare() for member, _, future in batch.entries if not future.done()))
+        entries = [entry for entry in batch.entries if _begins(*entry)]
+        if not entries:
+            return
         try:
-            found = await job.function([item for item, _ in entries])
+            found = await job.function([item for _, item, _ in entries])
             results = _checked(job.name, found, len(entries))
         except asyncio.CancelledError:
-            for _, future in entries:
+            for _, _, future in entries:
                 future.cancel()
             raise
         except Exception as error:
             results = [error] * len(entries)
-        for (_, future), result in zip(entries, results, strict=True):
+        for (_, _, future), result in zip(entries, results, strict=True):
             if future.done():
                 continue
             if isinstance(result, BaseException):
                 future.set_exception(result)
             else:
                 future.set_result(result)
+
+
+def _begins(member: BatchedJob, _: Any, future: asyncio.Future[Any]) -> bool:
+    """Begin a job of a batch, unless it has left it or must not start any more."""
+    if future.done():
+        return False
+    try:
+        member.begin()
+    except asyncio.CancelledError:
+        future.cancel()
+    except JobCancelledError as cancelled:
+        future.set_exception(cancelled)
+    return not future.done()
 
 
 def _checked(name: str, found: Any, count: int) -> list[Any]:

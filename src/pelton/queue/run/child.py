@@ -34,15 +34,18 @@ from pelton.queue.model.failure import describe, trace
 from pelton.queue.model.rules import JobRules
 from pelton.queue.model.states import FlowPlace, JobProgress
 from pelton.queue.run.context import JobContext
+from pelton.runtime import SystemClock
 
 CALLED: Final = b"C"
-BEGUN: Final = b"B"
+READY: Final = b"B"
 TOLD: Final = b"P"
 RETURNED: Final = b"R"
 RAISED: Final = b"E"
 _encode: Final = msgspec.json.Encoder().encode
 # What a message is, the number of its call, and the process of the child.
 HEAD: Final = struct.Struct("!cQQ")
+# Until when a job may begin, in seconds since boot.
+UNTIL: Final = struct.Struct("!d")
 _STOPS: Final[dict[signal.Signals, Any]] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
 
 
@@ -191,8 +194,8 @@ def _answer(call: ChildCall, number: int, line: ChildLine) -> tuple[bytes, bytes
         arguments = job.decode_arguments(call.args)
         if job.context_parameter:
             arguments[job.context_parameter] = context
-        # Its time begins: what a new child imports first does not count.
-        line.send(BEGUN, number)
+        # What a new child imports first does not count.
+        _await_begin(line, number)
         result = job.function(**arguments)
         if line.is_of_a_copy:
             _end_copy(None)
@@ -201,6 +204,14 @@ def _answer(call: ChildCall, number: int, line: ChildLine) -> tuple[bytes, bytes
         if line.is_of_a_copy:
             _end_copy(error)
         return RAISED, _pickled(error)
+
+
+def _await_begin(line: ChildLine, number: int) -> None:
+    """Return when the worker has noted that the function is called now: while it holds the job, by the time it says."""
+    clock, until = SystemClock(), 0.0
+    while clock.boottime() >= until:
+        line.send(READY, number)
+        [until] = UNTIL.unpack(line.receive()[1])
 
 
 def _end_copy(error: BaseException | None) -> NoReturn:

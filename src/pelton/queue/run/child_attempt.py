@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pelton.api import JobTimeoutError
@@ -19,6 +20,17 @@ class ChildHolder(Protocol):
 
     context: JobContext | None
     records: AttemptRecords
+
+    async def prepare(self) -> None:
+        """Do what takes time before the job begins."""
+        ...
+
+    def begin(self) -> float:
+        """Note that its function is called now, and return for how many seconds it may.
+
+        Raises CancelledError, JobCancelledError if it must not be.
+        """
+        ...
 
 
 class ChildAttempt:
@@ -40,8 +52,14 @@ class ChildAttempt:
         """
         job, records, limit = self._job, self._holder.records, self._job.rules.timeout
         call = child_call(self._queue, self._worker, job, records)
+        loop = asyncio.get_running_loop()
+
+        def begin() -> float:
+            asyncio.run_coroutine_threadsafe(self._holder.prepare(), loop).result()
+            return self._holder.begin()
+
         try:
-            reply = await self._children.run(call, self._pass_on, limit)
+            reply = await self._children.run(call, self._pass_on, begin, limit)
         except ChildTimeout:
             assert limit is not None, "or there is none"
             raise JobTimeoutError(records.id, job.name, limit) from None

@@ -25,17 +25,18 @@ import msgspec
 from pelton.api import JobCrashedError, JobError
 from pelton.queue.model.states import JobProgress
 from pelton.queue.run.child import (
-    BEGUN,
     CALLED,
     HEAD,
+    READY,
     RETURNED,
     TOLD,
+    UNTIL,
     ChildCall,
     ChildReply,
     ChildTraceback,
     child_main,
 )
-from pelton.runtime import until_ended
+from pelton.runtime import SystemClock, until_ended
 
 if TYPE_CHECKING:
     from pelton.queue.define.job import JobDefinition
@@ -49,7 +50,11 @@ _told: Final = msgspec.json.Decoder(JobProgress).decode
 _PATIENCE_S: Final = 2.0
 _START_S: Final = 60.0
 
+_clock: Final = SystemClock()
+
 Told = Callable[[JobProgress], None]
+Begin = Callable[[], float]
+"""Called on a thread as the last thing before a job begins; returns for how many seconds it may."""
 
 
 class ChildTimeout(Exception):  # noqa: N818 - its caller says what has taken too long
@@ -79,6 +84,11 @@ class JobChild:
         threading.Thread(target=_watch, args=(*ending, ref(self)), name="pelton-child", daemon=True).start()
 
     @property
+    def was_idle(self) -> bool:
+        """Whether it has had another call before this one."""
+        return self._calls > 1
+
+    @property
     def is_gone(self) -> bool:
         """Whether it has ended."""
         return self._gone.is_set()
@@ -87,10 +97,10 @@ class JobChild:
         """Wait for the end of a child that dies, and return its exit code: negative for a signal; None: it lives."""
         return self._process.exitcode if self._gone.wait(_PATIENCE_S) else None
 
-    def call(self, data: bytes, told: Told, begun: Callable[[], None]) -> tuple[bytes, bytes]:
-        """Run a job, and return the kind of its answer, and the answer; ``begun`` is called when its function is.
+    def call(self, data: bytes, told: Told, begin: Begin) -> tuple[bytes, bytes]:
+        """Run a job, and return the kind of its answer, and the answer; ``begin`` is called before its function is.
 
-        Raises EOFError or OSError if the child dies.
+        Raises what that raises, EOFError or OSError if the child dies.
         """
         self._calls += 1
         self._here.send_bytes(HEAD.pack(CALLED, self._calls, self._process.pid) + data)
@@ -98,8 +108,9 @@ class JobChild:
             kind, answer = self._next_of(self._calls)
             if kind == TOLD:
                 told(_told(answer))
-            elif kind == BEGUN:
-                begun()
+            elif kind == READY:
+                until = _clock.boottime() + begin()
+                self._here.send_bytes(HEAD.pack(CALLED, self._calls, self._process.pid) + UNTIL.pack(until))
             else:
                 return kind, answer
 
@@ -179,15 +190,25 @@ class JobChildren:
         self._idle: list[JobChild] = []
         self._executor: ThreadPoolExecutor | None = None
 
-    async def run(self, call: ChildCall, told: Told, within: float | None) -> ChildReply:
+    async def run(self, call: ChildCall, told: Told, begin: Begin, within: float | None) -> ChildReply:
         """Run a job in a child for ``within`` seconds at most; if that is cancelled or too slow, the child is killed.
 
         Its time begins with the function: before, a new child starts, and imports it, which may take a minute more.
-        Raises what the job raises, JobCrashedError if the child dies, ChildTimeout.
+        Then ``begin`` is called. Raises what that and the job raise, JobCrashedError if the child dies, ChildTimeout.
         """
         child = await self._take()
         clock = _CallClock(within)
-        answering = self._on_thread(child.call, _encode(call), told, clock.begun)
+
+        has_begun = False
+
+        def begun() -> float:
+            nonlocal has_begun
+            left = begin()
+            has_begun = True
+            clock.begun()
+            return left
+
+        answering = self._on_thread(child.call, _encode(call), told, begun)
         try:
             async with clock.limit():
                 kind, answer = await asyncio.shield(answering)
@@ -202,6 +223,9 @@ class JobChildren:
                     f"job {call.id!r} ({call.job!r}) has closed the pipe between its child process and its worker: it "
                     "must not close what it has not opened"
                 ) from None
+            if not has_begun and child.was_idle:
+                # It was dead before it was called.
+                return await self.run(call, told, begin, within)
             raise JobCrashedError(call.id, call.job, code) from None
         except BaseException:
             await self._discard(child, answering)

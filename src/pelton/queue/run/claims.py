@@ -94,6 +94,7 @@ class Claims:
                 self._following = None
             await self._order_reader.close()
             await self._admission.close()
+            await self._job_source.beginnings.close()
             await self._job_source.close()
 
     def _heed(self, order: Order) -> None:
@@ -229,7 +230,6 @@ class Claims:
         fit: list[ClaimedJob] = []
         unfit: list[EndedAttempt[ClaimedJob]] = []
         for job in jobs:
-            job.records.started = now
             decision = self._gate.refusal(job)
             if decision is None and job.records.envelope.timetable is not None:
                 decision = await self._gate.overlap(job)
@@ -241,7 +241,20 @@ class Claims:
             fit, held_back = await self._admit(fit, now)
             unfit += held_back
         await self._held.settle(unfit)
-        return fit
+        return await self._begin(fit)
+
+    async def _begin(self, jobs: Sequence[ClaimedJob]) -> list[ClaimedJob]:
+        """Return the jobs that are still held, which begin: from now on their program may do anything with them."""
+        beginnings = self._job_source.beginnings
+        if beginnings.is_written and jobs:
+            await beginnings.write([job.records.delivered for job in jobs])
+        held = [job for job in jobs if await self._held.is_sure(job)]
+        self._held.release([job for job in jobs if job.lost])
+        now = self._clock.now()
+        for job in held:
+            beginnings.mark(job.records.delivered)
+            job.records.begin(now)
+        return held
 
     async def _admit(self, jobs: list[ClaimedJob], now: int) -> tuple[list[ClaimedJob], list[EndedAttempt[ClaimedJob]]]:
         """Return the jobs that may start, and those that limits hold back until later."""
@@ -249,7 +262,6 @@ class Claims:
         put_off: list[EndedAttempt[ClaimedJob]] = []
         answers = await asyncio.gather(*map(self._admission.enter, jobs))
         for job, held_back in zip(jobs, answers, strict=True):
-            job.records.started = self._clock.now()
             if held_back is None:
                 fit.append(job)
             elif (later := self._gate.hold_back(job, held_back)) is not None:

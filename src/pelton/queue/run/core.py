@@ -51,18 +51,19 @@ class HeldJob:
     """A job that this process holds under a lease.
 
     ``lost``: another worker may have it. ``lease`` is shared with the jobs that were taken with it; None once it was
-    released. ``has_looked_up``: what earlier attempts left was read.
+    released. ``has_looked_up``: what earlier attempts left was read. ``is_settled``: how its attempt ended is stored.
     """
 
     lost: bool
 
-    __slots__ = ("has_looked_up", "lease", "lost", "records")
+    __slots__ = ("has_looked_up", "is_settled", "lease", "lost", "records")
 
     def __init__(self, records: AttemptRecords) -> None:
         self.records: AttemptRecords = records
         self.lease: SharedLease[Any] | None = None
         self.lost = False
         self.has_looked_up: bool = False
+        self.is_settled: bool = False
 
     @property
     def hold(self) -> DeliveryHold:
@@ -180,11 +181,23 @@ class HeldJobs(Generic[J]):
             return job.lost
         return lease.is_over(self._clock.boottime())
 
-    def is_doubtful(self, job: HeldJob, now: float) -> bool:
-        """Whether a lease may have run out unnoticed by ``now`` (seconds since boot): this process was paused."""
-        return job.lease is not None and job.lease.is_doubtful(now)
+    def is_doubtful(self, job: HeldJob) -> bool:
+        """Whether another worker may have the job, by the time since boot: this process may have been paused."""
+        lease = job.lease
+        return job.lost or (lease is not None and lease.is_doubtful(self._clock.boottime()))
 
-    async def confirm(self, job: HeldJob) -> bool:
+    def left(self, job: HeldJob) -> float:
+        """Return for how many seconds the job is held if its lease is not extended."""
+        return job.lease.clock.left(self._clock.boottime()) if job.lease is not None else 0.0
+
+    async def is_sure(self, job: HeldJob) -> bool:
+        """Whether the job is held, now; the store is asked when that is in doubt."""
+        while self.is_doubtful(job):
+            if job.lost or not await self._confirm(job):
+                return False
+        return True
+
+    async def _confirm(self, job: HeldJob) -> bool:
         """Check a doubtful lease; return whether the job is still held."""
         lease, asked = job.lease, self._clock.boottime()
         assert lease is not None
@@ -210,8 +223,11 @@ class HeldJobs(Generic[J]):
 
     def release(self, jobs: Iterable[HeldJob]) -> None:
         """Hold jobs no longer, settled or not."""
-        released = list(jobs)
+        released, beginnings = list(jobs), self.source.beginnings
+        forget, is_written = beginnings.forget, beginnings.is_written
         for job in released:
+            if job.records.has_begun or is_written:
+                forget(job.records.delivered, has_begun=job.records.has_begun, is_settled=job.is_settled)
             # They name each other: so they go at once, and not when somebody looks for cycles.
             lease, job.lease = job.lease, None
             if lease is not None and lease.let_go(job):
@@ -304,7 +320,10 @@ class HeldJobs(Generic[J]):
             lost += late
             kept = [ending for ending in endings if ending.job not in late] if late else endings
             answers = await self._ask([ending.ended for ending in kept])
-            let_go([ending.job for ending, refused in zip(kept, answers, strict=True) if refused is None])
+            settled = [ending.job for ending, refused in zip(kept, answers, strict=True) if refused is None]
+            for job in settled:
+                job.is_settled = True
+            let_go(settled)
             endings = []
             if any(answers):
                 refusals = [(ending, refused) for ending, refused in zip(kept, answers, strict=True) if refused]

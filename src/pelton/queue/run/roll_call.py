@@ -13,30 +13,43 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from pelton.api import PeltonError, headers
-from pelton.queue.model.states import WorkerInfo
+from pelton.queue.model.states import WorkerReport
 from pelton.runtime import Signal
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
+    from pelton.runtime import Timer
 
 _log: Final = logging.getLogger("pelton.queue")
 _encode: Final = msgspec.json.Encoder().encode
 _EVERY_S: Final = 10.0
+_BETWEEN_S: Final = 0.5
 # So it is seen for three rounds.
 _TTL: Final = headers.encode({headers.TTL: "30s"})
 
 
 class RollCall:
-    """Tells of one worker. ``running`` returns how many jobs run, how many are held, and how old the oldest is (s)."""
+    """Tells of one worker. ``running`` returns how many jobs run, how many are held, and how old the oldest is (s).
+
+    ``parked`` returns those that wait for a limit.
+    """
 
     def __init__(
-        self, queue: QueueContext, worker: str, concurrency: int, running: Callable[[], tuple[int, int, float]]
+        self,
+        queue: QueueContext,
+        worker: str,
+        concurrency: int,
+        running: Callable[[], tuple[int, int, float]],
+        parked: Callable[[], list[tuple[int, int, str]]],
     ) -> None:
+        self._parked = parked
+        self._soon: Timer | None = None
+        self._is_due = False
         self._queue = queue
         self._subject = queue.names.worker_subject(worker)
         self._running = running
         now = queue.clock.now()
-        self._info = WorkerInfo(
+        self._info = WorkerReport(
             name=worker,
             host=socket.gethostname(),
             pid=os.getpid(),
@@ -58,8 +71,22 @@ class RollCall:
         """Tell now, not only at the next round."""
         self._now.notify()
 
+    def tell_soon(self) -> None:
+        """Tell now, or as soon as half a second has passed since the last time that this was asked for."""
+        self._is_due = self._soon is not None
+        if self._soon is None:
+            self.tell()
+            self._soon = self._queue.clock.call_later(_BETWEEN_S, self._told_soon)
+
+    def _told_soon(self) -> None:
+        self._soon = None
+        if self._is_due:
+            self.tell_soon()
+
     async def stop(self) -> None:
         """Leave: others see the worker no more."""
+        if self._soon is not None:
+            self._soon.cancel()
         if self._task is None:
             return
         self._task.cancel()
@@ -78,7 +105,7 @@ class RollCall:
                 )
             await self._now.wait_at_most(self._queue.clock, _EVERY_S, seen)
 
-    def _present(self) -> WorkerInfo:
+    def _present(self) -> WorkerReport:
         running, held, oldest = self._running()
         return msgspec.structs.replace(
             self._info,
@@ -89,4 +116,5 @@ class RollCall:
             held=held,
             oldest_running=oldest,
             stopping=self.stopping,
+            parked=self._parked(),
         )

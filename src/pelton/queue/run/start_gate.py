@@ -52,5 +52,5 @@ class StartGate(Generic[J]):
         """Park a job that a limit holds back; or return for how long it is given back."""
         # A queue that is paused is to be left by all jobs.
         if self._orders.is_all_paused:
-            return self._parking.put_off(held_back)
+            return self._parking.put_off(job, held_back)
         return self._parking.take(job, held_back)

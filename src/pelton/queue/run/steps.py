@@ -59,8 +59,12 @@ class StepHolder(Protocol):
     """The attempt whose steps they are."""
 
     @property
-    def is_lost(self) -> bool:
-        """Whether another worker may have the job."""
+    def is_doubtful(self) -> bool:
+        """Whether another worker may have the job, by the clock of its lease."""
+        ...
+
+    async def is_sure(self) -> bool:
+        """Whether the job is held, now; the store is asked when that is in doubt."""
         ...
 
     def fall_asleep(self, why: PutOff, kept: Sequence[Outgoing]) -> None:
@@ -99,7 +103,7 @@ class JobSteps:
         done = (await self._known()).get(subject)
         if done is not None:
             return codec.decode(done.result)
-        self._check()
+        await self._make_sure()
 
         async def keep(found: Any) -> Any:
             result = codec.encode(found)
@@ -162,7 +166,7 @@ class JobSteps:
         done = (await self._known()).get(subject)
         if done is not None:
             return codec.decode(done.result)
-        self._check()
+        await self._make_sure()
         async with StepTransaction(self._queue.backend, _WRITER_S) as tx:
             with self._span(name):
                 result = codec.encode(await function(tx, *args, **kwargs))
@@ -181,7 +185,7 @@ class JobSteps:
         subject = self._queue.names.sleep_subject(self._records.id, name or f"{self._sleeps}")
         self._use(subject, f"sleep {name!r}")
         record, clock = (await self._known()).get(subject), self._queue.clock
-        self._check()
+        await self._make_sure()
         now = clock.now()
         until = now + int(limit * 1e9) if record is None else record.until
         left = (until - now) / 1e9
@@ -204,7 +208,7 @@ class JobSteps:
                 except PeltonError as error:
                     if not is_busy(error):
                         raise
-                    self._check()
+                    await self._make_sure()
                     await self._queue.clock.sleep(_AGAIN_S)
         return self._done
 
@@ -220,7 +224,7 @@ class JobSteps:
 
     async def _keep(self, message: Outgoing) -> None:
         while True:
-            self._check()
+            await self._make_sure()
             try:
                 await self._source.keep(self._records.delivered, message)
             except AckRejectedError as refused:
@@ -271,10 +275,14 @@ class JobSteps:
         return Outgoing(subject, _encode(record))
 
     def _check(self) -> None:
-        if self._holder.is_lost:
+        if self._holder.is_doubtful:
             raise self._lost("")
         if self._is_over:
             raise ConfigError(f"job {self._records.id}: its function has returned: await its steps before it does")
+
+    async def _make_sure(self) -> None:
+        await self._holder.is_sure()
+        self._check()
 
     def _lost(self, why: object) -> LeaseLostError:
         return LeaseLostError(self._records.id, self._records.envelope.key, str(why))

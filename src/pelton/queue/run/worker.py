@@ -64,7 +64,7 @@ class Worker:
             queue, self._held.admission, settings.concurrency, keeps_all=settings.until_idle
         )
         self._sweeper = Sweeper(queue)
-        self._roll_call = RollCall(queue, self._held.worker, settings.concurrency, self._how_many)
+        self._roll_call = RollCall(queue, self._held.worker, settings.concurrency, self._how_many, self._parking.held)
         batches = JobBatches(queue.runtime, settings.concurrency)
         self._env = AttemptEnv(
             queue, self._clock, self._held, self._threads, self._children, batches,
@@ -127,6 +127,7 @@ class Worker:
         endings.push_async_callback(self._children.close)
         endings.push_async_callback(self._sweeper.close)
         endings.push_async_callback(self._roll_call.stop)
+        endings.push_async_callback(self._held.source.beginnings.close)
         endings.push_async_callback(self._held.source.close)
         endings.push_async_callback(self._held.admission.close)
         endings.push_async_callback(self._order_reader.close)
@@ -274,8 +275,7 @@ class Worker:
         attempt.began = self._started_at = self._clock.boottime()
         ended: Ended | None = None
         try:
-            held = self._held
-            if not attempt.is_lost and (not held.is_doubtful(attempt, attempt.began) or await held.confirm(attempt)):
+            if not attempt.is_lost:
                 ended = await attempt.run(task)
             else:
                 attempt.report_not_begun()
@@ -296,6 +296,7 @@ class Worker:
                 attempt.is_parked = False
                 del self._running[attempt]
                 self._taken.notify()
+                self._roll_call.tell_soon()
             elif ended is None:
                 self._finish((attempt,))
             if attempt in self._undecided:

@@ -1,0 +1,225 @@
+"""Marks of deliveries that were begun: they outlive the process that made them, and cost no transaction.
+
+Design: when a process dies, its deliveries alone do not tell what it has begun and what only waited there. So each
+opener that begins deliveries maps a file of its own in the folder ``<store>-wake``. A mark is 24 bytes of that memory:
+it costs no call of the system, and a killed process leaves it to the kernel. A power loss may take it: then the
+delivery counts as not begun.
+
+The owner holds a shared ``flock``. A file whose owner is gone stays until none of its deliveries is pending. Where
+there is no such folder (a store in memory, a folder that is not trusted), the marks are this process's memory, and go
+with it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import mmap
+import os
+import re
+import struct
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, ClassVar, Final
+from weakref import WeakSet
+
+from pelton.storage.wake_folder import FolderRefused, WakeFolder
+
+_NAME: Final = re.compile(r"begun-[0-9]{1,9}-[0-9]{1,9}")
+_FORM: Final = struct.Struct("=QQQ")
+_NOTHING: Final = bytes(_FORM.size)
+_FIRST: Final = 256 * _FORM.size
+_PATIENCE: Final = 100
+_count = itertools.count(1)
+
+
+Mark = tuple[int, int, int]
+"""A delivery that was begun: of which stream, which message, and which delivery of it; all 0 for none."""
+
+
+class BegunMarks:
+    """The marks of one opener of the store ``path``, from any of its threads; ``folder`` is False for one in memory."""
+
+    _in_memory: ClassVar[dict[str, dict[Mark, None]]] = {}
+
+    def __init__(self, path: str, *, folder: bool) -> None:
+        self._path = path
+        self._has_folder = folder
+        self._folder: WakeFolder | None = None
+        self._name = ""
+        self._map: mmap.mmap | None = None
+        self._size = 0
+        self._places: dict[Mark, int] = {}
+        self._free: list[int] = []
+        self._lock = threading.Lock()
+        _all.add(self)
+
+    # --- for every delivery that is begun: cheap
+
+    def mark(self, mark: Mark) -> None:
+        """Mark a delivery: it is about to be begun."""
+        if mark in self._places:
+            return
+        try:
+            place = self._free.pop()
+        except IndexError:
+            place = self._grown()
+        self._places[mark] = place
+        if self._map is None or place < 0:
+            self._in_memory.setdefault(self._path, {})[mark] = None
+        else:
+            _FORM.pack_into(self._map, place, *mark)
+
+    def unmark(self, mark: Mark) -> None:
+        """Forget a delivery, begun or not: it is settled."""
+        place = self._places.pop(mark, None)
+        if place is None:
+            return
+        if self._map is None or place < 0:
+            self._in_memory.get(self._path, {}).pop(mark, None)
+        else:
+            self._map[place : place + _FORM.size] = _NOTHING
+            self._free.append(place)
+
+    def _grown(self) -> int:
+        """Return a free place, after making more; a negative one if there can be no file."""
+        with self._lock:
+            if self._free:
+                return self._free.pop()
+            with suppress(OSError, FolderRefused):
+                self._grow()
+            return self._free.pop() if self._free else -1
+
+    def _grow(self) -> None:
+        if not self._has_folder or (self._map is None and self._size):
+            return
+        descriptor = self._opened() if self._map is None else self._open(self._name, os.O_RDWR)
+        size = 2 * self._size or _FIRST
+        try:
+            # Written, so that a full disk is found here and not by a signal.
+            os.pwrite(descriptor, bytes(size - self._size), self._size)
+            # The mapping keeps the lock. An older one may be in use by another thread.
+            self._map = mmap.mmap(descriptor, size)
+        finally:
+            os.close(descriptor)
+        self._free += range(size - _FORM.size, self._size - _FORM.size, -_FORM.size)
+        self._size = size
+
+    def _opened(self) -> int:
+        """Make the file, and return its descriptor, which holds the lock."""
+        if self._folder is None:
+            self._folder = WakeFolder(self._path)
+        for _ in range(_PATIENCE):
+            self._name = f"begun-{os.getpid()}-{next(_count)}"
+            with suppress(FileExistsError, FileNotFoundError):
+                descriptor = self._open(self._name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
+                if os.fstat(descriptor).st_nlink:
+                    self._folder.share(self._name)
+                    return descriptor
+                # Another opener took it for one of a dead process.
+                os.close(descriptor)
+        raise OSError(f"no file for marks can be made beside {self._path}")
+
+    def _open(self, name: str, flags: int) -> int:
+        assert self._folder is not None
+        return os.open(name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=self._folder.descriptor)
+
+    # --- for what others have left
+
+    def found(self, stream: int) -> dict[int, set[int]]:
+        """Return the numbers of the deliveries of a stream that are marked, by message; of all openers."""
+        found: defaultdict[int, set[int]] = defaultdict(set)
+        marks = itertools.chain(list(self._in_memory.get(self._path, ())), _marks_beside(self._path))
+        for its_stream, seq, number in marks:
+            if its_stream == stream:
+                found[seq].add(number)
+        return found
+
+    def sweep(self, is_pending: Callable[[int, int], bool]) -> None:
+        """Remove the files of openers that are gone, once none of their messages is pending in its stream."""
+        if not self._has_folder:
+            return
+        for name in _files_beside(self._path):
+            with suppress(OSError):
+                descriptor = os.open(name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    if not any(is_pending(stream, seq) for stream, seq, _ in _marks_in(descriptor) if stream):
+                        os.unlink(name)
+                finally:
+                    os.close(descriptor)
+
+    def disown(self) -> None:
+        """Have no part in the file any more: this is a copy of its process, which settles nothing."""
+        self._map, self._places, self._free, self._has_folder = None, {}, [], False
+
+    def close(self) -> None:
+        """Leave: what is marked stays for others. Idempotent."""
+        if self._folder is None:
+            return
+        if self._map is not None:
+            self._map = None
+            if not self._places:
+                with suppress(OSError):
+                    os.unlink(self._name, dir_fd=self._folder.descriptor)
+        self._folder.close()
+        self._folder = None
+
+
+_all: Final[WeakSet[BegunMarks]] = WeakSet()
+
+
+def _disown_all() -> None:
+    for marks in list(_all):
+        marks.disown()
+
+
+os.register_at_fork(after_in_child=_disown_all)
+
+
+class StreamMarks:
+    """The marks of one stream's deliveries."""
+
+    __slots__ = ("_marks", "_stream")
+
+    def __init__(self, marks: BegunMarks, stream: int) -> None:
+        self._marks = marks
+        self._stream = stream
+
+    def mark(self, seq: int, number: int) -> None:
+        """Mark a delivery of a message, by its number: it is about to be begun."""
+        self._marks.mark((self._stream, seq, number))
+
+    def unmark(self, seq: int, number: int) -> None:
+        """Forget a delivery, begun or not: it is settled."""
+        self._marks.unmark((self._stream, seq, number))
+
+    def found(self) -> dict[int, set[int]]:
+        """Return the numbers of the marked deliveries, by message; of all openers of the store."""
+        return self._marks.found(self._stream)
+
+
+def _files_beside(path: str) -> list[str]:
+    folder = os.path.abspath(path) + "-wake"
+    try:
+        return [os.path.join(folder, name) for name in os.listdir(folder) if _NAME.fullmatch(name)]
+    except OSError:
+        return []
+
+
+def _marks_beside(path: str) -> Iterator[Mark]:
+    for name in _files_beside(path):
+        with suppress(OSError):
+            descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                yield from _marks_in(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def _marks_in(descriptor: int) -> Iterator[Any]:
+    data = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+    return _FORM.iter_unpack(data[: len(data) // _FORM.size * _FORM.size])
