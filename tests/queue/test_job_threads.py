@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 
-import pytest
-
 from pelton.queue import Queue
 from pelton.queue.run.job_threads import Called, JobThreads
 from tests.queue.helpers import drain
@@ -83,11 +81,11 @@ async def test_ends_after_the_loop_is_gone_hurt_nobody() -> None:
     threads.close(wait=True)
 
 
-async def test_what_is_no_outcome_ends_the_worker(queue: Queue) -> None:
-    @queue.job
+async def test_whatever_a_thread_raises_is_of_its_job(queue: Queue) -> None:
+    @queue.job(max_attempts=1)
     def job() -> None:
         raise GeneratorExit
 
-    await job.enqueue()
-    with pytest.raises(GeneratorExit):
-        await drain(queue)
+    handle = await job.enqueue()
+    await drain(queue)
+    assert (await handle.outcome()).error.startswith("GeneratorExit")

@@ -1,8 +1,10 @@
 """Leases: kept while the job's own thread is busy, reported in time when lost, fenced when it is too late."""
 
 import asyncio
+import ctypes
 import signal
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -126,6 +128,29 @@ async def test_a_paused_worker_is_replaced_told_and_refused(path: str, job: str)
             second.process.kill()
     assert (await (await jet.stream("effects")).info()).state.messages == 0
     await jet.close()
+
+
+@ON_BOTH
+async def test_code_that_keeps_the_gil_beyond_the_lease_is_told_when_it_comes_back(jet: Jet, path: str) -> None:
+    """Nothing in its process can extend the lease; nor can its event loop tell the job, which does not await."""
+    queue = await jet.queue(QUEUE, exclusive=True, lease=0.3)
+    told = list[bool]()
+
+    @queue.job
+    async def quick(context: JobContext, number: int) -> int:
+        if not told:
+            with Child("work", path, "0.3"):
+                end = time.monotonic() + 40
+                while not context.lost and time.monotonic() < end:
+                    ctypes.PyDLL(None).usleep(500_000)
+                    time.sleep(0.02)
+            told.append(context.lost)
+        return number
+
+    handle = await quick.enqueue(0, key="k")
+    async with working(queue):
+        assert await handle.value(timeout=60) == 0
+    assert told == [True]
 
 
 @ON_BOTH

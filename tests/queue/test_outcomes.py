@@ -1,10 +1,12 @@
 """How attempts end, and how the job continues."""
 
 import asyncio
+import os
 import threading
 from dataclasses import dataclass
 from datetime import date
 from math import inf, nan
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -185,7 +187,7 @@ async def test_arguments_that_a_job_itself_gets_wrong_fail_it(queue: Queue) -> N
 
 class UnprintableError(Exception):
     def __str__(self) -> str:
-        raise RuntimeError("no text")
+        raise SystemExit("no text")
 
 
 @pytest.mark.parametrize(
@@ -229,17 +231,94 @@ async def test_a_job_that_awaits_something_cancelled_does_not_end_the_worker(que
     assert (await handle.outcome()).error.startswith("CancelledError")
 
 
-async def test_a_job_that_cancels_the_workers_task_ends_the_worker_loudly(queue: Queue) -> None:
-    @queue.job
+@pytest.mark.parametrize("awaits", [False, True])
+async def test_a_job_that_cancels_its_own_task_fails_alone(queue: Queue, awaits: bool) -> None:
+    @queue.job(max_attempts=1)
     async def cancels() -> None:
         task = asyncio.current_task()
         assert task is not None
         task.cancel()
+        if awaits:
+            await asyncio.Event().wait()
+
+    @queue.job(max_attempts=1)
+    async def good() -> None:
+        await asyncio.sleep(0)
+
+    handles = [await job.enqueue() for job in (cancels, good)]
+    await drain(queue, concurrency=1)
+    first, second = [await handle.outcome() for handle in handles]
+    assert (first.state, second.state) == ("failed" if awaits else "completed", "completed")
+    assert first.error.startswith("CancelledError" if awaits else "")
+
+
+async def test_a_worker_that_is_cancelled_ends_though_its_slots_are_cancelled_too(queue: Queue) -> None:
+    """As at the end of asyncio.run(): the attempt is not settled, and is no failure of the job."""
+    begun = asyncio.Event()
+
+    @queue.job(max_attempts=1)
+    async def long() -> None:
+        begun.set()
         await asyncio.Event().wait()
 
-    await cancels.enqueue()
-    with pytest.raises(Exception, match="cancelled its worker's own task"):
-        await drain(queue, concurrency=1)
+    handle = await long.enqueue()
+    before = asyncio.all_tasks()
+    worker = asyncio.create_task(queue.work(handle_signals=False))
+    await asyncio.wait_for(begun.wait(), 20)
+    for task in asyncio.all_tasks() - before:
+        task.cancel()
+    await asyncio.wait([worker], timeout=20)
+    assert worker.cancelled()
+    assert (await handle.info()).state in ("running", "pending", "retrying")
+
+
+@pytest.mark.parametrize("threaded", [False, True])
+async def test_a_job_that_raises_an_interrupt_fails_alone(queue: Queue, threaded: bool) -> None:
+    def raises() -> None:
+        raise KeyboardInterrupt
+
+    async def raises_async() -> None:
+        raise KeyboardInterrupt
+
+    bad = await queue.job(max_attempts=1)(raises if threaded else raises_async).enqueue()
+    good = await queue.job(name="good")(lambda: 1).enqueue()
+    await asyncio.wait_for(queue.work(until_empty=True, concurrency=1), 20)
+    assert (await bad.outcome()).error.startswith("KeyboardInterrupt")
+    assert (await good.outcome()).state == "completed"
+
+
+@pytest.mark.parametrize("result", [SystemExit(3), KeyboardInterrupt(), StopIteration("x")], ids=repr)
+async def test_what_a_batch_raises_or_returns_is_the_outcome_of_its_jobs(queue: Queue, result: BaseException) -> None:
+    @queue.job(batch=2, max_attempts=1)
+    async def job(items: list[int]) -> list[Any]:
+        if items == [0, 0]:
+            raise result
+        return [result, 1]
+
+    handles = [await job.enqueue(n) for n in (0, 0, 1, 1)]
+    await asyncio.wait_for(queue.work(until_empty=True, concurrency=2), 20)
+    outcomes = [await handle.outcome() for handle in handles]
+    assert [outcome.state for outcome in outcomes] == ["failed", "failed", "failed", "completed"]
+
+
+async def test_a_copy_that_a_job_forks_on_a_thread_does_nothing_for_the_worker(queue: Queue, tmp_path: Path) -> None:
+    @queue.job(max_attempts=1)
+    def forks() -> int:
+        if copy := os.fork():
+            return os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1])
+        raise SystemExit(3)
+
+    @queue.job(max_attempts=1)
+    def notes() -> None:
+        with open(tmp_path / "pids", "a") as file:
+            file.write(f"{os.getpid()}\n")
+
+    handle = await forks.enqueue()
+    for _ in range(3):
+        await notes.enqueue()
+    await drain(queue, concurrency=1)
+    assert await handle.value() == 3
+    assert (tmp_path / "pids").read_text().split() == [str(os.getpid())] * 3
 
 
 @pytest.mark.parametrize("result", [object(), {1: {2: object()}}, "\udcff", threading.Lock(), nan, {"a": (1, -inf)}])

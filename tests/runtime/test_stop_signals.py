@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pelton.runtime import StopSignals
+from pelton.runtime import StopSignals, is_interrupt
 
 
 @pytest.fixture(autouse=True)
@@ -160,3 +160,38 @@ def test_whoever_handles_sigterm_keeps_sigint_too_and_not_the_other_way_round() 
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def raised() -> KeyboardInterrupt:
+    """Return an interrupt that the program has raised itself."""
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt as error:
+        return error
+
+
+def test_an_interrupt_is_told_from_one_that_the_program_raises() -> None:
+    signals, on_thread = StopSignals(lambda: None), list[bool]()
+    assert is_interrupt(raised()), "it can't be told, with Python's own handler"
+    assert not is_interrupt(SystemExit())
+    signals.take()
+    assert not is_interrupt(raised())
+    signals.give_back()
+    thread = threading.Thread(target=lambda: on_thread.append(is_interrupt(raised())))
+    thread.start()
+    thread.join()
+    assert on_thread == [False]
+
+
+async def test_an_interrupt_of_an_event_loop_is_told_from_one_that_the_program_raises() -> None:
+    assert not is_interrupt(raised())
+    task = asyncio.current_task()
+    assert task is not None
+    # asyncio's own handler: the first one cancels the task.
+    signal.raise_signal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        signal.raise_signal(signal.SIGINT)
+    assert is_interrupt(interrupt.value)
+    task.uncancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.sleep(0)

@@ -23,7 +23,7 @@ from pelton.runtime.runtime import Runtime, system_runtime
 from pelton.runtime.service import Service, ServiceState
 from pelton.runtime.signal import Signal
 from pelton.runtime.standstill import Standstill
-from pelton.runtime.stop_signals import StopSignals
+from pelton.runtime.stop_signals import StopSignals, is_interrupt
 from pelton.runtime.tasks import Tasks
 from pelton.runtime.usage import cpu_seconds, memory_bytes
 from pelton.runtime.within import Deadline, interruptible, within
@@ -55,6 +55,7 @@ __all__ = [
     "cpu_seconds",
     "cpu_wait",
     "interruptible",
+    "is_interrupt",
     "memory_bytes",
     "on_thread",
     "owner",

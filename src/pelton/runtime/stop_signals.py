@@ -82,8 +82,24 @@ class StopSignals:
         signal.raise_signal(number)
 
 
+def is_interrupt(error: BaseException) -> bool:
+    """Whether SIGINT may have raised an error, and not the code that was running on this thread."""
+    if not isinstance(error, KeyboardInterrupt) or threading.current_thread() is not threading.main_thread():
+        return False
+    handler = signal.getsignal(signal.SIGINT)
+    if _is_of_runner(handler):
+        frames = error.__traceback__
+        while frames is not None and frames.tb_next is not None:
+            frames = frames.tb_next
+        return frames is not None and frames.tb_frame.f_code.co_name == "_on_sigint"
+    # Ours raises nothing. Python's own leaves no trace.
+    return callable(handler) and not isinstance(getattr(handler, "__self__", None), StopSignals)
+
+
 def _is_default(handler: Any) -> bool:
     """Whether a handler is Python's own, or that of asyncio.run, which cancels the main task at a SIGINT."""
-    if handler in (signal.SIG_DFL, signal.default_int_handler):
-        return True
+    return handler in (signal.SIG_DFL, signal.default_int_handler) or _is_of_runner(handler)
+
+
+def _is_of_runner(handler: Any) -> bool:
     return isinstance(getattr(getattr(handler, "func", None), "__self__", None), asyncio.Runner)

@@ -33,7 +33,7 @@ def describe(error: BaseException) -> str:
     name = type(error).__name__
     try:
         text = str(error)
-    except Exception as failed:  # an error's own code may be wrong as well
+    except BaseException as failed:  # an error's own code may be wrong as well
         text = f"(its message can't be read: {type(failed).__name__})"
     text = _storable(text[:_LONGEST_TEXT])
     return f"{name}: {text}" if text else name
@@ -50,7 +50,7 @@ def trace(error: BaseException) -> str:
         # A negative limit keeps the innermost frames.
         lines = TracebackException(type(error), error, frames_of_job(error), limit=-_MOST_FRAMES, compact=True).format()
         cut = [line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}{_CUT}" for line in lines]
-    except Exception:  # an error's own code may be wrong as well
+    except BaseException:  # an error's own code may be wrong as well
         return ""
     text = "".join(cut)
     return _storable(text if len(text) <= _LONGEST_TRACE else _CUT + text[len(_CUT) - _LONGEST_TRACE :])

@@ -39,10 +39,12 @@ from pelton.queue.model.failure import describe
 from pelton.queue.model.records import AttemptRecords, Ended
 from pelton.queue.run.child_attempt import ChildAttempt
 from pelton.queue.run.context import JobContext
+from pelton.queue.run.copies import Copies
 from pelton.queue.run.core import ASK_AGAIN_S, HeldJob, HeldJobs
 from pelton.queue.run.failure_log import log_fields
 from pelton.queue.run.progress import ProgressNotes
 from pelton.queue.run.steps import JobSteps
+from pelton.runtime import is_interrupt
 
 if TYPE_CHECKING:
     from pelton.api import Outgoing
@@ -62,7 +64,8 @@ _UNTRACED: Final = nullcontext()
 class AttemptEnv(NamedTuple):
     """What the attempts of one worker share.
 
-    ``tell_lost``, for any thread, passes on why one lost its lease; ``begins`` is called with each that no limit holds.
+    ``tell_lost``, for any thread, passes on why one lost its lease; ``begins`` is called with each that no limit holds;
+    ``is_cancelled`` returns whether the worker itself was.
     """
 
     queue: QueueContext
@@ -74,6 +77,8 @@ class AttemptEnv(NamedTuple):
     gate: StartGate[JobAttempt]
     tell_lost: Callable[[JobAttempt, str], None]
     begins: Callable[[JobAttempt], None]
+    is_cancelled: Callable[[], bool]
+    copies: Copies
 
 
 class JobAttempt(HeldJob):
@@ -131,6 +136,9 @@ class JobAttempt(HeldJob):
         # One that was released meanwhile is settled.
         if not self.lost and self.lease is not None:
             self.lost = True
+            if (context := self.context) is not None:
+                # At once: the job may keep the event loop from telling it.
+                context.lose(reason)
             self._env.tell_lost(self, reason)
 
     @property
@@ -200,16 +208,18 @@ class JobAttempt(HeldJob):
         try:
             result = await self._call(job)
         except BaseException as error:  # whatever a job raises is its outcome
+            self._env.copies.end(error)
             if isinstance(error, asyncio.CancelledError) and self.cancelled is not None and not self.interrupted:
                 return self.conclude(None, self.cancelled)
             if isinstance(error, asyncio.CancelledError) and self.asleep is not None:
                 return self._gone_to_sleep(*self.asleep)
-            if isinstance(error, asyncio.CancelledError) and (self.interrupted or task.cancelling() > 0):
-                # It comes from outside: the worker, or an event loop that ends.
+            if isinstance(error, asyncio.CancelledError) and (self.interrupted or self._env.is_cancelled()):
+                # It comes from outside: the worker, or an event loop that ends. Otherwise the job has cancelled itself.
                 raise
             return self.conclude(None, error)
         finally:
             self._cancel = None
+        self._env.copies.end(None)
         return None if self.on_thread else self._concluded(None, result)
 
     async def _admit(self, task: asyncio.Task[None]) -> Ended | None:
@@ -235,7 +245,7 @@ class JobAttempt(HeldJob):
         """Return how a job ended whose function has returned or raised; None as for :meth:`run`."""
         if error is None:
             return self._concluded(None, result)
-        if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
+        if not self.on_thread and (isinstance(error, GeneratorExit) or is_interrupt(error)):
             raise error
         if isinstance(error, asyncio.CancelledError) and self.interrupted:
             # It was to be started on a thread, and was interrupted before.

@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pelton.api import JobCancelledError, JobError
-from pelton.runtime import Signal
+from pelton.runtime import Signal, is_interrupt
 
 if TYPE_CHECKING:
     from pelton.queue.define.batch import BatchJob
@@ -84,12 +84,17 @@ class JobBatches:
             for _, _, future in entries:
                 future.cancel()
             raise
-        except Exception as error:
+        except BaseException as error:  # whatever a job raises is its outcome
+            if is_interrupt(error):
+                raise
             results = [error] * len(entries)
         for (_, _, future), result in zip(entries, results, strict=True):
             if future.done():
                 continue
-            if isinstance(result, BaseException):
+            if isinstance(result, StopIteration):
+                # No future holds one.
+                future.set_exception(JobError(f"job {job.name!r}: its function returned {result!r}"))
+            elif isinstance(result, BaseException):
                 future.set_exception(result)
             else:
                 future.set_result(result)

@@ -16,13 +16,12 @@ import signal
 import struct
 import sys
 import threading
-import traceback
 from contextlib import suppress
 from importlib import import_module
 from multiprocessing import current_process, parent_process
 from multiprocessing.connection import Connection, wait
 from types import FrameType
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import msgspec
 
@@ -34,6 +33,7 @@ from pelton.queue.model.failure import describe, trace
 from pelton.queue.model.rules import JobRules
 from pelton.queue.model.states import FlowPlace, JobProgress
 from pelton.queue.run.context import JobContext
+from pelton.queue.run.copies import Copies, flush
 from pelton.runtime import SystemClock
 
 CALLED: Final = b"C"
@@ -87,14 +87,10 @@ class ChildLine:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._pid = os.getpid()
+        self.copies: Copies = Copies()
         self._place = self._looked_up()
         # A job may tell its progress on several threads.
         self._lock = threading.Lock()
-
-    @property
-    def is_of_a_copy(self) -> bool:
-        """Whether a job has forked this process."""
-        return os.getpid() != self._pid
 
     def receive(self) -> tuple[int, bytes]:
         """Return the number of the next call, and the call. Raises EOFError and OSError at the end."""
@@ -103,7 +99,7 @@ class ChildLine:
 
     def send(self, kind: bytes, number: int, data: bytes = b"") -> None:
         """Send a part of the answer to a call. Raises JobError if a job has closed the pipe."""
-        if self.is_of_a_copy:
+        if self.copies.is_one:
             return
         with self._lock:
             if self._looked_up() != self._place:
@@ -170,7 +166,7 @@ def child_main(connection: Connection) -> None:
         except (EOFError, OSError):
             return
         kind, answer = _answer(_decode(data), number, line)
-        _flush()
+        flush()
         _be_deaf()
         line.send(kind, number, answer)
 
@@ -197,12 +193,10 @@ def _answer(call: ChildCall, number: int, line: ChildLine) -> tuple[bytes, bytes
         # What a new child imports first does not count.
         _await_begin(line, number)
         result = job.function(**arguments)
-        if line.is_of_a_copy:
-            _end_copy(None)
+        line.copies.end(None)
         return RETURNED, _encode(ChildReply(job.results.encode(result), context.emitted()))
     except BaseException as error:  # whatever a job raises is its outcome
-        if line.is_of_a_copy:
-            _end_copy(error)
+        line.copies.end(error)
         return RAISED, _pickled(error)
 
 
@@ -212,26 +206,6 @@ def _await_begin(line: ChildLine, number: int) -> None:
     while clock.boottime() >= until:
         line.send(READY, number)
         [until] = UNTIL.unpack(line.receive()[1])
-
-
-def _end_copy(error: BaseException | None) -> NoReturn:
-    """End a process that a job has forked, as its program would."""
-    code = 0
-    if isinstance(error, SystemExit):
-        code = error.code if isinstance(error.code, int) else int(error.code is not None)
-    elif error is not None:
-        code = 1
-        with suppress(BaseException):
-            traceback.print_exception(error)
-    _flush()
-    os._exit(code & 0xFF)
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        # The job may have closed or replaced it.
-        with suppress(Exception):
-            stream.flush()
 
 
 def _be_deaf() -> None:

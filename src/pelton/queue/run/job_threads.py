@@ -17,6 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Generic, NamedTuple, TypeVar
 
+from pelton.queue.run.copies import Copies
+
 T = TypeVar("T")
 
 
@@ -40,6 +42,7 @@ class JobThreads(Generic[T]):
         self._coming = False
         self._told = False
         self._executor: ThreadPoolExecutor | None = None
+        self._copies = Copies()
 
     def run(self, job: T, call: Callable[[], object]) -> None:
         """Run a job's call on a thread."""
@@ -71,9 +74,11 @@ class JobThreads(Generic[T]):
                 return
             if self._todo and not self._coming:
                 self._call_another()
-            self._ended.append(_called(job, call))
+            called = _called(job, call)
+            self._copies.end(called.error)
+            self._ended.append(called)
             # Otherwise a finished job would be kept alive for as long as the thread waits, or the next one takes.
-            del job, call
+            del job, call, called
             if not self._told:
                 self._told = True
                 with suppress(RuntimeError):

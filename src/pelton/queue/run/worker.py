@@ -24,6 +24,7 @@ from pelton.queue.model.records import Ended, job_id_of
 from pelton.queue.run.attempt import AttemptEnv, JobAttempt
 from pelton.queue.run.batches import JobBatches
 from pelton.queue.run.children import JobChildren
+from pelton.queue.run.copies import Copies
 from pelton.queue.run.core import EndedAttempt, HeldJobs
 from pelton.queue.run.intake import JobIntake
 from pelton.queue.run.job_slots import JobSlots
@@ -69,6 +70,7 @@ class Worker:
         self._env = AttemptEnv(
             queue, self._clock, self._held, self._threads, self._children, batches,
             StartGate(self._held, self._orders, self._parking), self._tell_lost, self._begins,
+            self._is_cancelled, Copies(),
         )  # fmt: skip
         together = queue.backend.planning.atomic_batches
         self._slots = JobSlots[JobAttempt](settings.concurrency, together=together, exclusive=queue.exclusive)
@@ -89,11 +91,13 @@ class Worker:
         self._left: float = inf if settings.max_jobs is None else settings.max_jobs
         self._undecided: dict[JobAttempt, None] = {}
         self._failure: BaseException | None = None
+        self._task: asyncio.Task[Any] | None = None
 
     # --- life
 
     async def run(self) -> None:
         """Work until stopped. Raises the store's error if the store fails for good."""
+        self._task = asyncio.current_task()
         self._held.start()
         self._roll_call.start()
         unwatch = watch_signals(self.stop) if self._settings.handle_signals else None
@@ -284,12 +288,10 @@ class Worker:
         except asyncio.CancelledError:
             if not attempt.interrupted:
                 raise
-            _clear(task)
+            await self._clear(task)
             await attempt.look_up()
             ended = attempt.handed_back()
         finally:
-            if attempt.interrupted or attempt.cancelled is not None or attempt.asleep is not None:
-                _clear(task)
             if attempt.on_thread:
                 self._on_threads += 1
             elif attempt.is_parked:
@@ -303,6 +305,24 @@ class Worker:
                 self._did_not_begin(attempt, ended)
         if ended is not None:
             self._has_ended(attempt, ended)
+        if task.cancelling():
+            await self._clear(task)
+
+    async def _clear(self, task: asyncio.Task[None]) -> None:
+        """Clear cancellations that were for an attempt, or by it; the slot continues with other jobs."""
+        while task.cancelling():
+            task.uncancel()
+        try:
+            # One may not have been raised yet.
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            if self._is_cancelled():
+                raise
+
+    def _is_cancelled(self) -> bool:
+        """Whether the worker's own task was cancelled, or has ended: slots are not cancelled otherwise."""
+        task = self._task
+        return task is not None and (task.cancelling() > 0 or task.done())
 
     def _did_not_begin(self, attempt: JobAttempt, ended: Ended | None) -> None:
         if ended is not None and ended.is_over:
@@ -378,9 +398,3 @@ class Worker:
             attempt.context.lose(reason)
         attempt.interrupt()
         self._intake.unpark([attempt] if self._parking.remove(attempt) else [])
-
-
-def _clear(task: asyncio.Task[None]) -> None:
-    """Clear cancellations that were handled; the slot continues with other jobs."""
-    while task.cancelling():
-        task.uncancel()
