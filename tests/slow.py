@@ -33,6 +33,7 @@ _SLOW: Final = {
     "tests/crash/queue/test_crash.py::test_paused": "pauses",
     "tests/crash/queue/test_crash_cluster.py": "kills",
     "tests/crash/test_failed_syncs.py": "kills",
+    "tests/queue/test_processes.py::test_what_a_job_has_started_ends_with_its_worker": "kills",
     "tests/crash/test_feeding.py": "kills",
     "tests/crash/test_sourcing.py": "kills",
     "tests/dashboard/test_browser.py": "a browser",

@@ -1,5 +1,6 @@
 """Jobs for child processes, which import this module."""
 
+import asyncio
 import multiprocessing
 import os
 import signal
@@ -12,6 +13,14 @@ from pelton.queue import JobContext
 from tests.queue.helpers import FAST
 
 jobs = pelton.Jobs()
+
+
+class HostileError(Exception):
+    def __str__(self) -> str:
+        raise SystemExit
+
+    def __reduce__(self) -> str:
+        raise KeyboardInterrupt
 
 
 class LocalError(Exception):
@@ -53,6 +62,8 @@ def long(path: str) -> None:
 def broken(what: str) -> object:
     if what == "local":
         raise LocalError(1, 2)
+    if what == "hostile":
+        raise HostileError
     if what == "result":
         return object()
     raise KeyError(what)
@@ -130,3 +141,25 @@ def left_over() -> tuple[float, bool]:
     """Return what is left of a timer, and survive a signal."""
     os.kill(os.getpid(), signal.SIGTERM)
     return signal.getitimer(signal.ITIMER_REAL)[0], True
+
+
+@jobs.job(process=True)
+def starts_others(path: str) -> None:
+    """Fork, and start a program, and write down their processes."""
+    copy = os.fork()
+    if copy == 0:
+        time.sleep(3600)
+    program = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+    with open(f"{path}.new", "w") as file:
+        file.write(f"{os.getpid()} {copy} {program.pid}")
+    os.rename(f"{path}.new", path)
+    time.sleep(3600)
+
+
+async def work(path: str) -> None:
+    async with pelton.open(path, sync="off") as jet:
+        await (await jet.queue("garage", jobs=jobs)).work()
+
+
+if __name__ == "__main__":
+    asyncio.run(work(sys.argv[1]))

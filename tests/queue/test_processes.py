@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from pelton.queue import Queue
 from tests.queue import process_jobs as some
 from tests.queue import slow_import
 from tests.queue.conftest import ON_BOTH
-from tests.queue.helpers import drain, working
+from tests.queue.helpers import ROOT, drain, working
 
 
 @pytest.fixture
@@ -31,6 +33,11 @@ def is_gone(pid: int) -> bool:
     except ProcessLookupError:
         return True
     return False
+
+
+def is_zombie(pid: int) -> bool:
+    shown = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return shown.stdout.startswith("Z")
 
 
 async def eventually(check: Callable[[], Any]) -> None:
@@ -103,11 +110,13 @@ async def test_a_stopped_worker_kills_and_hands_back(queue: Queue, tmp_path: Pat
 
 
 async def test_errors_come_back_with_their_traceback(queue: Queue) -> None:
-    key, local, result = [await queue.enqueue(some.broken, what) for what in ("key", "local", "result")]
+    whats = ("key", "local", "hostile", "result")
+    key, local, hostile, result = [await queue.enqueue(some.broken, what) for what in whats]
     await drain(queue)
     assert (await key.outcome()).error == "KeyError: 'key'"
     assert "in broken" in (await key.outcome()).traceback
     assert "its constructor needs two" in (await local.outcome()).error
+    assert "its message can't be read" in (await hostile.outcome()).error
     assert JobResultError.__name__ in (await result.outcome()).error
 
 
@@ -134,6 +143,19 @@ async def test_what_a_job_has_started_ends_with_it(queue: Queue, tmp_path: Path,
         error = (await handle.outcome(timeout=10)).error
         assert error.startswith({"exit": "JobCrashedError", "timeout": "JobTimeout"}[how])
         await eventually(lambda: is_gone(int(left.read_text())))
+
+
+async def test_what_a_job_has_started_ends_with_its_worker(queue: Queue, path: str, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    await queue.enqueue(some.starts_others, str(started))
+    worker = subprocess.Popen([sys.executable, "-m", some.__name__, path], cwd=ROOT)
+    try:
+        await eventually(started.exists)
+    finally:
+        worker.kill()
+        worker.wait()
+    # Nobody here reaps them.
+    await eventually(lambda: all(is_gone(pid) or is_zombie(pid) for pid in map(int, started.read_text().split())))
 
 
 async def test_a_job_uses_processes_of_its_own(queue: Queue) -> None:

@@ -86,6 +86,8 @@ class ChildLine:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        # Nor is it of programs that a job starts.
+        os.set_inheritable(connection.fileno(), False)
         self._pid = os.getpid()
         self.copies: Copies = Copies()
         self._place = self._looked_up()
@@ -244,7 +246,7 @@ def _pickled(error: BaseException) -> bytes:
         try:
             data = pickle.dumps((error, where))
             pickle.loads(data)
-        except Exception:  # its class may be local, or its constructor unusual
+        except BaseException:  # its class may be local, or its constructor unusual
             pass
         else:
             return data
