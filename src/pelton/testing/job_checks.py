@@ -29,13 +29,13 @@ def nothing_vanishes(history: QueueHistory) -> Iterator[Contradiction]:
 
 
 def one_outcome(history: QueueHistory) -> Iterator[Contradiction]:
-    """A job has one outcome, which nobody saw otherwise; it does not start after it, nor completes without a start."""
+    """A job has one outcome, which nobody saw otherwise; it does not start after it, nor completes or fails without."""
     started = {event.job for event in history.of_kind("start")}
     for ends in history.outcomes.values():
         if len(ends) > 1:
             yield broken("once", ends[0], f"it has {len(ends)} outcomes: {', '.join(end.state for end in ends)}")
-        if ends[0].state == "completed" and ends[0].job not in started:
-            yield broken("once", ends[0], "it has completed and never started")
+        if ends[0].state in ("completed", "failed") and ends[0].job not in started:
+            yield broken("once", ends[0], f"it has {ends[0].state} and never started")
     seen: dict[str, HistoryEvent] = {}
     for event in history.events:
         if event.kind == "ended":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from pelton.api import MessageNotFoundError, MsgWithdraw, Outgoing, StoredMessage, WrongLastSequenceError
+from pelton.api import ApiError, MessageNotFoundError, MsgWithdraw, Outgoing, StoredMessage, WrongLastSequenceError
 from pelton.queue.backing.first_outcome import as_first
 from pelton.queue.model.flow_records import told_to_flow
 from pelton.queue.model.orders import to_cancel
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.model.states import JobInfo
 
+_DELETE_FAILED: Final = 10057
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -51,8 +52,12 @@ class Withdrawal:
         except WrongLastSequenceError:
             return False
         stream = await self._queue.jet.stream(self._queue.names.jobs)
-        with suppress(MessageNotFoundError):
+        try:
             await stream.delete_message(stored.seq)
+        except ApiError as refused:
+            # A worker that had taken it has found the outcome, and removed it.
+            if not isinstance(refused, MessageNotFoundError) and refused.err_code != _DELETE_FAILED:
+                raise
         # A worker may have taken it meanwhile: its outcome is refused, so it need not go on.
         await self._order(to_cancel(self._queue.names, info.id, error, ended=True))
         return True
