@@ -15,6 +15,8 @@ import pytest
 _SLOW: Final = {
     "tests/arguments/test_wrong_types.py::test_nothing_but_our_errors_comes_out[file": "as in memory, with less",
     "tests/cli/demo/test_lake.py": "Spark, over all flights of a month",
+    "tests/cli/test_dashboard.py::test_a_token_is_asked_for[cluster]": "as on a file",
+    "tests/cli/test_dashboard.py::test_actions_are_there_if_allowed[cluster]": "as on a file",
     "tests/cli/test_pipeline.py": "Spark sessions of its own",
     "tests/cli/work": "supervisors and their children",
     "tests/cluster/test_bad_input.py": "every mistake on two backends",
@@ -37,6 +39,7 @@ _SLOW: Final = {
     "tests/crash/test_feeding.py": "kills",
     "tests/crash/test_sourcing.py": "kills",
     "tests/dashboard/test_browser.py": "a browser",
+    "tests/dashboard/test_pages.py::test_every_page_is_shown_and_escapes_what_it_shows[cluster]": "as on a file",
     "tests/differential/test_differential.py": "programs on the engine and on nats-server",
     "tests/differential/test_served.py": "programs on a served store and on nats-server",
     "tests/docs/test_pages.py::test_examples_of_a_page_run_and_print_what_it_says[copy.md]": "three servers",
