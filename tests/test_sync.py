@@ -174,7 +174,7 @@ def test_jobs_run_and_are_seen(jet: Any) -> None:
     assert [info.state for info in garage.jobs()] == ["pending"] * 4
     assert garage.counts().pending == 4
     garage.work(until_empty=True)
-    assert handle.outcome(timeout=5).value() == "car1: paint"
+    assert handle.outcome(timeout=60).value() == "car1: paint"
     assert handle.info().state == "completed"
     assert (garage.counts().completed, garage.counts().failed) == (3, 1)
     assert [outcome.error for outcome in garage.history("failed")] == ["OSError: car3 (attempt 1 of 1)"]

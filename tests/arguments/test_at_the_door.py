@@ -151,7 +151,7 @@ async def test_durations_of_consumers_and_messages_name_them(jet: pelton.Jet) ->
     ):
         with pytest.raises(pelton.ConfigError, match=text):
             await ask()
-    (message,) = await consumer.fetch(1, timeout=5)
+    (message,) = await consumer.fetch(1, timeout=60)
     with pytest.raises(pelton.ConfigError, match="message 1 of stream 's': delay is 'x': give seconds"):
         await message.nak(delay="x")
     await consumer.ack([message])

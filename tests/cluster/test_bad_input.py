@@ -222,7 +222,7 @@ async def test_the_longest_names_travel_together(tmp_path: Path) -> None:
             assert (await stream.get_last_message(subject)).data == b"a"
             async with await jet.subscribe(subject, queue="q" * 255) as listening:
                 await jet.publish(subject, b"b")
-                heard = await listening.next(timeout=5)
+                heard = await listening.next(timeout=60)
                 assert heard is not None
                 assert heard.data == b"b"
             bucket = await jet.create_bucket("b" * 251)

@@ -53,13 +53,13 @@ async def test_a_cancelled_pull_gives_back_what_it_got(jet: pelton.Jet) -> None:
     stream = await jet.create_stream("S")
     consumer = await stream.create_consumer(durable_name="c", ack_wait=30)
     for number in range(30):
-        pull = asyncio.ensure_future(consumer.fetch(1, timeout=10))
+        pull = asyncio.ensure_future(consumer.fetch(1, timeout=60))
         await asyncio.sleep(0)
         await jet.publish("S", b"%d" % number)
         pull.cancel()
         await asyncio.wait([pull])
         taken = [] if pull.cancelled() else pull.result()
-        (message,) = taken or await consumer.fetch(1, timeout=5)
+        (message,) = taken or await consumer.fetch(1, timeout=60)
         await message.ack()
         assert message.data == b"%d" % number
 
@@ -117,8 +117,8 @@ async def test_a_queue_works_on_a_cluster(jet: pelton.Jet) -> None:
 
     job = queue.job(double, name="double", backoff=pelton.Backoff(base=0.05, factor=1, cap=0.05, jitter=0))
     handles = [await job.enqueue(number) for number in range(6)]
-    await asyncio.wait_for(queue.work(concurrency=3, until_empty=True, handle_signals=False), 20)
-    assert [(await handle.outcome(timeout=5)).state for handle in handles] == ["completed"] * 6
+    await asyncio.wait_for(queue.work(concurrency=3, until_empty=True, handle_signals=False), 60)
+    assert [(await handle.outcome(timeout=60)).state for handle in handles] == ["completed"] * 6
     counts = await queue.counts()
     assert (counts.pending, counts.running, counts.retrying, counts.completed) == (0, 0, 0, 6)
 

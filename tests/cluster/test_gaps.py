@@ -130,7 +130,7 @@ async def test_a_worker_cut_off_for_longer_than_its_lease_drops_its_result(serve
             return len(attempts)
         server.pause()
         try:
-            await asyncio.wait_for(asyncio.Event().wait(), 20)
+            await asyncio.wait_for(asyncio.Event().wait(), 60)
         finally:
             told.set()
             server.resume()
@@ -138,7 +138,7 @@ async def test_a_worker_cut_off_for_longer_than_its_lease_drops_its_result(serve
 
     handle = await queue.job(slow, name="slow").enqueue()
     work = asyncio.ensure_future(queue.work(concurrency=1, handle_signals=False))
-    await asyncio.wait_for(told.wait(), 15)
+    await asyncio.wait_for(told.wait(), 60)
     outcome = await handle.outcome(timeout=30)
     queue.stop()
     await asyncio.wait_for(work, 30)
@@ -176,7 +176,7 @@ async def test_a_condition_that_held_holds_when_its_answer_is_lost(
         while (await seen.info()).state.last_seq < 1:
             await asyncio.sleep(0)
     client.cut()
-    ack = await asyncio.wait_for(publish, 20)
+    ack = await asyncio.wait_for(publish, 60)
     assert (ack.seq, ack.duplicate) == (1, True)
     assert (await stream.info()).state.messages == 1
 

@@ -212,7 +212,7 @@ async def test_acks_under_subjects_that_name_domain_and_account(tmp_path: Path) 
             one, two = await consumer.fetch(2)
             await one.nak()
             await two.ack()
-            (again,) = await consumer.fetch(1, timeout=5)
+            (again,) = await consumer.fetch(1, timeout=60)
             assert (again.data, again.metadata.num_delivered) == (b"1", 2)
             await again.ack()
             assert (await stream.info()).state.messages == 0

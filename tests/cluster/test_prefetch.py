@@ -38,7 +38,7 @@ async def _filled(jet: pelton.Jet) -> pelton.Stream:
 async def test_what_was_not_handed_out_is_not_delivered_again(work: pelton.Stream) -> None:
     consumer = await work.create_consumer(durable_name="c", ack_wait=_ACK_WAIT, max_deliver=2)
     seen = []
-    async with asyncio.timeout(20), aclosing(consumer.messages()) as messages:
+    async with asyncio.timeout(60), aclosing(consumer.messages()) as messages:
         async for message in messages:
             await message.ack()
             if not seen:
@@ -66,7 +66,7 @@ async def test_what_a_callback_has_not_seen_is_not_delivered_again(work: pelton.
             done.set()
 
     consuming = asyncio.create_task(consumer.consume(slow))
-    await asyncio.wait_for(done.wait(), 20)
+    await asyncio.wait_for(done.wait(), 60)
     consuming.cancel()
     await asyncio.wait([consuming])
     assert seen == [(n, 1) for n in range(1, _NUMBER + 1)]
@@ -77,7 +77,7 @@ async def test_what_was_pushed_and_not_handed_out_is_not_delivered_again(work: p
         durable_name="c", deliver_subject="pushed.here", ack_wait=_ACK_WAIT, max_deliver=2
     )
     seen = []
-    async with asyncio.timeout(20), aclosing(consumer.messages(prefetch=3)) as messages:
+    async with asyncio.timeout(60), aclosing(consumer.messages(prefetch=3)) as messages:
         async for message in messages:
             if not seen:
                 await message.ack()
@@ -94,7 +94,7 @@ async def test_what_was_pushed_and_not_handed_out_is_not_delivered_again(work: p
 async def test_one_that_is_delivered_once_alone_is_not_taken_in_advance(work: pelton.Stream) -> None:
     consumer = await work.create_consumer(durable_name="c", max_deliver=1)
     for expected in range(1, _NUMBER + 1):
-        async with asyncio.timeout(20), aclosing(consumer.messages()) as messages:
+        async with asyncio.timeout(60), aclosing(consumer.messages()) as messages:
             async for message in messages:
                 assert message.delivered.seq == expected
                 break

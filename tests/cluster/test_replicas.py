@@ -64,8 +64,8 @@ async def test_a_queue_gets_more_replicas_when_it_is_opened_with_them(cluster: N
         names = [name for name in await jet.stream_names() if name.startswith("JOBS_garage")]
         assert [(await jet.stream(name)).config.num_replicas for name in names] == [3] * len(names)
         await again.work(until_empty=True, handle_signals=False)
-        assert [(await handle.outcome(timeout=20)).value() for handle in handles] == ["done", "done"]
-        assert (await in_flow.outcome(timeout=20)).state == "completed"
+        assert [(await handle.outcome(timeout=60)).value() for handle in handles] == ["done", "done"]
+        assert (await in_flow.outcome(timeout=60)).state == "completed"
         assert (await jet.queue("garage")).exclusive
         await jet.queue("garage", num_replicas=1)
         assert [(await jet.stream(name)).config.num_replicas for name in names] == [1] * len(names)

@@ -17,7 +17,7 @@ async def test_streams_are_backed_up_and_restored(tmp_path: Path) -> None:
             # Digits that do not compress: several chunks.
             await jet.publish_batch([("s.x", bytes((n * k * k) % 251 for k in range(2000))) for n in range(300)])
             consumer = await stream.create_consumer(durable_name="c")
-            await (await consumer.fetch(1, timeout=5))[0].ack()
+            await (await consumer.fetch(1, timeout=60))[0].ack()
             await jet.backup(tmp_path / "all", progress=lambda *so_far: told.append(so_far))
             assert sorted(path.name for path in (tmp_path / "all").iterdir()) == ["S", "T"]
             assert told

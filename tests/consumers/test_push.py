@@ -39,14 +39,14 @@ async def _push(stream: Stream, **config: Any) -> Consumer:
 
 async def _until(true: Callable[[], Awaitable[bool]]) -> None:
     """Let the loop run until something is true: everything it depends on happens on this loop."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await true():
             await asyncio.sleep(0)
 
 
 async def _heard(listening: subscription.EngineSubscription, count: int) -> list[Incoming]:
     found = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(found) < count:
             message = await listening.next()
             assert message is not None
@@ -113,7 +113,7 @@ async def test_a_full_member_of_a_group_holds_nobody_up(jet: pelton.Jet) -> None
     await _push(await _stream(jet, 9000), ack_policy="none", deliver_group="g")
     full, quick = [await _engine(jet).subscribe(DELIVER, "g") for _ in range(2)]
     found: list[int] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(found) + len(full._waiting) < 9000:
             found += [int(message.data) for message in quick.take(100)]
             await asyncio.sleep(0)
@@ -253,7 +253,7 @@ async def test_callbacks_of_every_kind(jet: pelton.Jet, caplog: pytest.LogCaptur
         return "whatever"
 
     consuming = asyncio.ensure_future(consumer.consume(take))
-    await asyncio.wait_for(done.wait(), 20)
+    await asyncio.wait_for(done.wait(), 60)
     await _until(lambda: _settled(consumer))
     consuming.cancel()
     await asyncio.gather(consuming, return_exceptions=True)
@@ -278,7 +278,7 @@ async def test_cancelling_loses_nothing(jet: pelton.Jet, kind: str) -> None:
         seen.append(message.data)
 
     turns = 1
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(seen) < 40:
             consuming = asyncio.ensure_future(consumer.consume(take, prefetch=7))
             for _ in range(turns):

@@ -94,5 +94,5 @@ async def test_closing_that_is_cancelled_closes_all_the_same(tmp_path: Path) -> 
             while _open_descriptors(path) != before:
                 await asyncio.sleep(0.001)
         with pytest.raises(StoreClosedError):
-            await listening.next(timeout=5)
+            await listening.next(timeout=60)
     await jet.close()

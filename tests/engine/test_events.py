@@ -105,7 +105,7 @@ async def test_another_process_hears_them(tmp_path: Path) -> None:
     async with pelton.open(path) as here, pelton.open(path) as there:
         listening = await there.backend.subscribe("$JS.EVENT.ADVISORY.API")
         await here.create_stream("S", subjects=["s"])
-        message = await listening.next(timeout=10)
+        message = await listening.next(timeout=60)
         assert message is not None
         event = json.loads(message.data)
         assert event["subject"] == "$JS.API.STREAM.CREATE.S"

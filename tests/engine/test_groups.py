@@ -26,7 +26,7 @@ from tests.storage.stores import Unstorable, a_store, last_seq, open_engine
 
 
 async def outcomes(*calls: Any) -> list[Any]:
-    results = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 20)
+    results = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 60)
     return [result.seq if isinstance(result, PubAck) else type(result) for result in results]
 
 

@@ -82,7 +82,7 @@ async def test_subscribers_and_limits_apply_to_messages_stored_by_columns(tmp_pa
         stream = await jet.create_stream("s", subjects=["s.>"], max_msgs=15)
         async with await jet.subscribe("s.>") as subscription:
             await asyncio.gather(*(jet.publish("s.a", b"%d" % n) for n in range(_MANY)))
-            heard = [await subscription.next(timeout=5) for _ in range(_MANY)]
+            heard = [await subscription.next(timeout=60) for _ in range(_MANY)]
         assert [one.data for one in heard if one is not None] == [b"%d" % n for n in range(_MANY)]
         state = (await stream.info()).state
         assert (state.messages, state.first_seq, state.last_seq) == (15, _MANY - 14, _MANY)

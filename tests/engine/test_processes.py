@@ -39,7 +39,7 @@ async def test_a_process_that_holds_the_lock_too_long(tmp_path: Path, callers: i
         assert child.hear() == "held"
         for _ in range(2):
             calls = [jet.publish("s.1") for _ in range(callers)] + [consumer.fetch(1), jet.create_stream("t")]
-            for result in await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 20):
+            for result in await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 60):
                 assert isinstance(result, StoreBusyError)
                 assert result.path == str(path)
         assert await last_seq(jet) == 3, "readers do not wait for a writer"
@@ -47,7 +47,7 @@ async def test_a_process_that_holds_the_lock_too_long(tmp_path: Path, callers: i
             assert await last_seq(another) == 3, "nor does opening"
         child.say("release")
         assert child.hear() == "released"
-    assert (await asyncio.wait_for(jet.publish("s.1"), 20)).seq == 4
+    assert (await asyncio.wait_for(jet.publish("s.1"), 60)).seq == 4
     assert [message.metadata.stream_seq for message in await consumer.fetch(9)] == [1, 2, 3, 4]
     await jet.close()
     assert recount(str(path)) == []

@@ -23,7 +23,7 @@ async def publish_for_ever(jet: pelton.Jet) -> None:
 
 
 async def rejected(awaitables: list[object]) -> None:
-    for result in await asyncio.wait_for(asyncio.gather(*awaitables, return_exceptions=True), 10):  # type: ignore[call-overload]
+    for result in await asyncio.wait_for(asyncio.gather(*awaitables, return_exceptions=True), 60):  # type: ignore[call-overload]
         assert isinstance(result, StoreFailedError), result
 
 
@@ -86,7 +86,7 @@ async def test_a_waiting_pull_hears_of_it(tmp_path: Path) -> None:
     disk.broken = True
     await rejected([jet.publish("s.bad")])
     # Delivery needs no sync: the message may have reached it, or the failure has.
-    result = (await asyncio.wait_for(asyncio.gather(waiting, return_exceptions=True), 10))[0]
+    result = (await asyncio.wait_for(asyncio.gather(waiting, return_exceptions=True), 60))[0]
     assert isinstance(result, list | StoreFailedError)
     await jet.close()
 

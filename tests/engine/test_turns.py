@@ -86,7 +86,7 @@ async def test_a_process_that_is_stopped_while_it_writes_is_waited_for_no_longer
         jets = [open_engine(path, busy_timeout=patience) for patience in (0.2, 0.2, 0.4)]
         for _ in range(2):
             calls = [jet.publish("s.x") for jet in jets for _ in range(9)]
-            for refused in await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 20):
+            for refused in await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 60):
                 assert isinstance(refused, StoreBusyError)
                 assert "end it, then retry" in str(refused)
         assert await last_seq(jets[0]) == 4, "readers do not wait"
@@ -94,7 +94,7 @@ async def test_a_process_that_is_stopped_while_it_writes_is_waited_for_no_longer
         child.say("go on")
         assert child.hear() == "committed"
         child.join()
-        assert [(await asyncio.wait_for(jet.publish("s.x"), 20)).seq for jet in jets] == [6, 7, 8]
+        assert [(await asyncio.wait_for(jet.publish("s.x"), 60)).seq for jet in jets] == [6, 7, 8]
         for jet in jets:
             await jet.close()
     assert recount(str(path)) == []
@@ -109,7 +109,7 @@ async def test_a_process_that_is_killed_while_it_writes_keeps_nobody_waiting(tmp
             waiting = [asyncio.ensure_future(each.publish("s.x")) for each in (jet, other)]
             assert await last_seq(jet) == 4
             child.kill()
-            assert sorted(ack.seq for ack in await asyncio.wait_for(asyncio.gather(*waiting), 20)) == [5, 6]
+            assert sorted(ack.seq for ack in await asyncio.wait_for(asyncio.gather(*waiting), 60)) == [5, 6]
             stream = await jet.stream("s")
             assert [(await stream.get_message(seq)).data for seq in range(2, 7)] == [b"kept"] * 3 + [b""] * 2
     assert recount(str(path)) == []
@@ -129,7 +129,7 @@ async def test_writers_that_are_stopped_while_they_wait_hold_up_nobody(tmp_path:
             for child in stopped:
                 os.kill(child.process.pid or 0, signal.SIGSTOP)
         for _ in range(30):
-            await asyncio.wait_for(jet.publish("s.x"), 20)
+            await asyncio.wait_for(jet.publish("s.x"), 60)
         _reported(children[2])
         for child in stopped:
             os.kill(child.process.pid or 0, signal.SIGCONT)

@@ -114,7 +114,7 @@ async def test_each_rule_fires_on_a_store_in_trouble(tmp_path: Path, monkeypatch
         await drain(queue)
         await hang.enqueue()
         worker = asyncio.create_task(queue.work(concurrency=1, handle_signals=False))
-        await asyncio.wait_for(started.wait(), 10)
+        await asyncio.wait_for(started.wait(), 60)
         while not [info for info in await queue.workers() if info.running]:
             # It tells of itself again and again.
             await asyncio.sleep(0.01)

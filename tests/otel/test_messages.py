@@ -94,7 +94,7 @@ async def test_a_callback_is_a_process_span(address: str, recording: Recording) 
                 done.set()
 
         task = asyncio.create_task(shipping.consume(ship))
-        await asyncio.wait_for(done.wait(), 10)
+        await asyncio.wait_for(done.wait(), 60)
         task.cancel()
         await asyncio.wait([task])
     failed, shipped = (span for span in recording.spans if span.name == "process orders")

@@ -32,10 +32,10 @@ async def working(*queues: Queue, **options: Any) -> AsyncIterator[list[asyncio.
     finally:
         for queue in queues:
             queue.stop()
-        await asyncio.wait_for(asyncio.gather(*tasks), 10)
+        await asyncio.wait_for(asyncio.gather(*tasks), 60)
 
 
-async def drain(queue: Queue, *, within: float = 20, **options: Any) -> None:
+async def drain(queue: Queue, *, within: float = 60, **options: Any) -> None:
     """Run all jobs of a queue, retries included."""
     await asyncio.wait_for(queue.work(until_empty=True, handle_signals=False, **options), within)
 
@@ -65,7 +65,7 @@ class Child:
     async def says(self, word: str) -> str:
         """Wait for a line that begins with a word, and return it; earlier lines are skipped."""
         assert self.process.stdout is not None
-        while line := await asyncio.wait_for(asyncio.to_thread(self.process.stdout.readline), 20):
+        while line := await asyncio.wait_for(asyncio.to_thread(self.process.stdout.readline), 60):
             if line.startswith(word):
                 return line.strip()
         raise AssertionError(f"the child ended before it said {word!r}")
@@ -76,4 +76,4 @@ class Child:
         self.process.stdin.flush()
 
     async def ends(self) -> int:
-        return await asyncio.wait_for(asyncio.to_thread(self.process.wait), 20)
+        return await asyncio.wait_for(asyncio.to_thread(self.process.wait), 60)

@@ -31,7 +31,7 @@ async def end(queue: Queue, colour: str, *, attempts: int = 1) -> str:
             else:
                 taken.complete(colour)
             assert await claims.settle([taken]) == []
-    outcome = await asyncio.wait_for(handle.outcome(), 20)
+    outcome = await asyncio.wait_for(handle.outcome(), 60)
     assert (outcome.value(), outcome.attempt) == (colour, attempts)
     return handle.id
 

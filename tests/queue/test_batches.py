@@ -78,10 +78,10 @@ async def test_a_job_that_is_cancelled_leaves_its_batch(queue: Queue) -> None:
 
     handle = await job.enqueue(1)
     async with working(queue):
-        await asyncio.wait_for(begun.wait(), 20)
+        await asyncio.wait_for(begun.wait(), 60)
         assert await handle.cancel()
-        assert (await handle.outcome(timeout=20)).state == "cancelled"
-        await asyncio.wait_for(ended.wait(), 20)
+        assert (await handle.outcome(timeout=60)).state == "cancelled"
+        await asyncio.wait_for(ended.wait(), 60)
 
 
 async def test_items_are_checked_and_what_cannot_be_is_refused(queue: Queue) -> None:

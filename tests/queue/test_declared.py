@@ -52,7 +52,7 @@ async def test_any_number_of_queues_run_and_enqueue_the_same_jobs(jet: Jet) -> N
         third = await queue.options(key="k").enqueue(who)
         await drain(queue)
         assert await first.value() == "car1: paint"
-        assert await second.value(timeout=5) == "car2: wash"
+        assert await second.value(timeout=60) == "car2: wash"
         assert (await second.info()).key == "car2"
         assert await third.value() == "k"
 

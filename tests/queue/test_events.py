@@ -19,7 +19,7 @@ async def until(events: QueueEvents, count: int) -> list[QueueEvent]:
     """Return the next events, as many as are expected."""
     found = []
     for _ in range(count):
-        event = await events.next(timeout=10)
+        event = await events.next(timeout=60)
         assert event is not None, f"only {[one.kind for one in found]}"
         found.append(event)
     return found
@@ -73,7 +73,7 @@ async def test_progress_is_told_while_a_job_runs(queue: Queue) -> None:
     @queue.job
     async def repair(context: pelton.JobContext) -> None:
         await context.progress(0.5, "sanding")
-        await asyncio.wait_for(seen.wait(), 10)
+        await asyncio.wait_for(seen.wait(), 60)
 
     async with queue.events("progress") as events:
         handle = await repair.enqueue()
@@ -94,7 +94,7 @@ async def test_only_some_kinds_in_an_iteration(queue: Queue) -> None:
 
     events = queue.events("completed", "enqueued")
     found: list[str] = []
-    async with asyncio.timeout(20), events:
+    async with asyncio.timeout(60), events:
         await queue.enqueue_many([repair.bind("a"), repair.bind("b")])
         await drain(queue)
         async for event in events:
@@ -173,7 +173,7 @@ async def test_who_listens_is_told_when_the_store_is_closed(path: str) -> None:
         events = (await jet.queue("garage")).events()
         assert await events.next(timeout=0.01) is None
     with pytest.raises(pelton.StoreClosedError):
-        await events.next(timeout=10)
+        await events.next(timeout=60)
     with pytest.raises(pelton.StoreClosedError):
         await events.next()
     await events.close()

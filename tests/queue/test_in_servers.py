@@ -102,4 +102,4 @@ async def test_uvicorn_gets_its_signal_and_stops_the_worker_in_its_lifespan(
             assert len(await noted(tmp_path, "shutdown", workers)) == workers
             assert len(await noted(tmp_path, "stopped", workers)) == workers
             await asyncio.wait_for(asyncio.to_thread(server.wait), 30)
-        assert await handle.value(timeout=5) == "finished"
+        assert await handle.value(timeout=60) == "finished"

@@ -27,7 +27,7 @@ async def test_a_job_nobody_knows_waits_for_a_worker_that_does(
     elsewhere = await another("garage")
     async with working(queue):
         attempts = await jet.stream(queue.names.attempts)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while exclusive is False and not (await attempts.info()).state.messages:
                 await asyncio.sleep(0.01)
             while "'paint'" not in caplog.text:
@@ -41,7 +41,7 @@ async def test_a_job_nobody_knows_waits_for_a_worker_that_does(
         return f"{car} {context.attempt} {context.last_error}"
 
     async with working(elsewhere):
-        assert [await handle.value(timeout=20) for handle in handles] == ["car1 1 "] * 3
+        assert [await handle.value(timeout=60) for handle in handles] == ["car1 1 "] * 3
 
 
 @ON_BOTH
@@ -117,7 +117,7 @@ async def test_jobs_cancel_and_discard_themselves(queue: Queue, caplog: pytest.L
 
     handles = [await queue.enqueue(sold), await queue.enqueue(hopeless)]
     await drain(queue)
-    first, second = [await handle.outcome(timeout=5) for handle in handles]
+    first, second = [await handle.outcome(timeout=60) for handle in handles]
     assert (first.state, first.attempt, first.traceback) == ("cancelled", 1, "")
     assert "the car was sold" in first.error
     assert (second.state, second.attempt) == ("cancelled", 1)

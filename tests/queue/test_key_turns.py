@@ -69,7 +69,7 @@ async def test_within_a_key_the_order_stays(jet: Jet) -> None:
         await enqueue(queue, ("a", 0), ("a", 3), ("b", 1), ("a", 1), ("c", 0))
         # Whether or not the worker was there when they were enqueued.
         found: list[str] = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(found) < 5:
                 for job in await claims.take(1, timeout=5):
                     found.append(json.loads(job.args)["car"])
@@ -115,7 +115,7 @@ async def test_a_priority_is_kept_with_a_key(jet: Jet) -> None:
     ]  # fmt: skip
     async with asyncio.timeout(30), working(queue, concurrency=2):
         for handle in handles:
-            await handle.outcome(timeout=20)
+            await handle.outcome(timeout=60)
     assert sorted(await order(queue)) == ["a", "b", "c", "d"]
 
 

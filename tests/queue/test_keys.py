@@ -52,7 +52,7 @@ async def test_one_job_of_a_key_runs_at_a_time_and_in_order(keyed: Queue, anothe
     other.job(job)
     handles = await queued.enqueue_many([(n,) for n in range(200)], keys=[f"k{n % 7}" for n in range(200)])
     async with working(keyed, other, concurrency=4):
-        await asyncio.gather(*(handle.outcome(timeout=10) for handle in handles[-7:]))
+        await asyncio.gather(*(handle.outcome(timeout=60) for handle in handles[-7:]))
     assert peak == 1
     assert all(numbers == sorted(numbers) for numbers in order.values())
     assert sum(map(len, order.values())) == 200
@@ -90,11 +90,11 @@ async def test_a_stuck_key_delays_nobody_else(jet: Jet) -> None:
     handles = await job.enqueue_many([()] * 60, keys=["stuck"] * 30 + ["a", "b", ""] * 10)
     async with working(keyed, concurrency=2):
         await started.wait()
-        await asyncio.gather(*(handle.outcome(timeout=5) for handle in handles[30:]))
+        await asyncio.gather(*(handle.outcome(timeout=60) for handle in handles[30:]))
         assert len(done) == 30
         assert "stuck" not in done
         finish.set()
-        await handles[29].outcome(timeout=5)
+        await handles[29].outcome(timeout=60)
     assert done[30:] == ["stuck"] * 30
 
 
@@ -107,7 +107,7 @@ async def test_a_key_that_waits_for_its_retry_delays_nobody_else(keyed: Queue) -
 
     handles = await job.enqueue_many([(0,), (1,), (2,)], keys=["broken", "broken", "fine"])
     async with working(keyed):
-        await handles[2].outcome(timeout=5)
+        await handles[2].outcome(timeout=60)
         while (await handles[0].info()).state != "retrying":
             await asyncio.sleep(0)
     assert (await handles[1].info()).attempt == 0
@@ -128,7 +128,7 @@ async def test_the_next_of_a_key_is_deliverable_in_the_transaction_that_ends_the
 
     handles = await job.enqueue_many([()] * 50, keys=["k"] * 50)
     async with working(keyed, concurrency=3):
-        await handles[-1].outcome(timeout=10)
+        await handles[-1].outcome(timeout=60)
     assert sorted(waits)[len(waits) // 2] < 0.05  # nothing polls: it is commonly under a millisecond
 
 

@@ -30,11 +30,11 @@ async def test_waiting_and_scheduled_jobs_are_moved(jet: Jet, exclusive: bool) -
     assert await here.counts() == JobCounts(cancelled=3)
     assert await there.counts() == JobCounts(pending=2, scheduled=1)
     assert (await moved[0].info()).key == "k.1"
-    assert "moved to queue 'there'" in (await plain.outcome(timeout=5)).error
+    assert "moved to queue 'there'" in (await plain.outcome(timeout=60)).error
     assert (await there.options(unique="one", key="k.1").enqueue(wash, "car4")).id == moved[1].id
     await drain(there)
-    assert await moved[0].value(timeout=20) == "car1 washed"
-    assert await moved[1].value(timeout=20) == "car2 washed"
+    assert await moved[0].value(timeout=60) == "car1 washed"
+    assert await moved[1].value(timeout=60) == "car2 washed"
     assert (await moved[2].info()).state == "scheduled"
 
 

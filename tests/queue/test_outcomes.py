@@ -25,7 +25,7 @@ async def test_a_result_is_kept_in_the_history(queue: Queue) -> None:
 
     handle = await add.enqueue(1)
     await drain(queue)
-    outcome = await handle.outcome(timeout=5)
+    outcome = await handle.outcome(timeout=60)
     assert (outcome.state, outcome.value(), outcome.attempt, outcome.job) == ("completed", 3, 1, "add")
     assert outcome.enqueued_at <= outcome.started_at <= outcome.finished_at
     assert await add(1, 1) == 2  # still a function
@@ -437,13 +437,13 @@ async def test_a_result_that_is_too_large_fails_the_job_once(jet: Jet, exclusive
     large = await paint.enqueue("car1", key="car1")
     small = await paint.enqueue("car1b", key="car1")
     await drain(queue)
-    outcome = await large.outcome(timeout=5)
+    outcome = await large.outcome(timeout=60)
     assert (outcome.state, outcome.attempt) == ("failed", 1)
     assert outcome.error.startswith(
         "the job ran to its end, but its result, or a message that it emitted, is too large"
     )
     assert "message size exceeds maximum allowed" in outcome.error
-    assert (await small.outcome(timeout=5)).value() == "done"
+    assert (await small.outcome(timeout=60)).value() == "done"
     assert runs == ["car1", "car1b"]
     assert [letter.outcome.id async for letter in queue.dead_letters()] == [large.id]
 
@@ -462,6 +462,6 @@ async def test_a_claimed_job_whose_result_is_too_large_fails_once(jet: Jet) -> N
         job.complete("x" * 5000)
         assert await claims.settle([job]) == []
         assert await claims.take() == []
-    outcome = await handle.outcome(timeout=5)
+    outcome = await handle.outcome(timeout=60)
     assert (outcome.state, outcome.attempt) == ("failed", 1)
     assert "is too large" in outcome.error

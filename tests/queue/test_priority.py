@@ -82,10 +82,10 @@ async def test_a_waiting_worker_takes_them_at_once(jet: Jet, exclusive: bool) ->
     async with working(queue, concurrency=2):
         for priority in (0, 1, 0, 3, 3, 2):
             handle = await queue.options(priority=priority).enqueue(wash, str(priority))
-            assert await handle.value(timeout=20) == f"{priority} washed"
+            assert await handle.value(timeout=60) == f"{priority} washed"
         handles = await queue.enqueue_many([wash.bind(str(n)).with_options(priority=n % 4) for n in range(40)])
         for n, one in enumerate(handles):
-            assert await one.value(timeout=20) == f"{n} washed"
+            assert await one.value(timeout=60) == f"{n} washed"
 
 
 @ON_BOTH
@@ -101,7 +101,7 @@ async def test_a_busy_worker_takes_them_next(jet: Jet, exclusive: bool) -> None:
 
     blocking = [await wait.enqueue() for _ in range(2)]
     await enqueue(queue, 0, 30)
-    async with working(queue, concurrency=2), asyncio.timeout(20):
+    async with working(queue, concurrency=2), asyncio.timeout(60):
         for _ in blocking:
             await began.acquire()
         await enqueue(queue, 3, 2)
@@ -165,7 +165,7 @@ async def test_with_delays_ids_and_unique_jobs(jet: Jet, exclusive: bool) -> Non
     assert await debounced[0].cancel()
     async with working(queue):
         for handle, value in ((later, "3"), (named, "2"), (unique, "1")):
-            assert await handle.value(timeout=20) == f"{value} washed"
+            assert await handle.value(timeout=60) == f"{value} washed"
     assert (await queue.options(id="one", priority=1).enqueue(wash, "0")).duplicate is False
 
 
@@ -181,7 +181,7 @@ async def test_they_can_be_cancelled_moved_purged_and_redriven(jet: Jet, exclusi
     moved = [await queue.move(handle.id, other) for handle in (second, third)]
     assert [(await handle.info()).priority for handle in moved] == [2, 1]
     await drain(other)
-    assert await moved[1].value(timeout=20) == "1 washed"
+    assert await moved[1].value(timeout=60) == "1 washed"
     await enqueue(queue, 3, 2)
     await enqueue(queue, 0, 2)
     assert await queue.purge(job="wash") == 4
@@ -216,7 +216,7 @@ async def test_retries_keep_their_priority(jet: Jet, exclusive: bool) -> None:
     handles = [await queue.options(priority=n).enqueue(fail, str(n)) for n in range(4)]
     await drain(queue)
     for n, handle in enumerate(handles):
-        assert await handle.value(timeout=20) == str(n)
+        assert await handle.value(timeout=60) == str(n)
         assert (await handle.outcome()).attempt == 2
 
 
@@ -228,7 +228,7 @@ async def test_the_job_of_a_lost_lease_comes_again(jet: Jet) -> None:
         assert len(await claims.take(1)) == 1
         claims._held.stop()
         async with working(queue):
-            assert await handle.value(timeout=20) == "3 washed"
+            assert await handle.value(timeout=60) == "3 washed"
         assert (await handle.outcome()).attempt == 2
 
 
@@ -250,7 +250,7 @@ async def test_schedules_have_a_priority(jet: Jet) -> None:
     schedule = await queue.schedule("tick", wash, args=("car",), every=1, priority=2)
     assert schedule.priority == 2
     async with working(queue):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not await ended(queue):
                 await asyncio.sleep(0.05)
     assert (await queue.schedules())[0].last_job
@@ -308,7 +308,7 @@ async def test_workers_share_them(jet: Jet, another: OpenQueue) -> None:
     async with working(queue, other, concurrency=3):
         handles = await queue.enqueue_many([wash.bind(str(n)).with_options(priority=n % 4) for n in range(200)])
         for n, handle in enumerate(handles):
-            assert await handle.value(timeout=20) == f"{n} washed"
+            assert await handle.value(timeout=60) == f"{n} washed"
             assert (await handle.outcome()).attempt == 1
     assert await queue.counts() == JobCounts(completed=200)
 

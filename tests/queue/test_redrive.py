@@ -47,7 +47,7 @@ async def test_a_redriven_job_runs_again_with_other_arguments(jet: Jet, exclusiv
     with pytest.raises(JobNotFoundError):
         await queue.redrive(handle.id)
     await drain(queue)
-    assert await again.value(timeout=20) == "car1 is red"
+    assert await again.value(timeout=60) == "car1 is red"
     assert (await handle.info()).state == "failed"
 
 
@@ -113,7 +113,7 @@ async def test_an_interrupted_redrive_can_be_repeated(
         assert again.duplicate
         assert await dead(queue) == []
         await drain(queue)
-        assert await again.value(timeout=5) == "car1 is red"
+        assert await again.value(timeout=60) == "car1 is red"
     await drain(queue)
     assert await queue.counts() == JobCounts(failed=1, completed=1)
 
@@ -157,7 +157,7 @@ async def test_a_redriven_job_waits_for_the_jobs_of_its_key(jet: Jet) -> None:
     assert (info.key, info.priority, info.state) == ("k.1", 2, "pending")
     await drain(queue)
     assert ran == [("first", 1), ("second", 1), ("third", 1), ("first", 1)]
-    assert (await again.outcome(timeout=20)).key == "k.1"
+    assert (await again.outcome(timeout=60)).key == "k.1"
 
 
 @ON_BOTH

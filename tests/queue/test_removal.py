@@ -34,7 +34,7 @@ async def test_purged_jobs_are_cancelled_and_running_ones_stay(jet: Jet, exclusi
 
     running = await queue.enqueue(job, 0)
     async with working(queue, concurrency=1):
-        await asyncio.wait_for(began.wait(), 20)
+        await asyncio.wait_for(began.wait(), 60)
 
         waiting = [
             await queue.options(key="k").enqueue(job, 1),
@@ -47,10 +47,10 @@ async def test_purged_jobs_are_cancelled_and_running_ones_stay(jet: Jet, exclusi
         assert await queue.purge(job="job") == len(waiting)
         assert await queue.purge(job="job") == 0
         assert [(await handle.info()).state for handle in waiting] == ["cancelled"] * len(waiting)
-        assert "purged" in (await waiting[0].outcome(timeout=5)).error
+        assert "purged" in (await waiting[0].outcome(timeout=60)).error
         go_on.set()
-        await running.value(timeout=20)
-        await kept.value(timeout=20)
+        await running.value(timeout=60)
+        await kept.value(timeout=60)
     assert sorted(ran) == [0, 6]
     assert await queue.counts() == JobCounts(completed=2, cancelled=5)
 

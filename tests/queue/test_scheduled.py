@@ -41,9 +41,9 @@ async def test_a_delayed_job_starts_when_it_is_due(jet: Jet, exclusive: bool) ->
     assert (await queue.counts()).unfinished == 4
     assert {found.state async for found in queue.jobs()} == {"pending", "scheduled"}
     async with working(queue):
-        assert await now.value(timeout=20) == "car3 washed"
-        assert await later.value(timeout=20) == "car1 washed"
-        assert await free.value(timeout=20) == "car2 washed"
+        assert await now.value(timeout=60) == "car3 washed"
+        assert await later.value(timeout=60) == "car1 washed"
+        assert await free.value(timeout=60) == "car2 washed"
     ended = (await later.info()).outcome
     assert ended is not None
     assert ended.started_at >= info.due
@@ -129,7 +129,7 @@ async def test_a_scheduled_job_is_unique_from_the_start(jet: Jet, exclusive: boo
         same = await queue.options(unique="nightly", key="a.b", **options).enqueue(wash, "car2")  # type: ignore[arg-type]
         assert (same.id, same.duplicate) == (later.id, True)
     async with working(queue):
-        assert await later.value(timeout=20) == "car1 washed"
+        assert await later.value(timeout=60) == "car1 washed"
     again = await queue.options(unique="nightly", delay=60, key="a.b").enqueue(wash, "car1")
     assert not again.duplicate
     assert again.id != later.id
@@ -151,7 +151,7 @@ async def test_a_scheduled_job_is_replaced(jet: Jet, exclusive: bool) -> None:
     assert (await queue.counts()).unfinished == 1
     assert (await first.info()).due < (await first.info()).enqueued_at + 5e9
     async with working(queue):
-        assert await first.value(timeout=20) == "car3 washed"
+        assert await first.value(timeout=60) == "car3 washed"
     assert await queue.counts() == JobCounts(completed=1)
     fresh = await later.enqueue(wash, "car4")
     assert fresh.id != first.id
@@ -202,10 +202,10 @@ async def test_a_running_and_a_retried_job_stay_unique(jet: Jet) -> None:
 
     handle = await queue.options(unique="arguments").enqueue(job)
     async with working(queue):
-        await asyncio.wait_for(began.wait(), 10)
+        await asyncio.wait_for(began.wait(), 60)
         assert (await queue.options(unique="arguments").enqueue(job)).id == handle.id
         go_on.set()
-        outcome = await handle.outcome(timeout=10)
+        outcome = await handle.outcome(timeout=60)
     assert (outcome.state, outcome.attempt) == ("failed", 5)
 
 

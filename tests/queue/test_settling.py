@@ -65,7 +65,7 @@ async def test_what_ends_during_a_settlement_is_settled_after_it_and_together(
     await later.enqueue_many([()] * 4)
     await first.enqueue()
     async with working(queue, concurrency=5):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             for _ in range(4):
                 await started.acquire()
             await settling.wait()
@@ -92,7 +92,7 @@ async def test_a_job_that_goes_on_holds_up_the_settlement_of_no_other(queue: Que
     await quick.enqueue_many([()] * 5)
     await slow.enqueue()
     async with working(queue, concurrency=7):
-        await asyncio.wait_for(started.wait(), 20)
+        await asyncio.wait_for(started.wait(), 60)
         while (await queue.counts()).completed < 5:
             await asyncio.sleep(0.01)
         assert await queue.counts() == JobCounts(running=1, completed=5)

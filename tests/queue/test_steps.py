@@ -78,7 +78,7 @@ async def test_an_attempt_that_was_replaced_records_no_step(jet: Jet, exclusive:
     message = Outgoing(queue.names.step_subject("1", "charge"), b"{}")
 
     async def take(source: JobSource) -> Any:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 for channel in source.channels:
                     if found := await source.take(channel, PullRequest(batch=1, expires_ns=50_000_000)):
@@ -150,8 +150,8 @@ async def test_a_job_sleeps_without_a_worker_and_continues(jet: Jet, exclusive: 
         while not await traces(queue):
             await asyncio.sleep(0.01)
         other = await queue.enqueue(beside)
-        assert (await other.outcome(timeout=20)).state == "completed"
-        assert await handle.value(timeout=20) == 1
+        assert (await other.outcome(timeout=60)).state == "completed"
+        assert await handle.value(timeout=60) == 1
     assert (starts, done) == ([1, 1, 1], ["before", "after"])
 
 
@@ -218,8 +218,8 @@ async def test_progress_is_seen_everywhere_and_the_last_one_counts(jet: Jet, thr
     handle = await queue.job(on_thread if threaded else on_loop).enqueue()
     started = loop.time()
     async with working(queue):
-        await asyncio.wait_for(begun.wait(), 20)
-        async with asyncio.timeout(20):
+        await asyncio.wait_for(begun.wait(), 60)
+        async with asyncio.timeout(60):
             while (told := (await handle.info()).progress) is None or told.fraction != 0.75:
                 await asyncio.sleep(0.01)
         assert isinstance(told, JobProgress)
@@ -228,7 +228,7 @@ async def test_progress_is_seen_everywhere_and_the_last_one_counts(jet: Jet, thr
         stored = (await stream.info()).state.last_seq
         assert stored <= 3 + 2 * (loop.time() - started), "at most two a second are stored"
         go.set()
-        await handle.outcome(timeout=20)
+        await handle.outcome(timeout=60)
     assert (await handle.info()).progress is None
     assert await traces(queue) == 0
     assert await queue.counts() == JobCounts(completed=1)
@@ -285,7 +285,7 @@ async def test_a_cancelled_job_ends_when_the_thread_of_its_step_has(jet: Jet) ->
     async with working(queue):
         await asyncio.to_thread(blocking.is_called.wait, 20)
         assert await first.cancel()
-        assert (await second.outcome(timeout=20)).state == "completed"
+        assert (await second.outcome(timeout=60)).state == "completed"
     assert (await first.outcome()).state == "cancelled"
     assert blocking.events == ["returned", "next job"]
 
@@ -333,7 +333,7 @@ async def test_a_job_ends_when_the_steps_it_does_not_wait_for_have(queue: Queue)
 
     handle = await queue.enqueue(job)
     async with working(queue):
-        assert (await handle.outcome(timeout=20)).state == "completed"
+        assert (await handle.outcome(timeout=60)).state == "completed"
         blocking.events.append("completed")
         with pytest.raises(ConfigError, match="await its steps"):
             await tasks[0]

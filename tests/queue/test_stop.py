@@ -103,13 +103,13 @@ async def test_what_is_being_handed_back_when_it_stops_burns_no_attempt(
 
         await keyed.enqueue_many([job.options(key=key).bind() for key in "ab"])
         work = asyncio.create_task(keyed.work(concurrency=2, handle_signals=False))
-        await asyncio.wait_for(handing.wait(), 20)
+        await asyncio.wait_for(handing.wait(), 60)
         keyed.stop()
         # The fetchers are gone by the time the rest is handed back.
         while [task for task in asyncio.all_tasks() if task.get_name().endswith("fetcher")]:
             await asyncio.sleep(0)
         go_on.set()
-        await asyncio.wait_for(work, 20)
+        await asyncio.wait_for(work, 60)
     monkeypatch.undo()
     assert await keyed.counts() == JobCounts(pending=2)
     await drain(keyed)
@@ -180,7 +180,7 @@ async def test_stop_ends_every_worker_of_the_queue(queue: Queue) -> None:
     workers = [asyncio.create_task(queue.work(handle_signals=False)) for _ in range(3)]
     await asyncio.sleep(0)
     queue.stop()
-    await asyncio.wait_for(asyncio.gather(*workers), 5)
+    await asyncio.wait_for(asyncio.gather(*workers), 60)
     queue.stop()  # harmless
 
 
@@ -223,7 +223,7 @@ async def test_cancelling_twice_ends_it_now(queue: Queue, pause: float) -> None:
     work.cancel()
     done, _ = await asyncio.wait([work], timeout=5)
     assert done
-    await asyncio.wait_for(ended.wait(), 5)
+    await asyncio.wait_for(ended.wait(), 60)
     assert not [thread for thread in threading.enumerate() if thread.name == "pelton-leases"]
 
 
@@ -233,7 +233,7 @@ async def test_a_signal_stops_all_workers_of_the_process_and_handlers_are_put_ba
         workers = [asyncio.create_task(each.work()) for each in (queue, keyed)]
         await asyncio.sleep(0)
         os.kill(os.getpid(), number)
-        await asyncio.wait_for(asyncio.gather(*workers), 5)
+        await asyncio.wait_for(asyncio.gather(*workers), 60)
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
 
 
@@ -259,7 +259,7 @@ async def test_sigterm_lets_an_async_job_finish(path: str) -> None:
         await child.says("stopping")
         child.tell("finish")
         assert await child.ends() == 0
-    assert (await handle.outcome(timeout=5)).value() == "attempt 1"  # type: ignore[attr-defined]
+    assert (await handle.outcome(timeout=60)).value() == "attempt 1"  # type: ignore[attr-defined]
     await jet.close()
 
 
@@ -285,7 +285,7 @@ async def test_sigterm_waits_for_a_thread(path: str) -> None:
         child.tell("finish")
         assert await child.says("kept") == "kept stopping"
         assert await child.ends() == 0
-    assert (await handle.outcome(timeout=5)).value() == "attempt 1"  # type: ignore[attr-defined]
+    assert (await handle.outcome(timeout=60)).value() == "attempt 1"  # type: ignore[attr-defined]
     await jet.close()
 
 
@@ -313,7 +313,7 @@ async def test_a_program_that_handles_signals_itself_keeps_them(path: str, order
         child.tell("finish")
         assert await child.says("after") == f"after {order != 'of-the-loop'}"
         assert await child.ends() == 0
-    assert (await handle.outcome(timeout=5)).value() == "attempt 1"  # type: ignore[attr-defined]
+    assert (await handle.outcome(timeout=60)).value() == "attempt 1"  # type: ignore[attr-defined]
     await jet.close()
 
 
@@ -330,7 +330,7 @@ async def test_after_so_many_jobs_a_worker_takes_no_more_and_lets_those_finish_t
     done, _ = await asyncio.wait([work], timeout=0.2)  # longer than the grace, which it is not told of
     assert not done
     go.set()
-    await asyncio.wait_for(work, 5)
+    await asyncio.wait_for(work, 60)
     assert ended == [False, False]
     assert (await queue.counts()).pending == 3
 
@@ -347,7 +347,7 @@ async def test_a_worker_that_takes_no_more_is_still_stopped(queue: Queue) -> Non
     work = asyncio.create_task(queue.work(handle_signals=False, max_jobs=1, grace=0))
     await started.wait()
     queue.stop()
-    await asyncio.wait_for(work, 5)
+    await asyncio.wait_for(work, 60)
     info = await handle.info()
     assert (info.state, info.attempt) == ("pending", 0)
 

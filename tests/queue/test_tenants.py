@@ -126,10 +126,10 @@ async def test_a_waiting_worker_takes_them_at_once(jet: Jet, exclusive: bool) ->
         for n in range(12):
             tenant, priority = ("", "a", "b")[n % 3], n % 2
             handle = await queue.options(tenant=tenant, priority=priority).enqueue(wash, f"{n}")
-            assert await handle.value(timeout=20) == f"{n}"
+            assert await handle.value(timeout=60) == f"{n}"
         calls = [wash.bind(str(n)).with_options(priority=n % 4, tenant=f"t{n % 5}") for n in range(60)]
         for n, one in enumerate(await queue.enqueue_many(calls)):
-            assert await one.value(timeout=20) == f"{n}"
+            assert await one.value(timeout=60) == f"{n}"
     assert await queue.counts() == JobCounts(completed=72)
 
 
@@ -194,8 +194,8 @@ async def test_with_delays_ids_and_unique_jobs(jet: Jet, exclusive: bool) -> Non
     await asyncio.sleep(0.01)
     async with working(queue):
         for handle, value in ((later, "3"), (named, "2"), (unique, "1")):
-            assert await handle.value(timeout=20) == value
-        assert (await late.outcome(timeout=20)).state == "expired"
+            assert await handle.value(timeout=60) == value
+        assert (await late.outcome(timeout=60)).state == "expired"
     assert (await queue.options(id="one", **acme).enqueue(wash, "0")).duplicate is False
 
 
@@ -211,7 +211,7 @@ async def test_they_can_be_cancelled_moved_purged_and_redriven(jet: Jet, exclusi
     moved = [await queue.move(handle.id, other) for handle in (second, third)]
     assert [(await handle.info()).tenant for handle in moved] == ["b", "c"]
     await drain(other)
-    assert await moved[1].value(timeout=20) == "1"
+    assert await moved[1].value(timeout=60) == "1"
     await enqueue(queue, "a", 2)
     await enqueue(queue, "b", 3)
     assert await queue.purge(tenant="b") == 3
@@ -275,7 +275,7 @@ async def test_retries_wait_and_keep_their_tenant(jet: Jet) -> None:
     async with working(queue):
         handles = [await queue.options(tenant=f"t{n}", priority=n).enqueue(fail, str(n)) for n in range(3)]
         for n, handle in enumerate(handles):
-            assert await handle.value(timeout=20) == str(n)
+            assert await handle.value(timeout=60) == str(n)
             assert (await handle.outcome()).attempt == 2
 
 
@@ -329,7 +329,7 @@ async def test_the_jobs_of_lost_leases_come_again(jet: Jet) -> None:
     async with queue.claims() as claims:
         assert len(await claims.take(4)) == 4
         claims._held.stop()
-        async with working(queue), asyncio.timeout(20):
+        async with working(queue), asyncio.timeout(60):
             while (await queue.counts()).completed < 4:
                 await asyncio.sleep(0.05)
     assert {outcome.attempt for outcome in await ended(queue)} == {2}

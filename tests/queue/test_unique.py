@@ -51,13 +51,13 @@ async def test_unique_until_started(jet: Jet, exclusive: bool) -> None:
     one, same = await once.enqueue(job, 1), await once.enqueue(job, 2)
     assert (same.id, same.duplicate) == (one.id, True)
     async with working(queue, concurrency=1):
-        assert await asyncio.wait_for(began.get(), 20) == 1
+        assert await asyncio.wait_for(began.get(), 60) == 1
         two, again = await once.enqueue(job, 3), await once.enqueue(job, 4)
         assert not two.duplicate
         assert two.id != one.id
         assert (again.id, again.duplicate) == (two.id, True)
         go_on.set()
-        assert (await one.value(timeout=20), await two.value(timeout=20)) == (1, 3)
+        assert (await one.value(timeout=60), await two.value(timeout=60)) == (1, 3)
     assert ran == [1, 3]
     assert await queue.counts() == JobCounts(completed=2)
     assert not (await once.enqueue(job, 5)).duplicate
@@ -78,7 +78,7 @@ async def test_a_delayed_job_may_be_enqueued_while_the_first_runs(jet: Jet, excl
     first = await once.enqueue(job, 1)
     assert (await once.enqueue(job, 2)).id == first.id
     async with working(queue):
-        await asyncio.wait_for(began.wait(), 20)
+        await asyncio.wait_for(began.wait(), 60)
         second = await once.enqueue(job, 3)
         assert second.id != first.id
         assert (await first.info()).state == "running"
@@ -87,7 +87,7 @@ async def test_a_delayed_job_may_be_enqueued_while_the_first_runs(jet: Jet, excl
             await asyncio.sleep(0.02)
         assert (await first.info()).state == "running", "it is found beside the other one"
         go_on.set()
-        assert (await first.value(timeout=20), await second.value(timeout=20)) == (1, 3)
+        assert (await first.value(timeout=60), await second.value(timeout=60)) == (1, 3)
 
 
 async def test_a_retried_job_has_started(jet: Jet) -> None:
@@ -117,7 +117,7 @@ async def test_unique_for_a_period(jet: Jet, exclusive: bool, delay: float | Non
     first = await once.enqueue(wash, "car1")
     assert (await once.enqueue(wash, "car2")).id == first.id
     async with working(queue):
-        assert await first.value(timeout=20) == "car1 washed"
+        assert await first.value(timeout=60) == "car1 washed"
     same = await once.enqueue(wash, "car3")
     assert (same.id, same.duplicate) == (first.id, True)
     assert await same.value() == "car1 washed"
@@ -218,7 +218,7 @@ async def test_the_job_that_is_to_be_replaced_is_gone_meanwhile(queue: Queue, mo
         return found
 
     monkeypatch.setattr(Enqueuer, "resolve", resolve_and_cancel)
-    second = await asyncio.wait_for(index.enqueue(job, 2), 20)
+    second = await asyncio.wait_for(index.enqueue(job, 2), 60)
     assert (second.duplicate, second.id == first.id) == (False, False)
 
 
@@ -281,15 +281,15 @@ async def test_unique_until_started_in_a_transaction(jet: Jet, exclusive: bool) 
 
     options: dict[str, Any] = {"unique": "index", "unique_until": "started", "key": "k"}
     first = await queue.options(**options).enqueue(job, 1)
-    async with asyncio.timeout(20), jet.transaction() as tx:
+    async with asyncio.timeout(60), jet.transaction() as tx:
         assert (await tx.queue(queue).options(**options).enqueue(job, 2)).id == first.id
     async with working(queue):
-        await asyncio.wait_for(began.wait(), 20)
-        async with asyncio.timeout(20), jet.transaction() as tx:
+        await asyncio.wait_for(began.wait(), 60)
+        async with asyncio.timeout(60), jet.transaction() as tx:
             second = await tx.queue(queue).options(**options).enqueue(job, 3)
         assert not second.duplicate
         go_on.set()
-        assert await second.value(timeout=20) == 3
+        assert await second.value(timeout=60) == 3
 
 
 @ON_BOTH

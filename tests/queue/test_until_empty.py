@@ -84,6 +84,6 @@ async def test_a_worker_that_waits_for_the_last_job_of_another_ends_soon_after_i
         await began.wait()
         waits = asyncio.create_task(other.work(until_empty=True, handle_signals=False))
         go_on.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await asyncio.gather(works, waits)
         assert (await queue.counts()).completed == 1

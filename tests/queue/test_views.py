@@ -51,7 +51,7 @@ async def test_every_state_is_seen_alike_in_all_views(jet: Jet, exclusive: bool)
         retrying = await handles[0].info()
         assert (retrying.attempt, retrying.last_error[:8]) == (1, "RetryJob")
         finish.set()
-        await handles[5].outcome(timeout=5)
+        await handles[5].outcome(timeout=60)
     assert await queue.counts() == await tallies(queue)
 
 
@@ -173,7 +173,7 @@ async def test_outcome_waits_and_can_be_bounded(queue: Queue, another: OpenQueue
     handle = await job.enqueue(1)
     with pytest.raises(TimeoutError, match=r"has not ended within 0\.01 s"):
         await handle.outcome(timeout=0.01)
-    waiter = asyncio.create_task(handle.outcome(timeout=5))
+    waiter = asyncio.create_task(handle.outcome(timeout=60))
     await drain(queue)
     assert (await waiter).value() == 1
     assert (await handle.outcome(timeout=0.01)).value() == 1

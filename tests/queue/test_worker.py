@@ -72,7 +72,7 @@ async def test_several_workers_share_a_queue(queue: Queue) -> None:
 
     handles = await job.enqueue_many([()] * 10)
     async with working(queue, queue, concurrency=1):
-        outcomes = await asyncio.gather(*(handle.outcome(timeout=5) for handle in handles))
+        outcomes = await asyncio.gather(*(handle.outcome(timeout=60) for handle in handles))
     assert len({outcome.value() for outcome in outcomes}) == 2
 
 
@@ -84,7 +84,7 @@ async def test_several_processes_share_a_queue(path: str) -> None:
         with Child("work", path, "5") as one, Child("work", path, "5") as two:
             await asyncio.gather(one.says("ready"), two.says("ready"))
             handles = await quick.enqueue_many([(1,)] * 300, keys=[f"k{n % 20}" for n in range(300)])
-            await asyncio.gather(*(handle.outcome(timeout=20) for handle in handles[-20:]))
+            await asyncio.gather(*(handle.outcome(timeout=60) for handle in handles[-20:]))
             one.process.terminate()
             two.process.terminate()
             assert (await one.ends(), await two.ends()) == (0, 0)
@@ -112,7 +112,7 @@ async def test_a_busy_worker_hoards_nothing(keyed: Queue, another: OpenQueue) ->
     other.job(job)
     async with working(keyed, other, concurrency=2):
         await queued.enqueue_many([()] * 4, keys=["a", "", "b", ""])
-        workers = [await asyncio.wait_for(started.get(), 5) for _ in range(4)]
+        workers = [await asyncio.wait_for(started.get(), 60) for _ in range(4)]
         assert len(set(workers)) == 2
         assert (await keyed.counts()).running == 4
         finish.set()
@@ -138,9 +138,9 @@ async def test_an_idle_worker_is_woken(queue: Queue, another: OpenQueue) -> None
     elsewhere = await another("garage")
     far = elsewhere.job(name="job")(lambda: None)
     async with working(queue):
-        await (await job.enqueue()).outcome(timeout=5)
+        await (await job.enqueue()).outcome(timeout=60)
         handle = await far.enqueue()
-        await handle.outcome(timeout=5)
+        await handle.outcome(timeout=60)
 
 
 async def test_until_empty_waits_for_retries_and_for_other_workers(queue: Queue, another: OpenQueue) -> None:
@@ -184,7 +184,7 @@ async def test_a_store_closed_under_a_worker_ends_it_loudly(path: str) -> None:
     await jet.close()
     finish.set()
     with pytest.raises(StoreClosedError):
-        await asyncio.wait_for(work, 5)
+        await asyncio.wait_for(work, 60)
 
 
 async def test_an_idle_worker_notices_that_its_store_is_closed(path: str) -> None:
@@ -194,7 +194,7 @@ async def test_an_idle_worker_notices_that_its_store_is_closed(path: str) -> Non
     await asyncio.sleep(0)
     await jet.close()
     with pytest.raises(StoreClosedError):
-        await asyncio.wait_for(work, 5)
+        await asyncio.wait_for(work, 60)
 
 
 async def test_a_queue_deleted_under_a_worker_ends_it_loudly(queue: Queue, jet: Jet) -> None:
@@ -202,7 +202,7 @@ async def test_a_queue_deleted_under_a_worker_ends_it_loudly(queue: Queue, jet: 
     await asyncio.sleep(0)
     await (await jet.stream("JOBS_garage")).delete_consumer("workers")
     with pytest.raises(ConsumerNotFoundError):
-        await asyncio.wait_for(work, 5)
+        await asyncio.wait_for(work, 60)
 
 
 @pytest.mark.parametrize("error", [StoreBusyError("x"), StoreFullError("x")])

@@ -18,7 +18,7 @@ from tests.queue.helpers import drain, working
 async def test_workers_are_seen_from_everywhere_until_they_end(queue: Queue, another: OpenQueue) -> None:
     elsewhere = await another("garage")
     assert await elsewhere.workers() == []
-    async with working(queue, queue, concurrency=3), asyncio.timeout(20):
+    async with working(queue, queue, concurrency=3), asyncio.timeout(60):
         while len(found := await elsewhere.workers()) < 2:
             await asyncio.sleep(0.01)
         assert {worker.pid for worker in found} == {os.getpid()}
@@ -42,7 +42,7 @@ async def test_a_worker_counts_what_it_does(jet: Jet, queue: Queue, monkeypatch:
 
     await quick.enqueue_many([()] * 5)
     await long.enqueue()
-    async with working(queue), asyncio.timeout(20):
+    async with working(queue), asyncio.timeout(60):
         await begun.wait()
         while (worker := (await queue.workers() or [None])[0]) is None or worker.oldest_running < 0.05:
             await asyncio.sleep(0.01)

@@ -27,7 +27,7 @@ class Backup:
 
 
 async def asked(client: Client, subject: str, body: dict[str, Any]) -> dict[str, Any]:
-    answer = await client.request(subject, json.dumps(body).encode(), timeout=10)
+    answer = await client.request(subject, json.dumps(body).encode(), timeout=60)
     found: dict[str, Any] = json.loads(answer.data)
     return found
 
@@ -41,7 +41,7 @@ async def backup(client: Client, stream: str, **options: Any) -> Backup:
     about = await asked(client, f"$JS.API.STREAM.SNAPSHOT.{stream}", {"deliver_subject": inbox} | options)
     data = b""
     while True:
-        part = await asyncio.wait_for(parts.get(), 10)
+        part = await asyncio.wait_for(parts.get(), 60)
         if part.reply:
             await client.publish(part.reply, b"")
         data += part.data
@@ -64,7 +64,7 @@ async def restore(
         return begun
     into = begun["deliver_subject"]
     for at in range(0, len(whole), size):
-        answer = await client.request(into, whole[at : at + size], timeout=10)
+        answer = await client.request(into, whole[at : at + size], timeout=60)
         assert not answer.data
     last: dict[str, Any] = json.loads((await client.request(into, b"", timeout=20)).data)
     return last

@@ -105,15 +105,15 @@ async def micro_services(connect: Connect) -> list[Any]:
 
     await service.add_group(name="math").add_endpoint(name="double", handler=double)
     await settled(server)
-    answer = await client.request("math.double", b"21", timeout=5)
-    refused = await client.request("math.double", b"bad", timeout=5)
+    answer = await client.request("math.double", b"21", timeout=60)
+    refused = await client.request("math.double", b"bad", timeout=60)
     seen: list[Any] = [answer.data, dict(refused.headers or {})]
     for subject in ("$SRV.PING", "$SRV.INFO.math", "$SRV.STATS.math"):
-        found = await client.request(subject, b"", timeout=5)
+        found = await client.request(subject, b"", timeout=60)
         seen.append(b'"name":"math"' in found.data.replace(b" ", b""))
     await service.stop()
     try:
-        await client.request("math.double", b"1", timeout=5)
+        await client.request("math.double", b"1", timeout=60)
     except nats.errors.Error as error:
         seen.append(type(error).__name__)
     return seen
@@ -137,7 +137,7 @@ async def legacy_push_with_a_queue(connect: Connect) -> list[Any]:
     await other.jetstream().subscribe("s", queue="workers", durable="workers", cb=take, manual_ack=True)
     for number in range(50):
         await js.publish("s", b"%d" % number)
-    await asyncio.wait_for(done.wait(), 10)
+    await asyncio.wait_for(done.wait(), 60)
     await settled(one)
     await settled(other)
     while (info := await js.consumer_info("S", "workers")).num_ack_pending:
@@ -174,7 +174,7 @@ async def a_worker_with_a_lock_a_key(connect: Connect) -> list[Any]:
         message = await subscription.next_msg(10)
         await message.in_progress()
         seen.append((message.subject, message.data, message.metadata.num_delivered))
-        await message.ack_sync(timeout=5)
+        await message.ack_sync(timeout=60)
     seen.append((await js.stream_info("WORK")).state.messages)
     return seen
 
@@ -186,15 +186,15 @@ async def redelivery(connect: Connect) -> list[Any]:
     await js.publish("s", b"x")
     pull = await js.pull_subscribe("s", "c", config=ConsumerConfig(ack_wait=0.3, max_deliver=4))
     seen: list[Any] = []
-    (message,) = await pull.fetch(1, timeout=5)
+    (message,) = await pull.fetch(1, timeout=60)
     seen.append(message.metadata.num_delivered)
-    (message,) = await pull.fetch(1, timeout=5)
+    (message,) = await pull.fetch(1, timeout=60)
     seen.append(message.metadata.num_delivered)
     await message.nak()
-    (message,) = await pull.fetch(1, timeout=5)
+    (message,) = await pull.fetch(1, timeout=60)
     seen.append(message.metadata.num_delivered)
     await message.nak(delay=0.1)
-    (message,) = await pull.fetch(1, timeout=5)
+    (message,) = await pull.fetch(1, timeout=60)
     seen.append(message.metadata.num_delivered)
     await message.term()
     try:
@@ -213,7 +213,7 @@ async def advisories(connect: Connect) -> list[Any]:
     await js.add_stream(name="S", subjects=["s"])
     await js.publish("s", b"x")
     pull = await js.pull_subscribe("s", "c")
-    (message,) = await pull.fetch(1, timeout=5)
+    (message,) = await pull.fetch(1, timeout=60)
     await message.term()
     await js.delete_consumer("S", "c")
     await js.delete_stream("S")

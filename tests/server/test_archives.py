@@ -61,7 +61,7 @@ async def fill(client: Client, **config: Any) -> None:
     await messages[2].ack_sync()
     await messages[3].nak()
     again = await js.pull_subscribe_bind("w", "S")
-    while (await again.fetch(1, timeout=5))[0].metadata.num_delivered == 1:
+    while (await again.fetch(1, timeout=60))[0].metadata.num_delivered == 1:
         await client.flush()
     await asked(client, "$JS.API.CONSUMER.CREATE.S.filtered", filtered())
     await (await js.pull_subscribe_bind("filtered", "S")).fetch(2, timeout=5)
@@ -238,7 +238,7 @@ async def test_a_restored_schedule_fires(here: Client, there: Client) -> None:
         "RESTORE_COMPLETE",
     ]
     pull = await here.jetstream().pull_subscribe("t", stream="S")
-    (message,) = await pull.fetch(1, timeout=8)
+    (message,) = await pull.fetch(1, timeout=60)
     assert message.data == b"tick"
 
 

@@ -30,14 +30,14 @@ async def test_request_and_reply(connected: Connected) -> None:
 
     await one.subscribe("service", cb=answer)
     await settled(one)
-    assert (await other.request("service", b"hi", timeout=5)).data == b"HI"
+    assert (await other.request("service", b"hi", timeout=60)).data == b"HI"
     assert (await other.request("service", b"hi", timeout=5, old_style=True)).data == b"HI"
 
 
 async def test_nobody_answers(connected: Connected) -> None:
     client = await connected()
     with pytest.raises(nats.errors.NoRespondersError):
-        await client.request("nobody", b"", timeout=5)
+        await client.request("nobody", b"", timeout=60)
 
 
 async def test_one_member_of_a_queue_group_gets_each_message(connected: Connected) -> None:

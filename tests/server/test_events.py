@@ -41,7 +41,7 @@ async def test_who_comes_and_goes(port: int) -> None:
 
     async def event(end: str) -> dict[str, Any]:
         while True:
-            subject, body = await asyncio.wait_for(told.get(), 15)
+            subject, body = await asyncio.wait_for(told.get(), 60)
             if subject.endswith(end):
                 return body
 

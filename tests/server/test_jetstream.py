@@ -27,7 +27,7 @@ async def test_publish_and_fetch(connected: Connected) -> None:
     await first[-1].in_progress()
     rest = await pull.fetch(60, timeout=1)
     assert len(rest) == 49
-    await rest[0].ack_sync(timeout=5)
+    await rest[0].ack_sync(timeout=60)
     with pytest.raises(nats.errors.TimeoutError):
         await pull.fetch(1, timeout=0.2)
 
@@ -50,7 +50,7 @@ async def test_a_pull_waits_for_a_message(connected: Connected) -> None:
     js = client.jetstream()
     await js.add_stream(name="S", subjects=["s"])
     pull = await js.pull_subscribe("s", "c")
-    waiting = asyncio.ensure_future(pull.fetch(1, timeout=10))
+    waiting = asyncio.ensure_future(pull.fetch(1, timeout=60))
     other = await connected()
     await other.publish("s", b"0")
     assert [message.data for message in await waiting] == [b"0"]

@@ -140,7 +140,7 @@ def unknown(ours: Any, theirs: Any, path: str = "") -> set[str]:
 
 async def test_who_am_i(connected: Connected) -> None:
     client = await connected()
-    found = json.loads((await client.request("$SYS.REQ.USER.INFO", b"", timeout=5)).data)
+    found = json.loads((await client.request("$SYS.REQ.USER.INFO", b"", timeout=60)).data)
     assert found["data"] == {"user": "", "account": "$G", "account_name": "$G"}
     assert found["server"]["ver"] == "2.15.1"
 

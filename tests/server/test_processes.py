@@ -47,9 +47,9 @@ async def test_what_a_client_publishes_reaches_other_processes_once(connected: C
     own = await client.subscribe("*.a")
     await settled(client)
     stored, plain = await jet.subscribe("s.a"), await jet.subscribe("p.a")
-    await asyncio.wait_for(client.jetstream().publish("s.a", b"1"), 5)
+    await asyncio.wait_for(client.jetstream().publish("s.a", b"1"), 60)
     await client.publish("p.a", b"2", reply="back", headers={"x": "y"})
-    first, second = await stored.next(timeout=5), await plain.next(timeout=5)
+    first, second = await stored.next(timeout=60), await plain.next(timeout=60)
     assert first is not None
     assert second is not None
     assert (first.data, second.data) == (b"1", b"2")
@@ -63,13 +63,13 @@ async def test_a_request_is_answered_from_another_process(connected: Connected, 
     service = await jet.subscribe("service")
 
     async def serve() -> None:
-        message = await service.next(timeout=5)
+        message = await service.next(timeout=60)
         assert message is not None
         await jet.backend.send(message.reply, message.data.upper())
 
     serving = asyncio.ensure_future(serve())
     await settled(client)
-    assert (await client.request("service", b"hi", timeout=5)).data == b"HI"
+    assert (await client.request("service", b"hi", timeout=60)).data == b"HI"
     await serving
 
 
@@ -99,14 +99,14 @@ async def test_a_client_waits_for_what_another_process_stores(connected: Connect
     stream = await jet.create_stream("S", subjects=["s"])
     await stream.create_consumer(durable_name="c")
     pull = await client.jetstream().pull_subscribe_bind("c", "S")
-    waiting = asyncio.ensure_future(pull.fetch(1, timeout=10))
+    waiting = asyncio.ensure_future(pull.fetch(1, timeout=60))
     while (await (await stream.consumer("c")).info()).num_waiting == 0 and not waiting.done():
         await settled(client)
         break
     await jet.publish("s", b"x")
     (message,) = await waiting
     assert message.data == b"x"
-    await message.ack_sync(timeout=5)
+    await message.ack_sync(timeout=60)
 
 
 async def test_a_push_consumer_of_another_process_delivers_to_a_client(connected: Connected, jet: pelton.Jet) -> None:
@@ -118,7 +118,7 @@ async def test_a_push_consumer_of_another_process_delivers_to_a_client(connected
     await jet.publish("s", b"x")
     message = await subscription.next_msg(5)
     assert (message.subject, message.data) == ("s", b"x")
-    await message.ack_sync(timeout=5)
+    await message.ack_sync(timeout=60)
 
 
 async def test_ten_thousand_subscriptions_are_few_rows(server: Server, jet: pelton.Jet) -> None:

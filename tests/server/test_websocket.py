@@ -33,7 +33,7 @@ class Framed:
         self._commands: list[Command] = []
 
     async def next(self) -> Command:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not self._commands:
                 data = await self.socket.recv()
                 self._commands += self._parser.feed(data if isinstance(data, bytes) else data.encode())
@@ -126,6 +126,6 @@ async def test_what_is_no_websocket(started: Started) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.websocket_endpoint.port)
         writer.write(sent)
         with suppress(ConnectionResetError):
-            assert b"101" not in await asyncio.wait_for(reader.read(), 5)
+            assert b"101" not in await asyncio.wait_for(reader.read(), 60)
         writer.close()
     assert server.num_clients == 0

@@ -105,7 +105,7 @@ def rows(database: Database) -> set[int]:
 
 
 async def all_answered(runs: Committer, works: list[Insert]) -> None:
-    await asyncio.wait_for(runs.quiesce(), 20)
+    await asyncio.wait_for(runs.quiesce(), 60)
     assert [len(work.answers) for work in works] == [1] * len(works)
 
 

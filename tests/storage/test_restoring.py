@@ -71,7 +71,7 @@ async def test_streams_are_restored_into_a_store_in_use(tmp_path: Path) -> None:
         assert await seen(jet, _ALL) == before == await seen(other, _ALL)
         # It works: waiting messages are moved, and published ones are carried, by whichever process.
         workers = await (await other.stream("work")).consumer("workers")
-        (message,) = await workers.fetch(1, timeout=5)
+        (message,) = await workers.fetch(1, timeout=60)
         await message.ack()
         await other.publish("in.new", b"x")
         assert (await (await jet.stream("copy")).info()).state.last_seq == 33

@@ -93,7 +93,7 @@ async def test_subscriptions_of_an_older_store_get_their_new_names(
         await jet.create_stream("s", subjects=["s.>"])
         async with await jet.subscribe("s.>") as subscription:
             await jet.publish("s.1", b"x")
-            message = await subscription.next(timeout=10)
+            message = await subscription.next(timeout=60)
             assert message is not None
             assert message.data == b"x"
     assert recount(str(path)) == []

@@ -26,7 +26,7 @@ class Woken:
         self._event.set()
 
     async def once(self) -> None:
-        await asyncio.wait_for(self._event.wait(), 10)
+        await asyncio.wait_for(self._event.wait(), 60)
         self._event.clear()
 
 

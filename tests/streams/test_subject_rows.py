@@ -161,7 +161,7 @@ async def test_messages_of_a_work_queue_that_are_settled_soon_are_never_counted(
         consumer = await stream.create_consumer(durable_name="c", ack_policy="explicit")
         for number in range(20):
             await jet.publish(f"w.{number}")
-            for message in await consumer.fetch(1, timeout=10):
+            for message in await consumer.fetch(1, timeout=60):
                 await message.ack()
         assert counts(path) == (0, {})
     assert recount(str(path)) == []

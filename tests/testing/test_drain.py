@@ -115,7 +115,7 @@ async def test_an_exclusive_queue_is_drained_in_order_and_past_a_retry(
 async def test_a_paused_queue_has_nothing_to_run(pelton_queue: Queue) -> None:
     await pelton_queue.enqueue("note", what="a")
     await pelton_queue.pause()
-    await asyncio.wait_for(drain(pelton_queue), 5)
+    await asyncio.wait_for(drain(pelton_queue), 60)
     assert ran == []
     await pelton_queue.resume()
     await drain(pelton_queue)

@@ -45,7 +45,7 @@ async def test_it_runs_the_jobs_of_a_module_and_ends_in_order(folder: Path, shop
         await command.noted("wait", 1)
         command.signal(signal.SIGTERM)
         assert await command.ends() == 0
-    assert await held.value(timeout=5) == "one"
+    assert await held.value(timeout=60) == "one"
 
 
 async def test_what_is_left_is_handed_back_and_burns_no_attempt(folder: Path, shop: Queue) -> None:
@@ -135,7 +135,7 @@ async def test_processes_share_the_work_and_end_together(folder: Path, shop: Que
         command.signal(signal.SIGTERM)
         assert await command.ends() == 0
     assert not any(map(is_alive, pids))
-    assert {await handle.value(timeout=5) for handle in held} == {"one"}
+    assert {await handle.value(timeout=60) for handle in held} == {"one"}
 
 
 async def test_a_child_that_is_killed_loses_no_job_and_is_replaced(folder: Path, jet: pelton.Jet) -> None:

@@ -126,7 +126,7 @@ async def an_ack_lets_a_waiting_pull_go_on(jet: Jet) -> None:
     consumer = await _consumer(jet, 3, max_ack_pending=1)
     seen = []
     for _ in range(3):
-        (message,) = await consumer.fetch(1, timeout=5)
+        (message,) = await consumer.fetch(1, timeout=60)
         seen.append(message.data)
         await message.ack()
     assert seen == [b"0", b"1", b"2"]
@@ -210,7 +210,7 @@ async def a_second_ack_is_confirmed(jet: Jet) -> None:
 async def the_ack_of_a_replaced_delivery_is_refused(jet: Jet) -> None:
     consumer = await _consumer(jet, 1, ack_wait=0.2)
     (late,) = await consumer.fetch(1)
-    (again,) = await consumer.fetch(1, timeout=5)
+    (again,) = await consumer.fetch(1, timeout=60)
     await fails(AckRejectedError, late.ack())
     await again.ack()
 
@@ -219,6 +219,6 @@ async def the_ack_of_a_replaced_delivery_is_refused(jet: Jet) -> None:
 async def the_ack_of_a_replaced_delivery_settles_the_message(jet: Jet) -> None:
     consumer = await _consumer(jet, 1, ack_wait=0.2)
     (late,) = await consumer.fetch(1)
-    await consumer.fetch(1, timeout=5)
+    await consumer.fetch(1, timeout=60)
     await late.ack()
     assert (await consumer.info()).num_ack_pending == 0

@@ -40,7 +40,7 @@ async def _initial(entries: AsyncIterator[Entry[Any] | None]) -> list[tuple[str,
 
 
 async def _next(entries: AsyncIterator[Entry[Any] | None]) -> tuple[str, bytes | None, str]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         entry = await anext(entries)
     assert entry is not None
     return entry.key, entry.value, entry.operation

@@ -56,7 +56,7 @@ async def other_filters_wake_a_waiting_pull(jet: Jet) -> None:
     await _waiting(consumer)
     await stream.create_consumer(durable_name="c", filter_subject="s.b")
     await jet.publish("s.b")
-    assert [message.metadata.stream_seq for message in await asyncio.wait_for(waiting, 20)] == [10]
+    assert [message.metadata.stream_seq for message in await asyncio.wait_for(waiting, 60)] == [10]
 
 
 @case
@@ -67,7 +67,7 @@ async def more_may_await_acks_from_now_on(jet: Jet) -> None:
     waiting = jet.runtime.spawn(consumer.fetch(2, timeout=20), "a pull")
     await _waiting(consumer)
     await stream.create_consumer(durable_name="c", max_ack_pending=3)
-    assert [message.metadata.stream_seq for message in await asyncio.wait_for(waiting, 20)] == [2, 3]
+    assert [message.metadata.stream_seq for message in await asyncio.wait_for(waiting, 60)] == [2, 3]
 
 
 @case

@@ -102,7 +102,7 @@ async def waiting_for_ever_keeps_to_the_limit_of_time(jet: Jet) -> None:
     waiting = jet.runtime.spawn(consumer.fetch(1, timeout=None), "a pull")
     assert await (await stream.create_consumer(filter_subject="s.b")).fetch(1, timeout=0.5) == []
     await jet.publish("s.a", b"late")
-    assert [message.data for message in await asyncio.wait_for(waiting, 20)] == [b"late"]
+    assert [message.data for message in await asyncio.wait_for(waiting, 60)] == [b"late"]
 
 
 @case
@@ -112,7 +112,7 @@ async def only_so_many_pulls_wait(jet: Jet) -> None:
     first = jet.runtime.spawn(consumer.fetch(1, timeout=20), "a pull")
     while not (await consumer.info()).num_waiting:  # the number is the event
         await asyncio.sleep(0)
-    error = await fails(PullRefusedError, consumer.fetch(1, timeout=5))
+    error = await fails(PullRefusedError, consumer.fetch(1, timeout=60))
     assert error.description == "Exceeded MaxWaiting"
     await jet.publish("s.a")
     assert len(await first) == 1

@@ -138,7 +138,7 @@ async def a_message_is_terminated(jet: Jet) -> None:
     record = await _record(jet, f"{_ADVISORY}.CONSUMER.MSG_TERMINATED.>")
     consumer = await _consumer(jet)
     await (await consumer.fetch(1))[0].nak()
-    again = await consumer.fetch(1, timeout=5)
+    again = await consumer.fetch(1, timeout=60)
     await again[0].term(reason="cannot be read")
     names = ["stream", "consumer", "consumer_seq", "stream_seq", "deliveries", "reason"]
     event = await record.one(f"{_ADVISORY}.CONSUMER.MSG_TERMINATED.S.c", names)
@@ -161,7 +161,7 @@ async def a_message_was_delivered_often_enough(jet: Jet) -> None:
     consumer = await _consumer(jet, max_deliver=2, ack_wait=0.2, filter_subject="s.b")
     await jet.publish("s.b")
     assert len(await consumer.fetch(1)) == 1
-    assert len(await consumer.fetch(1, timeout=5)) == 1
+    assert len(await consumer.fetch(1, timeout=60)) == 1
     assert await consumer.fetch(1, timeout=1) == []
     event = await record.one(
         f"{_ADVISORY}.CONSUMER.MAX_DELIVERIES.S.c", ["stream", "consumer", "stream_seq", "deliveries"]

@@ -45,7 +45,7 @@ async def no_more_than_asked_for(jet: Jet) -> None:
 @case
 async def what_is_there_is_returned_at_once(jet: Jet) -> None:
     consumer = await _consumer(jet, 2)
-    assert len(await asyncio.wait_for(consumer.fetch(10, timeout=30), 5)) == 2
+    assert len(await asyncio.wait_for(consumer.fetch(10, timeout=300), 60)) == 2
 
 
 @case
@@ -81,7 +81,7 @@ async def a_waiting_pull_for_ever(jet: Jet) -> None:
 @case
 async def two_waiting_pulls_share(jet: Jet) -> None:
     consumer = await _consumer(jet, 0)
-    pulls = [asyncio.ensure_future(consumer.fetch(1, timeout=10)) for _ in range(2)]  # end with the case
+    pulls = [asyncio.ensure_future(consumer.fetch(1, timeout=60)) for _ in range(2)]  # end with the case
     await _waiting(consumer)
     await jet.publish_batch([("s.a", b"1"), ("s.a", b"2")])
     found = [message for messages in await asyncio.gather(*pulls) for message in messages]
@@ -99,7 +99,7 @@ async def a_pull_of_a_consumer_that_is_not_there(jet: Jet) -> None:
 @case
 async def a_consumer_deleted_under_a_waiting_pull(jet: Jet) -> None:
     consumer = await _consumer(jet, 0)
-    pull = asyncio.ensure_future(consumer.fetch(1, timeout=10))  # ends with the case
+    pull = asyncio.ensure_future(consumer.fetch(1, timeout=60))  # ends with the case
     await _waiting(consumer)
     await consumer.delete()
     await fails(ConsumerNotFoundError, pull)
@@ -108,7 +108,7 @@ async def a_consumer_deleted_under_a_waiting_pull(jet: Jet) -> None:
 @case
 async def a_stream_deleted_under_a_waiting_pull(jet: Jet) -> None:
     consumer = await _consumer(jet, 0)
-    pull = asyncio.ensure_future(consumer.fetch(1, timeout=10))  # ends with the case
+    pull = asyncio.ensure_future(consumer.fetch(1, timeout=60))  # ends with the case
     await _waiting(consumer)
     await jet.delete_stream("S")
     await fails(NotFoundError, pull)
@@ -122,7 +122,7 @@ async def a_cancelled_pull_takes_nothing_with_it(jet: Jet) -> None:
     pull.cancel()
     await asyncio.wait([pull])
     await jet.publish("s.a", b"1")
-    assert [message.data for message in await consumer.fetch(1, timeout=5)] == [b"1"]
+    assert [message.data for message in await consumer.fetch(1, timeout=60)] == [b"1"]
 
 
 @case

@@ -38,7 +38,7 @@ def _seqs(messages: list[Message]) -> list[int]:
 
 
 async def _in_time(asked: Awaitable[list[Message]]) -> list[int]:
-    return _seqs(await asyncio.wait_for(asked, 20))
+    return _seqs(await asyncio.wait_for(asked, 60))
 
 
 @case
@@ -114,7 +114,7 @@ async def those_without_conditions_come_first(jet: Jet) -> None:
     plain = jet.runtime.spawn(consumer.fetch(1, timeout=20, group="g"), "a pull")
     await _waiting(consumer, 2)
     await jet.publish("s.a")
-    first = await asyncio.wait_for(plain, 20)
+    first = await asyncio.wait_for(plain, 60)
     assert _seqs(first) == [1]
     await jet.publish("s.a")
     await first[0].ack()

@@ -35,7 +35,7 @@ async def _holds(stream: Stream, sequences: list[int]) -> None:
 
 async def _exhaust(consumer: Consumer) -> None:
     """Take one message as often as allowed (once)."""
-    (message,) = await consumer.fetch(1, timeout=5)
+    (message,) = await consumer.fetch(1, timeout=60)
     assert await consumer.fetch(1, timeout=0.6) == []
     assert (await consumer.info()).num_ack_pending == 0
     del message
@@ -135,7 +135,7 @@ async def given_back_is_still_wanted(jet: Jet) -> None:
     (message,) = await consumer.fetch(1)
     await message.nak()
     await _holds(stream, [1])
-    (message,) = await consumer.fetch(1, timeout=5)
+    (message,) = await consumer.fetch(1, timeout=60)
     await message.ack()
     await _holds(stream, [])
 

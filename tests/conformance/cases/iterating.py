@@ -44,7 +44,7 @@ async def _take(consumer: Consumer, count: int, **options: Any) -> list[bytes]:
 @case
 async def the_next_message_or_none(jet: Jet) -> None:
     consumer = await _consumer(jet, 1)
-    message = await consumer.next(timeout=5)
+    message = await consumer.next(timeout=60)
     assert message is not None
     assert message.data == b"0"
     assert await consumer.next(timeout=0.1) is None
@@ -147,7 +147,7 @@ async def one_that_waits_can_be_cancelled(jet: Jet) -> None:
     waiting.cancel()
     await asyncio.wait([waiting])
     await jet.publish("s", b"x")
-    message = await consumer.next(timeout=5)
+    message = await consumer.next(timeout=60)
     assert message is not None
     assert message.metadata.num_delivered <= 2
 

@@ -81,7 +81,7 @@ async def listening_ends_when_it_is_closed(jet: Jet) -> None:
     listening = await jet.subscribe("s.a")
     await listening.close()
     await jet.publish("s.a")
-    await fails(StoreClosedError, listening.next(timeout=5))
+    await fails(StoreClosedError, listening.next(timeout=60))
 
 
 @case

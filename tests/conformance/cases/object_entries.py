@@ -20,7 +20,7 @@ from tests.conformance.cases.table import case, fails, lagging
 
 
 async def _upcoming(entries: AsyncIterator[ObjectInfo | None]) -> ObjectInfo | None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         return await anext(entries)
 
 

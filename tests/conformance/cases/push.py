@@ -24,7 +24,7 @@ async def _push(stream: Stream, **config: Any) -> Consumer:
 
 async def _take(consumer: Consumer, count: int) -> list[Message]:
     found: list[Message] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for message in consumer.messages():
             found.append(message)
             if len(found) == count:
@@ -254,7 +254,7 @@ async def a_callback_acknowledges_when_it_returns(jet: Jet) -> None:
                 all_seen.set()
 
         consuming = jet.runtime.spawn(consumer.consume(take), "consumes")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await all_seen.wait()
             while (await consumer.info()).num_ack_pending:  # the number is the event
                 await asyncio.sleep(0)
@@ -279,7 +279,7 @@ async def in_order_without_a_consumer_of_one_s_own(jet: Jet) -> None:
 async def order_outlasts_a_lost_consumer(jet: Jet) -> None:
     stream = await _stream(jet, 4)
     found: list[int] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for message in stream.ordered(heartbeat=0.2):
             found.append(message.metadata.stream_seq)
             if len(found) == 2:
@@ -346,7 +346,7 @@ async def one_that_is_listened_to_outlives_its_threshold(jet: Jet) -> None:
     assert await listening.next(1) is None
     assert (await consumer.info()).push_bound
     await listening.close()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while "e" in await stream.consumer_names():  # the list is the event
             await asyncio.sleep(0.05)
 

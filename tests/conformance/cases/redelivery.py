@@ -20,7 +20,7 @@ async def a_nak_brings_it_back_at_once(jet: Jet) -> None:
     consumer = await _consumer(jet, 1)
     (message,) = await consumer.fetch(1)
     await message.nak()
-    (again,) = await consumer.fetch(1, timeout=5)
+    (again,) = await consumer.fetch(1, timeout=60)
     assert (again.metadata.stream_seq, again.metadata.consumer_seq, again.metadata.num_delivered) == (1, 2, 2)
     info = await consumer.info()
     assert (info.num_redelivered, info.num_ack_pending, info.delivered.consumer_seq) == (1, 1, 2)
@@ -41,7 +41,7 @@ async def a_nak_with_a_delay_brings_it_back_later(jet: Jet) -> None:
     asked = jet.runtime.clock.monotonic()
     await message.nak(delay=_WAIT)
     assert await consumer.fetch(1, no_wait=True) == []
-    (again,) = await consumer.fetch(1, timeout=5)
+    (again,) = await consumer.fetch(1, timeout=60)
     assert again.metadata.num_delivered == 2
     assert jet.runtime.clock.monotonic() - asked >= _WAIT * 0.9
 
@@ -59,7 +59,7 @@ async def the_ack_wait_brings_it_back(jet: Jet) -> None:
     consumer = await _consumer(jet, 1, ack_wait=_WAIT)
     asked = jet.runtime.clock.monotonic()
     await consumer.fetch(1)
-    (again,) = await consumer.fetch(1, timeout=5)
+    (again,) = await consumer.fetch(1, timeout=60)
     assert again.metadata.num_delivered == 2
     assert jet.runtime.clock.monotonic() - asked >= _WAIT * 0.9
     await again.ack()
@@ -91,9 +91,9 @@ async def backoff_sets_the_waits(jet: Jet) -> None:
     clock = jet.runtime.clock
     await consumer.fetch(1)
     started = clock.monotonic()
-    (second,) = await consumer.fetch(1, timeout=5)
+    (second,) = await consumer.fetch(1, timeout=60)
     between = clock.monotonic()
-    (third,) = await consumer.fetch(1, timeout=5)
+    (third,) = await consumer.fetch(1, timeout=60)
     assert (second.metadata.num_delivered, third.metadata.num_delivered) == (2, 3)
     assert between - started >= 0.15
     assert clock.monotonic() - between >= 0.4
@@ -109,7 +109,7 @@ async def the_ack_wait_is_the_first_of_the_backoff(jet: Jet) -> None:
 async def it_is_delivered_no_more_than_allowed(jet: Jet) -> None:
     consumer = await _consumer(jet, 1, max_deliver=2, ack_wait=0.2)
     await consumer.fetch(1)
-    assert [message.metadata.num_delivered for message in await consumer.fetch(1, timeout=5)] == [2]
+    assert [message.metadata.num_delivered for message in await consumer.fetch(1, timeout=60)] == [2]
     assert await consumer.fetch(1, timeout=0.6) == []
     assert (await consumer.info()).num_ack_pending == 0
 
@@ -126,7 +126,7 @@ async def an_exhausted_message_stays_in_a_work_queue(jet: Jet) -> None:
 async def an_exhausted_message_holds_nobody_up(jet: Jet) -> None:
     consumer = await _consumer(jet, 2, max_deliver=1, ack_wait=0.2, max_ack_pending=1)
     assert [message.data for message in await consumer.fetch(1)] == [b"0"]
-    assert [message.data for message in await consumer.fetch(1, timeout=5)] == [b"1"]
+    assert [message.data for message in await consumer.fetch(1, timeout=60)] == [b"1"]
 
 
 @case
@@ -142,7 +142,7 @@ async def a_raised_limit_lets_it_go_on(jet: Jet) -> None:
     consumer = await _consumer(jet, 2, max_ack_pending=1)
     await consumer.fetch(1)
     wider = await (await jet.stream("S")).create_consumer(durable_name="c", max_ack_pending=2)
-    assert [message.data for message in await wider.fetch(1, timeout=5)] == [b"1"]
+    assert [message.data for message in await wider.fetch(1, timeout=60)] == [b"1"]
 
 
 @case
@@ -158,7 +158,7 @@ async def redelivery_counts_each_time(jet: Jet) -> None:
     consumer = await _consumer(jet, 1)
     counts = []
     for _ in range(4):
-        (message,) = await consumer.fetch(1, timeout=5)
+        (message,) = await consumer.fetch(1, timeout=60)
         counts.append(message.metadata.num_delivered)
         await message.nak()
     assert counts == [1, 2, 3, 4]

@@ -35,7 +35,7 @@ async def _next(stream: Stream, subject: str, count: int = 1) -> list[StoredMess
     consumer = await stream.create_consumer(filter_subject=subject)
     found = []
     for _ in range(count):
-        (message,) = await consumer.fetch(1, timeout=8)
+        (message,) = await consumer.fetch(1, timeout=60)
         found.append(await stream.get_message(message.delivered.seq))
     return found
 
@@ -121,7 +121,7 @@ async def from_a_work_queue(jet: Jet) -> None:
     stream = await jet.create_stream("S", subjects=["s.>"], retention="workqueue", allow_msg_schedules=True)
     await jet.schedule("s.later", b"job", target="s.jobs", delay=0)
     consumer = await stream.create_consumer(filter_subject="s.jobs")
-    (job,) = await consumer.fetch(1, timeout=8)
+    (job,) = await consumer.fetch(1, timeout=60)
     await job.ack()
     assert job.data == b"job"
     await left(stream, 0)

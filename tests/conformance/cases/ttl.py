@@ -11,7 +11,7 @@ from tests.conformance.cases.table import case, refused
 async def _until_last(stream: Stream, seq: int) -> None:
     """Wait until the stream has stored a sequence; the message wakes a waiting consumer."""
     consumer = await stream.create_consumer(deliver_policy="by_start_sequence", opt_start_seq=seq)
-    assert await consumer.fetch(1, timeout=8), f"message {seq} has not come"
+    assert await consumer.fetch(1, timeout=60), f"message {seq} has not come"
 
 
 def _headers(message: StoredMessage) -> dict[str, str]:

@@ -82,11 +82,11 @@ async def test_results_are_arguments_of_later_jobs(jet: Jet, exclusive: bool) ->
     handle = await flow.enqueue()
     assert (await handle.status()).state == "running"
     await drain(queue)
-    info = await handle.outcome(timeout=20)
+    info = await handle.outcome(timeout=60)
     assert (info.state, info.name, info.size) == ("completed", "pages", 6)
     assert states(info) == ["completed"] * 6
-    assert await handle.value(last, timeout=5) == 24
-    assert await (await handle.job(pages[1])).value(timeout=5) == "page" * 2
+    assert await handle.value(last, timeout=60) == 24
+    assert await (await handle.job(pages[1])).value(timeout=60) == "page" * 2
     assert sorted(ran) == ["count 4", "count 8", "fetch 1", "fetch 2", "tell", "total"]
     assert ran[-2:] == ["total", "tell"]
     assert [one.id async for one in queue.flows()] == [handle.id]
@@ -116,16 +116,16 @@ async def test_what_follows_a_failed_job_is_cancelled(jet: Jet) -> None:
     flow.options(on_failure="run", after=[parsed]).add(clean, page.result)
     handle = await flow.enqueue()
     await drain(queue)
-    info = await handle.outcome(timeout=20)
+    info = await handle.outcome(timeout=60)
     assert (info.state, states(info)) == ("failed", ["failed", "cancelled", "cancelled", "completed"])
     assert "no net" in info.error
     assert ran == ["clean None"]
-    outcome = await (await handle.job(parsed)).outcome(timeout=5)
+    outcome = await (await handle.job(parsed)).outcome(timeout=60)
     assert outcome.state == "cancelled"
     assert "'test_what_follows" not in outcome.error
     assert "no net" in outcome.error
     with pytest.raises(pelton.JobFailedError, match="no net"):
-        await handle.value(parsed, timeout=5)
+        await handle.value(parsed, timeout=60)
     assert (await queue.counts()).cancelled == 2
 
 
@@ -156,11 +156,11 @@ async def test_a_flow_is_cancelled_from_another_process(jet: Jet, another: OpenQ
     flow.options(on_failure="run").add(short, first.result)
     handle = await flow.enqueue()
     async with working(queue):
-        await asyncio.wait_for(began.wait(), 20)
+        await asyncio.wait_for(began.wait(), 60)
         assert await elsewhere.flow(handle.id).cancel(reason="not wanted")
         assert await handle.cancel()
-        info = await handle.outcome(timeout=20)
-        await asyncio.wait_for(cancelled.wait(), 20)
+        info = await handle.outcome(timeout=60)
+        await asyncio.wait_for(cancelled.wait(), 60)
     assert (info.state, states(info), ran) == ("cancelled", ["cancelled"] * 3, [])
     assert "not wanted" in info.error
     assert all("not wanted" in node.error for node in info.nodes)
@@ -199,7 +199,7 @@ async def test_a_redriven_job_continues_its_flow(jet: Jet) -> None:
     flow.add(tell, joined.result)
     handle = await flow.enqueue()
     await drain(queue)
-    assert states(await handle.outcome(timeout=5)) == ["completed", "failed", "completed", "cancelled", "cancelled"]
+    assert states(await handle.outcome(timeout=60)) == ["completed", "failed", "completed", "cancelled", "cancelled"]
     is_broken = False
     [letter] = [letter async for letter in queue.dead_letters()]
     redriven = await queue.redrive(letter.outcome.id)
@@ -208,9 +208,9 @@ async def test_a_redriven_job_continues_its_flow(jet: Jet) -> None:
     assert states(info) == ["completed", "enqueued", "completed", "waiting", "waiting"]
     assert info.nodes[1].id == redriven.id
     await drain(queue)
-    info = await handle.outcome(timeout=5)
+    info = await handle.outcome(timeout=60)
     assert (info.state, info.error) == ("completed", "")
-    assert await handle.value(timeout=5) == "page 0, page 1, page 2"
+    assert await handle.value(timeout=60) == "page 0, page 1, page 2"
     assert sorted(ran) == ["fetch 0", "fetch 1", "fetch 1", "fetch 2", "join", "tell"]
     assert [one.state async for one in queue.flows()] == ["completed"]
 
@@ -234,7 +234,7 @@ async def test_a_flow_is_enqueued_in_a_transaction(jet: Jet, queue: Queue) -> No
     await tx.__aexit__(ValueError, ValueError(), None)
     assert (await queue.counts()).pending == 1
     await drain(queue)
-    assert await handle.value(timeout=5) == 3
+    assert await handle.value(timeout=60) == 3
     with pytest.raises(pelton.FlowNotFoundError, match=gone.id):
         await gone.status()
 
@@ -299,7 +299,7 @@ async def test_a_flow_that_nobody_works_on_is_cancelled_at_once(jet: Jet) -> Non
     assert await handle.cancel(reason="not needed")
     assert ((await queue.counts()).pending, (await queue.counts()).cancelled) == (0, 2)
     await drain(queue)
-    info = await handle.outcome(timeout=20)
+    info = await handle.outcome(timeout=60)
     assert (info.state, states(info), ran) == ("cancelled", ["cancelled"] * 3, [])
 
 
@@ -316,7 +316,7 @@ async def test_a_first_job_that_is_too_large_fails(jet: Jet) -> None:
         flow.add(job, "x" * size)
     handle = await flow.enqueue()
     await drain(queue)
-    info = await handle.outcome(timeout=20)
+    info = await handle.outcome(timeout=60)
     assert (info.state, states(info)) == ("failed", ["completed", "failed", "completed"])
     assert "too large" in info.nodes[1].error
 
@@ -342,7 +342,7 @@ async def test_flows_of_many_jobs(jet: Jet) -> None:
     assert len(flow.messages()) > 2
     handle = await flow.enqueue()
     await drain(queue, concurrency=32)
-    assert await handle.value(timeout=20) == sum(range(size))
+    assert await handle.value(timeout=60) == sum(range(size))
     assert (await handle.status()).size == size + 2
     counts = await queue.counts()
     assert (counts.completed, counts.unfinished) == (size + 2, 0)
@@ -369,13 +369,13 @@ async def test_results_that_are_too_large_together_fail_the_job_that_gets_them(
     handle = await flow.enqueue()
     await jet.update_stream("JOBS_garage", max_msg_size=10_000)
     await drain(queue)
-    info = await handle.outcome(timeout=20)
+    info = await handle.outcome(timeout=60)
     assert states(info) == ["completed"] * 20 + ["failed", "cancelled"]
     assert "too large together" in info.error
     with pytest.raises(pelton.JobFailedError, match="too large together"):
-        await (await handle.job(joined)).value(timeout=5)
+        await (await handle.job(joined)).value(timeout=60)
     with pytest.raises(pelton.JobFailedError, match="too large together"):
-        await handle.value(last, timeout=5)
+        await handle.value(last, timeout=60)
 
 
 async def test_flows_are_removed_when_their_outcomes_are(tmp_path: Path) -> None:
@@ -542,7 +542,7 @@ async def test_jobs_of_a_flow_are_known_by_name_and_pass_hooks(jet: Jet, queue: 
     foreign = await elsewhere.new_flow()
     foreign.add("other", n=foreign.add("job", n=3).result)
     await drain(queue)
-    assert (await handle.value(timeout=5), seen) == (3, ["t7", "t2"])
+    assert (await handle.value(timeout=60), seen) == (3, ["t7", "t2"])
     with pytest.raises(pelton.JobArgumentsError):
         foreign.add("other", n=object())
 
@@ -568,8 +568,8 @@ async def test_a_job_starts_a_flow_as_it_completes(jet: Jet, queue: Queue) -> No
 
     started = await start.enqueue()
     await drain(queue)
-    flow_id = await started.value(timeout=5)
-    assert await queue.flow(flow_id).value(timeout=5) == 7
+    flow_id = await started.value(timeout=60)
+    assert await queue.flow(flow_id).value(timeout=60) == 7
     assert ([info.id async for info in queue.flows()], attempts) == ([flow_id], [1, 2])
 
 
@@ -585,7 +585,7 @@ async def test_a_job_of_a_flow_is_not_moved(jet: Jet, queue: Queue) -> None:
         await queue.move((await handle.job(node)).id, await jet.queue("other"))
     assert await queue.purge() == 1
     await queue.work(until_idle=True)
-    assert (await handle.outcome(timeout=5)).state == "cancelled"
+    assert (await handle.outcome(timeout=60)).state == "cancelled"
 
 
 def test_flows_without_await(tmp_path: Path) -> None:
@@ -601,8 +601,8 @@ def test_flows_without_await(tmp_path: Path) -> None:
         flow.options(after=nodes).add(job, nodes[0].result)
         handle = flow.enqueue()
         queue.work(until_empty=True)
-        assert handle.value(timeout=5) == 2
-        assert handle.job(nodes[2]).value(timeout=5) == 3
+        assert handle.value(timeout=60) == 2
+        assert handle.job(nodes[2]).value(timeout=60) == 3
         assert [info.name for info in queue.flows()] == ["blocking"]
 
 
@@ -663,7 +663,7 @@ async def test_a_job_adds_jobs_to_its_flow(jet: Jet, exclusive: bool) -> None:
     flow.add(tell, parts.result)
     handle = await flow.enqueue()
     await drain(queue)
-    info = await handle.outcome(timeout=5)
+    info = await handle.outcome(timeout=60)
     assert [(node.job, node.state) for node in info.nodes] == [
         *[(job, "completed") for job in ("split", "tell", "page", "page", "page", "add")]
     ]
@@ -671,8 +671,8 @@ async def test_a_job_adds_jobs_to_its_flow(jet: Jet, exclusive: bool) -> None:
     assert [node.after for node in info.nodes] == [(), (0, 5), (0,), (0,), (0,), (0, 2, 3, 4)]
     assert ran[-2:] == ["add", "tell"]
     assert sorted(ran) == ["add", "page 0", "page 1", "page 2", "tell"]
-    assert await handle.value(timeout=5) == "3 pages"
-    assert await queue.flow(handle.id).value(timeout=5) == "3 pages"
+    assert await handle.value(timeout=60) == "3 pages"
+    assert await queue.flow(handle.id).value(timeout=60) == "3 pages"
     assert [(one.state, one.size) async for one in queue.flows()] == [("completed", 6)]
 
 
@@ -702,10 +702,10 @@ async def test_the_jobs_of_a_flow_have_tenants(jet: Jet, exclusive: bool) -> Non
     async with working(queue), asyncio.timeout(30):
         while [one.state for one in (await handle.status()).nodes].count("completed") < 5:
             await asyncio.sleep(0.02)
-        assert await (await handle.job(last)).value(timeout=5) == 2
+        assert await (await handle.job(last)).value(timeout=60) == 2
         assert [(one.job, one.tenant, one.state) async for one in queue.jobs()] == [("page", "never", "scheduled")]
         assert await handle.cancel()
-        info = await handle.outcome(timeout=20)
+        info = await handle.outcome(timeout=60)
     assert "a.b" in tenants
     assert (info.state, [node.state for node in info.nodes].count("cancelled")) == ("cancelled", 1)
     assert (await queue.counts()).unfinished == 0
@@ -732,13 +732,13 @@ async def test_what_was_added_fails_and_is_redriven_as_other_jobs(queue: Queue) 
     flow.options(after=[flow.add(split)]).add(tell)
     handle = await flow.enqueue()
     await drain(queue)
-    assert states(await handle.outcome(timeout=5)) == ["completed", "cancelled", "failed"]
+    assert states(await handle.outcome(timeout=60)) == ["completed", "cancelled", "failed"]
     is_broken = False
     [letter] = [letter async for letter in queue.dead_letters()]
     await queue.redrive(letter.outcome.id)
     assert states(await handle.status()) == ["completed", "waiting", "enqueued"]
     await drain(queue)
-    assert states(await handle.outcome(timeout=5)) == ["completed"] * 3
+    assert states(await handle.outcome(timeout=60)) == ["completed"] * 3
 
 
 async def test_only_a_job_of_a_flow_adds_to_it(queue: Queue) -> None:

@@ -83,7 +83,7 @@ class Program:
                 await self.check(queue, handle)
 
     async def check(self, queue: Queue, handle: FlowHandle) -> None:
-        await asyncio.wait_for(queue.work(until_idle=True, handle_signals=False), 20)
+        await asyncio.wait_for(queue.work(until_idle=True, handle_signals=False), 60)
         info = await handle.status()
         assert [node.state for node in info.nodes] == self.model.states()
         [listed] = [one async for one in queue.flows()]

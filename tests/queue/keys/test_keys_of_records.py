@@ -24,7 +24,7 @@ OpenSupply = Callable[[str], JobSource]
 
 
 async def take(job_source: JobSource) -> TakenJob:
-    [taken] = await asyncio.wait_for(job_source.take("keys", PullRequest(batch=1)), 20)
+    [taken] = await asyncio.wait_for(job_source.take("keys", PullRequest(batch=1)), 60)
     return taken
 
 
@@ -279,7 +279,7 @@ async def test_a_worker_ends_when_its_queue_is_deleted(queue: Queue, jet: Jet) -
     await asyncio.sleep(0)
     await jet.delete_stream("JOBS_garage_keys")
     with pytest.raises(pelton.StreamNotFoundError):
-        await asyncio.wait_for(work, 20)
+        await asyncio.wait_for(work, 60)
 
 
 async def test_a_queue_works_as_it_was_made_wherever_it_is_opened_from(queue: Queue, path: str) -> None:

@@ -183,7 +183,7 @@ async def test_a_job_that_waits_for_its_next_attempt_holds_no_slot(queue: Queue)
         await queue.enqueue(broken)
     last = await queue.enqueue(sound)
     async with working(queue):
-        assert await last.value(timeout=20) == "done"
+        assert await last.value(timeout=60) == "done"
 
 
 async def test_jobs_on_threads_and_in_batches_are_limited(queue: Queue) -> None:
@@ -249,7 +249,7 @@ async def test_jobs_that_wait_can_be_cancelled_and_are_handed_back(queue: Queue)
     await queue.limit(concurrency=1)
     handles = [await queue.enqueue(job) for _ in range(3)]
     async with working(queue, grace=0.1):
-        await asyncio.wait_for(began.wait(), 20)
+        await asyncio.wait_for(began.wait(), 60)
         infos = {handle.id: (await handle.info()).state for handle in handles}
         await handles[1].cancel()
         assert (await handles[1].outcome(timeout=20)).state == "cancelled"
@@ -265,7 +265,7 @@ async def test_a_drain_runs_all_that_its_limits_allow(queue: Queue) -> None:
     for _ in range(5):
         await queue.enqueue("cut")
         await queue.enqueue("sew")
-    await asyncio.wait_for(queue.work(until_idle=True, handle_signals=False), 20)
+    await asyncio.wait_for(queue.work(until_idle=True, handle_signals=False), 60)
     assert Counter(gauge.starts) == {"cut": 2, "sew": 5}
     assert gauge.most["all"] == 1
 

@@ -38,7 +38,7 @@ async def seen(where: str, **login: str) -> list[Any]:
 
         async def request(subject: str, data: bytes) -> bytes:
             await client.publish(subject, data, reply_to="answers")
-            found: bytes = (await asyncio.wait_for(answers.get(), 5)).payload
+            found: bytes = (await asyncio.wait_for(answers.get(), 60)).payload
             return found
 
         await core(client, told, request)
@@ -62,7 +62,7 @@ async def core(client: Any, told: list[Any], request: Request) -> None:
     await client.publish("a.b", b"one")
     await client.publish("a.c", b"two")
     await client.publish("a.b.c", b"three")
-    told += [await asyncio.wait_for(heard.get(), 5) for _ in range(2)]
+    told += [await asyncio.wait_for(heard.get(), 60) for _ in range(2)]
     for number in range(20):
         told.append(await request("service", b"hi %d" % number))
     told.append(heard.qsize())
@@ -86,7 +86,7 @@ async def streams(client: Any, told: list[Any], request: Request) -> None:
     body = json.dumps({"batch": 3, "expires": 5 * 10**9}).encode()
     await client.publish("$JS.API.CONSUMER.MSG.NEXT.S.c", body, reply_to="taken")
     for number in range(3):
-        message = await asyncio.wait_for(messages.get(), 5)
+        message = await asyncio.wait_for(messages.get(), 60)
         told.append([message.subject, message.payload, _OWN.sub(".", message.reply_to)])
         told.append(await ask(message.reply_to, b"+ACK" if number else b"-NAK"))
     info = await ask("$JS.API.CONSUMER.INFO.S.c")

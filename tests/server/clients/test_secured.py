@@ -88,9 +88,9 @@ async def test_a_user_stores_and_reads(scheme: str, secured: Secured) -> None:
     data = bytes(range(256)) * 1000
     assert (await js.publish(f"{scheme}.1", data)).seq == 1
     pull = await js.pull_subscribe(f"{scheme}.>", "c")
-    (message,) = await pull.fetch(1, timeout=10)
+    (message,) = await pull.fetch(1, timeout=60)
     assert message.data == data
-    await message.ack_sync(timeout=10)
+    await message.ack_sync(timeout=60)
     bucket = await js.create_key_value(bucket=scheme)
     await bucket.put("color", b"green")
     assert (await bucket.get("color")).value == b"green"
@@ -106,9 +106,9 @@ async def test_a_service_of_another_account(secured: Secured) -> None:
     await depot.subscribe("price.*", cb=answer)
     await depot.subscribe("other")
     await settled(depot)
-    assert (await shop.request("price.rake", b"", timeout=10)).data == b"7"
+    assert (await shop.request("price.rake", b"", timeout=60)).data == b"7"
     with pytest.raises(nats.errors.NoRespondersError):
-        await shop.request("other", b"", timeout=10)
+        await shop.request("other", b"", timeout=60)
     with pytest.raises((nats.errors.Error, nats.js.errors.Error)):
         await depot.jetstream().add_stream(name="X", subjects=["x"])
     for client in (shop, depot):
@@ -130,7 +130,7 @@ async def test_what_a_jwt_does_not_allow(secured: Secured) -> None:
         'nats: permissions violation for publish to "secret.x"',
         'nats: permissions violation for subscription to "closed"',
     ]
-    about = json.loads((await client.request("$SYS.REQ.USER.INFO", b"", timeout=10)).data)["data"]
+    about = json.loads((await client.request("$SYS.REQ.USER.INFO", b"", timeout=60)).data)["data"]
     assert about["account"] == SHOP.public
     assert about["permissions"]["publish"] == {"deny": ["secret.>"]}
     await client.close()
@@ -140,7 +140,7 @@ async def test_what_a_jwt_does_not_allow(secured: Secured) -> None:
 
 async def test_the_operators_system_account(secured: Secured) -> None:
     client = await secured.connect(SYSTEM, 6)
-    found = json.loads((await client.request("$SYS.REQ.SERVER.PING.VARZ", b"", timeout=10)).data)["data"]
+    found = json.loads((await client.request("$SYS.REQ.SERVER.PING.VARZ", b"", timeout=60)).data)["data"]
     assert found["system_account"] == SYSTEM.public
     assert found["tls_required"]
     await client.close()
