@@ -45,7 +45,7 @@ class Play:
             found = [line for line in self.lines() if line.kind == "lead" and line.token > after]
             if found:
                 return min(found)
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.02)
         raise AssertionError(f"nobody leads after token {after}: {sorted(self.lines())[-5:]}")
 
     async def up(self) -> None:

@@ -43,7 +43,7 @@ class Play:
             found = [line for line in self.lines("hold") if line.token > after]
             if found:
                 return min(found)
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.02)
         raise AssertionError(f"nobody has the lock after token {after}: {sorted(self.lines('hold'))[-5:]}")
 
     async def round(self, what: str) -> None:
