@@ -17,6 +17,7 @@ _SLOW: Final = {
     "tests/cli/demo/test_lake.py": "Spark, over all flights of a month",
     "tests/cli/test_dashboard.py::test_a_token_is_asked_for[cluster]": "as on a file",
     "tests/cli/test_dashboard.py::test_actions_are_there_if_allowed[cluster]": "as on a file",
+    "tests/cli/test_dashboard.py::test_it_is_read_only_and_answers_to_its_own_names[cluster]": "as on a file",
     "tests/cli/test_pipeline.py": "Spark sessions of its own",
     "tests/cli/work": "supervisors and their children",
     "tests/cluster/test_bad_input.py": "every mistake on two backends",
@@ -30,6 +31,7 @@ _SLOW: Final = {
     "tests/contrib/test_celery.py::test_events": "processes",
     "tests/contrib/test_celery.py::test_results": "processes",
     "tests/contrib/test_celery.py::test_tasks_of_killed": "kills",
+    "tests/contrib/test_django.py::test_tasks_are_enqueued_run_and_looked_up[arguments1]": "processes",
     "tests/contrib/test_kombu.py::test_messages_of_a_process_that_is_killed": "kills",
     "tests/conformance/test_conformance.py::test_conformance[sourcing.an_origin_that_is_made_again": "waits of servers",
     "tests/crash/queue/test_crash.py::test_paused": "pauses",
@@ -100,15 +102,14 @@ _SLOW: Final = {
 }
 _BEGINNINGS: Final = tuple(_SLOW)
 _ENDINGS: Final = ("-nats-cluster]", "[long]", "-long]")
-_SERVED: Final = "-served]"
-# Of so many cases on a served store, one is in `make test`, the same in every run.
-_ONE_OF_SERVED: Final = 12
+# Of so many cases on what is the engine on a file as well, one is in `make test`, the same in every run.
+_ONE_OF: Final = {"-served]": 12, "-engine-memory]": 4}
 
 
 def mark_what_is_slow(items: list[pytest.Item]) -> None:
     """Mark tests: `slow` for one of the two targets; `at_length` for those of Hypothesis, which are in both."""
     for item in items:
-        is_left = item.nodeid.endswith(_SERVED) and crc32(item.nodeid.encode()) % _ONE_OF_SERVED > 0
+        is_left = any(item.nodeid.endswith(on) and crc32(item.nodeid.encode()) % of for on, of in _ONE_OF.items())
         if is_left or item.nodeid.startswith(_BEGINNINGS) or item.nodeid.endswith(_ENDINGS):
             item.add_marker(pytest.mark.slow)
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
