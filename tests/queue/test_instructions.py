@@ -93,11 +93,11 @@ async def test_what_has_snoozed_does_not_expire(queue: Queue) -> None:
     async def job(context: JobContext) -> int:
         if not again:
             again.append(1)
-            raise pelton.Snooze(0.4)
+            raise pelton.Snooze(2.2)
         return context.attempt
 
     again = list[int]()
-    handle = await queue.options(ttl=0.3).enqueue(job)
+    handle = await queue.options(ttl=2).enqueue(job)
     await drain(queue)
     assert await handle.value() == 1
 

@@ -267,7 +267,7 @@ async def test_a_retry_that_falls_due_does_not_start_in_a_paused_queue(
     queue = await jet.queue("garage", exclusive=exclusive)
     runs, failed = list[int](), asyncio.Event()
 
-    @queue.job(backoff=[0.6], max_attempts=2)
+    @queue.job(backoff=[1.5], max_attempts=2)
     async def job(context: JobContext) -> None:
         runs.append(context.attempt)
         if context.attempt == 1:
@@ -279,7 +279,7 @@ async def test_a_retry_that_falls_due_does_not_start_in_a_paused_queue(
         await asyncio.wait_for(failed.wait(), 60)
         await (await another("garage")).drain(timeout=20)
         with pytest.raises(TimeoutError):
-            await handle.outcome(timeout=1.5)
+            await handle.outcome(timeout=2.5)
         assert runs == [1]
         await queue.resume()
         assert (await handle.outcome(timeout=60)).attempt == 2

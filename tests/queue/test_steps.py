@@ -294,7 +294,7 @@ async def test_a_cancelled_job_ends_when_the_thread_of_its_step_has(jet: Jet) ->
 async def test_a_step_whose_job_takes_too_long_is_not_called_again(jet: Jet) -> None:
     queue, blocking = await jet.queue("garage"), Blocking()
 
-    @queue.job(timeout=0.1, backoff=FAST, max_attempts=2)
+    @queue.job(timeout=0.3, backoff=FAST, max_attempts=2)
     async def job(context: JobContext) -> int:
         return await context.step("block", blocking.call) + context.attempt
 

@@ -131,7 +131,7 @@ async def test_an_authenticator_that_fails_lets_nobody_in(started: Started) -> N
 
 
 async def test_permissions(started: Started) -> None:
-    server = await started(authenticator=OneUser(), auth_timeout=0.3)
+    server = await started(authenticator=OneUser(), auth_timeout=1.5)
     port = server.endpoints[0].port
     async with raw_client(port, '{"user":"you","verbose":false}') as client:
         assert await client.take(2) == ["-ERR Authorization Violation", "END"]
