@@ -44,6 +44,8 @@ async def last_seq(jet: Jet) -> int:
 def raw(path: Path, key: str | None = None) -> Iterator[apsw.Connection]:
     """A connection to the file outside of any store: to damage it, or to hold its lock."""
     connection = apsw.Connection(os.fspath(path))
+    # A store beside it may be writing.
+    connection.set_busy_timeout(60_000)
     try:
         unlock(connection, None if key is None else key.encode())
         yield connection
