@@ -109,10 +109,10 @@ async def waiting_for_ever_keeps_to_the_limit_of_time(jet: Jet) -> None:
 async def only_so_many_pulls_wait(jet: Jet) -> None:
     stream = await jet.create_stream("S", subjects=["s.>"])
     consumer = await stream.create_consumer(durable_name="c", max_waiting=1)
-    first = jet.runtime.spawn(consumer.fetch(1, timeout=20), "a pull")
+    first = jet.runtime.spawn(consumer.fetch(1, timeout=300), "a pull")
     while not (await consumer.info()).num_waiting:  # the number is the event
         await asyncio.sleep(0)
-    error = await fails(PullRefusedError, consumer.fetch(1, timeout=60))
+    error = await fails(PullRefusedError, consumer.fetch(1, timeout=5))
     assert error.description == "Exceeded MaxWaiting"
     await jet.publish("s.a")
     assert len(await first) == 1
