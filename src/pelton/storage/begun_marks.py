@@ -29,7 +29,7 @@ from pelton.storage.wake_folder import FolderRefused, WakeFolder
 
 _NAME: Final = re.compile(r"begun-[0-9]{1,9}-[0-9]{1,9}")
 _FORM: Final = struct.Struct("=QQQ")
-_NOTHING: Final = bytes(_FORM.size)
+_pack: Final = _FORM.pack_into
 _FIRST: Final = 256 * _FORM.size
 _PATIENCE: Final = 100
 _count = itertools.count(1)
@@ -60,27 +60,28 @@ class BegunMarks:
 
     def mark(self, mark: Mark) -> None:
         """Mark a delivery: it is about to be begun."""
-        if mark in self._places:
+        places = self._places
+        if mark in places:
             return
         try:
             place = self._free.pop()
         except IndexError:
             place = self._grown()
-        self._places[mark] = place
-        if self._map is None or place < 0:
+        places[mark] = place
+        if place < 0 or self._map is None:
             self._in_memory.setdefault(self._path, {})[mark] = None
         else:
-            _FORM.pack_into(self._map, place, *mark)
+            _pack(self._map, place, *mark)
 
     def unmark(self, mark: Mark) -> None:
         """Forget a delivery, begun or not: it is settled."""
         place = self._places.pop(mark, None)
         if place is None:
             return
-        if self._map is None or place < 0:
+        if place < 0 or self._map is None:
             self._in_memory.get(self._path, {}).pop(mark, None)
         else:
-            self._map[place : place + _FORM.size] = _NOTHING
+            _pack(self._map, place, 0, 0, 0)
             self._free.append(place)
 
     def _grown(self) -> int:

@@ -125,7 +125,10 @@ class WorkerBeginnings:
 
     def forget(self, delivered: Delivered, *, has_begun: bool, is_settled: bool) -> None:
         """Note that a job is held no longer; somebody else ends one that is not settled."""
-        if has_begun and not is_settled:
+        if is_settled and self._marks is not None:
+            # The usual case.
+            self._marks.unmark(delivered.seq, delivered.num_delivered)
+        elif has_begun and not is_settled:
             self._open.append(delivered)
             if len(self._open) > _MOST_OPEN:
                 self._drop(self._open.popleft())

@@ -320,7 +320,7 @@ class JobAttempt(HeldJob):
         envelope, last_error = records.envelope, records.known.error if records.known is not None else ""
         arguments = job.decode_arguments(envelope.args)
         function: Callable[..., Any] = job.function
-        if isinstance(job, BatchJob):
+        if is_batch := isinstance(job, BatchJob):
             function = partial(env.batches.run, job, self)
         tracing = env.queue.backend.tracing
         if job.context_parameter or job.hooks.has_run or tracing is not None:
@@ -340,10 +340,15 @@ class JobAttempt(HeldJob):
                 arguments[job.context_parameter] = context
         if job.in_process:
             function = ChildAttempt(env.children, env.queue.name, env.held.worker, job, self).run
-        begins_here = not (job.in_process or isinstance(job, BatchJob))
+        begins_here = not (is_batch or job.in_process)
         if not begins_here:
             self._check()
-        elif env.held.source.beginnings.is_written or has_listeners(env.queue) or env.held.is_doubtful(self):
+        elif (
+            env.held.source.beginnings.is_written
+            or has_listeners(env.queue)
+            # What comes after that is seen as it begins, and it is given back.
+            or env.held.is_doubtful(self, self.began)
+        ):
             await self.prepare()
         if job.hooks.has_run:
             function = job.hooks.around(function, self.context, is_async=job.is_async or job.in_process)
@@ -404,14 +409,17 @@ class JobAttempt(HeldJob):
                 await env.queue.clock.sleep(ASK_AGAIN_S)
         await self.is_sure()
 
-    def begin(self) -> float:
-        """Note that the function is called now, on any thread, as the last thing before; return for how long it may be.
+    def begin(self) -> None:
+        """Note that the function is called now, on any thread, as the last thing before.
 
-        In seconds. Raises CancelledError for a job that must not start any more, JobCancelledError.
+        Raises CancelledError for a job that must not start any more, JobCancelledError.
         """
         self._check()
         self._env.held.source.beginnings.mark(self.records.delivered)
         self.records.begin(self._env.clock.now())
+
+    def left(self) -> float:
+        """Return for how many seconds the job is held if its lease is not extended."""
         return self._env.held.left(self)
 
     def _check(self) -> None:

@@ -25,7 +25,7 @@ class BatchedJob(Protocol):
         """Do what takes time before the job begins."""
         ...
 
-    def begin(self) -> object:
+    def begin(self) -> None:
         """Note that its function is called now. Raises CancelledError, JobCancelledError if it must not be."""
         ...
 

@@ -25,11 +25,12 @@ class ChildHolder(Protocol):
         """Do what takes time before the job begins."""
         ...
 
-    def begin(self) -> float:
-        """Note that its function is called now, and return for how many seconds it may.
+    def begin(self) -> None:
+        """Note that its function is called now. Raises CancelledError, JobCancelledError if it must not be."""
+        ...
 
-        Raises CancelledError, JobCancelledError if it must not be.
-        """
+    def left(self) -> float:
+        """Return for how many seconds the job is held if its lease is not extended."""
         ...
 
 
@@ -56,7 +57,8 @@ class ChildAttempt:
 
         def begin() -> float:
             asyncio.run_coroutine_threadsafe(self._holder.prepare(), loop).result()
-            return self._holder.begin()
+            self._holder.begin()
+            return self._holder.left()
 
         try:
             reply = await self._children.run(call, self._pass_on, begin, limit)

@@ -63,7 +63,7 @@ class TimedHold:
 
     def is_doubtful(self, now: float) -> bool:
         """Whether another worker may hold the message by now (seconds since boot), as far as we can tell."""
-        return self.clock.is_over(now)
+        return now >= self.clock.over_at
 
     def is_over(self, now: float) -> bool:
         """Whether it is lost, noticed or not: if only the clock can tell, doubt is enough."""
