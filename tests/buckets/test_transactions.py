@@ -80,9 +80,8 @@ async def test_watchers_hear_of_it_after_the_commit(jet: pelton.Jet) -> None:
     async with jet.transaction() as tx:
         for number in range(3):
             await tx.bucket(cars).put("beetle", b"%d" % number)
-    entry = await anext(watch)
-    assert entry is not None
-    assert entry.value == b"2"
+    entries = [await anext(watch) for _ in range(3)]
+    assert [entry and entry.value for entry in entries] == [b"0", b"1", b"2"]
     await watch.aclose()
 
 

@@ -43,6 +43,9 @@ class Reader:
         yield None
         yield delivered(4, 0)
 
+    async def is_through(self) -> bool:
+        return True
+
     async def close(self) -> None:
         pass
 

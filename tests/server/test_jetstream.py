@@ -1,12 +1,14 @@
 """JetStream with nats-py: streams, pulls, pushes, key-value, objects."""
 
 import asyncio
+from pathlib import Path
 
 import nats.errors
 import nats.js.errors
 import pytest
 from nats.js.api import ConsumerConfig, DeliverPolicy, StreamConfig
 
+import pelton
 from tests.server.conftest import Connected
 
 
@@ -122,3 +124,24 @@ async def test_streams_are_managed(connected: Connected) -> None:
     assert await js.delete_stream("A")
     account = await js.account_info()
     assert (account.streams, account.consumers) == (1, 0)
+
+
+@pytest.mark.parametrize("writer", ["client", "process"])
+async def test_a_watcher_sees_every_change_of_a_key(connected: Connected, tmp_path: Path, writer: str) -> None:
+    js = (await connected()).jetstream()
+    bucket = await js.create_key_value(bucket="b", history=1)
+    watch = await bucket.watch("k")
+    assert await watch.updates(5) is None
+    if writer == "client":
+        other = await connected()
+        # In one go: the server stores all of them in one transaction.
+        for number in range(300):
+            await other.publish("$KV.b.k", b"%d" % number)
+        await other.flush()
+    else:
+        async with pelton.open(tmp_path / "store.pelton", sync="off") as jet:
+            opened = await jet.bucket("b")
+            for number in range(300):
+                await opened.put("k", b"%d" % number)
+    seen = [await watch.updates(20) for _ in range(300)]
+    assert [entry.value for entry in seen] == [b"%d" % number for number in range(300)]

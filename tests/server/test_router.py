@@ -17,7 +17,7 @@ class Ear:
 
     def __init__(self, *, echo: bool = True, room: int = 1) -> None:
         self.echo = echo
-        self.room = room
+        self.room = self.reserve = room
         self.heard: Counter[ClientSubscription] = Counter()
 
     def deliver(self, subscription: ClientSubscription, frame: MessageFrame) -> None:

@@ -207,6 +207,7 @@ INTERNAL: Final = frozenset(
         "JobDefinition.encode_arguments",
         "JobDefinition.encode_known",
         "JobContext.close",
+        "JobContext.end",
         "JobContext.emitted",
         "JobContext.add_emitted",
         "JobContext.has_left",

@@ -56,11 +56,10 @@ async def followed(
         if not initial:
             yield None
         async for one in deliveries:
-            # Messages may have been removed before they came: then no delivery is known to be the last, but idleness
-            # shows it.
             if one is not None:
                 yield one
-            if initial and (one is None or not one.num_pending):
+            # Messages may have been removed before they came: then no delivery is known to be the last.
+            if initial and (await reader.is_through() if one is None else not one.num_pending):
                 initial = False
                 yield None
     finally:

@@ -20,6 +20,7 @@ from pelton.api import (
     ConsumerConfig,
     ConsumerCreate,
     ConsumerDelete,
+    ConsumerInfoRequest,
     Delivered,
     HeartbeatMissedError,
     PeltonError,
@@ -53,7 +54,9 @@ class OrderedReader:
             mem_storage=True,
             num_replicas=1,
         )
-        self._last_seq = 0
+        # Everything up to this sequence was handed out, or is not wanted; None: nothing was yet.
+        self._passed: int | None = None
+        self._expected = 1
         self._name = ""
         self._pushed: Pushed | None = None
         self._pending = 0
@@ -78,7 +81,7 @@ class OrderedReader:
             await following.aclose()
 
     async def follow(self) -> AsyncGenerator[Delivered | None, None]:
-        """Do as :meth:`read`, and yield None whenever the consumer reports that it has no more for now."""
+        """Do as :meth:`read`, and yield None whenever its consumer is idle, or its reader is slow."""
         try:
             while True:
                 async for delivered in self._in_order(self._pushed or await self._begin()):
@@ -110,23 +113,32 @@ class OrderedReader:
 
     async def _in_order(self, pushed: Pushed) -> AsyncGenerator[Delivered | None, None]:
         """Yield deliveries until one is missing."""
-        expected = 1
+        self._expected = 1
         while True:
             try:
                 delivered = await pushed.next()
             except HeartbeatMissedError:
                 return
             if delivered is None:
-                if pushed.last_consumer_seq >= expected:
+                if pushed.last_consumer_seq >= self._expected:
                     return
                 if pushed.is_idle:
                     yield None
                 continue
-            if delivered.consumer_seq != expected:
+            if delivered.consumer_seq != self._expected:
                 return
-            expected += 1
-            self._last_seq = delivered.seq
+            self._expected += 1
+            self._passed = delivered.seq
             yield delivered
+
+    async def is_through(self) -> bool:
+        """Whether everything was delivered, and handed out."""
+        try:
+            info = await self._backend.call(ConsumerInfoRequest(stream=self._stream, name=self._name))
+        except PeltonError:
+            # If it is gone, the next heartbeat does not come.
+            return False
+        return not info.num_pending and info.delivered.consumer_seq < self._expected
 
     async def _begin(self) -> Pushed:
         """Start with a new consumer; with another one if a cluster does not answer (ADR-17)."""
@@ -144,9 +156,9 @@ class OrderedReader:
         """Create a consumer that continues after the last message handed out."""
         self._name = self._runtime.ids.new()
         config = msgspec.structs.replace(self._base, name=self._name, deliver_subject=f"_INBOX.{self._name}")
-        if self._last_seq:
+        if self._passed is not None:
             config = msgspec.structs.replace(
-                config, deliver_policy="by_start_sequence", opt_start_seq=self._last_seq + 1, opt_start_time=""
+                config, deliver_policy="by_start_sequence", opt_start_seq=self._passed + 1, opt_start_time=""
             )
         pushed = Pushed(self._backend, config, self._stream)
         await pushed.open()
@@ -158,3 +170,6 @@ class OrderedReader:
     async def _create(self, config: ConsumerConfig) -> None:
         info = await self._backend.call(ConsumerCreate(stream_name=self._stream, config=config))
         self._pending = info.num_pending
+        if self._passed is None and config.deliver_policy == "new":
+            # If this consumer is lost before it delivers, the next one continues from here, not with what is new then.
+            self._passed = info.delivered.stream_seq

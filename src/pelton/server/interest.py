@@ -21,7 +21,7 @@ from pelton.api import Incoming, PeltonError
 from pelton.engine.pubsub.subscribers import RELAYED
 from pelton.engine.serving import Serving
 from pelton.runtime import Runtime
-from pelton.server.router import ClientSubscription, MessageFrame, Router
+from pelton.server.router import ClientSubscription, MessageFrame, Receiver, Router
 from pelton.subjects import has_wildcard
 
 _log: Final = logging.getLogger("pelton.server")
@@ -262,6 +262,16 @@ class _Relay:
     @property
     def capacity(self) -> int:
         """How many more messages the emptiest of a group, or the fullest of others, would like to hold."""
+        return self._together([client.room for client in self._clients()])
+
+    @property
+    def reserve(self) -> int:
+        """The same for how many more can wait to be written."""
+        return self._together([client.reserve for client in self._clients()])
+
+    def _clients(self) -> list[Receiver]:
         row = self._row
-        rooms = [one.client.room for one in self._router.subscriptions(row.subject) if one.queue == row.queue]
-        return (max(rooms) if row.queue else min(rooms)) if rooms else 0
+        return [one.client for one in self._router.subscriptions(row.subject) if one.queue == row.queue]
+
+    def _together(self, rooms: Sequence[int]) -> int:
+        return (max(rooms) if self._row.queue else min(rooms)) if rooms else 0

@@ -18,6 +18,7 @@ _log: Final = logging.getLogger("pelton.server")
 SLOW_CONSUMER: Final = "Slow Consumer"
 _ROOM: Final = 2048
 _ROOM_BYTES: Final = 16 << 20
+_RESERVE: Final = 65_536
 
 
 class ClientOutput(asyncio.BufferedProtocol):
@@ -93,6 +94,13 @@ class ClientOutput(asyncio.BufferedProtocol):
             return 0
         self._is_full = self.pending_bytes >= _ROOM_BYTES or self.stalled_since is not None
         return 0 if self._is_full else _ROOM
+
+    @property
+    def reserve(self) -> int:
+        """How many more messages may be delivered to this client although it reads slowly."""
+        if self._transport is None or self.state == "closed":
+            return 0
+        return 0 if 2 * self.pending_bytes >= self._max_pending else _RESERVE
 
     @property
     def pending_bytes(self) -> int:

@@ -241,11 +241,13 @@ class Appender:
         state = self.state
         if state.is_trimmed:
             self.flush()
+        else:
+            state.write_rows()
+            self._deliver_live()
         state.effects.rolled_up.add("" if kind == "all" else subject)
         if kind == "all":
             self._remover.purge("", seq, 0)
         else:
-            state.write_rows()
             self._remover.trim_subject(subject, 1)
 
     # --- flush and limits
@@ -260,13 +262,23 @@ class Appender:
             # Sources and mirrors copy messages before the limits remove any.
             state.env.sources.written(state.id)
         if state.is_trimmed:
-            self._remover.trim()
-        state.save()
+            grown = state.subjects.grown() if state.config.max_msgs_per_subject > 0 else ()
+            self._deliver_live()
+            self._remover.trim(grown)
+        if state.dirty:
+            state.save()
+
+    def _deliver_live(self) -> None:
+        """Deliver to push consumers what they would not receive any more if it was removed now."""
+        state = self.state
+        if state.id in state.env.live.streams and self.batch is None:
+            state.save()
+            state.env.live.deliver(state.id)
 
     def apply_limits(self) -> None:
         """Apply all limits to all messages, after a change of the configuration."""
         self.flush()
         self._remover.trim_all_subjects()
         if self.state.is_trimmed:
-            self._remover.trim()
+            self._remover.trim(())
         self.state.dirty = True

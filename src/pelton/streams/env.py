@@ -25,6 +25,20 @@ class Sources(Protocol):
         """Copy new messages of a stream to those that source it, before its limits are applied."""
 
 
+class LivePushes(Protocol):
+    """The push consumers of a store that have subscribers (``engine/session``)."""
+
+    @property
+    def streams(self) -> Container[int]:
+        """The row ids of streams that have push consumers."""
+
+    def deliver(self, stream: int) -> None:
+        """Deliver what a stream holds to its push consumers, before messages that they have not received are removed.
+
+        Call it when everything that the transaction has changed so far is written.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class StreamEnv:
     """``database`` holds the rows.
@@ -42,3 +56,4 @@ class StreamEnv:
     wanted: Mapping[int, IsWanted]
     check_quota: CheckQuota | None
     sources: Sources
+    live: LivePushes

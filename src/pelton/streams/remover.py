@@ -23,13 +23,11 @@ class Remover:
 
     # --- limits
 
-    def trim(self) -> None:
-        """Apply the limits to what the open transaction has appended."""
+    def trim(self, grown: Sequence[str]) -> None:
+        """Apply the limits; ``grown`` are the subjects that got messages, if there is a limit for each."""
         state, config = self._state, self._state.config
-        if config.max_msgs_per_subject > 0:
-            grown = state.subjects.grown()
-            for subject in self._replace(grown) if config.max_msgs_per_subject == 1 else grown:
-                self.trim_subject(subject, config.max_msgs_per_subject)
+        for subject in self._replace(grown) if config.max_msgs_per_subject == 1 else grown:
+            self.trim_subject(subject, config.max_msgs_per_subject)
         if config.discard == "new":
             # Lowering a limit below the current size removes nothing: only new messages are discarded.
             return

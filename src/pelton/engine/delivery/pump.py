@@ -34,7 +34,7 @@ from pelton.consumers import ConsumerLog, Delivery, Settlement
 from pelton.engine.delivery.waiting import WaitingPulls, seconds_until_due
 from pelton.engine.host import Host
 from pelton.engine.pubsub.subscribers import SubscriptionRow
-from pelton.engine.session import Key, Session, delete_consumers
+from pelton.engine.session import Key, Session, delete_consumers, incoming
 from pelton.runtime import Clock, Runtime, Signal
 from pelton.storage import integer
 
@@ -87,6 +87,11 @@ class Pump:
     @property
     def capacity(self) -> int:
         """Always a whole batch: answers are processed at once."""
+        return _BATCH
+
+    @property
+    def reserve(self) -> int:
+        """The same."""
         return _BATCH
 
     def receive(self, route: str, messages: Sequence[Incoming]) -> None:
@@ -210,8 +215,7 @@ class Pump:
         log.record_use(now)
         found = self._found(log, self._room(log, subscriptions), now)
         if found:
-            messages = [Incoming(one.subject, one.data, one.headers, "", one) for one in found]
-            session.bus.deliver(log.config.deliver_subject, messages)
+            session.bus.deliver(log.config.deliver_subject, incoming(found))
             self._last_said = self._clock.monotonic()
             self._count(log, found)
         return len(found)

@@ -16,6 +16,7 @@ _KEPT: Final = 65_536
 # A push consumer of this process fills the buffer up to here, and continues when half of it is read.
 _WINDOW: Final = 2048
 _WINDOW_BYTES: Final = 16 << 20
+_KEPT_BYTES: Final = 64 << 20
 
 
 class EngineSubscription:
@@ -57,10 +58,17 @@ class EngineSubscription:
         self._is_full = self._is_full or room <= 0
         return room
 
+    @property
+    def reserve(self) -> int:
+        """How many more messages fit."""
+        left = 0 if self._bytes >= _KEPT_BYTES else _KEPT - len(self._waiting)
+        # Whoever finds no room waits until the buffer is half read.
+        self._is_full = self._is_full or left <= 0
+        return left
+
     def receive(self, route: str, messages: Sequence[Incoming]) -> None:
         """Buffer messages; drop those that do not fit."""
-        left = _KEPT - len(self._waiting)
-        if len(messages) > left:
+        if len(messages) > (left := self.reserve):
             messages = messages[:left]
             if not self._complained:
                 self._complained = True

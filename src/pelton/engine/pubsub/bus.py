@@ -24,7 +24,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from pelton.api import Incoming, Outgoing
+from pelton.api import ConsumerConfig, Incoming, Outgoing
 from pelton.engine.pubsub.peers import Peers
 from pelton.engine.pubsub.subscribers import RELAYED, LocalDelivery, Subscriber, SubscriptionRow
 from pelton.storage import Database, decoded, text
@@ -132,12 +132,18 @@ class Bus:
         The fullest one decides, except among members of a queue group, where the emptiest does.
         """
         subscriptions = list(subscriptions)
-        capacities = [self._capacity_of(subscription) for subscription in subscriptions]
-        return (
-            max(capacities, default=0)
-            if any(subscription.is_shared for subscription in subscriptions)
-            else min(capacities, default=0)
-        )
+        return _together(subscriptions, [self._capacity_of(subscription) for subscription in subscriptions])
+
+    def reserve(self, config: ConsumerConfig) -> int | None:
+        """Return how many more messages the living subscribers of a push consumer can hold; None if it has none."""
+        found = [
+            row
+            for row in self._index.match(config.deliver_subject)
+            if row.queue == config.deliver_group and self._lives(row.owner)
+        ]
+        mine = [self._mine.get(row.id) for row in found]
+        reserves = [_KEPT_ROWS if subscriber is None else subscriber.reserve for subscriber in mine]
+        return _together(found, reserves) if found else None
 
     def _capacity_of(self, subscription: SubscriptionRow) -> int:
         subscriber = self._mine.get(subscription.id)
@@ -386,6 +392,12 @@ class Bus:
         for other in _each_relay_once([row for row in self._index.match(route) if row.owner == self._peers.name]):
             if not other.is_shared and (subscriber := self._mine.get(other.id)) is not None:
                 subscriber.receive(route, (incoming,))
+
+
+def _together(subscriptions: Sequence[SubscriptionRow], capacities: Sequence[int]) -> int:
+    if any(subscription.is_shared for subscription in subscriptions):
+        return max(capacities, default=0)
+    return min(capacities, default=0)
 
 
 def _each_relay_once(found: Sequence[SubscriptionRow]) -> Sequence[SubscriptionRow]:

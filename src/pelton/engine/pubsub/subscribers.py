@@ -12,8 +12,9 @@ RELAYED: Final = " relayed"
 
 
 class Subscriber(Protocol):
-    """Receives the messages of one subscription; ``capacity`` is how many more it would like to hold.
+    """Receives the messages of one subscription.
 
+    ``capacity`` is how many more it would like to hold, ``reserve`` how many more it can hold at most.
     ``route`` is the subject by which messages found the subscription: a push consumer's is its deliver subject.
     ``is_relay``: it passes messages on to clients of this process.
     """
@@ -24,6 +25,8 @@ class Subscriber(Protocol):
 
     @property
     def capacity(self) -> int: ...
+    @property
+    def reserve(self) -> int: ...
 
 
 class LocalDelivery(NamedTuple):

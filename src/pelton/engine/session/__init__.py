@@ -13,6 +13,7 @@ from pelton.engine.session.lifecycle import (
     update_consumer,
     update_stream,
 )
+from pelton.engine.session.live_pushes import incoming
 from pelton.engine.session.registry import Registry
 from pelton.engine.session.session import Session, SessionMark, Surroundings
 from pelton.engine.session.store_clock import StoreClock
@@ -33,6 +34,7 @@ __all__ = [
     "create_stream",
     "delete_consumers",
     "delete_stream",
+    "incoming",
     "retire",
     "sweep",
     "update_consumer",

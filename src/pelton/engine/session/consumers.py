@@ -29,7 +29,7 @@ class _ConsumerRow(NamedTuple):
 
 
 class ConsumerRegistry:
-    """``by_name`` has all consumers, ``pushed`` the push consumers."""
+    """``by_name`` has all consumers, ``pushed`` those that push, ``pushed_of`` those of each stream, by its row id."""
 
     token_floor: int
 
@@ -40,6 +40,7 @@ class ConsumerRegistry:
         self.token_floor = 0
         self.by_name: dict[tuple[str, str], ConsumerLog] = {}
         self.pushed: dict[tuple[str, str], ConsumerLog] = {}
+        self.pushed_of: dict[int, set[ConsumerLog]] = {}
         self._by_stream: dict[str, dict[str, ConsumerLog]] = {}
         self._configs: dict[int, bytes] = {}
         self._loaded: set[ConsumerLog] = set()
@@ -52,6 +53,7 @@ class ConsumerRegistry:
         known, configs = {consumer.id: consumer for consumer in self.by_name.values()}, self._configs
         self.by_name.clear()
         self.pushed.clear()
+        self.pushed_of.clear()
         self._by_stream, self._configs = {}, {}
         sql = "SELECT id, stream, config, created, token_floor FROM consumers ORDER BY id"
         for row in decoded(_ConsumerRow, self._db.execute(sql).fetchall()):
@@ -71,10 +73,19 @@ class ConsumerRegistry:
         self._configs[consumer.id] = raw
         self.by_name[key] = consumer
         self._by_stream.setdefault(consumer.log.name, {})[consumer.name] = consumer
-        self.pushed.pop(key, None)
+        self._forget_pushed(key)
         if consumer.config.deliver_subject:
             self.pushed[key] = consumer
+            self.pushed_of.setdefault(consumer.log.id, set()).add(consumer)
         self._next_sweep = 0
+
+    def _forget_pushed(self, key: tuple[str, str]) -> None:
+        consumer = self.pushed.pop(key, None)
+        if consumer is not None:
+            of_stream = self.pushed_of[consumer.log.id]
+            of_stream.discard(consumer)
+            if not of_stream:
+                del self.pushed_of[consumer.log.id]
 
     def create(self, row_id: int, log: StreamLog, config: ConsumerConfig, raw: bytes, now: int) -> None:
         """Register a consumer that was just created."""
@@ -93,7 +104,7 @@ class ConsumerRegistry:
         del self.by_name[key], self._by_stream[stream][name], self._configs[consumer.id]
         if not self._by_stream[stream]:
             del self._by_stream[stream]
-        self.pushed.pop(key, None)
+        self._forget_pushed(key)
         self._loaded.discard(consumer)
 
     def drop_rows(self, consumers: Sequence[ConsumerLog]) -> None:

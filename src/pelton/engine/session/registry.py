@@ -15,8 +15,10 @@ import msgspec
 from pelton.api import AccountLimits, StreamConfig, api_error
 from pelton.api.durations import dec_hook
 from pelton.consumers import ConsumerLog, Interest
+from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session.account import Account
 from pelton.engine.session.consumers import ConsumerRegistry
+from pelton.engine.session.live_pushes import LivePushes
 from pelton.engine.session.routes import Routes
 from pelton.sourcing import SourceGraph
 from pelton.storage import Database, blob, integer
@@ -41,14 +43,12 @@ class Registry:
         *,
         now: Callable[[], int],
         draw: Draw,
-        has_subscriber: Callable[[str], bool],
-        has_subscribers: Callable[[], bool],
+        bus: Bus,
         limits: AccountLimits,
         advisories: Advisories,
     ) -> None:
         self.db = database
-        self._has_subscriber = has_subscriber
-        self._has_subscribers = has_subscribers
+        self._bus = bus
         self.streams: dict[str, StreamLog] = {}
         self.republishers: list[StreamLog] = []
         self.consumers: ConsumerRegistry = ConsumerRegistry(database, advisories)
@@ -59,7 +59,14 @@ class Registry:
         self.account: Account = Account(self, limits)
         quota = self.account.check_quota if self.account.has_quota else None
         self._env = StreamEnv(
-            database, self.has_recipient, self.may_have_recipient, draw, self._wanted, quota, self.source_graph
+            database,
+            self.has_recipient,
+            self.may_have_recipient,
+            draw,
+            self._wanted,
+            quota,
+            self.source_graph,
+            LivePushes(self, bus, now),
         )
         self._set_routes(Routes())
         self.version = -1
@@ -235,7 +242,7 @@ class Registry:
 
     def has_recipient(self, subject: str) -> bool:
         """Return whether a message on a subject would reach a stream or a subscriber."""
-        return self.route(subject) is not None or self._has_subscriber(subject)
+        return self.route(subject) is not None or self._bus.has_subscriber(subject)
 
     def overlapping(self, subject: str) -> set[StreamLog]:
         """Return the streams that take some subject that matches a filter."""
@@ -243,7 +250,7 @@ class Registry:
 
     def may_have_recipient(self, subjects: str) -> bool:
         """Return False if no message that matches a filter would have a recipient; a quick check."""
-        return self._routes.reaches(subjects) or self._has_subscribers()
+        return self._routes.reaches(subjects) or self._bus.has_subscriptions
 
     # --- time
 

@@ -77,8 +77,7 @@ class Session:
             database,
             now=surroundings.now,
             draw=surroundings.draw,
-            has_subscriber=bus.has_subscriber,
-            has_subscribers=lambda: bus.has_subscriptions,
+            bus=bus,
             limits=surroundings.limits,
             advisories=self._advisories,
         )
