@@ -221,10 +221,9 @@ class JobContext(RunContext):
         """Whether this attempt may have left steps or progress; for the worker."""
         return (self._steps is not None and self._steps.is_used) or (self._notes is not None and self._notes.is_used)
 
-    async def end(self) -> None:
+    def end(self) -> Awaitable[None]:
         """Wait for the threads of steps, which can't be stopped; for the worker."""
-        if self._steps is not None:
-            await self._steps.end()
+        return _DONE if self._steps is None else self._steps.end()
 
     def close(self) -> None:
         """Tell no more progress; for the worker, on its event loop."""
