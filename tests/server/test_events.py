@@ -75,7 +75,9 @@ async def test_who_comes_and_goes(port: int) -> None:
 class EverybodySystem:
     """Lets everybody into the system account."""
 
-    is_required = True
+    def is_required(self, kind: str = "STANDARD") -> bool:
+        return True
+
     wants_nonce = False
 
     def anonymous(self, credentials: Credentials) -> ServerUser | LoginRefusal:

@@ -99,7 +99,9 @@ async def test_no_more_subscriptions_than_allowed(started: Started) -> None:
 class OneUser:
     """Lets one user in, who may do little."""
 
-    is_required = True
+    def is_required(self, kind: str = "STANDARD") -> bool:
+        return True
+
     wants_nonce = True
 
     def anonymous(self, credentials: Credentials) -> ServerUser | LoginRefusal:

@@ -148,7 +148,9 @@ async def test_who_am_i(connected: Connected) -> None:
 class Operator:
     """Lets everybody into the system account."""
 
-    is_required = True
+    def is_required(self, kind: str = "STANDARD") -> bool:
+        return True
+
     wants_nonce = False
 
     def anonymous(self, credentials: Credentials) -> ServerUser | LoginRefusal:

@@ -31,6 +31,7 @@ from pelton.server.settings.section import SettingsError
 from pelton.storage import SyncMode
 
 _NS: Final = 1_000_000_000
+_KEY_BYTES: Final = 32
 _NO_PREFIX: Final = "\0"
 
 
@@ -105,7 +106,7 @@ def _command(line: CommandLine, runtime: Runtime) -> _Command:
         loaded = config_of_command(line, read=_read, environment=os.environ)
     except OSError as error:
         raise ConfigError(f"the configuration {line.config!r} cannot be read: {error.strerror}") from None
-    users = ConfiguredUsers(loaded.settings)
+    users = ConfiguredUsers(loaded.settings, runtime.random.randbytes(_KEY_BYTES))
     accounts = accounts_of_server(loaded.settings, users.trust, runtime.clock.now() / _NS)
     AccountExchange(accounts.values())
     settings = runtime_settings(
@@ -205,6 +206,7 @@ async def _read_again(line: CommandLine, server: Server, door: ConfiguredDoor, r
     users = door.users
     try:
         command = _command(line, runtime)
+        command.users.remember(users)
         door.users = command.users
         await server.reload(command.settings)
     except ConfigError:

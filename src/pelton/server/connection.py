@@ -79,6 +79,8 @@ class ClientConnection(ClientOutput):
         self._nonce = ""
         self._is_greeted = self.is_bridged = False
         self._deferred: list[Command] | None = None
+        self._login: asyncio.Task[None] | None = None
+        self._reconsidered: float | None = None
         self._takes: dict[type[Command], Callable[..., None]] = {
             Pub: self._publish,
             Hpub: self._publish_block,
@@ -110,7 +112,7 @@ class ClientConnection(ClientOutput):
             self.write(self.greeting(address))
         if refused:
             self.refuse(refused)
-        elif not self._host.authenticator.is_required:
+        elif not self._host.authenticator.is_required(self.kind):
             # A client that never introduces itself may do everything, and is told everything.
             self.state = "open"
             self._let_in(self._host.authenticator.anonymous(self._credentials(self.options)))
@@ -198,7 +200,7 @@ class ClientConnection(ClientOutput):
         settings = self._host.settings
         if self.stalled_since is not None and now - self.stalled_since > settings.write_deadline:
             self._cut_slow()
-        elif self.state == "greeted" and now - self.started > settings.auth_timeout:
+        elif (since := self._unproven_since) is not None and now - since > settings.auth_timeout_of(self.kind):
             self.refuse(said.AUTHENTICATION_TIMEOUT)
         elif self.user is not None and self._has_expired(self.user):
             self.refuse(said.USER_EXPIRED)
@@ -214,6 +216,11 @@ class ClientConnection(ClientOutput):
             self._has_measured, self.pinged = True, now
             self.write(PING)
 
+    @property
+    def _unproven_since(self) -> float | None:
+        """Since when the client has to prove who it is, or to be checked again; None if it does not have to."""
+        return self.started if self.state == "greeted" else self._reconsidered
+
     def _has_expired(self, user: ServerUser) -> bool:
         return user.expires is not None and user.expires * 1e9 <= self._host.clock.now()
 
@@ -228,20 +235,11 @@ class ClientConnection(ClientOutput):
         self._deferred = []
         # Nobody may fill the memory before it is known who it is.
         self.stop_reading()
-        self._host.spawn(self._log_in(options), f"pelton lets client {self.number} in")
+        self._login = self._host.spawn(self._log_in(options), f"pelton lets client {self.number} in")
 
     async def _log_in(self, options: ConnectOptions) -> None:
-        user: ServerUser | LoginRefusal
-        try:
-            user = await self._host.authenticator.user(self._credentials(options))
-        except Exception as error:
-            _log.exception(
-                "client %d (%s) could not be let in",
-                self.number,
-                self.peer,
-                extra={"client": self.number, "peer": self.peer},
-            )
-            user = LoginRefusal(f"the authenticator failed: {error!r}")
+        user = await self._identify(self._credentials(options))
+        self._login = None
         waiting, self._deferred = self._deferred or [], None
         self.read_again()
         if self.state == "closed" or not self._let_in(user):
@@ -250,11 +248,22 @@ class ClientConnection(ClientOutput):
         self._confirm()
         self._carry_out(waiting)
 
+    async def _identify(self, shown: Credentials) -> ServerUser | LoginRefusal:
+        try:
+            return await self._host.authenticator.user(shown)
+        except Exception as error:
+            _log.exception(
+                "client %d (%s) could not be let in",
+                self.number,
+                self.peer,
+                extra={"client": self.number, "peer": self.peer},
+            )
+            return LoginRefusal(f"the authenticator failed: {error!r}")
+
     def _credentials(self, options: ConnectOptions) -> Credentials:
         address = self.peer.rpartition(":")[0].strip("[]")
         certificate = None if self._transport is None else self._transport.get_extra_info("peercert")
-        kind = "WEBSOCKET" if self.is_bridged else "STANDARD"
-        return credentials_of(options, nonce=self._nonce, kind=kind, address=address, peer=peer_of(certificate))
+        return credentials_of(options, nonce=self._nonce, kind=self.kind, address=address, peer=peer_of(certificate))
 
     def _let_in(self, user: ServerUser | LoginRefusal) -> bool:
         """Make the client a user of its account; return False if it was refused, and told."""
@@ -289,14 +298,19 @@ class ClientConnection(ClientOutput):
         if self.state != "open":
             return
         authenticator, shown = self._host.authenticator, self._credentials(self.options)
-        is_unknown = shown.is_anonymous and shown.peer is None and not authenticator.is_required
-        user = authenticator.anonymous(shown) if is_unknown else await authenticator.user(shown)
+        is_unknown = shown.is_anonymous and shown.peer is None and not authenticator.is_required(self.kind)
+        self._reconsidered = self._host.clock.monotonic()
+        user = authenticator.anonymous(shown) if is_unknown else await self._identify(shown)
+        self._reconsidered = None
         if self.state != "open" or not self._let_in(user):
             return
         for text in self._membership.drop_forbidden():
             self._deny(text)
 
     def _ended(self) -> None:
+        if self._login is not None:
+            # Its password need not be checked any more.
+            self._login.cancel()
         self._membership.leave()
         self._host.forget(self)
 
@@ -381,6 +395,11 @@ class ClientConnection(ClientOutput):
         return self._membership.rights.may_receive(subject, subscription.queue)
 
     # --- what is told of it
+
+    @property
+    def kind(self) -> str:
+        """How it connects, as users may be restricted to."""
+        return "WEBSOCKET" if self.is_bridged else "STANDARD"
 
     @property
     def num_subscriptions(self) -> int:

@@ -209,8 +209,8 @@ class Server:
         for name, account in settings.accounts.items():
             self._accounts[name].usage.limits = account.limits
         self.configured = self.clock.now()
-        for client in self._roster.all():
-            await client.reconsider()
+        # Together: those whose password has to be checked again keep nobody waiting who has to go.
+        await asyncio.gather(*[client.reconsider() for client in self._roster.all()])
 
     def on_reload(self, read: Callable[[], Awaitable[None]]) -> None:
         """Let the system account ask for the settings to be read again."""
@@ -352,7 +352,10 @@ class Server:
         about = self.about()
         # What lies below a WebSocket has its own TLS, and has used it by now.
         tls = about.tls_required and not client.is_bridged
-        return replace(about, tls_required=tls, client_id=client.number, client_ip=address, nonce=nonce)
+        auth = self.authenticator.is_required(client.kind)
+        return replace(
+            about, tls_required=tls, auth_required=auth, client_id=client.number, client_ip=address, nonce=nonce
+        )
 
     def about(self) -> ServerHello:
         """Return what everybody is told of the server."""
@@ -364,7 +367,7 @@ class Server:
             server_name=self.name,
             host=first.host,
             port=max(first.port, 0),
-            auth_required=self.authenticator.is_required,
+            auth_required=self.authenticator.is_required(),
             jetstream=has_jetstream,
             ldm=self._is_lame,
         )
@@ -404,5 +407,7 @@ class Server:
         for account in self._accounts.values():
             if account.link is not None:
                 account.link.interest.look_at_pushes()
-        shortest = min(self.settings.ping_interval, self.settings.write_deadline, self.settings.auth_timeout)
+        settings = self.settings
+        logins = (settings.auth_timeout, settings.auth_timeout_of("WEBSOCKET"))
+        shortest = min(settings.ping_interval, settings.write_deadline, *logins)
         self._look_timer = self.clock.call_later(min(shortest / _LOOKS, _LONGEST_LOOK_S), self._look)

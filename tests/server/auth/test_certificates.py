@@ -47,17 +47,27 @@ def openssl(folder: Path, *words: str) -> None:
     subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
 
 
+_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+
+
+def certificate_authority(folder: Path, name: str) -> None:
+    openssl(folder, "req", "-x509", *_KEY, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.pem")
+
+
+def signed_certificate(folder: Path, authority: str, name: str, subject: str, names: str) -> None:
+    extension = f"subjectAltName={names}\n" if names else "keyUsage=digitalSignature\n"
+    (folder / f"{name}.ext").write_text(extension)
+    openssl(folder, "req", *_KEY, "-subj", subject, "-keyout", f"{name}.key", "-out", f"{name}.csr")
+    signing = ["-CA", f"{authority}.pem", "-CAkey", f"{authority}.key", "-CAcreateserial", "-extfile", f"{name}.ext"]
+    openssl(folder, "x509", "-req", "-in", f"{name}.csr", *signing, "-out", f"{name}.pem")
+
+
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("certificates")
-    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    openssl(folder, "req", "-x509", *key, "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem")
+    certificate_authority(folder, "ca")
     for number, (subject, names, _) in enumerate([("/CN=server", "IP:127.0.0.1", None), *CASES]):
-        extension = f"subjectAltName={names}\n" if names else "keyUsage=digitalSignature\n"
-        (folder / f"{number}.ext").write_text(extension)
-        openssl(folder, "req", *key, "-subj", subject, "-keyout", f"{number}.key", "-out", f"{number}.csr")
-        signing = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", f"{number}.ext"]
-        openssl(folder, "x509", "-req", "-in", f"{number}.csr", *signing, "-out", f"{number}.pem")
+        signed_certificate(folder, "ca", str(number), subject, names)
     return folder
 
 

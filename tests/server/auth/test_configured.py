@@ -52,7 +52,7 @@ def compare(folder: Path, text: str, clients: list[tuple[Fields, str | None]]) -
             with closing(BareClient(server.port, fields)) as client:
                 accepted = client.ask()
             assert accepted == (account is not None), (fields, client.errors)
-            assert bool(client.info.get("auth_required")) == users.is_required
+            assert bool(client.info.get("auth_required")) == users.is_required()
             assert bool(client.info.get("nonce")) == users.wants_nonce
             answer = users.identify(proof_of(fields, client.info.get("nonce", "")), time.time())
             assert isinstance(answer, ServerUser) == accepted, (fields, answer)
@@ -260,6 +260,23 @@ def test_operator_mode(tmp_path: Path) -> None:
         # Scoped keys.
         (ann(user(ACME_SCOPED, nats={"issuer_account": ACME.public} | unscoped())), ACME.public),
         (ann(user(ACME_SCOPED, nats={"issuer_account": ACME.public, "pub": {"allow": [">"]}} | unscoped())), None),
+        *(
+            (ann(user(ACME_SCOPED, nats={"issuer_account": ACME.public} | unscoped() | own)), None)
+            for own in (
+                {"subs": 1},
+                {"subs": -1},
+                {"data": -1},
+                {"payload": 10},
+                {"src": ["127.0.0.0/8"]},
+                {"src": []},
+                {"allowed_connection_types": ["STANDARD"]},
+                {"times": [{"start": "00:00:00", "end": "23:59:59"}]},
+                {"times_location": "Europe/Zurich"},
+                {"pub": {"deny": []}},
+                {"resp": {"max": 0, "ttl": 0}},
+                {"bearer_token": True},
+            )
+        ),
         # Times.
         (ann(user(ACME, exp=now + 100)), ACME.public),
         (ann(user(ACME, exp=now - 1)), None),

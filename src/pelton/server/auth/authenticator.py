@@ -12,13 +12,15 @@ from pelton.wire import ConnectOptions
 class Authenticator(Protocol):
     """Tells who a client is.
 
-    ``is_required``: a client without credentials is refused; ``wants_nonce``: each client gets a text to sign.
+    ``wants_nonce``: each client gets a text to sign.
     """
 
     @property
-    def is_required(self) -> bool: ...
-    @property
     def wants_nonce(self) -> bool: ...
+
+    def is_required(self, kind: str = "STANDARD") -> bool:
+        """Whether a client without credentials is refused; ``kind`` is how it connects (``WEBSOCKET``)."""
+        ...
 
     async def user(self, credentials: Credentials) -> ServerUser | LoginRefusal:
         """Return the user, or why there is none. May take time: passwords are slow to check."""
@@ -32,8 +34,11 @@ class Authenticator(Protocol):
 class OpenDoor:
     """Lets everybody in."""
 
-    is_required = False
     wants_nonce = False
+
+    def is_required(self, kind: str = "STANDARD") -> bool:
+        """Return False: nobody is refused."""
+        return False
 
     async def user(self, credentials: Credentials) -> ServerUser | LoginRefusal:
         """Return the one user, who may do everything."""

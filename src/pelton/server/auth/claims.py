@@ -42,8 +42,10 @@ class TimeRange(msgspec.Struct, frozen=True):
 class UserLimits(PermissionClaims, frozen=True):
     """What a user may do and use, in its own JWT or in the template of a scoped signing key."""
 
-    subs: int = NO_LIMIT
-    payload: int = NO_LIMIT
+    # As on the server, a limit that is not there is 0.
+    subs: int = 0
+    data: int = 0
+    payload: int = 0
     src: tuple[str, ...] | str | None = None
     times: tuple[TimeRange, ...] | None = None
     times_location: str = ""

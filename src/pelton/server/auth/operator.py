@@ -132,7 +132,9 @@ def _signing_keys(account: Token[AccountClaims]) -> dict[str, ScopedKey | None]:
 
 def _is_bare(claims: UserClaims) -> bool:
     """Whether a user's JWT leaves everything to the template of its signing key."""
-    return rules_of(claims) is None and not (claims.src or claims.times or claims.bearer_token)
+    # Every restriction counts, and a list that is there but empty does, as on the server.
+    own = {name: getattr(claims, name) for name in UserLimits.__struct_fields__}
+    return UserLimits(**own) == UserLimits(subs=0, data=0, payload=0)
 
 
 def _time_refusal(user: Token[UserClaims], account: Token[AccountClaims], now: float) -> LoginRefusal | None:

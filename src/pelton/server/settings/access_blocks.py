@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -45,6 +45,11 @@ _RESPONSE_ROWS: Final = (
 )
 
 
+def login_of(section: ConfigSection) -> AuthorizationConfig:
+    """Return an authorization block with one user or a token alone; its timeout is 0 if it says none."""
+    return _authorization(section, {"timeout": 0.0} | section.fields(_AUTHORIZATION_ROWS))
+
+
 def authorization_of(section: ConfigSection) -> AuthorizationConfig:
     """Return an authorization block."""
     fields = section.fields(_AUTHORIZATION_ROWS)
@@ -52,6 +57,10 @@ def authorization_of(section: ConfigSection) -> AuthorizationConfig:
         fields["default_permissions"] = defaults
     if (users := section.sections("users")) is not None:
         fields["users"] = tuple([user_of(user, GLOBAL_ACCOUNT, defaults) for user in users])
+    return _authorization(section, fields)
+
+
+def _authorization(section: ConfigSection, fields: dict[str, Any]) -> AuthorizationConfig:
     finish(section, "authorization")
     found = AuthorizationConfig(**fields)
     if found.users and (found.user or found.token):

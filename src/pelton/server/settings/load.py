@@ -94,6 +94,10 @@ def _check_users(settings: ServerConfig, findings: SettingsFindings) -> None:
     names = Counter(user.name or user.nkey for user in settings.users)
     for name in sorted(name for name, number in names.items() if number > 1):
         findings.error(None, f"the user {name!r} is defined twice")
+    websocket = settings.websocket
+    login = websocket.authorization if websocket is not None and websocket.port else None
+    if settings.users and login is not None and (login.user or login.token):
+        findings.error(None, "websocket.authorization cannot have a user or token: there are users already")
     without = [settings.no_auth_user, settings.websocket.no_auth_user if settings.websocket else ""]
     for name in filter(None, without):
         if settings.operator is not None:

@@ -111,6 +111,11 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         if any(character in self.server_name for character in " \t\r\n"):
             raise ConfigError(f"server_name is {self.server_name!r}: leave white space out")
 
+    def auth_timeout_of(self, kind: str) -> float:
+        """Return how many seconds a client has to say who it is, that connects by ``kind``."""
+        own = self.websocket.auth_timeout if self.websocket is not None and kind == "WEBSOCKET" else 0.0
+        return own or self.auth_timeout
+
     @property
     def wire(self) -> WireLimits:
         """The limits of what a client sends."""

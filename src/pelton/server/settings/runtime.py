@@ -140,6 +140,7 @@ def _websocket(config: ServerConfig) -> WebSocketDoor | None:
         allowed_origins=said.allowed_origins,
         compression=said.compression,
         timeout=said.handshake_timeout,
+        auth_timeout=said.authorization.timeout if said.authorization is not None else 0.0,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from pelton.api import AccountLimits
-from pelton.server.settings.access_blocks import authorization_of, finish
+from pelton.server.settings.access_blocks import authorization_of, finish, login_of
 from pelton.server.settings.account_blocks import accounts_of
 from pelton.server.settings.config import (
     JetStreamConfig,
@@ -207,7 +207,7 @@ def _websocket(section: ConfigSection) -> WebSocketConfig:
     if (tls := section.section("tls")) is not None:
         fields["tls"] = _tls(tls)
     if (authorization := section.section("authorization")) is not None:
-        fields["authorization"] = authorization_of(authorization)
+        fields["authorization"] = login_of(authorization)
     finish(section, "websocket")
     found = WebSocketConfig(**fields)
     if found.port and found.tls is None and not found.no_tls:

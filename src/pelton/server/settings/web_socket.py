@@ -28,6 +28,8 @@ class WebSocketDoor(msgspec.Struct, frozen=True, kw_only=True):
     """Whether messages may be compressed."""
     timeout: float = 2.0
     """How many seconds the handshake may take."""
+    auth_timeout: float = 0.0
+    """How many seconds a client has to log in; 0 for those of all clients."""
 
     def admits(self, origin: str, host: str) -> bool:
         """Whether a page of an origin may connect to a host."""
