@@ -10,7 +10,11 @@ import pytest
 
 import pelton
 from pelton import Jet
+from pelton.api import PullRequest
 from pelton.queue import JobContext, JobLimit, Queue, Rate
+from pelton.queue.limits.recall import LatePutOffs
+from pelton.queue.model.decide import PutOff
+from pelton.queue.model.records import AttemptRecords
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import Child, drain, ended, working
 from tests.queue.roles import QUEUE, register
@@ -287,3 +291,70 @@ async def test_a_killed_worker_frees_its_slots(path: str, jet: Jet) -> None:
     async with working(queue, concurrency=2, grace=0.1):
         while not gauge.starts:
             await asyncio.sleep(0.01)
+
+
+@ON_BOTH
+@BOTH_KINDS
+@pytest.mark.parametrize("change", ["raised", "removed", "removed while nobody works"])
+async def test_what_was_put_off_for_a_limit_starts_at_once_when_that_changes(
+    jet: Jet, exclusive: bool, change: str
+) -> None:
+    queue = await jet.queue("garage", lease=5, exclusive=exclusive)
+    started, all_have = list[int](), asyncio.Event()
+
+    @queue.job
+    async def cut(n: int) -> None:
+        started.append(n)
+        if len(started) == 8:
+            all_have.set()
+
+    await queue.limit(job="cut", rate=Rate(1, per=3600))
+    for n in range(8):
+        await queue.options(key=f"k{n}" if n % 2 else "").enqueue(cut, n)
+    attempts = await jet.stream("JOBS_garage_attempts")
+
+    async def all_are_put_off() -> None:
+        while (await attempts.info()).state.messages < 7:
+            await asyncio.sleep(0.01)
+
+    async with working(queue, concurrency=1):
+        await all_are_put_off()
+        if change == "raised":
+            await queue.limit(job="cut", rate=Rate(1000, per=1))
+        elif change == "removed":
+            await queue.unlimit(job="cut")
+        if change != "removed while nobody works":
+            await asyncio.wait_for(all_have.wait(), 20)
+    if change == "removed while nobody works":
+        await queue.unlimit(job="cut")
+        async with working(queue, concurrency=1):
+            await asyncio.wait_for(all_have.wait(), 20)
+    assert sorted(started) == list(range(8))
+    # What was taken from both channels of an exclusive queue, or by a pull of a stopped worker, is handed back.
+    assert exclusive or "nobody" in change or started == sorted(started)
+
+
+async def test_a_worker_that_hears_late_of_a_change_recalls_what_it_has_put_off_since() -> None:
+    async with pelton.open("memory:") as jet:
+        queue = await jet.queue("garage")
+        started = asyncio.Event()
+
+        @queue.job
+        async def cut() -> None:
+            started.set()
+
+        late = LatePutOffs(queue._context)
+        old, new = JobLimit(job="cut", rate=Rate(1, per=3600)), JobLimit(job="cut", rate=Rate(2, per=1))
+        await queue.enqueue(cut)
+        source = queue.job_source("w")
+        [taken] = await source.take(source.channels[-1], PullRequest(batch=1, no_wait=True))
+        records = AttemptRecords(queue.names, "w", taken.delivered)
+        records.read()
+        ended = records.put_off(PutOff(3600, "it waits", limit=old), queue._context.clock.now())
+        late.heed(new, over=False)
+        await source.settle(ended)
+        late.note([ended])
+        async with working(queue):
+            await asyncio.wait_for(started.wait(), 20)
+        await late.close()
+        await source.close()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from pelton.api import MessageNotFoundError
+from pelton.queue.limits.recall import Recall
 from pelton.queue.model.limits import JobLimit, scope_of
 from pelton.queue.model.orders import Order
 
@@ -22,10 +23,12 @@ class Limiting:
 
     def __init__(self, queue: QueueContext) -> None:
         self._queue = queue
+        self._recall = Recall(queue)
 
     async def set(self, limit: JobLimit) -> None:
-        """Set a limit, which replaces one of the same scope."""
+        """Set a limit, which replaces one of the same scope; jobs that were put off for that one are recalled."""
         await self._tell(Order(limit=limit), limit.scope)
+        await self._recall.all_of(limit.scope, limit)
 
     async def remove(self, job: str, per_key: bool) -> bool:
         """Take a limit away; return whether there was one."""
@@ -33,6 +36,8 @@ class Limiting:
         found = [limit for limit in await self.all() if limit.scope == scope]
         for limit in found:
             await self._tell(Order(limit=limit, over=True), scope)
+        if found:
+            await self._recall.all_of(scope, None)
         return bool(found)
 
     async def all(self) -> list[JobLimit]:

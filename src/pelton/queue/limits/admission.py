@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from pelton.api import PeltonError, WrongLastSequenceError
 from pelton.queue.backing.outage import is_busy
+from pelton.queue.limits.recall import LatePutOffs
 from pelton.queue.limits.slot_book import SlotBook, SlotJob
 from pelton.queue.limits.slot_ledger import SlotLedger
 from pelton.queue.limits.slot_watch import SlotWatch
@@ -71,6 +72,9 @@ class Admission:
         self._ledger = SlotLedger(queue.backend, queue.names)
         self._book = SlotBook(worker, queue.lease)
         self._limits: dict[str, JobLimit] = {}
+        # How often a limit was set or taken away.
+        self.limits_heard = 0
+        self.put_offs: LatePutOffs = LatePutOffs(queue)
         # The places at which jobs hold slots, by their sequences; the keeper of leases reads it.
         self.slots: dict[int, tuple[str, ...]] = {}
         # The jobs themselves: one that was taken anew has the slots, and not the one that lost its lease.
@@ -101,6 +105,8 @@ class Admission:
             self._limits.pop(limit.scope, None)
         else:
             self._limits[limit.scope] = limit
+        self.limits_heard += 1
+        self.put_offs.heed(limit, over=over)
         if self._limits and self._watching is None:
             follow = SlotWatch(self._queue, self._saw).follow()
             self._watching = self._queue.runtime.spawn(follow, f"pelton {self._queue.name} limits")
@@ -342,6 +348,7 @@ class Admission:
 
     async def close(self) -> None:
         """Write what was returned, if the store answers."""
+        await self.put_offs.close()
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)

@@ -53,6 +53,7 @@ class Parking(Generic[J]):
         self._at: dict[str, int] = {}
         # When the next job that is given back is likely to start, by place.
         self._lines: dict[str, float] = {}
+        self._lines_of = 0
 
     async def follow(self, start: Callable[[list[J]], None]) -> None:
         """Call ``start`` for ever, whenever jobs may start that have waited, or there is more room for others."""
@@ -115,6 +116,9 @@ class Parking(Generic[J]):
     def put_off(self, job: J, held_back: HeldBack) -> PutOff:
         """Return for how long a job is to be given back."""
         place, now = held_back.place, self._clock.boottime()
+        if self._lines_of != self._admission.limits_heard:
+            # Of other limits.
+            self._lines, self._lines_of = {}, self._admission.limits_heard
         if len(self._lines) > _MOST_LINES:
             self._lines = {name: at for name, at in self._lines.items() if at > now}
         between = self._admission.seconds_between(held_back)
@@ -127,7 +131,7 @@ class Parking(Generic[J]):
             delay = _LONGEST_PUT_OFF_S * (0.5 + self._random.random() / 2)
         # It ends when its time is over.
         delay = min(delay, max(self._lives_for(job), _SHORTEST_S))
-        return PutOff(delay, f"it waits for a limit: {describe_limit(held_back)}", limit=held_back.limit.name)
+        return PutOff(delay, f"it waits for a limit: {describe_limit(held_back)}", limit=held_back.limit)
 
     def ready(self) -> list[J]:
         """Return the jobs that may start now, as far as this worker knows; they wait here no longer."""

@@ -20,6 +20,7 @@ from pelton.api import (
     UnknownJobError,
 )
 from pelton.queue.model.failure import describe, trace
+from pelton.queue.model.limits import JobLimit
 from pelton.queue.model.rules import JobRules
 from pelton.queue.model.states import AFTER_ATTEMPT, AttemptEnd, Ending
 from pelton.runtime import Random
@@ -49,13 +50,13 @@ class Again(msgspec.Struct, frozen=True):
 class PutOff(msgspec.Struct, frozen=True):
     """The job is given back for ``delay`` seconds, and the attempt is not counted.
 
-    None: for longer each time. ``began``: its function has run. ``limit``: it is held, for the limit of that name.
+    None: for longer each time. ``began``: its function has run. ``limit``: it is held, for that limit.
     """
 
     delay: float | None
     reason: str
     began: bool = False
-    limit: str = ""
+    limit: JobLimit | None = None
 
 
 AfterAttempt = Finish | Again | PutOff

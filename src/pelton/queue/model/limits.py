@@ -61,6 +61,11 @@ class JobLimit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """For what the limit is, for people: such as ``send, each key``."""
         return (self.job or "all") + (", each key" if self.per_key else "")
 
+    @property
+    def text(self) -> str:
+        """The limit in a form that only an equal one has."""
+        return msgspec.json.encode(self).decode()
+
     def place(self, job: str, key: str) -> str:
         """Return where the slots of a job are recorded; empty if the job is not under this limit."""
         if (self.job and self.job != job) or (self.per_key and not key):

@@ -11,7 +11,7 @@ from pelton.api import AckOp, Delivered, Outgoing, headers
 from pelton.jet import ack_of
 from pelton.queue.model.decide import COMPLETED, SKIPPED, TOO_LATE, AfterAttempt, Again, Finish, PutOff, after_deaths
 from pelton.queue.model.flow_records import told_to_flow
-from pelton.queue.model.limits import number_of
+from pelton.queue.model.limits import JobLimit, number_of
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.orders import carried_out
 from pelton.queue.model.rules import JobRules
@@ -23,6 +23,7 @@ from pelton.queue.model.states import (
     Envelope,
     LastRun,
     Outcome,
+    PutOffDelivery,
     decode_envelope,
 )
 
@@ -248,7 +249,8 @@ class AttemptRecords:
             # It may have an id of its own, by which the record is found.
             self.read()
         known = self.known or Attempt(id=self.id, attempt=0)
-        return self._given_back(msgspec.structs.replace(known, returned=known.returned + 1, retry_at=0, limit=""))
+        record = msgspec.structs.replace(known, returned=known.returned + 1, retry_at=0, limit="", put_off=None)
+        return self._given_back(record)
 
     def put_off(self, why: PutOff, now: int, kept: Sequence[Outgoing] = ()) -> Ended:
         """Return the end of a delivery that is not counted, of a job that is to start later; ``kept`` is published."""
@@ -262,9 +264,23 @@ class AttemptRecords:
             retry_at=now + int(delay * 1e9),
             waits=why.reason[:_LONGEST_ERROR],
             began=known.began or why.began,
-            limit=why.limit,
+            limit="" if why.limit is None else why.limit.name,
+            put_off=None if why.limit is None else self._put_off_for(why.limit),
         )
         return self._given_back(record, delay, kept)
+
+    def _put_off_for(self, limit: JobLimit) -> PutOffDelivery:
+        delivered = self.delivered
+        return PutOffDelivery(
+            limit.scope,
+            limit.text,
+            delivered.consumer,
+            delivered.subject,
+            delivered.seq,
+            delivered.consumer_seq,
+            delivered.num_delivered,
+            delivered.token,
+        )
 
     def _errors(self, error: str, now: int) -> tuple[AttemptError, ...]:
         """Return the errors of all attempts so far; of many, the first and the last ones."""

@@ -30,7 +30,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from pelton.api import JobFailedError
+from pelton.api import AckOp, JobFailedError
 
 JobState = Literal["pending", "scheduled", "held", "running", "retrying", "completed", "failed", "cancelled", "expired"]
 Ending = Literal["completed", "failed", "cancelled", "expired"]
@@ -201,13 +201,37 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes = b""
 
 
+class PutOffDelivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The delivery of a job that was put off for a limit, by which it is recalled when that changes."""
+
+    scope: str
+    limit: str
+    consumer: str
+    subject: str
+    seq: int
+    consumer_seq: int
+    num_delivered: int
+    token: int
+
+    def nak(self) -> AckOp:
+        """Return the ack that gives it back once more, for now."""
+        return AckOp(
+            kind="nak",
+            seq=self.seq,
+            consumer_seq=self.consumer_seq,
+            num_delivered=self.num_delivered,
+            token=self.token,
+        )
+
+
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
     """What is known of a job that was tried and has not ended.
 
     ``attempt`` is the last one that has failed, and ``returned`` are the deliveries that were none: together, these are
-    all deliveries so far. ``waits`` says why the last of them was given back, and ``limit`` for which limit it is held.
-    ``began``: its function has run, even if no attempt has ended. ``errors`` are those of all attempts, oldest first.
-    ``job`` and ``key`` are those of the call, in the record of a failed attempt.
+    all deliveries so far. ``waits`` says why the last of them was given back, ``limit`` for which limit it is held, and
+    ``put_off`` by which delivery it is recalled. ``began``: its function has run, even if no attempt has ended.
+    ``errors`` are those of all attempts, oldest first. ``job`` and ``key`` are those of the call, in the record of a
+    failed attempt.
     """
 
     id: str
@@ -221,6 +245,7 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
     job: str = ""
     key: str = ""
     limit: str = ""
+    put_off: PutOffDelivery | None = None
 
 
 class JobProgress(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

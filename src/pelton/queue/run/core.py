@@ -325,10 +325,12 @@ class HeldJobs(Generic[J]):
             lost += late
             kept = [ending for ending in endings if ending.job not in late] if late else endings
             answers = await self._ask([ending.ended for ending in kept])
-            settled = [ending.job for ending, refused in zip(kept, answers, strict=True) if refused is None]
-            for job in settled:
-                job.is_settled = True
-            let_go(settled)
+            settled = [ending for ending, refused in zip(kept, answers, strict=True) if refused is None]
+            for ending in settled:
+                ending.job.is_settled = True
+            let_go([ending.job for ending in settled])
+            if self.admission.limits_heard:
+                self.admission.put_offs.note(ending.ended for ending in settled)
             endings = []
             if any(answers):
                 refusals = [(ending, refused) for ending, refused in zip(kept, answers, strict=True) if refused]
