@@ -204,8 +204,10 @@ async def test_the_jobs_of_a_plain_queue(store: Store) -> None:
         ran = working(queue)
         told, younger = await notes(jet), store.version >= FLOWS
         counts = await queue.counts()
-        assert (counts.running, counts.retrying, counts.completed, counts.failed) == (1, 1, 2, 1)
-        assert (counts.pending, counts.scheduled) == ((9, 1) if younger else (4, 0))
+        # What has begun is marked beside the store, and these have come without it: the job of the dead worker counts
+        # as taken.
+        assert (counts.running, counts.retrying, counts.completed, counts.failed) == (0, 1, 2, 1)
+        assert (counts.pending, counts.scheduled) == ((10, 1) if younger else (5, 0))
         again = await queue.options(idempotency_key="eight").enqueue("send", n=8)
         assert (again.duplicate, again.id) == (True, told["known"])
         if younger:
@@ -218,7 +220,7 @@ async def test_the_jobs_of_a_plain_queue(store: Store) -> None:
         await worked(store, queue)
         assert ran[0][1] in (22, 30)
         first = dict.fromkeys((5, 6, 7, 8, 30, 31), 1)
-        assert by_number(ran) == first | {3: 2, 4: 2} | (dict.fromkeys(range(20, 26), 1) if younger else {})
+        assert by_number(ran) == first | {3: 2, 4: 1} | (dict.fromkeys(range(20, 26), 1) if younger else {})
         counts = await queue.counts()
         assert (counts.pending, counts.running, counts.retrying, counts.scheduled) == (0, 0, 0, 0)
         assert counts.completed == 2 + len(ran)
@@ -254,7 +256,7 @@ async def test_the_jobs_of_an_exclusive_queue(store: Store) -> None:
         younger = {"car8": [22], "car9": [21]} if store.version >= FLOWS else {}
         assert of_key == {"car2": [4, 5], "car.3/x": [7], "ä b": [8], "": [9]} | younger
         assert (20 in by_number(ran)) == (store.version >= KEY_RANKS)
-        assert {n for n, attempt in by_number(ran).items() if attempt > 1} == {0, 4}
+        assert {n for n, attempt in by_number(ran).items() if attempt > 1} == {4}
         ran.clear()
         (letter,) = [letter async for letter in queue.dead_letters()]
         await queue.redrive(letter.outcome.id)
@@ -277,7 +279,7 @@ async def test_flows_and_limits(store: Store) -> None:
         flow = queue.flow((await notes(jet))["flow"])
         assert (await flow.status()).state == "running"
         await worked(store, queue)
-        assert ran == [("", 1, 2), ("", 3, 1)]
+        assert ran == [("", 1, 1), ("", 3, 1)]
         assert (await flow.status()).state == "completed"
 
 
@@ -292,7 +294,7 @@ async def test_opened_to_be_read_only(store: Store) -> None:
         await jet.queue("mail", create=False)
     async with store.open(read_only=True) as jet:
         for name in await jet.queue_names():
-            assert (await (await jet.queue(name)).counts()).running == 1
+            assert (await (await jet.queue(name)).counts()).pending > 0
 
 
 @OLDER

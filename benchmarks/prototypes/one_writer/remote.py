@@ -161,6 +161,9 @@ class AskingBackend:
         found: bool = await self._asked("is_gone", presence)
         return found
 
+    async def begun_deliveries(self, stream: str) -> None:
+        """Return None: the marks are the writer's."""
+
     def might_reach(self, subject: str) -> bool:
         return False
 

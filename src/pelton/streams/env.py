@@ -25,7 +25,7 @@ class Sources(Protocol):
         """Copy new messages of a stream to those that source it, before its limits are applied."""
 
 
-class LivePushes(Protocol):
+class PushesOfStreams(Protocol):
     """The push consumers of a store that have subscribers (``engine/session``)."""
 
     @property
@@ -56,4 +56,4 @@ class StreamEnv:
     wanted: Mapping[int, IsWanted]
     check_quota: CheckQuota | None
     sources: Sources
-    live: LivePushes
+    live: PushesOfStreams

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container
+from operator import attrgetter
 from typing import Final, Protocol
 
 from pelton.api import Delivered, Incoming, PullRequest
@@ -28,7 +29,7 @@ _MOST: Final = 16_384
 _MOST_BYTES: Final = 16 << 20
 
 
-class Owner(Protocol):
+class PushRegistry(Protocol):
     """The owner of the streams and consumers."""
 
     consumers: ConsumerRegistry
@@ -41,7 +42,7 @@ class Owner(Protocol):
 class LivePushes:
     """Delivers to the subscribers of ``bus`` what the open transaction has stored in the streams of ``owner``."""
 
-    def __init__(self, owner: Owner, bus: Bus, now: Callable[[], int]) -> None:
+    def __init__(self, owner: PushRegistry, bus: Bus, now: Callable[[], int]) -> None:
         self._owner = owner
         self._bus = bus
         self._now = now
@@ -57,7 +58,7 @@ class LivePushes:
         bus, consumers = self._bus, self._owner.consumers.pushed_of.get(stream, ())
         is_routed, bus.is_routed = bus.is_routed, False
         try:
-            for consumer in list(consumers):
+            for consumer in sorted(consumers, key=attrgetter("id")):
                 config = consumer.config
                 if not config.rate_limit_bps and config.ack_policy != "flow_control":
                     self._deliver(consumer)

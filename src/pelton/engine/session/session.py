@@ -265,5 +265,5 @@ class Session:
 def _event_of(trouble: Trouble, path: str) -> Event:
     if trouble.kind == "checkpoint":
         return CheckpointBlocked(store=path, log_bytes=trouble.log_bytes)
-    took = Duration(trouble.seconds)
+    took = Duration.of_ns(int(trouble.seconds * 1e9))
     return SlowSync(store=path, took=took) if trouble.kind == "slow sync" else WriterBusy(store=path, took=took)
