@@ -59,7 +59,7 @@ class StoreClock:
     """The time of one connection. ``on_jump`` is called when this machine's wall clock is seen to have jumped."""
 
     def __init__(self, clock: Clock, on_jump: Callable[[], None]) -> None:
-        self._clock = clock
+        self._wall, self._boottime = clock.now, clock.boottime
         self._on_jump = on_jump
         self._boot = clock.boot_id()
         # By how much the wall clock was ahead when it was last compared, and by how much the store's time is.
@@ -67,15 +67,15 @@ class StoreClock:
 
     def now(self) -> int:
         """Wall time in nanoseconds since the epoch; after a jump, until rows are put right, what it was before."""
-        wall = self._clock.now()
-        since_boot = round(self._clock.boottime() * SECOND)
-        steady = since_boot + self._offset
-        if -_CLOSE <= wall - steady <= _CLOSE:
+        wall = self._wall()
+        since_boot = self._boottime() * SECOND
+        if -_CLOSE < wall - since_boot - self._offset < _CLOSE:
             return wall
+        since_boot = round(since_boot)
         if abs(wall - since_boot - self._mine) > _CLOSE:
             self._mine = wall - since_boot
             self._on_jump()
-        return steady
+        return since_boot + self._offset
 
     def load(self, state: ClockState) -> int:
         """Take over the store's time; return by how much it is ahead of what it was here."""
@@ -93,7 +93,7 @@ class StoreClock:
             state = read_state(database)
             if self._is_known(state):
                 return
-            now, is_same = self._clock.now(), bool(self._boot) and state.boot == self._boot
+            now, is_same = self._wall(), bool(self._boot) and state.boot == self._boot
             by = self._mine - state.offset if is_same else 0
             # Nothing was written later than now.
             by += min(now - max(state.seen, last_used(database)) - by, 0)
@@ -103,12 +103,11 @@ class StoreClock:
     def _is_known(self, state: ClockState) -> bool:
         if not self._boot or state.boot != self._boot:
             return False
-        return abs(self._mine - state.offset) <= _CLOSE and state.seen <= self._clock.now() + _CLOSE
+        return abs(self._mine - state.offset) <= _CLOSE and state.seen <= self._wall() + _CLOSE
 
     def settle(self, database: Database) -> bool:
         """If the clock has jumped, put rows right, in a write transaction; return whether it did."""
-        wall = self._clock.now()
-        if abs(wall - round(self._clock.boottime() * SECOND) - self._offset) <= _CLOSE:
+        if -_CLOSE < self._wall() - self._boottime() * SECOND - self._offset < _CLOSE:
             return False
         self._mine = self._measured()
         by = self._mine - self._offset
@@ -119,7 +118,7 @@ class StoreClock:
         return True
 
     def _move(self, database: Database, state: ClockState, by: int) -> None:
-        now = self._clock.now()
+        now = self._wall()
         if by:
             shift_deadlines(database, by, now)
         jumps = jumps_after(database, state.jumps, by) if by else state.jumps
@@ -133,9 +132,9 @@ class StoreClock:
         """Return by how much the wall clock is ahead of the time since boot, read as closely together as possible."""
         found: list[tuple[int, int]] = []
         for _ in range(_TRIES):
-            before = round(self._clock.boottime() * SECOND)
-            wall = self._clock.now()
-            after = round(self._clock.boottime() * SECOND)
+            before = round(self._boottime() * SECOND)
+            wall = self._wall()
+            after = round(self._boottime() * SECOND)
             found.append((after - before, wall - (before + after) // 2))
             if after - before < _APART:
                 break
