@@ -9,6 +9,7 @@ import pytest
 
 import pelton
 from pelton.storage import salvage
+from tests.storage.stores import raw
 
 
 def _meanwhile(monkeypatch: pytest.MonkeyPatch, step: str, what: Any) -> None:
@@ -80,3 +81,38 @@ async def test_a_damaged_store_that_is_written_meanwhile_is_refused_and_its_back
         assert pelton.verify(saved, "secret") == []
         await jet.publish("other", b"works on")
         assert (await stream.info()).state.messages == 3
+
+
+def _damage_root(path: Path, *streams: int, key: str | None = None) -> None:
+    """Damage the first page of the message tables of some streams."""
+    with raw(path, key) as connection:
+        sql = "SELECT rootpage FROM sqlite_schema WHERE name=?"
+        roots = [connection.execute(sql, (f"m_{stream}",)).fetchall()[0][0] for stream in streams]
+    content = bytearray(path.read_bytes())
+    for root in roots:
+        for place in range((root - 1) * 4096, (root - 1) * 4096 + 40):
+            content[place] ^= 0xFF
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("key", [None, "secret"])
+def test_messages_on_whole_pages_are_saved_though_the_first_page_is_damaged(tmp_path: Path, key: str | None) -> None:
+    path, saved = tmp_path / "a.pelton", tmp_path / "b.pelton"
+    with pelton.sync.open(path, key=key) as jet:
+        for name in ("s", "t", "u"):
+            jet.create_stream(name, subjects=[f"{name}.>"], retention="workqueue")
+            jet.publish_batch([(f"{name}.{number % 9}", bytes(200)) for number in range(600)])
+            # On pages beside those of the table.
+            jet.publish(f"{name}.1", bytes(range(256)) * 100)
+        # Their pages are free, and still hold them.
+        consumer = jet.stream("s").create_consumer(durable_name="c")
+        for message in consumer.fetch(300):
+            message.ack()
+    _damage_root(path, 1, 2, key=key)
+    assert pelton.salvage(path, saved, key) == []
+    assert pelton.verify(saved, key) == []
+    with pelton.sync.open(saved, key=key) as jet:
+        states = [jet.stream(name).info().state for name in ("s", "t", "u")]
+        assert [(state.messages, state.first_seq) for state in states] == [(301, 301), (601, 1), (601, 1)]
+        assert jet.stream("t").get_message(601).data == bytes(range(256)) * 100
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.pelton", "b.pelton"]

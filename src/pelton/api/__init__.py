@@ -181,6 +181,7 @@ from pelton.api.requests import (
     Verb,
 )
 from pelton.api.store_errors import (
+    CorruptConfigError,
     CorruptMessageError,
     HeartbeatMissedError,
     JetStreamMissingError,
@@ -261,6 +262,7 @@ __all__ = [
     "ConsumerUnpin",
     "ConsumerUnsettled",
     "ConsumerUnsettledReply",
+    "CorruptConfigError",
     "CorruptMessageError",
     "Delivered",
     "DirectGet",

@@ -38,6 +38,7 @@
     │   ├── ServerUnreachableError, ServerTimeoutError, JetStreamMissingError
     │   ├── ServerRefusedError
     │   │   └── ServerPermissionError
+    │   ├── CorruptConfigError           the disk lost bits of the configuration of a stream or consumer
     │   └── CorruptMessageError          the disk lost bits of one message
     ├── TransactionError                 a transaction was rolled back, or misused
     │   └── TransactionTimeoutError, SnapshotTimeoutError

@@ -167,6 +167,21 @@ class HeartbeatMissedError(PeltonError):
         )
 
 
+class CorruptConfigError(StoreError):
+    """The configuration of a stream, or of one of its consumers, is damaged; its messages need not be."""
+
+    stream: str
+    consumer: str
+
+    text = (
+        "store {path!r} holds a damaged configuration{reason}: everything else can be used; save it with pelton.salvage"
+    )
+
+    def __init__(self, stream: str, consumer: str = "", path: str = "") -> None:
+        self.stream, self.consumer = stream, consumer
+        super().__init__(path, f"stream {stream!r}" + (f", consumer {consumer!r}" if consumer else ""))
+
+
 class CorruptMessageError(StoreError):
     """The stored bytes of a message do not match their checksum; it is set aside, never delivered."""
 

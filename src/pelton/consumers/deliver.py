@@ -19,7 +19,7 @@ from pelton.api.events import MaxDeliveries, MessageQuarantined
 from pelton.consumers.interest import Interest, exhaust, remove_settled
 from pelton.consumers.log import NEVER, ConsumerLog, due_after
 from pelton.consumers.subject_line import ReadyRow, SubjectLine
-from pelton.storage import MessageRow, RowValues, all_intact, decoded, intact
+from pelton.storage import MessageRow, RowValues, all_intact, decoded, intact, integer
 
 _log: Final = logging.getLogger("pelton.consumers")
 _SCAN_AT_LEAST: Final = 16
@@ -114,7 +114,7 @@ class Delivery:
             more = len(again) == limit and len(self._out) == before and not self._full
         c.db.execute("DELETE FROM pending_removed WHERE consumer=? AND due<=?", (c.id, self._now))
         least = c.db.value(_LEAST_DUE, (c.id,))
-        c.due = NEVER if least is None else int(least)
+        c.due = NEVER if least is None else integer(least)
         c.dirty = True
 
     def _deliver_again(self, pending: _DueRow) -> None:

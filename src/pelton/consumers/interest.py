@@ -22,7 +22,7 @@ from typing import Final
 
 from pelton.consumers.log import ConsumerLog
 from pelton.sourcing import SourceLink
-from pelton.storage import column, runs
+from pelton.storage import column, integer, runs
 from pelton.streams import StreamLog
 from pelton.subjects import SubjectIndex, matches, overlaps
 
@@ -179,7 +179,7 @@ def first_wanted(consumer: ConsumerLog) -> int:
     )
     held = consumer.db.value(sql, (consumer.id,))
     ahead = _fresh(consumer).cursor + 1
-    return ahead if held is None else min(int(held), ahead)
+    return ahead if held is None else min(integer(held), ahead)
 
 
 def exhaust(consumer: ConsumerLog, seq: int) -> None:

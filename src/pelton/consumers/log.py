@@ -24,7 +24,7 @@ from pelton.api import ConsumerConfig, parse_rfc3339
 from pelton.consumers.claims import Claim, ClaimTable
 from pelton.consumers.sampling import sample_percent
 from pelton.consumers.vanished import vanished
-from pelton.storage import Condition, Database, decoded, integer, integers, subject_condition
+from pelton.storage import Condition, DamagedRowError, Database, decoded, integer, integers, subject_condition
 from pelton.streams import Advisories, StreamLog
 from pelton.subjects import has_wildcard
 
@@ -126,7 +126,8 @@ class ConsumerLog:
     def load(self) -> None:
         """Reload the state row, which another process may have changed."""
         row = self.db.execute(_LOAD, (self.id,)).fetchone()
-        assert row is not None, f"consumer {self.name} has no state row"
+        if row is None:
+            raise DamagedRowError("its state is missing")
         (
             self.dseq,
             self.cursor,
@@ -265,7 +266,7 @@ class ConsumerLog:
         self._count_ready()
 
     def _count_ready(self) -> None:
-        self.waiting = int(self.db.value("SELECT count(*) FROM ready WHERE consumer=?", (self.id,)))
+        self.waiting = integer(self.db.value("SELECT count(*) FROM ready WHERE consumer=?", (self.id,)))
         self.dirty = True
 
     def _drop_vanished_pending(self) -> None:
@@ -425,7 +426,7 @@ class ConsumerLog:
         """
         used = max(self.last_active, self.last_ack)
         if self.unsettled and not self.config.deliver_subject:
-            used = max(used, int(self.db.value("SELECT max(due) FROM pending WHERE consumer=?", (self.id,)) or 0))
+            used = max(used, integer(self.db.value("SELECT max(due) FROM pending WHERE consumer=?", (self.id,)) or 0))
         return used + self.config.inactive_threshold.ns
 
 

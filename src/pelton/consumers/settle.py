@@ -18,7 +18,7 @@ from pelton.consumers.interest import Interest, remove_settled
 from pelton.consumers.log import ConsumerLog, due_after
 from pelton.consumers.sampling import ALL
 from pelton.consumers.states import AFTER_ACK, SETTLED, Answered
-from pelton.storage import TOKEN_EPOCH, decoded, integers, runs
+from pelton.storage import TOKEN_EPOCH, decoded, integer, integers, runs
 
 _MANY: Final = 8
 # Each text says what is known of the message, and what you can do if anything.
@@ -196,7 +196,7 @@ class Settlement:
             return
         due = c.db.value("SELECT due FROM pending WHERE consumer=? AND seq=?", (c.id, ack.seq))
         # It was delivered one ack wait before it falls due.
-        taken = self._now - int(due) + due_after(c.config, deliveries, 0)
+        taken = self._now - integer(due) + due_after(c.config, deliveries, 0)
         c.advisories.send(AckSample(**self._names(ack, deliveries), ack_time=Duration.of_ns(max(taken, 0))))
 
     def _settle(self, ack: AckOp, known: Known) -> None:

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from pelton.consumers.log import ConsumerLog
 from pelton.runtime import RankBypass
-from pelton.storage import decoded
+from pelton.storage import decoded, integer
 
 LONGEST: Final = 512
 READ_AT_MOST: Final = 16_384
@@ -75,7 +75,7 @@ class SubjectLine:
     def _room(self) -> int:
         """Return how many more may join; turns that nobody has any more count as if they were still there."""
         first = self._c.db.value(_FIRST, (self._c.id,))
-        return LONGEST if first is None else LONGEST - (self._c.claims.turns - int(first) + 1)
+        return LONGEST if first is None else LONGEST - (self._c.claims.turns - integer(first) + 1)
 
     def _has_ranked_ahead(self) -> bool:
         c = self._c

@@ -22,7 +22,7 @@ from pelton.storage.messages import Condition, MessageTable, Removed, all_intact
 from pelton.storage.packing import MessageRow, RowValues
 from pelton.storage.read_only import ReadOnlyDatabase
 from pelton.storage.read_sql import ReadSql
-from pelton.storage.rows import blob, column, decoded, integer, integers, text
+from pelton.storage.rows import DamagedRowError, blob, column, decoded, integer, integers, text
 from pelton.storage.schema import SCHEMA_VERSION, TOKEN_EPOCH, message_table
 from pelton.storage.spool import Spool
 from pelton.storage.store_file import OWNER_ONLY
@@ -46,6 +46,7 @@ __all__ = [
     "Committer",
     "Condition",
     "ConnectionEnd",
+    "DamagedRowError",
     "Database",
     "FastGet",
     "Fault",

@@ -48,14 +48,15 @@ def back_up(path: str, key: bytes | None, target: str, streams: Sequence[str] | 
             # The snapshot begins with this first read.
             source.value("SELECT 1 FROM meta")
             if streams is None:
-                _copy_bytes(source, file, key, told)
+                copy_bytes(source, file, key, told)
             else:
                 _copy_streams(source, file, key, _numbers(source, streams), told)
     finally:
         source.close()
 
 
-def _copy_bytes(source: Database, file: str, key: bytes | None, told: Told) -> None:
+def copy_bytes(source: Database, file: str, key: bytes | None, told: Told) -> None:
+    """Copy a store as bytes, with its log, to an empty file; inside a snapshot of ``source``."""
     # A connection without the key reads raw bytes. A descriptor of our own would drop SQLite's locks when closed.
     raw = apsw.Connection(source.path, flags=apsw.SQLITE_OPEN_READWRITE)
     try:

@@ -30,7 +30,7 @@ import apsw
 
 from pelton.runtime import cpu_wait, pause, stopwatch
 from pelton.storage.database import Database
-from pelton.storage.faults import Fault
+from pelton.storage.faults import FAILURES, Fault
 from pelton.storage.troubles import SLOW_SYNC_S
 from pelton.storage.write_lock import WriteLock
 
@@ -279,7 +279,7 @@ class Committer:
     def _run_alone(self, works: list[Work], error: Exception) -> None:
         pieces = [piece for work in works for piece in work.pieces()]
         if len(pieces) == 1:
-            shown = self._db.ending.met(error) if isinstance(error, (apsw.Error, Fault)) else error
+            shown = self._db.ending.met(error) if isinstance(error, (*FAILURES, Fault)) else error
             pieces[0].fail(shown)
             return
         deadline = self._loop.time() + self._busy_timeout

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import apsw
-
 from pelton.storage.faults import FINAL_FAULTS, Fault, fault_of
 
 
@@ -29,7 +27,7 @@ class ConnectionEnd:
         if is_first and self._told is not None:
             self._told(fault)
 
-    def met(self, error: apsw.Error | OSError | Fault) -> Fault:
+    def met(self, error: Exception) -> Fault:
         """Return an exception as a fault; if it is final, record that the connection has ended."""
         fault = error if isinstance(error, Fault) else fault_of(error, self._path)
         if fault.kind in FINAL_FAULTS:

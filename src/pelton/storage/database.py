@@ -25,7 +25,7 @@ import apsw
 
 from pelton.storage.checkpointer import PAGE_SIZE, Checkpointer, use_log
 from pelton.storage.connection_end import ConnectionEnd
-from pelton.storage.faults import Fault, fault_of, translated
+from pelton.storage.faults import FAILURES, Fault, fault_of, translated
 from pelton.storage.forks import let_go_of_inherited, opened, this_process
 from pelton.storage.keys import change_key, unlock, why_locked
 from pelton.storage.log_repair import broken, is_whole
@@ -345,7 +345,7 @@ class Database:
         except Fault as fault:
             self.ending.met(fault)
             raise
-        except (apsw.Error, OSError) as error:
+        except FAILURES as error:
             raise self.ending.met(error) from error
         finally:
             self._is_snapshot = False

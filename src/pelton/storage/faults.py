@@ -15,6 +15,8 @@ from typing import Final, Literal
 
 import apsw
 
+from pelton.storage.rows import DamagedRowError
+
 FaultKind = Literal[
     "busy",
     "newer",
@@ -62,12 +64,16 @@ _KINDS: tuple[tuple[type[Exception], FaultKind], ...] = (
     (apsw.ReadOnlyError, "read_only"),
     (apsw.PermissionsError, "read_only"),
     (apsw.CorruptError, "corrupt"),
+    (DamagedRowError, "corrupt"),
+    (UnicodeDecodeError, "corrupt"),
     (apsw.TooBigError, "too_large"),
     (apsw.ConnectionClosedError, "closed"),
     (apsw.ForkingViolationError, "forked"),
 )
 
 
+FAILURES: Final = (apsw.Error, OSError, DamagedRowError, UnicodeDecodeError)
+"""What SQLite, the operating system, and rows of a damaged file raise; damaged text cannot be decoded."""
 _FAILED_SYNCS: Final = (apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC)
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 
@@ -78,7 +84,7 @@ def is_failed_sync(error: Exception) -> bool:
 
 
 def fault_of(error: Exception, path: str) -> Fault:
-    """Return the fault for an exception of SQLite."""
+    """Return the fault for one of :data:`FAILURES`."""
     if is_failed_sync(error):
         return Fault("failed", path, f"syncing it to disk failed ({error}); {REOPEN}")
     if _is_short_of_descriptors(error):
@@ -117,14 +123,14 @@ def _is_full(path: str) -> bool:
 
 
 def as_fault(error: BaseException, path: str) -> BaseException:
-    """Return the fault for an exception of SQLite or the operating system; any other exception unchanged."""
-    return fault_of(error, path) if isinstance(error, (apsw.Error, OSError)) else error
+    """Return the fault for one of :data:`FAILURES`; any other exception unchanged."""
+    return fault_of(error, path) if isinstance(error, FAILURES) else error
 
 
 @contextmanager
 def translated(path: str) -> Iterator[None]:
-    """Turn exceptions of SQLite and the operating system raised in the block into a :class:`Fault`."""
+    """Turn :data:`FAILURES` raised in the block into a :class:`Fault`."""
     try:
         yield
-    except (apsw.Error, OSError) as error:
+    except FAILURES as error:
         raise fault_of(error, path) from error

@@ -23,7 +23,7 @@ from urllib.parse import quote
 import apsw
 
 from pelton.storage.database import Database
-from pelton.storage.faults import Fault, fault_of
+from pelton.storage.faults import FAILURES, Fault, fault_of
 from pelton.storage.keys import unlock, why_locked
 from pelton.storage.network_file_systems import check_mount
 from pelton.storage.schema import SCHEMA_VERSION, add_functions, check_owner, pragma
@@ -111,7 +111,7 @@ class ReadOnlyDatabase(Database):
             yield
         except apsw.NotADBError as error:
             raise why_locked(self.path, self._key) from error
-        except (apsw.Error, OSError) as error:
+        except FAILURES as error:
             raise fault_of(error, self.path) from error
 
     def _connect(self) -> apsw.Connection:

@@ -12,20 +12,24 @@ from typing import TypeVar
 R = TypeVar("R")
 
 
+class DamagedRowError(ValueError):
+    """A row holds what nothing has written there: the file is damaged."""
+
+
 def integer(value: object) -> int:
-    """Return the value of an integer column. Raises ValueError for anything else: the file is damaged."""
+    """Return the value of an integer column. Raises DamagedRowError for anything else."""
     if isinstance(value, int):
         return value
-    raise ValueError(f"a row has {value!r} instead of an integer")
+    raise DamagedRowError(f"a row has {value!r} instead of an integer")
 
 
 def integers(row: Iterable[object]) -> list[int]:
-    """Return a row of integer columns. Raises ValueError."""
+    """Return a row of integer columns. Raises DamagedRowError."""
     return [integer(value) for value in row]
 
 
 def column(rows: Iterable[tuple[object, ...]]) -> list[int]:
-    """Return the integers of rows with one column. Raises ValueError."""
+    """Return the integers of rows with one column. Raises DamagedRowError."""
     return [integer(value) for (value,) in rows]
 
 
@@ -35,10 +39,10 @@ def text(value: object) -> str:
 
 
 def blob(value: object) -> bytes:
-    """Return the value of a blob column. Raises ValueError for anything else: the file is damaged."""
+    """Return the value of a blob column. Raises DamagedRowError for anything else."""
     if isinstance(value, bytes):
         return value
-    raise ValueError(f"a row has {value!r} instead of a blob")
+    raise DamagedRowError(f"a row has {value!r} instead of a blob")
 
 
 def decoded(kind: Callable[..., R], rows: Iterable[tuple[object, ...]]) -> list[R]:

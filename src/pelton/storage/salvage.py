@@ -11,23 +11,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import apsw
 
 from pelton.storage.database import Database
 from pelton.storage.faults import Fault
+from pelton.storage.lost_leaves import rows_of_leaves
 from pelton.storage.messages import DAMAGED_COLUMNS, intact
 from pelton.storage.packing import RowValues, unpack
-from pelton.storage.rows import integer, text
+from pelton.storage.rows import DamagedRowError, blob, column, integer, integers, text
 from pelton.storage.schema import message_table
 from pelton.storage.tokens import set_tokens_apart, token_floor
 
 _CHUNK: Final = 4096
 _BUSY_MS: Final = 10_000
 _HIGHEST: Final = 1 << 40
+_MOST_ERRORS: Final = 1000
 # They belong to processes that are gone.
 _OF_THE_MOMENT: Final = ("meta", "pubsub_subscriptions", "openers", "pubsub_outbox", "pulls", "nearest")
+
+
+_OF_SUBJECT: Final = (
+    "SELECT stream FROM subjects WHERE subject=?1 UNION SELECT s.id FROM streams s, json_each("
+    "iif(json_valid(CAST(s.config AS TEXT)), CAST(s.config AS TEXT), '{}'), '$.subjects') f "
+    "WHERE pelton_matches(f.value, ?1)"
+)
 
 
 class SalvageSnapshot:
@@ -39,6 +48,7 @@ class SalvageSnapshot:
     def __init__(self, source: Database, watch: Database) -> None:
         self._source = source
         self._watch = watch
+        self.errors = 0
 
     def __enter__(self) -> Self:
         self._source.connection.set_busy_timeout(_BUSY_MS)
@@ -48,6 +58,7 @@ class SalvageSnapshot:
 
     def again(self) -> None:
         """Take the snapshot again, after an error. Raises :class:`Fault` (``busy``) if others have written since."""
+        self.errors += 1
         self._let_go()
         self._begin()
         if self._watch.seen() != self._seen:
@@ -68,52 +79,87 @@ class SalvageSnapshot:
             self._source.execute("ROLLBACK")
 
 
-def copy_readable(source: Database, watch: Database, copy: Database, note: Callable[[str], None]) -> None:
+def copy_readable(
+    source: Database, watch: Database, copy: Database, key: bytes | None, note: Callable[[str], None]
+) -> None:
     """Copy every readable row, as of one snapshot; call ``note`` with descriptions of what could not be read.
 
     ``watch`` is another connection to the source. Raises :class:`Fault` of kind ``busy`` if the source is damaged and
     others write at the same time.
     """
     with SalvageSnapshot(source, watch) as moment:
-        _copy_all(source, copy, moment, note)
+        _copy_all(source, copy, key, moment, note)
 
 
-def _copy_all(source: Database, copy: Database, moment: SalvageSnapshot, note: Callable[[str], None]) -> None:
+def _copy_all(
+    source: Database, copy: Database, key: bytes | None, moment: SalvageSnapshot, note: Callable[[str], None]
+) -> None:
     known = {name for (name,) in copy.execute("SELECT name FROM sqlite_schema WHERE type='table'").fetchall()}
     for table in sorted(text(name) for name in known):
         if not table.startswith("sqlite_") and table not in _OF_THE_MOMENT:
             _copy_small(source, copy, moment, table, note)
     with copy.writing():
         set_tokens_apart(copy, _readable_floor(source, moment))
+    damaged = set()
     for (stream,) in copy.execute("SELECT id FROM streams").fetchall():
-        _copy_messages(source, copy, moment, integer(stream))
+        if not _copy_messages(source, copy, moment, integer(stream)):
+            damaged.add(integer(stream))
+    if damaged:
+        _copy_leaves(source, copy, key, damaged)
 
 
 def _readable_floor(source: Database, moment: SalvageSnapshot) -> int:
-    try:
-        return token_floor(source)
-    except apsw.Error:
-        moment.again()
-        return 0
+    with suppress(DamagedRowError):
+        try:
+            return token_floor(source)
+        except apsw.Error:
+            moment.again()
+    return 0
 
 
 def _copy_small(
     source: Database, copy: Database, moment: SalvageSnapshot, table: str, note: Callable[[str], None]
 ) -> None:
-    key = ", ".join(f"{row[1]} DESC" for row in source.execute(f"PRAGMA table_info({table})").fetchall() if row[5])
+    listed = copy.execute(f"PRAGMA table_info({table})").fetchall()
+    columns = [
+        _Column(text(name), text(kind), bool(is_needed or key), bool(key))
+        for _, name, kind, is_needed, _, key in listed
+    ]
+    key = ", ".join(f"{each.name} DESC" for each in columns if each.is_key)
+    # Damaged text cannot be decoded, and would end the reading.
+    shown = ", ".join(f"CAST({each.name} AS BLOB)" if each.kind == "TEXT" else each.name for each in columns)
     rows: list[Any] = []
     try:
-        _take(source, f"SELECT * FROM {table}", rows)
+        _take(source, f"SELECT {shown} FROM {table}", rows)
     except apsw.Error as error:
         note(f"table {table}: {error}")
         moment.again()
         with suppress(apsw.Error):
-            _take(source, f"SELECT * FROM {table} ORDER BY {key}", rows)
+            _take(source, f"SELECT {shown} FROM {table} ORDER BY {key}", rows)
         moment.again()
-    if rows:
-        marks = ", ".join("?" * len(rows[0]))
+    sound = []
+    for row in rows:
+        try:
+            sound.append([each.checked(value) for each, value in zip(columns, row, strict=True)])
+        except ValueError as error:
+            note(f"table {table}: {error}")
+    if sound:
+        marks = ", ".join("?" * len(columns))
         with copy.writing():
-            copy.executemany(f"INSERT OR IGNORE INTO {table} VALUES({marks})", rows)
+            copy.executemany(f"INSERT OR IGNORE INTO {table} VALUES({marks})", sound)
+
+
+class _Column(NamedTuple):
+    name: str
+    kind: str
+    is_needed: bool
+    is_key: bool
+
+    def checked(self, value: Any) -> Any:
+        """Return a value as the schema declares it. Raises ValueError if the row is damaged."""
+        if value is None and not self.is_needed:
+            return None
+        return integer(value) if self.kind == "INTEGER" else blob(value).decode() if self.kind == "TEXT" else value
 
 
 def _take(source: Database, sql: str, rows: list[Any]) -> None:
@@ -121,24 +167,54 @@ def _take(source: Database, sql: str, rows: list[Any]) -> None:
         rows.append(row)  # rows read before an error count
 
 
-def _copy_messages(source: Database, copy: Database, moment: SalvageSnapshot, stream: int) -> None:
+def _copy_messages(source: Database, copy: Database, moment: SalvageSnapshot, stream: int) -> bool:
+    """Copy the readable messages of a stream; return False if some could not be read."""
     copy.execute(message_table(stream))
+    errors = moment.errors
     last = copy.value("SELECT last FROM stream_state WHERE id=?", (stream,))
     for rows in _readable(source, moment, stream, _HIGHEST if last is None else int(last)):
-        with copy.writing():
-            copy.executemany(f"INSERT OR IGNORE INTO m_{stream} VALUES(?, ?, ?, ?, ?, ?)", rows)
+        _store(copy, stream, rows)
+    return moment.errors == errors
+
+
+def _store(copy: Database, stream: int, rows: list[RowValues]) -> None:
+    with copy.writing():
+        copy.executemany(f"INSERT OR IGNORE INTO m_{stream} VALUES(?, ?, ?, ?, ?, ?)", rows)
+
+
+def _copy_leaves(source: Database, copy: Database, key: bytes | None, damaged: set[int]) -> None:
+    """Copy the messages that are still on leaf pages of damaged tables, to the stream that they belong to."""
+    bounds = {}
+    for stream in damaged:
+        row = copy.execute("SELECT first, last FROM stream_state WHERE id=?", (stream,)).fetchone()
+        bounds[stream] = (0, _HIGHEST) if row is None else integers(row)
+    for found in rows_of_leaves(source, copy.path + "-pages", key, [f"m_{stream}" for stream in damaged]):
+        rows = [row for row in map(_with_text, found) if intact(unpack(row))]
+        for stream in damaged:
+            low, high = bounds[stream]
+            _store(
+                copy, stream, [row for row in rows if low <= row[0] <= high and _is_of(copy, stream, row[2], damaged)]
+            )
+
+
+def _is_of(copy: Database, stream: int, subject: str, damaged: set[int]) -> bool:
+    """Whether only this one of the damaged streams can have a subject."""
+    if len(damaged) == 1:
+        return True
+    return set(column(copy.execute(_OF_SUBJECT, (subject,)).fetchall())) & damaged == {stream}
 
 
 def _readable(source: Database, moment: SalvageSnapshot, stream: int, last: int) -> Iterator[list[RowValues]]:
     sql = f"SELECT {DAMAGED_COLUMNS} FROM m_{stream} WHERE seq BETWEEN ? AND ? ORDER BY seq LIMIT {_CHUNK}"
-    ranges = [(0, last)]
+    ranges, before = [(0, last)], moment.errors
     while ranges:
         low, high = ranges.pop()
         try:
             found: list[Any] = source.execute(sql, (low, high)).fetchall()
-        except apsw.Error:
+        except apsw.Error as error:
             moment.again()
-            if low < high:
+            # If a page above many others is damaged, their leaves are read by themselves.
+            if low < high and isinstance(error, apsw.CorruptError) and moment.errors - before < _MOST_ERRORS:
                 middle = (low + high) // 2
                 ranges += [(middle + 1, high), (low, middle)]
             continue

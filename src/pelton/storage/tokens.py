@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pelton.storage.database import Database
+from pelton.storage.rows import integer
 from pelton.storage.schema import TOKEN_EPOCH
 
 _FLOOR: Final = "SELECT value FROM meta WHERE key='token_floor'"
@@ -12,7 +13,7 @@ _FLOOR: Final = "SELECT value FROM meta WHERE key='token_floor'"
 
 def token_floor(database: Database) -> int:
     """Return the floor from which fencing tokens of deliveries are counted."""
-    return int(database.value(_FLOOR) or 0)
+    return integer(database.value(_FLOOR))
 
 
 def raise_token_floor(database: Database, above: int = 0) -> int:
@@ -28,4 +29,4 @@ def set_tokens_apart(copy: Database, above: int = 0) -> None:
     Both continue from the same delivery numbers, so the same number may belong to different messages.
     """
     highest = copy.value("SELECT ifnull(max(token_floor), 0) FROM consumers")
-    copy.execute("UPDATE consumers SET token_floor=?", (raise_token_floor(copy, max(above, int(highest))),))
+    copy.execute("UPDATE consumers SET token_floor=?", (raise_token_floor(copy, max(above, integer(highest))),))

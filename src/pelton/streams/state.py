@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from pelton.api import StreamConfig
 from pelton.api.times import NEVER
-from pelton.storage import Database, MessageTable, RowValues, integers
+from pelton.storage import DamagedRowError, Database, MessageTable, RowValues, integers
 from pelton.streams.counters import Total
 from pelton.streams.dedupe import DuplicateWindow
 from pelton.streams.effects import StreamEffects
@@ -129,7 +129,8 @@ class StreamState:
     def load(self) -> None:
         """Reload the cached rows, which another process may have changed."""
         row = self.db.execute(_LOAD_STATE, (self.id,)).fetchone()
-        assert row is not None, f"stream {self.name} has no state row"
+        if row is None:
+            raise DamagedRowError("its state is missing")
         excess = self.last - self.msgs
         self.msgs, self.bytes, self.first, self.last, self.last_ts, self.removals, upto = integers(row)
         # Every removal widens the difference, and nothing narrows it.

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from pelton.api.times import NEVER
-from pelton.storage import Database, Removed, column, decoded
+from pelton.storage import Database, Removed, column, decoded, integer
 
 
 class Firing(NamedTuple):
@@ -75,7 +75,7 @@ class Timers:
         if self._nearest is None:
             self.flush()
             found = self._db.value(_NEAREST, (self._stream,))
-            self._nearest = NEVER if found is None else int(found)
+            self._nearest = NEVER if found is None else integer(found)
             self._has_any = found is not None
         return self._nearest
 
@@ -112,7 +112,7 @@ class Timers:
     def due_of(self, seq: int) -> int | None:
         """Return when a message expires by its own TTL; None without one."""
         found = self._db.value("SELECT due FROM timers WHERE stream=? AND seq=?", (self._stream, seq))
-        return None if found is None else int(found)
+        return None if found is None else integer(found)
 
     def fired(self, now: int) -> list[Firing]:
         """Return the schedules that are due, in the order in which they were stored."""

@@ -77,28 +77,29 @@ def _contradictions(database: Database) -> Iterator[str]:
     )
     session.refresh()
     registry = session.registry
+    for damaged in dict.fromkeys(registry.damaged.values()):
+        yield f"{damaged.reason}: its configuration is damaged"
     for stream in registry.streams.values():
-        for problem in (
-            *_stream(database, stream),
-            *_subjects(database, stream),
-            *_rows(database, stream),
-            *_timers(database, stream),
-        ):
-            yield f"stream {stream.name!r}: {problem}"
-    yield from _waiting(database, registry)
+        for check in (_stream, _subjects, _rows, _timers):
+            for problem in _found(check(database, stream)):
+                yield f"stream {stream.name!r}: {problem}"
+    yield from _found(_waiting(database, registry))
     for keeping, interest in registry.interests.items():
         for seq in _kept_for_nobody(database, keeping, interest):
             yield f"stream {keeping.name!r}: message {seq} is kept although no consumer wants it"
     for consumer in registry.consumers.by_name.values():
-        for problem in (
-            *_consumer(database, consumer),
-            *_claims(database, consumer),
-            *_ahead(consumer),
-            *_met(database, consumer),
-            *_turns(database, consumer),
-        ):
-            yield f"consumer {consumer.log.name}/{consumer.name}: {problem}"
-    yield from _said(database)
+        for check_consumer in (_consumer, _claims, _ahead, _met, _turns):
+            for problem in _found(check_consumer(database, consumer)):
+                yield f"consumer {consumer.log.name}/{consumer.name}: {problem}"
+    yield from _found(_said(database))
+
+
+def _found(problems: Iterator[str]) -> Iterator[str]:
+    """Yield problems; rows whose values are not even of the right type end a check."""
+    try:
+        yield from problems
+    except (TypeError, ValueError, AssertionError) as error:
+        yield f"its rows are damaged ({error})"
 
 
 def _orphans(database: Database) -> Iterator[str]:
@@ -267,7 +268,7 @@ def _kept_for_nobody(database: Database, stream: StreamLog, interest: Interest) 
     return interest.unwanted(seq for seq in stored if seq not in damaged)
 
 
-def _ahead(consumer: ConsumerLog) -> Iterator[str]:
+def _ahead(database: Database, consumer: ConsumerLog) -> Iterator[str]:
     log = consumer.log
     if consumer.ahead_removals == log.state.removals:
         counted = log.table.count(consumer.cursor + 1, consumer.ahead_last, consumer.condition)

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Final
+from contextlib import suppress
 
 import msgspec
 
 from pelton.api import ConfigError, StoreError, StreamConfig, api_error
 from pelton.api.backend import Progress, StrPath
 from pelton.api.build import check_name
-from pelton.api.durations import dec_hook, enc_hook
 from pelton.api.keys import Key, key_bytes
 from pelton.engine.maintenance.recount import recount
 from pelton.engine.maintenance.upkeep import existing, public_faults
+from pelton.engine.session.configs import decode_config, encode_config
 from pelton.runtime import Halt
 from pelton.sourcing import check_circle
-from pelton.storage import Database, Fault, blob, integer, text, translated
+from pelton.storage import DamagedRowError, Database, Fault, integer, text, translated
 from pelton.storage.restoring import Restored, copy_streams
 from pelton.subjects import overlaps
-
-_decode: Final = msgspec.json.Decoder(StreamConfig, dec_hook=dec_hook).decode
-_encode: Final = msgspec.json.Encoder(enc_hook=enc_hook).encode
 
 
 def restore_into(
@@ -71,9 +68,7 @@ def _chosen(
     source: Database, target: Database, streams: Sequence[str] | None, names: Mapping[str, str]
 ) -> list[Restored]:
     """Return the streams to copy; raises if the store cannot have a stream of that name or with those subjects."""
-    sql = "SELECT id, name, config FROM streams ORDER BY id"
-    there = {text(name): (integer(number), _config(config)) for number, name, config in source.execute(sql).fetchall()}
-    here = {text(name): _config(config) for _, name, config in target.execute(sql).fetchall()}
+    there, here = _configs(source), {name: config for name, (_, config) in _configs(target).items()}
     wanted = list(there) if streams is None else list(dict.fromkeys(streams))
     for name in (*wanted, *names):
         if name not in there:
@@ -86,12 +81,17 @@ def _chosen(
         config = _renamed(config, names)
         _check_room(config, here)
         here[config.name] = config
-        found.append(Restored(number, config.name, _encode(config)))
+        found.append(Restored(number, config.name, encode_config(config)))
     return found
 
 
-def _config(value: object) -> StreamConfig:
-    return _decode(blob(value))
+def _configs(database: Database) -> dict[str, tuple[int, StreamConfig]]:
+    """Return the streams of a store with their ids, without damaged ones."""
+    found = {}
+    for number, name, raw in database.execute("SELECT id, name, config FROM streams ORDER BY id").fetchall():
+        with suppress(DamagedRowError):
+            found[text(name)] = integer(number), decode_config(StreamConfig, raw)
+    return found
 
 
 def _renamed(config: StreamConfig, names: Mapping[str, str]) -> StreamConfig:

@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 from pelton.api import ConsumerConfig, Incoming, Outgoing
 from pelton.engine.pubsub.peers import Peers
 from pelton.engine.pubsub.subscribers import RELAYED, LocalDelivery, Subscriber, SubscriptionRow
-from pelton.storage import Database, decoded, text
+from pelton.storage import Database, decoded, integer, text
 from pelton.subjects import SubjectIndex
 
 _log: Final = logging.getLogger("pelton.engine")
@@ -183,7 +183,7 @@ class Bus:
     def _bump(self) -> None:
         """Tell other processes that subscriptions have changed; this one has updated its index already."""
         self._db.execute("UPDATE meta SET value=value+1 WHERE key='subscriptions'")
-        self.version = int(self._db.value("SELECT value FROM meta WHERE key='subscriptions'"))
+        self.version = integer(self._db.value("SELECT value FROM meta WHERE key='subscriptions'"))
         self._bumped = True
 
     def _load(self, version: int) -> None:
@@ -203,7 +203,7 @@ class Bus:
 
     def refresh(self) -> None:
         """Another process has written: load changed subscriptions, and read what it published."""
-        version = int(self._db.value("SELECT value FROM meta WHERE key='subscriptions'"))
+        version = integer(self._db.value("SELECT value FROM meta WHERE key='subscriptions'"))
         if version != self.version:
             self._load(version)
         if self._mine and self._reads:
@@ -317,7 +317,7 @@ class Bus:
 
     def beat_of(self, owner: str) -> int:
         """Return a number that changes while an owner runs."""
-        return int(self._db.value("SELECT beat FROM openers WHERE name=?", (owner,)) or 0)
+        return integer(self._db.value("SELECT beat FROM openers WHERE name=?", (owner,)) or 0)
 
     def set_aside(self, owner: str) -> None:
         """Treat an owner as stopped until its beat moves again."""
@@ -349,7 +349,7 @@ class Bus:
         self._load(self.version)
 
     def _write_rows(self) -> None:
-        total = int(self._db.value("SELECT total FROM pubsub_outbox ORDER BY seq DESC LIMIT 1") or 0)
+        total = integer(self._db.value("SELECT total FROM pubsub_outbox ORDER BY seq DESC LIMIT 1") or 0)
         rows = []
         for subscription, route, m in self._rows:
             total += len(m.subject) + len(m.data) + len(m.headers or b"")

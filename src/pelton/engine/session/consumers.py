@@ -7,25 +7,15 @@ consumers whose configuration row is the same are kept; and only loaded states a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
-
-import msgspec
+from typing import Final
 
 from pelton.api import ConsumerConfig
-from pelton.api.durations import dec_hook
 from pelton.consumers import NEVER, ConsumerLog, drop_rows
-from pelton.storage import Database, decoded, token_floor
+from pelton.engine.session.configs import decode_config
+from pelton.storage import DamagedRowError, Database, blob, integer, integers, text, token_floor
 from pelton.streams import Advisories, StreamLog
 
-_decode: Final = msgspec.json.Decoder(ConsumerConfig, dec_hook=dec_hook).decode
-
-
-class _ConsumerRow(NamedTuple):
-    id: int
-    stream: int
-    config: bytes
-    created: int
-    token_floor: int
+_CONSUMERS: Final = "SELECT id, stream, CAST(name AS BLOB), config, created, token_floor FROM consumers ORDER BY id"
 
 
 class ConsumerRegistry:
@@ -47,25 +37,33 @@ class ConsumerRegistry:
         # No consumer expires before this time.
         self._next_sweep = 0
 
-    def load(self, streams: Mapping[int, StreamLog]) -> None:
-        """Read all consumers from their rows."""
+    def load(self, streams: Mapping[int, StreamLog]) -> list[tuple[str, str]]:
+        """Read all consumers of some streams from their rows; return stream and name of those that are damaged."""
         self.token_floor = token_floor(self._db)
         known, configs = {consumer.id: consumer for consumer in self.by_name.values()}, self._configs
         self.by_name.clear()
         self.pushed.clear()
         self.pushed_of.clear()
         self._by_stream, self._configs = {}, {}
-        sql = "SELECT id, stream, config, created, token_floor FROM consumers ORDER BY id"
-        for row in decoded(_ConsumerRow, self._db.execute(sql).fetchall()):
-            consumer = known.get(row.id)
-            if consumer is None:
-                config = _decode(row.config)
-                consumer = self._made(row.id, streams[row.stream], config, row.created, row.token_floor)
-            elif configs.get(row.id) != row.config:
-                consumer.configure(_decode(row.config))
-            self.add(consumer, row.config)
+        damaged = []
+        for row_id, stream, name, config, *numbers in self._db.execute(_CONSUMERS).fetchall():
+            if (log := streams.get(integer(stream))) is None:
+                # The stream is damaged itself.
+                continue
+            try:
+                number, raw, (created, floor) = integer(row_id), blob(config), integers(numbers)
+                consumer = known.get(number)
+                if consumer is None:
+                    consumer = self._made(number, log, decode_config(ConsumerConfig, raw), created, floor)
+                elif configs.get(number) != raw:
+                    consumer.configure(decode_config(ConsumerConfig, raw))
+            except DamagedRowError:
+                damaged.append((log.name, text(name)))
+                continue
+            self.add(consumer, raw)
         # Do not keep deleted consumers in memory.
         self._loaded.intersection_update(self.by_name.values())
+        return damaged
 
     def add(self, consumer: ConsumerLog, raw: bytes) -> None:
         """Register a new or changed consumer; ``raw`` is its encoded configuration."""

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from pelton.api import ConsumerConfig, StreamConfig, rfc3339
-from pelton.api.durations import enc_hook
 from pelton.api.events import ConsumerAction, ConsumerPaused, StreamAction
 from pelton.api.times import NEVER, ZERO_TIME
 from pelton.consumers import ConsumerLog, begin, first_wanted
+from pelton.engine.session.configs import encode_config
 from pelton.engine.session.session import Session
 from pelton.storage import message_table
 from pelton.streams import StreamLog
 
-_encode: Final = msgspec.json.Encoder(enc_hook=enc_hook).encode
 _ROWS_OF_A_STREAM: Final = (
     "DELETE FROM streams WHERE id=?",
     "DELETE FROM stream_state WHERE id=?",
@@ -32,7 +29,7 @@ _ROWS_OF_A_STREAM: Final = (
 def create_stream(session: Session, config: StreamConfig) -> StreamLog:
     """Create a stream; its configuration must be checked already."""
     run, now = session.db.execute, session.now()
-    run("INSERT INTO streams(name, config, created) VALUES(?, ?, ?)", (config.name, _encode(config), now))
+    run("INSERT INTO streams(name, config, created) VALUES(?, ?, ?)", (config.name, encode_config(config), now))
     row_id = session.db.connection.last_insert_rowid()
     run(message_table(row_id))
     first = max(config.first_seq, 1)
@@ -51,7 +48,7 @@ def update_stream(session: Session, log: StreamLog, config: StreamConfig) -> Str
     if not config.allow_atomic:
         session.staging.drop_stream(log.id)
     origins = registry.source_graph.origins(log)
-    session.db.execute("UPDATE streams SET config=? WHERE id=?", (_encode(config), log.id))
+    session.db.execute("UPDATE streams SET config=? WHERE id=?", (encode_config(config), log.id))
     registry.reload()
     session.changed = True
     registry.source_graph.changed(config.name)
@@ -87,7 +84,7 @@ def delete_stream(session: Session, log: StreamLog) -> None:
 def create_consumer(session: Session, log: StreamLog, config: ConsumerConfig, cursor: int) -> ConsumerLog:
     """Create a consumer that starts after ``cursor``; its configuration must be checked already."""
     registry, now = session.registry, session.now()
-    run, raw = session.db.execute, _encode(config)
+    run, raw = session.db.execute, encode_config(config)
     columns = "(stream, name, config, created, token_floor) VALUES(?, ?, ?, ?, ?)"
     run(f"INSERT INTO consumers{columns}", (log.id, config.name, raw, now, registry.consumers.token_floor))
     row_id = session.db.connection.last_insert_rowid()
@@ -110,7 +107,7 @@ def update_consumer(session: Session, consumer: ConsumerLog, config: ConsumerCon
     """Replace a consumer's configuration with one that is checked already."""
     registry, log = session.registry, consumer.log
     old, first = consumer.config, first_wanted(consumer)
-    raw = _encode(config)
+    raw = encode_config(config)
     session.db.execute("UPDATE consumers SET config=? WHERE id=?", (raw, consumer.id))
     consumer.configure(config)
     registry.consumers.add(consumer, raw)

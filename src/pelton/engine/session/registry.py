@@ -7,25 +7,25 @@ consumer increments) has changed.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection
 from typing import Final
 
-import msgspec
-
-from pelton.api import AccountLimits, StreamConfig, api_error
-from pelton.api.durations import dec_hook
+from pelton.api import AccountLimits, CorruptConfigError, StreamConfig, api_error
 from pelton.consumers import ConsumerLog, Interest
 from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session.account import Account
+from pelton.engine.session.configs import decode_config
 from pelton.engine.session.consumers import ConsumerRegistry
 from pelton.engine.session.live_pushes import LivePushes
 from pelton.engine.session.routes import Routes
 from pelton.sourcing import SourceGraph
-from pelton.storage import Database, blob, integer
+from pelton.storage import DamagedRowError, Database, integer, text
 from pelton.streams import Advisories, IsWanted, StreamEnv, StreamLog
 from pelton.subjects import Draw
 
-_stream_config: Final = msgspec.json.Decoder(StreamConfig, dec_hook=dec_hook).decode
+_log: Final = logging.getLogger("pelton.engine")
+_STREAMS: Final = "SELECT id, CAST(name AS BLOB), config, created FROM streams ORDER BY id"
 
 
 class Registry:
@@ -70,6 +70,8 @@ class Registry:
         )
         self._set_routes(Routes())
         self.version = -1
+        # Streams, and consumers, with a damaged configuration: what it says is unknown, so they cannot be used.
+        self.damaged: dict[tuple[str, str], CorruptConfigError] = {}
         self._used: set[StreamLog] = set()
         self._used_consumers: set[ConsumerLog] = set()
 
@@ -81,7 +83,7 @@ class Registry:
             log.state.stale = True
         self.consumers.doubt()
         self.source_graph.invalidate()
-        version = int(self.db.value("SELECT value FROM meta WHERE key='catalogue'"))
+        version = integer(self.db.value("SELECT value FROM meta WHERE key='catalogue'"))
         if version != self.version:
             self._load(version)
 
@@ -104,27 +106,50 @@ class Registry:
 
     def _moved(self) -> int:
         self.db.execute("UPDATE meta SET value=value+1 WHERE key='catalogue'")
-        return int(self.db.value("SELECT value FROM meta WHERE key='catalogue'"))
+        return integer(self.db.value("SELECT value FROM meta WHERE key='catalogue'"))
 
     def _load(self, version: int) -> None:
         self.db.check_schema()
         known = {log.id: log for log in self.streams.values()}
-        self.streams = {}
-        routes = Routes()
-        for row_id, raw, created in self.db.execute("SELECT id, config, created FROM streams ORDER BY id").fetchall():
-            config = _stream_config(blob(raw))
-            log = known.get(integer(row_id)) or StreamLog(self._env, integer(row_id), config, integer(created))
+        self.streams, told, self.damaged = {}, self.damaged, {}
+        for row_id, name, raw, created in self.db.execute(_STREAMS).fetchall():
+            try:
+                config = decode_config(StreamConfig, raw)
+                log = known.get(integer(row_id)) or StreamLog(self._env, integer(row_id), config, integer(created))
+            except DamagedRowError:
+                self._set_aside(text(name), "")
+                continue
             log.configure(config)
             self.streams[log.name] = log
+        for stream, consumer in self.consumers.load({log.id: log for log in self.streams.values()}):
+            self._set_aside(stream, consumer)
+        for key in self.damaged.keys() - told.keys():
+            _log.error("%s", self.damaged[key], extra={"store": self.db.path, "stream": key[0]})
+        routes = Routes()
+        for log in self.streams.values():
             routes.add(log)
         self._set_routes(routes)
         self.republishers = [log for log in self.streams.values() if log.config.republish is not None]
-        self.consumers.load({log.id: log for log in self.streams.values()})
         # What was read since the last transaction may be gone.
         self._used.intersection_update(self.streams.values())
         self._used_consumers.intersection_update(self.consumers.by_name.values())
         self._load_source_graph()
         self.version = version
+
+    def _set_aside(self, stream: str, consumer: str) -> None:
+        self.damaged[stream, consumer] = error = CorruptConfigError(stream, consumer, self.db.path)
+        log = self.streams.get(stream)
+        if consumer and log is not None and log.config.retention == "interest":
+            # What the consumer wants is unknown, so nothing may be removed, or published without it.
+            self.damaged[stream, ""] = error
+            for each in self.consumers.of(stream):
+                self.consumers.drop(each)
+            del self.streams[stream]
+
+    def check_sound(self, stream: str, consumer: str = "") -> None:
+        """Raise CorruptConfigError if this stream or consumer exists, and what its configuration was is unknown."""
+        if (error := self.damaged.get((stream, consumer))) is not None:
+            raise error
 
     def _load_source_graph(self) -> None:
         self.source_graph.rebuild(self.streams)
@@ -182,13 +207,17 @@ class Registry:
         """Return a stream with fresh state; raises StreamNotFoundError."""
         log = self.streams.get(name)
         if log is None:
+            self.check_sound(name)
             raise api_error("JSStreamNotFoundErr", stream=name)
         return self.use(log)
 
     def use(self, log: StreamLog) -> StreamLog:
         """Return a stream with fresh state, to be flushed when the transaction ends."""
         if log.state.stale:
-            log.load()
+            try:
+                log.load()
+            except DamagedRowError as error:
+                raise DamagedRowError(f"stream {log.name!r}: {error}") from None
         self._used.add(log)
         return log
 
@@ -197,6 +226,7 @@ class Registry:
         consumer = self.consumers.by_name.get((stream, name))
         if consumer is None:
             self.stream(stream)
+            self.check_sound(stream, name)
             raise api_error("JSConsumerNotFoundErr", stream=stream, consumer=name)
         self.use(consumer.log)
         return self.use_consumer(consumer)
@@ -204,7 +234,10 @@ class Registry:
     def use_consumer(self, consumer: ConsumerLog) -> ConsumerLog:
         """Return a consumer with fresh state, to be flushed when the transaction ends."""
         if consumer.stale:
-            consumer.load()
+            try:
+                consumer.load()
+            except DamagedRowError as error:
+                raise DamagedRowError(f"consumer {consumer.log.name}/{consumer.name}: {error}") from None
         self._used_consumers.add(consumer)
         return consumer
 

@@ -44,6 +44,10 @@ def create(session: Session, request: ConsumerCreate) -> ConsumerInfo:
         # Only CONSUMER.PAUSE changes the pause.
         config = msgspec.structs.replace(config, pause_until=existing.config.pause_until)
         return _again(session, request, registry.consumer(log.name, config.name), config)
+    for (stream, name), error in registry.damaged.items():
+        if stream == log.name and (name == config.name or log.config.retention == "workqueue"):
+            # In a work queue, it is unknown which messages are the damaged one's.
+            raise error
     if request.action == "update":
         raise api_error("JSConsumerDoesNotExist", stream=log.name, consumer=config.name)
     others = registry.listed_of(log)

@@ -84,6 +84,7 @@ def create(session: Session, request: StreamCreate) -> StreamInfo:
 
 
 def _check_new(session: Session, config: StreamConfig) -> None:
+    session.registry.check_sound(config.name)
     if config.name not in session.registry.streams and not config.sealed:
         session.registry.account.check_number()
     check_new_stream(config)
