@@ -61,6 +61,25 @@ async def test_a_log_that_cannot_be_folded_is_told_once_and_cut_later(
     assert not log.exists()
 
 
+async def test_a_log_is_cut_with_the_first_writes_after_its_reader_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpointer, "CHECKPOINT_PAGES", 1000)
+    path = tmp_path / "a.pelton"
+    await a_store(path)
+    async with open_engine(path, sync_file=FaultySync()) as jet:
+        with raw(path) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM meta").fetchall()
+            while jet.backend._db.log_bytes < 9 * _RESERVED:
+                await jet.publish("s.1", bytes(100_000))
+            reader.execute("COMMIT")
+        for _ in range(20):
+            await jet.publish("s.1", bytes(20_000))
+        assert jet.backend._db.log_bytes < _RESERVED
+        assert Path(f"{path}-wal").stat().st_size <= _LIMIT + _RESERVED
+
+
 async def test_a_log_of_twice_the_length_waits_for_its_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.pelton"
     await a_store(path)

@@ -11,8 +11,9 @@ it: SQLite does not verify what it copies, and pages that the kernel has dropped
 (``sync_record.py``).
 
 Pages that a reader still needs stay in the log. A reader that was stopped, or holds a snapshot for long, prevents the
-log from restarting, so it grows with every write: a warning is logged once, and an advisory is published. When the
-reader is gone, the next writes fold the log, restart it and truncate it.
+log from restarting, so it grows with every write: a warning is logged once, and an advisory is published. Meanwhile
+commits look again soon, which costs nothing as long as there is nothing to fold. So when the reader is gone, the next
+writes fold the log, restart it and truncate it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ _LOG_HEADER: Final = 32
 _FRAME_HEADER: Final = 24
 _RETRY_S: Final = 0.001
 _READERS_MS: Final = 20
+_AGAIN_PAGES: Final = 64
 TOO_LONG_PAGES: Final = (64 << 20) // (PAGE_SIZE + _FRAME_HEADER)
 
 
@@ -75,9 +77,9 @@ class Checkpointer:
         self._troubles = troubles
         self._on_failure = on_failure
         self._is_blocked = False
-        # The length of the log at the last commit, and the one at which it is folded next, in pages.
+        # The length of the log at the last commit, and those at which it is folded, and its readers waited for, next.
         self._pages = 0
-        self._due = CHECKPOINT_PAGES
+        self._due, self._wait_due = CHECKPOINT_PAGES, 2 * CHECKPOINT_PAGES
         self.log_bytes = 0
         # Whether a commit that makes the log long folds it into the file; if not, closing does.
         self.folds = True
@@ -89,17 +91,20 @@ class Checkpointer:
         self.log_bytes = _LOG_HEADER + pages * (PAGE_SIZE + _FRAME_HEADER)
         if pages < self._pages:
             # It has begun anew.
-            self._due = CHECKPOINT_PAGES
+            self._due, self._wait_due = CHECKPOINT_PAGES, 2 * CHECKPOINT_PAGES
         self._pages = pages
         if pages >= self._due and self.folds:
-            self._due = pages + CHECKPOINT_PAGES // 2
-            self._watch_length(pages, self._fold_long(pages))
+            left = self._fold_long(pages)
+            is_held = left is not None and left >= CHECKPOINT_PAGES
+            self._due = pages + (_AGAIN_PAGES if is_held else CHECKPOINT_PAGES // 2)
+            self._watch_length(pages, left)
         return apsw.SQLITE_OK
 
     def _fold_long(self, pages: int) -> int | None:
         left = self.fold()
-        if pages < 2 * CHECKPOINT_PAGES:
+        if pages < self._wait_due:
             return left
+        self._wait_due = pages + CHECKPOINT_PAGES // 2
         # Most of it is folded, so others do not wait for that.
         usual = integers(self._connection.execute("PRAGMA busy_timeout").fetchall()[0])[0]
         self._connection.set_busy_timeout(_READERS_MS)
