@@ -1,5 +1,6 @@
 """What a worker concludes from its watches: which keys it may try, and when."""
 
+from collections import Counter
 from math import inf
 from random import Random
 
@@ -133,3 +134,15 @@ def test_no_more_than_asked_for_and_the_oldest_before_others() -> None:
     assert len(set(found)) == 3
     assert all(int(key[1:]) < 64 for key in found)
     assert len(keys.take(1000, 0.0)) == 497
+
+
+def test_workers_that_soon_end_serve_keys_of_every_priority() -> None:
+    chance, taken = Random(1), Counter[str]()
+    for _ in range(240):
+        keys = KeyTable(LEASE_S, chance)
+        for priority in range(4):
+            keys.saw_job(f"k{priority}", priority + 1, 0.0, priority)
+        keys.draw()
+        taken.update(one.key for one in keys.take(1, 0.0))
+    assert all(taken[f"k{priority}"] >= 5 for priority in range(4))
+    assert taken["k3"] >= 180

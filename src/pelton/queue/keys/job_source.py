@@ -119,7 +119,11 @@ class KeyedJobSource:
 
     async def has_ranked(self) -> bool:
         """Whether there are jobs with a priority that have not ended; finds out which tenants have jobs."""
-        return await self._tenants.has_any(1) or await has_ranked_jobs(self._jobs, self._names)
+        was_known = self._tenants.is_new is not None
+        has_any = await self._tenants.has_any(1)
+        if not was_known and not self.is_new:
+            self._table.draw()
+        return has_any or await has_ranked_jobs(self._jobs, self._names)
 
     def weigh(self, tenant: str, weight: int) -> None:
         """Note the weight of a tenant."""

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 from pelton.queue.keys.record import KeyRecord
 from pelton.queue.model.naming import HIGHEST_PRIORITY
+from pelton.queue.model.rank_turns import BYPASS
 from pelton.runtime import Random, RankBypass
 
 _IDLE_KEYS: Final = 65_536
@@ -215,6 +216,10 @@ class KeyTable:
                 entry.is_ours = True
                 found.append(Chance(key, entry.seq, entry.hold))
         return found
+
+    def draw(self) -> None:
+        """Begin anywhere in the turns of priorities, so that workers that end after a few jobs leave none out."""
+        self._bypass = RankBypass(self._random.randrange(BYPASS), self._random.randrange(HIGHEST_PRIORITY + 1))
 
     def _turns(self, limit: int) -> Counter[int]:
         """Return how many of each priority are next."""
