@@ -103,6 +103,15 @@ async def test_what_is_no_write_of_a_key_is_refused_within(jet: pelton.Jet) -> N
             await tx.bucket(cars).purge_deletes()
 
 
+async def test_a_value_that_is_too_large_is_refused_within(jet: pelton.Jet) -> None:
+    cars = await jet.create_bucket("cars", max_value_size=10)
+    async with jet.transaction() as tx:
+        with pytest.raises(pelton.MessageTooLargeError, match="max_value_size is 10"):
+            await tx.bucket(cars).put("a", bytes(11))
+        await tx.bucket(cars).put("a", bytes(10))
+    assert (await cars.get("a")).value == bytes(10)
+
+
 def test_the_blocking_face() -> None:
     with pelton.sync.open("memory:") as jet:
         cars = jet.create_bucket("cars", type=Car)

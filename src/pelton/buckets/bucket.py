@@ -18,6 +18,7 @@ from pelton.api import (
     BucketKeyNotFoundError,
     ConfigError,
     MessageNotFoundError,
+    MessageTooLargeError,
     MsgGet,
     PubAck,
     StreamPurge,
@@ -30,6 +31,7 @@ from pelton.buckets.codecs import Codec
 from pelton.buckets.coding import Coding
 from pelton.buckets.entry import OPERATION_HEADER, BucketStatus, Entry, operation_of
 from pelton.buckets.naming import STREAM_PREFIX
+from pelton.buckets.settings import metadata_of, value_limit
 from pelton.buckets.watching import heads, present, watched
 from pelton.jet import Stream, Streams
 from pelton.jet.outgoing import PublishOptions
@@ -91,7 +93,7 @@ class Bucket(Generic[T]):
         It expires after ``ttl`` (whole seconds; the bucket must have ``limit_marker_ttl``, else ApiError 10166). Raises
         ConfigError, LimitError.
         """
-        target, data = self._coding.target(key), self._coding.data(key, value)
+        target, data = self._coding.target(key), await self._data(key, value)
         if ttl is None and self._publish is None:
             return (await self._jet.backend.publish(target, data)).seq
         return await self._write(key, target, data, None, ttl)
@@ -101,7 +103,7 @@ class Bucket(Generic[T]):
 
         For ``ttl``, in seconds, see :meth:`put`. Raises BucketKeyExistsError.
         """
-        target, data = self._coding.target(key), self._coding.data(key, value)
+        target, data = self._coding.target(key), await self._data(key, value)
         revision, seen = 0, -1
         while True:
             try:
@@ -141,12 +143,20 @@ class Bucket(Generic[T]):
         whose ``seq`` is the last.
         """
         check_whole(self._about(key), "revision", revision)
-        return await self._write(key, self._coding.target(key), self._coding.data(key, value), revision, ttl)
+        return await self._write(key, self._coding.target(key), await self._data(key, value), revision, ttl)
 
     async def _write(self, key: str, target: str, data: bytes, revision: int | None, ttl: Seconds | None) -> int:
         self._check_ttl(key, ttl)
         publish = self._publish or self._jet.publish
         return (await publish(target, data, expected_last_subject_seq=revision, ttl=ttl)).seq
+
+    async def _data(self, key: str, value: T) -> bytes:
+        try:
+            return self._coding.data(key, value)
+        except MessageTooLargeError:
+            # The limit may have been raised since the bucket was opened.
+            self._coding.configure((await self._stream.info()).config)
+            return self._coding.data(key, value)
 
     def _check_ttl(self, key: str, ttl: Seconds | None) -> None:
         if ttl is not None:
@@ -271,10 +281,10 @@ class Bucket(Generic[T]):
             is_compressed=config.compression != "none",
             storage=config.storage,
             replicas=config.num_replicas,
-            max_value_size=config.max_msg_size,
+            max_value_size=value_limit(config),
             max_bytes=config.max_bytes,
             description=config.description,
-            metadata=config.metadata,
+            metadata=metadata_of(config),
             mirror=config.mirror.name.removeprefix(STREAM_PREFIX) if config.mirror is not None else "",
             sources=tuple(source.name.removeprefix(STREAM_PREFIX) for source in config.sources),
         )

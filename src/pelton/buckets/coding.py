@@ -6,12 +6,14 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from pelton.api import BucketDecodeError, ConfigError, StoredMessage, StreamConfig
+from pelton.api import ApiError, BucketDecodeError, ConfigError, StoredMessage, StreamConfig, api_error
 from pelton.api.arguments import check_instance, sentence
+from pelton.api.errors import from_reply
 from pelton.api.json_values import to_json
 from pelton.buckets.codecs import Codec
 from pelton.buckets.entry import Entry, operation_of
 from pelton.buckets.naming import check_filter, check_key, key_prefix, write_prefix
+from pelton.buckets.settings import value_limit
 
 T = TypeVar("T")
 
@@ -40,9 +42,14 @@ class Coding(Generic[T]):
         self._into = write_prefix(config, domain_prefix)
         self._codec = codec
         self._kind = kind
+        self.configure(config)
         self._decode: Any = None if kind is None else _decoder(bucket, kind)
         if codec is not None:
             check_instance(f"bucket {bucket!r}", "codec", codec, Codec, "give a pelton.Codec, or leave it out")
+
+    def configure(self, config: StreamConfig) -> None:
+        """Apply a (changed) limit of values."""
+        self._limit = value_limit(config)
 
     # --- on the way in
 
@@ -63,7 +70,10 @@ class Coding(Generic[T]):
         return [self._prefix + check_filter(text) for text in found or (EVERYTHING,)]
 
     def data(self, key: str, value: Any) -> bytes:
-        """Return a value as it is stored. Raises ConfigError if it is not of the bucket's type, or not bytes."""
+        """Return a value as it is stored.
+
+        Raises ConfigError if it is not of the bucket's type, or not bytes; MessageTooLargeError.
+        """
         if self._decode is not None:
             value = self._typed(key, value)
         elif isinstance(value, bytearray | memoryview):
@@ -73,8 +83,15 @@ class Coding(Generic[T]):
                 f"bucket {self.bucket!r}, key {key!r}: the value is {type(value).__name__}, not bytes: "
                 "encode it, or open the bucket with type="
             )
+        if 0 <= self._limit < len(value):
+            raise self._too_large(key, len(value))
         encoded: bytes = value if self._codec is None else self._codec.encode_value(value)
         return encoded
+
+    def _too_large(self, key: str, size: int) -> ApiError:
+        known = api_error("JSStreamMessageExceedsMaximumErr")
+        text = f"bucket {self.bucket!r}, key {key!r}: the value has {size} bytes, and max_value_size is {self._limit}"
+        return from_reply(known.code, known.err_code, text)
 
     def _typed(self, key: str, value: Any) -> bytes:
         """Return the JSON of a value, checked to be readable as the bucket's type."""

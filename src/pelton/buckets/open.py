@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TypeVar, Unpack
+from typing import Final, TypeVar, Unpack
 
-from pelton.api import BucketNotFoundError, StreamNotFoundError
+from pelton.api import ApiError, BucketNotFoundError, StreamNotFoundError
 from pelton.buckets.bucket import Bucket
 from pelton.buckets.codecs import Codec
 from pelton.buckets.naming import STREAM_PREFIX, stream_of
-from pelton.buckets.settings import BucketSettings, changed_config, new_config
+from pelton.buckets.settings import BucketSettings, as_others_limit, changed_config, new_config
 from pelton.jet import Stream, Streams
 
 T = TypeVar("T")
+_EXISTS: Final = 10058
 
 
 async def open_bucket(jet: Streams, name: str, kind: type[T] | None, codec: Codec | None) -> Bucket[T]:
@@ -23,7 +24,14 @@ async def create_bucket(
     jet: Streams, name: str, kind: type[T] | None, codec: Codec | None = None, **settings: Unpack[BucketSettings]
 ) -> Bucket[T]:
     """Create a bucket, or return the existing one if its settings are the same. Raises ConfigError, ApiError."""
-    stream = await jet.create_stream(new_config(name, settings))
+    config = new_config(name, settings)
+    try:
+        stream = await jet.create_stream(config)
+    except ApiError as error:
+        others = as_others_limit(config)
+        if error.err_code != _EXISTS or others == config:
+            raise
+        stream = await jet.create_stream(others)
     return Bucket(jet, stream, name, kind, codec)
 
 

@@ -22,6 +22,11 @@ In addition: ``keys``, one or several filters of keys; ``domain``, the bucket's 
 """
 _LONGEST_HISTORY: Final = 64
 _DUPLICATES: Final = Duration(120)
+# A stream's limit counts headers, which Pelton adds, and values as a codec makes them. So it leaves room for these, and
+# the limit of values is kept beside it.
+_VALUE_LIMIT: Final = "pelton.max_value_size"
+_HEADERS: Final = 4096
+_LARGEST: Final = (1 << 31) - 1
 
 
 class BucketSettings(TypedDict, total=False):
@@ -39,7 +44,7 @@ class BucketSettings(TypedDict, total=False):
     limit_marker_ttl: Seconds
     """How long the marker of an expired key is kept, in seconds; allows `ttl=` of single keys."""
     max_value_size: int
-    """The largest value, in bytes."""
+    """The largest value, in bytes, as you give it: before a codec."""
     max_bytes: int
     """The largest bucket, in bytes."""
     storage: Storage
@@ -85,7 +90,35 @@ def changed_config(base: StreamConfig, bucket: str, settings: Mapping[str, Any])
     for name, fields_of in _SETTINGS.items():
         if name in settings:
             fields |= fields_of(bucket, settings[name])
+    is_kept = "max_msg_size" not in fields and _VALUE_LIMIT in base.metadata
+    limit = value_limit(base) if is_kept else fields.get("max_msg_size", -1)
+    texts = dict(fields["metadata"]) if "metadata" in fields else metadata_of(base)
+    if limit > 0:
+        fields |= {"max_msg_size": _with_room(limit), "metadata": texts | {_VALUE_LIMIT: str(limit)}}
+    elif "max_msg_size" in fields:
+        fields["metadata"] = texts
     return changed(base, fields, f"bucket {bucket!r}")
+
+
+def value_limit(config: StreamConfig) -> int:
+    """Return the largest size of a value, -1 for any."""
+    kept = config.metadata.get(_VALUE_LIMIT, "")
+    # Other clients know only the stream's limit.
+    return int(kept) if kept.isdecimal() and config.max_msg_size == _with_room(int(kept)) else config.max_msg_size
+
+
+def metadata_of(config: StreamConfig) -> dict[str, str]:
+    """Return the texts that a user has given a bucket."""
+    return {name: text for name, text in config.metadata.items() if name != _VALUE_LIMIT}
+
+
+def as_others_limit(config: StreamConfig) -> StreamConfig:
+    """Return the stream that another client makes for the same settings."""
+    return msgspec.structs.replace(config, max_msg_size=value_limit(config), metadata=metadata_of(config))
+
+
+def _with_room(limit: int) -> int:
+    return min(limit + limit // 3 + _HEADERS, _LARGEST)
 
 
 def _history(bucket: str, value: Any) -> dict[str, Any]:

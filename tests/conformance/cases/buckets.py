@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from pelton.api import (
+    ApiError,
     BucketKeyExistsError,
     BucketKeyNotFoundError,
     BucketNotFoundError,
@@ -17,7 +18,7 @@ from pelton.api import (
     MessageTooLargeError,
     WrongLastSequenceError,
 )
-from pelton.buckets import Bucket, Entry
+from pelton.buckets import Base64Codec, Bucket, Entry
 from pelton.connect import Jet
 from tests.conformance.cases.table import case, fails, lagging
 
@@ -72,7 +73,7 @@ async def its_stream_is_as_every_client_makes_it(jet: Jet) -> None:
         True,
         True,
     )
-    assert (config.duplicate_window, config.max_msg_size) == (Duration(60), 100)
+    assert config.duplicate_window == Duration(60)
 
 
 @case
@@ -287,5 +288,41 @@ async def names_are_checked(jet: Jet) -> None:
 
 @case
 async def a_value_has_a_limit(jet: Jet) -> None:
-    bucket = await jet.create_bucket("cars", max_value_size=10)
+    bucket = await jet.create_bucket("cars", max_value_size=10, limit_marker_ttl=60)
     await fails(MessageTooLargeError, bucket.put("a", bytes(11)))
+    revision = await bucket.create("a", bytes(10), ttl=60)
+    await fails(MessageTooLargeError, bucket.update("a", bytes(11), revision))
+    await bucket.update("a", bytes(10), revision)
+    await bucket.put("a", bytes(10))
+    await bucket.delete("a")
+    await fails(MessageTooLargeError, bucket.create("a", bytes(11)))
+    coded = await jet.bucket("cars", codec=Base64Codec())
+    await coded.put("coded", bytes(10))
+    await fails(MessageTooLargeError, coded.put("coded", bytes(11)))
+
+
+@case
+async def a_limit_of_values_can_be_changed(jet: Jet) -> None:
+    bucket = await jet.create_bucket("cars", max_value_size=10, metadata={"by": "us"})
+    await jet.update_bucket("cars", metadata={"by": "them"})
+    await fails(MessageTooLargeError, bucket.put("a", bytes(11)))
+    await jet.update_bucket("cars", max_value_size=20)
+    await bucket.put("a", bytes(20))
+    status = await bucket.status()
+    assert (status.max_value_size, status.metadata["by"]) == (20, "them")
+    assert not [name for name in status.metadata if name.startswith("pelton")]
+    await jet.update_bucket("cars", max_value_size=-1)
+    await bucket.put("a", bytes(10_000))
+    assert (await bucket.status()).max_value_size == -1
+
+
+@case
+async def a_limit_that_another_client_has_set_is_kept(jet: Jet) -> None:
+    config = (await jet.create_bucket("cars", max_value_size=100))._stream.config
+    await jet.delete_bucket("cars")
+    # As other clients make it: headers count.
+    await jet.create_stream(msgspec.structs.replace(config, max_msg_size=100, metadata={}))
+    bucket = await jet.create_bucket("cars", max_value_size=100)
+    assert (await bucket.status()).max_value_size == 100
+    await fails(MessageTooLargeError, bucket.put("a", bytes(101)))
+    await fails(ApiError, jet.create_bucket("cars", max_value_size=99))
