@@ -248,6 +248,7 @@ INTERNAL: Final = frozenset(
         "Server.observed_accounts",
         "Server.totals",
         "Server.about",
+        "ServerSettings.auth_timeout_of",
         "ServerSettings.wire",
         "WebSocketDoor.admits",
         "PeltonFileSystem.put_content",
