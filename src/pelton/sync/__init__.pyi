@@ -151,6 +151,7 @@ __all__ = [
     "ConsumerUnsettled",
     "ConsumerUnsettledReply",
     "CoreMessage",
+    "CorruptConfigError",
     "CorruptMessageError",
     "DeadLetter",
     "Delivered",
