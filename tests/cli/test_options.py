@@ -72,8 +72,9 @@ def test_a_consumer_is_made_with_every_option(run: Run, address: str) -> None:
 def test_a_bucket_has_limits_and_tells_of_changes_alone(run: Run, address: str) -> None:
     run("kv", "add", "settings", "--max-value-size", "1K", "--max-bucket-size", "1M", "--replicas", 1)
     config = run("stream", "info", "KV_settings", "--json").json["config"]
-    assert (config["max_msg_size"], config["max_bytes"], config["num_replicas"]) == (1 << 10, 1 << 20, 1)
-    assert run("kv", "put", "settings", "big", "x" * 2000, status=1).out == ""
+    assert (config["max_bytes"], config["num_replicas"]) == (1 << 20, 1)
+    run("kv", "put", "settings", "large", "x" * 1024)
+    assert run("kv", "put", "settings", "big", "x" * 1025, status=1).out == ""
     run("kv", "put", "settings", "old", "1")
     stop = threading.Event()
 
