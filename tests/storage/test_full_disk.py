@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import errno
 import os
 import resource
 import subprocess
+import sys
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import apsw
 import pytest
 
 import pelton
@@ -19,6 +23,9 @@ from tests.storage.processes import Child, hear_in_child
 from tests.storage.stores import a_store, last_seq
 
 _PAYLOAD = os.urandom(20_000)
+_write = os.write
+# What it returns, and its parameters.
+_PWRITE = (ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64)
 
 
 async def publish_until_refused(jet: pelton.Jet, limit: int = 2000) -> tuple[int, StoreError]:
@@ -128,6 +135,60 @@ async def test_a_store_opened_while_the_disk_is_full(small_disk: Path) -> None:
         assert await last_seq(jet) == 3
         await jet.publish("s.big", _PAYLOAD)
     assert recount(str(path)) == []
+
+
+# --- a quota: the file system has room, and this user has none
+
+
+class Quota:
+    """Refuses what SQLite and Python write, as a kernel does beyond a disk quota; ``is_used_up`` says from when on."""
+
+    def __init__(self) -> None:
+        self.is_used_up = False
+        self._libc = ctypes.CDLL(None, use_errno=True).pwrite64
+        self._libc.argtypes, self._libc.restype = _PWRITE[1:], _PWRITE[0]
+        self._call = ctypes.CFUNCTYPE(*_PWRITE, use_errno=True)(self._pwrite)
+        self.pointer = ctypes.cast(self._call, ctypes.c_void_p).value
+
+    def _pwrite(self, file: int, data: int, size: int, offset: int) -> int:
+        if not self.is_used_up:
+            return int(self._libc(file, data, size, offset))
+        ctypes.set_errno(errno.EDQUOT)
+        return -1
+
+    def write(self, file: int, data: bytes) -> int:
+        if self.is_used_up:
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+        return _write(file, data)
+
+
+@pytest.fixture
+def quota(monkeypatch: pytest.MonkeyPatch) -> Iterator[Quota]:
+    if sys.platform != "linux":
+        pytest.skip("the name of the system call is Linux's")
+    vfs, found = apsw.VFS("quota", "unix"), Quota()
+    before = vfs.xGetSystemCall("pwrite64")
+    vfs.xSetSystemCall("pwrite64", found.pointer)
+    monkeypatch.setattr(os, "write", found.write)
+    yield found
+    vfs.xSetSystemCall("pwrite64", before)
+    vfs.unregister()
+
+
+@pytest.mark.parametrize("key", [None, b"secret"])
+async def test_a_quota_that_is_used_up_is_a_full_disk(tmp_path: Path, quota: Quota, key: bytes | None) -> None:
+    path = tmp_path / "a.pelton"
+    async with pelton.open(path, key=key) as jet:
+        await jet.create_stream("s", subjects=["s.>"])
+        acked = (await jet.publish("s.big", _PAYLOAD)).seq
+        quota.is_used_up = True
+        with pytest.raises(StoreFullError, match="no space left"):
+            await jet.publish("s.big", _PAYLOAD)
+        with pytest.raises(StoreFullError):
+            await jet.backup(tmp_path / "copy.pelton")
+        quota.is_used_up = False
+        assert (await jet.publish("s.big", _PAYLOAD)).seq == acked + 1
+    assert recount(str(path), key=key) == []
 
 
 # --- a limit on file sizes: the write is cut short, with another error than a full disk's

@@ -25,7 +25,7 @@ class StoreBusyError(StoreError):
 
 
 class StoreFullError(StoreError):
-    """The disk has no space for the write; nothing was stored."""
+    """The disk, or the quota of its user, has no space for the write; nothing was stored."""
 
     text = "store {path!r} has no space left on its disk{reason}: nothing was stored; free space, then retry"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Literal
@@ -76,6 +77,7 @@ FAILURES: Final = (apsw.Error, OSError, DamagedRowError, UnicodeDecodeError)
 """What SQLite, the operating system, and rows of a damaged file raise; damaged text cannot be decoded."""
 _FAILED_SYNCS: Final = (apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC)
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_failed_sync(error: Exception) -> bool:
@@ -94,8 +96,7 @@ def fault_of(error: Exception, path: str) -> Fault:
     for kind_of_error, kind in _KINDS:
         if isinstance(error, kind_of_error):
             return Fault(kind, path, str(error))
-    no_room = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if no_room or (isinstance(error, apsw.IOError) and _is_full(path)):
+    if (isinstance(error, OSError) and error.errno in _NO_ROOM) or (isinstance(error, apsw.IOError) and _is_full(path)):
         return Fault("full", path, str(error))
     return Fault("io", path, str(error))
 
@@ -114,12 +115,15 @@ def _is_short_of_descriptors(error: Exception) -> bool:
 
 
 def _is_full(path: str) -> bool:
-    """Whether the disk is full: SQLite does not always report that as the reason of a failed write."""
+    """Whether no more can be written beside a store: SQLite does not say that a write failed for a full disk or quota."""
     try:
-        disk = os.statvfs(os.path.dirname(path) or ".")
-    except (OSError, AttributeError):
-        return False
-    return disk.f_bavail * disk.f_frsize < _HARDLY_ANY
+        with tempfile.TemporaryFile(dir=os.path.dirname(path) or ".") as probe:
+            left = _HARDLY_ANY
+            while left > 0:
+                left -= os.write(probe.fileno(), bytes(left))
+    except OSError as error:
+        return error.errno in _NO_ROOM
+    return False
 
 
 def as_fault(error: BaseException, path: str) -> BaseException:
