@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -262,6 +263,54 @@ async def test_the_work_of_a_leader_that_raises_ends_the_candidate(jet: Jet) -> 
     with pytest.raises(KeyError, match="broken"):
         await asyncio.wait_for(election.run(), SOON)
     assert (lost, await election.leader()) == (["it was stopped"], None)
+
+
+@pytest.mark.parametrize("kind", ["on_won", "work", "on_lost", "on_campaign"])
+async def test_an_error_of_a_callback_is_logged_also_if_nobody_looks_at_the_task(
+    jet: Jet, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(_: object) -> None:
+        raise KeyError("broken")
+
+    async def work(_: Term) -> None:
+        raise KeyError("broken")
+
+    callbacks: dict[str, Any] = {"on_won": work} if kind == "work" else {kind: fails}
+    election = jet.elect("s", ttl=LONG, **callbacks)
+    running = asyncio.create_task(election.run())
+    if kind == "on_lost":
+        while election.term is None:
+            await asyncio.sleep(0)
+        election.stop()
+    async with asyncio.timeout(SOON):
+        await asyncio.wait([running])
+    assert isinstance(running.exception(), KeyError)
+    (record,) = [one for one in caplog.records if one.name == "pelton.locks" and one.levelname == "ERROR"]
+    assert record.exc_info is not None
+    what = "on_won" if kind == "work" else kind
+    assert record.getMessage() == f"election 's': {what} of candidate {election.name!r} raised: it ends"
+
+
+async def test_an_error_of_a_leaders_work_as_it_is_cancelled_is_logged(
+    jet: Jet, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun = asyncio.Event()
+
+    async def work(_: Term) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise KeyError("cleaning up")
+
+    election = jet.elect("s", ttl=LONG, on_won=work)
+    running = asyncio.create_task(election.run())
+    async with asyncio.timeout(SOON):
+        await begun.wait()
+        election.stop()
+        await running
+    assert "on_won of candidate" in caplog.text
+    assert "cleaning up" in caplog.text
 
 
 async def test_a_block_is_told_when_it_is_stopped_from_elsewhere(jet: Jet) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import os
 import platform
 from collections.abc import Awaitable, Callable
@@ -35,6 +36,7 @@ from pelton.runtime import Home
 
 OnTerm = Callable[[Term], Awaitable[object] | object]
 OnState = Callable[[State], Awaitable[object] | object]
+_log: Final = logging.getLogger("pelton.locks")
 _SPREAD: Final = 0.02
 _BACKOFF: Final = Backoff(base=0.05, factor=2.0, cap=2.0, jitter=0.5)
 _STEPPED_DOWN: Final = "it stepped down"
@@ -96,7 +98,8 @@ class Election:
         backoff: Backoff | None = None,
         strict: bool = False,
     ) -> None:
-        about = f"election {election!r}"
+        self.election = election
+        about = self._about
         if name == "":
             raise ConfigError(f"{about}: a candidate needs a name")
         check_bucket(bucket or f"ELECTION_{election}")
@@ -107,7 +110,6 @@ class Election:
             check_callback(about, what, callback)
         if backoff is not None:
             check_instance(about, "backoff", backoff, Backoff, "give a pelton.Backoff, or leave it out")
-        self.election = election
         self.name: str = name or f"{platform.node()}-{os.getpid()}-{jet.runtime.ids.new()[-6:]}"
         self.bucket: str = bucket or f"ELECTION_{election}"
         self._jet = jet
@@ -123,6 +125,14 @@ class Election:
         self._inbox: asyncio.Queue[News | StoreEnded | _StepDown | _Stop | _Failed] | None = None
         self._block: _Block | None = None
         self._home = Home()
+
+    @property
+    def _about(self) -> str:
+        return f"election {self.election!r}"
+
+    @property
+    def _log_fields(self) -> dict[str, str]:
+        return {"election": self.election, "candidate": self.name}
 
     # --- looking
 
@@ -159,9 +169,9 @@ class Election:
         """Campaign, lead, campaign again, until :meth:`stop` or cancelled; then step down.
 
         ``on_won(term)`` is called when the term began, ``on_lost(term)`` when it ended, also when this call ends. A
-        coroutine function as ``on_won`` may run for the whole term: it is cancelled when the term ends, and an error it
-        raises ends this call. Raises ConfigError, and what the store raises if it can't be used any more: then the term
-        is lost.
+        coroutine function as ``on_won`` may run for the whole term: it is cancelled when the term ends. An error that
+        a callback raises is logged, and ends this call, which raises it. Raises ConfigError, and what the store raises
+        if it can't be used any more: then the term is lost.
         """
         await self._open()
         try:
@@ -188,7 +198,7 @@ class Election:
     def _check_free(self) -> None:
         self._jet.backend.check_loop()
         if self._inbox is not None:
-            raise ConfigError(f"election {self.election!r}: this candidate already runs; create another with jet.elect")
+            raise ConfigError(f"{self._about}: this candidate already runs; create another with jet.elect")
 
     async def _open(self) -> None:
         self._check_free()
@@ -234,13 +244,14 @@ class Election:
             elif isinstance(news, Lost):
                 await self._end(news.reason)
             elif isinstance(news, Campaigned):
-                await _called(self._on_campaign, news.state)
+                await self._call("on_campaign", self._on_campaign, news.state)
             elif isinstance(news, _Failed):
                 raise news.error
             elif isinstance(news, StoreEnded):
                 if self._block is not None:
                     # It says more than a lost term.
                     self._block.error = news.error
+                _log.error("%s: candidate %r ends: %s", self._about, self.name, news.error, extra=self._log_fields)
                 await self._end(f"its store cannot be used any more ({news.error})")
                 raise news.error
             elif isinstance(news, _Stop):
@@ -263,12 +274,12 @@ class Election:
         elif inspect.iscoroutinefunction(self._on_won):
             self._work = self._jet.runtime.spawn(self._lead(term), f"pelton election: {self.election}")
         else:
-            await _called(self._on_won, term)
+            await self._call("on_won", self._on_won, term)
 
     async def _lead(self, term: Term) -> None:
         assert self._inbox is not None
         try:
-            await _called(self._on_won, term)
+            await self._call("on_won", self._on_won, term)
         except Exception as error:
             self._inbox.put_nowait(_Failed(error))
 
@@ -285,7 +296,17 @@ class Election:
         if work is not None:
             work.cancel()
             await asyncio.wait([work])
-        await _called(self._on_lost, term)
+        await self._call("on_lost", self._on_lost, term)
+
+    async def _call(self, what: str, callback: Callable[[Any], Awaitable[object] | object] | None, told: Any) -> None:
+        try:
+            result = None if callback is None else callback(told)
+            if inspect.isawaitable(result):
+                await result
+        except Exception:  # it ends the candidate, whose caller may not look at what run() raises
+            fields = self._log_fields
+            _log.exception("%s: %s of candidate %r raised: it ends", self._about, what, self.name, extra=fields)
+            raise
 
     async def _leave(self) -> None:
         try:
@@ -384,9 +405,3 @@ class _Block:
     def uncancel(self) -> bool:
         """Take our cancellation back; return whether it was the only one."""
         return self._is_cancelled and self._task is not None and self._task.uncancel() <= self._before
-
-
-async def _called(callback: Callable[[Any], Awaitable[object] | object] | None, argument: Any) -> None:
-    result = None if callback is None else callback(argument)
-    if inspect.isawaitable(result):
-        await result
