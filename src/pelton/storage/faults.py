@@ -115,7 +115,7 @@ def _is_short_of_descriptors(error: Exception) -> bool:
 
 
 def _is_full(path: str) -> bool:
-    """Whether no more can be written beside a store: SQLite does not say that a write failed for a full disk or quota."""
+    """Whether no more can be written beside a store: SQLite does not always say that a disk, or a quota, is full."""
     try:
         with tempfile.TemporaryFile(dir=os.path.dirname(path) or ".") as probe:
             left = _HARDLY_ANY
