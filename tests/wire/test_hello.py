@@ -1,24 +1,17 @@
-"""How both sides introduce themselves, and what may be sent when."""
+"""How both sides introduce themselves."""
 
 from pelton.wire import (
     Connect,
     ConnectOptions,
-    Hpub,
     Parser,
-    Ping,
-    Pub,
     ServerHello,
-    Violation,
     encode_connect,
     encode_info,
-    is_allowed,
-    next_state,
     parse_connect,
     parse_info,
     status_block,
 )
 from pelton.wire.commands import InfoLine
-from pelton.wire.states import STATES
 
 
 def test_info_is_read_back() -> None:
@@ -45,18 +38,6 @@ def test_what_is_no_introduction() -> None:
     assert parse_connect(b"{") is None
     assert parse_connect(b'{"user": 5}') is None
     assert parse_info(b"[]") is None
-
-
-def test_nothing_is_published_before_connect() -> None:
-    assert not is_allowed("greeted", Pub)
-    assert is_allowed("greeted", Ping)
-    assert next_state("greeted", Connect) == "open"
-    assert next_state("open", Hpub) == "open"
-    assert next_state("open", Violation) == next_state("closed", Pub) == "closed"
-
-
-def test_the_table_is_closed() -> None:
-    assert {after for row in STATES.values() for after in row.values()} <= set(STATES)
 
 
 def test_status_blocks() -> None:

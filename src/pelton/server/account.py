@@ -39,16 +39,18 @@ class _Route(NamedTuple):
 
 
 class ServerAccount:
-    """An account of the server; ``link`` is its store, None if it has no JetStream."""
+    """An account of the server; ``link`` is its store, None if it has no JetStream. ``now``: monotonic seconds."""
 
     def __init__(
         self,
         name: str,
         choose: Callable[[Sequence[ClientSubscription]], ClientSubscription],
         usage: AccountUsage,
+        now: Callable[[], float],
     ) -> None:
         self.name = name
         self.usage = usage
+        self._now = now
         self.router: Router = Router(choose)
         self.clients: set[Client] = set()
         self.link: StoreLink | None = None
@@ -110,8 +112,10 @@ class ServerAccount:
         """Tell a client that nobody takes its request."""
         self.send(reply, reply, "", status_block(503, Nats_Subject=subject), b"")
 
-    def pass_on_run(self, client: Client, commands: Sequence[Command], begin: int) -> int:
+    def pass_on_run(self, client: Client, commands: Sequence[Command], begin: int, until: float) -> int:
         """Pass on the messages of a client from ``begin`` to the next other command, whose index is returned.
+
+        What takes longer than ``until`` (seconds of the monotonic clock) ends the run sooner.
 
         Most of what a server does: a message for one subscription is encoded here, without a call for each step.
         """
@@ -136,6 +140,9 @@ class ServerAccount:
                 continue
             if not self.pass_on(client, subject, reply, block, data) and reply and client.options.no_responders:
                 self.tell_no_responders(subject, reply)
+            if self._now() > until:
+                index += 1
+                break
             self._check_routes()
         else:
             index += 1

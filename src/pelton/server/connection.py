@@ -1,8 +1,10 @@
 """One client: its bytes become commands, commands become effects on its account, and its messages become bytes.
 
 Design: all connections read into one shared buffer, of a size at which a flooding client leaves others their share of
-the loop. What a client may send in which state is a table (``wire/states.py``). What it is written, and when it is cut
-for not reading, is the half in ``output.py``; who it is, and what it may do, is its ``membership.py``.
+the loop. A client that has to log in is read as far as its ``CONNECT``, and no further until it was let in. What it is
+written, and when it is cut for not reading, is the half in ``output.py``; who it is, and what it may do, is its
+``membership.py``. A connection that has ended holds nothing, and nothing holds it: no circle of references waits for
+the garbage collector.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from pelton.server.auth import Credentials, LoginRefusal, ServerUser, credentials_of
 from pelton.server.auth import refusals as said
@@ -26,7 +28,6 @@ from pelton.wire import (
     PONG,
     Command,
     Connect,
-    ConnectionState,
     ConnectOptions,
     Hpub,
     Parser,
@@ -36,10 +37,9 @@ from pelton.wire import (
     Sub,
     Unsub,
     Violation,
+    WireLimits,
     encode_err,
     encode_info,
-    is_allowed,
-    next_state,
     parse_connect,
 )
 
@@ -47,6 +47,8 @@ _log: Final = logging.getLogger("pelton.server")
 STALE_CONNECTION: Final = "Stale Connection"
 _MEASURED_AFTER_S: Final = 2.0
 _UNKNOWN: Final = "Unknown Protocol Operation"
+# For so long a client may have the loop, before others have their turn.
+_TURN_S: Final = 0.005
 # Of a client that has not introduced itself.
 _UNSAID: Final = ConnectOptions()
 
@@ -72,25 +74,14 @@ class ClientConnection(ClientOutput):
         self.user: ServerUser | None = None
         self.account: AccountPort | None = None
         self.echo = True
-        self._parser = Parser("server", host.settings.wire)
-        self._membership = Membership(self)
+        self._parser = Parser("server", host.settings.wire, host.known_lines)
+        self._membership = Membership()
         # Asked for each message: most clients have no limits of their own.
         self._is_limited = self._notes_replies = self._is_plain = False
         self._nonce = ""
         self._is_greeted = self.is_bridged = False
-        self._deferred: list[Command] | None = None
         self._login: asyncio.Task[None] | None = None
         self._reconsidered: float | None = None
-        self._takes: dict[type[Command], Callable[..., None]] = {
-            Pub: self._publish,
-            Hpub: self._publish_block,
-            Sub: self._subscribe,
-            Unsub: self._unsubscribe,
-            Ping: self._ping,
-            Pong: self._pong,
-            Connect: self._connect,
-            Violation: self._violation,
-        }
         self.started = self.heard = self.pinged = host.clock.monotonic()
         self.pings = 0
         self.rtt: float | None = None
@@ -112,7 +103,9 @@ class ClientConnection(ClientOutput):
             self.write(self.greeting(address))
         if refused:
             self.refuse(refused)
-        elif not self._host.authenticator.is_required(self.kind):
+        elif self._host.authenticator.is_required(self.kind):
+            self._parser.awaits_connect = True
+        else:
             # A client that never introduces itself may do everything, and is told everything.
             self.state = "open"
             self._let_in(self._host.authenticator.anonymous(self._credentials(self.options)))
@@ -127,34 +120,44 @@ class ClientConnection(ClientOutput):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer that all connections read into."""
-        return self._host.buffer.room_for(self.number)
+        buffer = self._host.buffer
+        return buffer.for_login if self._parser.awaits_connect else buffer.room_for(self.number)
 
     def buffer_updated(self, nbytes: int) -> None:
         """Carry out what the client sent."""
+        self.receive(self._host.buffer.taken(nbytes))
+
+    def receive(self, data: bytes) -> None:
+        """Carry out what the client sent, as far as it may be carried out now."""
         self.heard = self._host.clock.monotonic()
-        commands = self._parser.feed(self._host.buffer.taken(nbytes))
-        if self._deferred is not None:
-            self._deferred += commands
-            return
-        self._carry_out(commands)
+        waits = self._parser.is_paused
+        commands = self._parser.feed(data)
+        if commands or not waits:
+            self._carry_out(commands)
 
     def _carry_out(self, commands: list[Command]) -> None:
-        takes, index = self._takes, 0
-        while index < len(commands):
+        now = self._host.clock.monotonic
+        index, until = 0, now() + _TURN_S
+        while index < len(commands) and self.state != "closed":
+            if index and now() > until:
+                self._parser.pause()
+                break
             command = commands[index]
             kind = type(command)
-            if self._is_plain and (kind is Pub or kind is Hpub) and self.state == "open" and self.account is not None:
-                index = self.account.pass_on_run(self, commands, index)
+            if self._is_plain and (kind is Pub or kind is Hpub) and self.account is not None:
+                index = self.account.pass_on_run(self, commands, index, until)
                 continue
             index += 1
-            if self.state != "open" and not is_allowed(self.state, kind):
-                if self.state == "greeted":
-                    self.refuse(said.AUTHORIZATION_VIOLATION)
-                return
-            takes[kind](command)
-            if self._deferred is not None:
-                self._deferred += commands[index:]
-                return
+            _TAKES[kind](self, command)
+        if self._parser.is_paused and self._login is None and self.state != "closed":
+            self.stop_reading()
+            asyncio.get_running_loop().call_soon(self._take_turn, commands[index:])
+
+    def _take_turn(self, commands: list[Command]) -> None:
+        """Continue where :meth:`_carry_out` has let others have their turn."""
+        if self.state != "closed":
+            self.read_again()
+            self._carry_out(commands or self._parser.go_on())
 
     def eof_received(self) -> bool:
         """Close the connection when the client has."""
@@ -232,7 +235,6 @@ class ClientConnection(ClientOutput):
             self.refuse(_UNKNOWN)
             return
         self.options, self.echo = options, options.echo
-        self._deferred = []
         # Nobody may fill the memory before it is known who it is.
         self.stop_reading()
         self._login = self._host.spawn(self._log_in(options), f"pelton lets client {self.number} in")
@@ -240,13 +242,12 @@ class ClientConnection(ClientOutput):
     async def _log_in(self, options: ConnectOptions) -> None:
         user = await self._identify(self._credentials(options))
         self._login = None
-        waiting, self._deferred = self._deferred or [], None
-        self.read_again()
         if self.state == "closed" or not self._let_in(user):
             return
-        self.state: ConnectionState = next_state(self.state, Connect)
+        self.state, self._parser.awaits_connect = "open", False
         self._confirm()
-        self._carry_out(waiting)
+        self.read_again()
+        self._carry_out(self._parser.go_on())
 
     async def _identify(self, shown: Credentials) -> ServerUser | LoginRefusal:
         try:
@@ -281,13 +282,16 @@ class ClientConnection(ClientOutput):
             self.refuse(said.AUTHORIZATION_VIOLATION)
             return False
         is_new = account is not self.account
-        refused = self._membership.enter(user, account, self._host.settings.max_subscriptions)
+        refused = self._membership.enter(self, user, account, self._host.settings.max_subscriptions)
         if refused:
             self.refuse(refused)
             return False
         self.user, self.account = user, account
         self._is_limited, self._notes_replies = self._membership.is_limited, self._membership.rights.answers
-        self._max_pending = self._host.settings.max_pending
+        settings, own = self._host.settings, self._membership.max_payload
+        largest = settings.max_payload if own < 0 else min(own, settings.max_payload)
+        self._parser.limits = WireLimits(line=settings.max_control_line, payload=largest)
+        self._max_pending = settings.max_pending
         self._is_plain = not (self._is_limited or self.options.verbose or self.options.pedantic)
         if is_new and self.options is not _UNSAID:
             self._host.entered(self)
@@ -311,7 +315,8 @@ class ClientConnection(ClientOutput):
         if self._login is not None:
             # Its password need not be checked any more.
             self._login.cancel()
-        self._membership.leave()
+        self._parser.close()
+        self._membership.leave(self)
         self._host.forget(self)
 
     def _confirm(self) -> None:
@@ -344,7 +349,7 @@ class ClientConnection(ClientOutput):
         assert self.account is not None
         self.in_msgs += 1
         self.in_bytes += len(data) + (len(block) if block else 0)
-        if self._is_limited and not self._may_publish(subject, len(data) + (len(block) if block else 0)):
+        if self._is_limited and not self._may_publish(subject):
             return
         options = self.options
         if options.pedantic and not is_subject(subject):
@@ -361,7 +366,7 @@ class ClientConnection(ClientOutput):
             self._deny(objection)
             return
         self._confirm()
-        self._membership.subscribe(command)
+        self._membership.subscribe(self, command)
 
     def _unsubscribe(self, command: Unsub) -> None:
         one = self._membership.subscriptions.get(command.sid)
@@ -380,21 +385,28 @@ class ClientConnection(ClientOutput):
         )
         self.write(encode_err(text))
 
-    def _may_publish(self, subject: str, size: int) -> bool:
-        """Whether the client may publish a message; if not, it was told."""
-        if not self._membership.rights.may_publish(subject, self._host.clock.monotonic()):
-            self._deny(said.publish_violation(subject))
-            return False
-        if 0 <= self._membership.max_payload < size:
-            self.refuse(said.MAX_PAYLOAD)
-            return False
-        return True
+    def _may_publish(self, subject: str) -> bool:
+        """Whether the client may publish to a subject; if not, it was told."""
+        if self._membership.rights.may_publish(subject, self._host.clock.monotonic()):
+            return True
+        self._deny(said.publish_violation(subject))
+        return False
 
     def may_receive(self, subscription: ClientSubscription, subject: str) -> bool:
         """Whether a subscription, of which not all messages may reach the client, gets a message."""
         return self._membership.rights.may_receive(subject, subscription.queue)
 
     # --- what is told of it
+
+    @property
+    def has_to_log_in(self) -> bool:
+        """Whether nothing but its ``CONNECT`` is read."""
+        return self._parser.awaits_connect
+
+    @property
+    def max_payload(self) -> int:
+        """The most bytes of a message that it may publish."""
+        return self._parser.limits.payload
 
     @property
     def kind(self) -> str:
@@ -420,6 +432,18 @@ class ClientConnection(ClientOutput):
     def user_name(self) -> str:
         """The name of its user, empty for nobody in particular."""
         return "" if self.user is None else self.user.name
+
+
+_TAKES: Final[dict[type[Command], Callable[[ClientConnection, Any], None]]] = {
+    Pub: ClientConnection._publish,
+    Hpub: ClientConnection._publish_block,
+    Sub: ClientConnection._subscribe,
+    Unsub: ClientConnection._unsubscribe,
+    Ping: ClientConnection._ping,
+    Pong: ClientConnection._pong,
+    Connect: ClientConnection._connect,
+    Violation: ClientConnection._violation,
+}
 
 
 def _name_of(address: object) -> str:

@@ -18,15 +18,14 @@ class Membership:
     rights: ClientRights
     max_payload: int
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self) -> None:
         self.account: AccountPort | None = None
         self.user: ServerUser | None = None
         self.rights = ClientRights(ServerUser())
         self.max_payload = self._max_subscriptions = -1
         self.subscriptions: dict[bytes, ClientSubscription] = {}
 
-    def enter(self, user: ServerUser, account: AccountPort, max_subscriptions: int) -> str:
+    def enter(self, client: Client, user: ServerUser, account: AccountPort, max_subscriptions: int) -> str:
         """Become a user of an account; ``max_subscriptions`` is the server's own limit (0: none).
 
         Returns why it is refused, or an empty text.
@@ -34,26 +33,26 @@ class Membership:
         if account is not self.account:
             if account.usage.is_full():
                 return said.MAX_ACCOUNT_CONNECTIONS
-            self.leave()
-            account.join(self._client)
+            self.leave(client)
+            account.join(client)
         limits = user.limits
         self.user, self.account, self.rights = user, account, ClientRights(user)
         self.max_payload = smallest_limit(limits.max_payload, account.usage.limits.max_payload)
         self._max_subscriptions = smallest_limit(max_subscriptions or -1, limits.max_subscriptions)
         return ""
 
-    def leave(self) -> None:
+    def leave(self, client: Client) -> None:
         """Leave the account, with all subscriptions."""
         if self.account is not None:
             for one in list(self.subscriptions.values()):
                 self.account.unsubscribe(one)
-            self.account.leave(self._client)
+            self.account.leave(client)
         self.subscriptions.clear()
 
     @property
     def is_limited(self) -> bool:
         """Whether what the client publishes has to be checked: most clients have no limits of their own."""
-        return self.rights.permissions is not None or self.max_payload >= 0
+        return self.rights.permissions is not None
 
     # --- subscriptions
 
@@ -69,12 +68,12 @@ class Membership:
             return said.MAX_SUBSCRIPTIONS
         return ""
 
-    def subscribe(self, command: Sub) -> None:
+    def subscribe(self, client: Client, command: Sub) -> None:
         """Subscribe, unless the client does so already under this id."""
         sid, subject, queue = command.sid, command.subject, command.queue
         if self.account is not None and sid not in self.subscriptions:
             is_cut = self.rights.is_cut(subject, queue)
-            one = self.subscriptions[sid] = ClientSubscription(self._client, sid, subject, queue, is_cut=is_cut)
+            one = self.subscriptions[sid] = ClientSubscription(client, sid, subject, queue, is_cut=is_cut)
             self.account.subscribe(one)
 
     def drop(self, one: ClientSubscription) -> None:

@@ -38,6 +38,7 @@ class ClientOutput(asyncio.BufferedProtocol):
         self._is_full = False
         self._max_pending = host.settings.max_pending
         self.stalled_since: float | None = None
+        self._stops = 0
 
     @abstractmethod
     def _ended(self) -> None:
@@ -116,13 +117,15 @@ class ClientOutput(asyncio.BufferedProtocol):
     # --- reading
 
     def stop_reading(self) -> None:
-        """Read nothing until :meth:`read_again`: the store cannot follow."""
+        """Read nothing until :meth:`read_again` was called as often as this."""
+        self._stops += 1
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def read_again(self) -> None:
-        """Read what the client sends."""
-        if self._transport is not None and not self._transport.is_closing():
+        """Read what the client sends, unless there is another reason not to."""
+        self._stops -= 1
+        if not self._stops and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     # --- the end

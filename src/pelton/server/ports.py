@@ -12,7 +12,7 @@ from pelton.server.auth import Authenticator, ServerUser
 from pelton.server.reading import SharedBuffer
 from pelton.server.router import ClientSubscription, Receiver
 from pelton.server.settings import ServerSettings
-from pelton.wire import Command, ConnectOptions, ServerHello
+from pelton.wire import Command, ConnectOptions, KnownLines, ServerHello
 
 
 class Client(Receiver, Protocol):
@@ -70,7 +70,7 @@ class AccountPort(Protocol):
     def subscribe(self, subscription: ClientSubscription) -> None: ...
     def unsubscribe(self, subscription: ClientSubscription) -> None: ...
     def pass_on(self, client: Client, subject: str, reply: str, block: bytes | None, data: bytes) -> bool: ...
-    def pass_on_run(self, client: Client, commands: Sequence[Command], begin: int) -> int: ...
+    def pass_on_run(self, client: Client, commands: Sequence[Command], begin: int, until: float) -> int: ...
     def tell_no_responders(self, subject: str, reply: str) -> None: ...
 
 
@@ -81,12 +81,13 @@ class Flushed(Protocol):
 
 
 class ServerHost(Protocol):
-    """The server, for its connections. ``buffer`` is what all connections read into."""
+    """The server, for its connections. All connections read into ``buffer``, and share ``known_lines``."""
 
     settings: ServerSettings
     authenticator: Authenticator
     clock: Clock
     buffer: SharedBuffer
+    known_lines: KnownLines
 
     def admit(self, client: Client) -> str:
         """Count a new connection; return why it is refused, or an empty text."""

@@ -1,7 +1,8 @@
 """The buffer that all connections read into: how much of one client is read before others have their turn.
 
 A client that floods would have the loop for as long as its bytes take. So it gets little at a time as long as others
-send something, too, and more only if it has been alone for a while, when there is nobody to wait for it.
+send something, too, and more only if it has been alone for a while, when there is nobody to wait for it. A client that
+has not logged in gets as much as a login may be long.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Final
 _SIZE: Final = 32 << 10
 _BESIDE_OTHERS: Final = 8 << 10
 _ALONE_AFTER: Final = 64
+_LOGIN: Final = 4 << 10
 
 
 class SharedBuffer:
@@ -19,6 +21,7 @@ class SharedBuffer:
     def __init__(self) -> None:
         self.whole: memoryview[int] = memoryview(bytearray(_SIZE))
         self._part = self.whole[:_BESIDE_OTHERS]
+        self.for_login: memoryview[int] = self.whole[:_LOGIN]
         self._reader = -1
         self._in_a_row = 0
 

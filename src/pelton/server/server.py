@@ -38,7 +38,7 @@ from pelton.server.reading import SharedBuffer
 from pelton.server.roster import ClientRoster
 from pelton.server.settings import Endpoint, ServerSettings, StoreSettings, WebSocketDoor
 from pelton.server.settings.config import GLOBAL_ACCOUNT, AccountConfig
-from pelton.wire import ServerHello, encode_info
+from pelton.wire import KnownLines, ServerHello, encode_info
 
 _LOOKS: Final = 10
 _LONGEST_LOOK_S: Final = 1.0
@@ -64,6 +64,7 @@ class Server:
         self.clock: Clock = runtime.clock
         self.authenticator: Authenticator = OpenDoor() if authenticator is None else authenticator
         self.buffer: SharedBuffer = SharedBuffer()
+        self.known_lines: KnownLines = KnownLines()
         self.id: str = runtime.ids.new()
         self.name: str = settings.server_name or self.id
         self._runtime = runtime
@@ -123,7 +124,7 @@ class Server:
 
     def _new_account(self, name: str) -> ServerAccount:
         config = self.settings.accounts.get(name, AccountConfig(name=name))
-        account = ServerAccount(name, self._runtime.random.choice, AccountUsage(config.limits))
+        account = ServerAccount(name, self._runtime.random.choice, AccountUsage(config.limits), self.clock.monotonic)
         account.services["$SYS"] = SystemService(self, name, account.answer, self._runtime)
         return account
 
@@ -255,7 +256,7 @@ class Server:
         async def accept(accepted: socket.socket) -> None:
             loop, tls = asyncio.get_running_loop(), door.tls
             await loop.connect_accepted_socket(
-                lambda: WebSocketBridge(door, self._new_bridged, self.buffer.whole),
+                lambda: WebSocketBridge(door, self._new_bridged, self.buffer),
                 accepted,
                 ssl=None if tls is None else tls.context,
                 ssl_handshake_timeout=None if tls is None else tls.timeout,

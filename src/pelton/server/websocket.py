@@ -18,9 +18,14 @@ from websockets.http11 import Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
+from pelton.server.reading import SharedBuffer
 from pelton.server.settings.web_socket import WebSocketDoor
+from pelton.wire.parser import TOO_LONG
 
-_FRAME: Final = 64 << 20
+# What a handshake may have, with a browser's cookies; what the frames of a login may; and a frame beyond a message.
+_HANDSHAKE: Final = 16 << 10
+_LOGIN: Final = 8 << 10
+_FRAME_BESIDE: Final = 1 << 20
 _GOING_AWAY: Final = 1001
 _FORBIDDEN: Final = 403
 
@@ -28,25 +33,31 @@ _FORBIDDEN: Final = 403
 class BridgedClient(Protocol):
     """The connection behind a bridge."""
 
+    @property
+    def has_to_log_in(self) -> bool: ...
+    @property
+    def max_payload(self) -> int: ...
     def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
-    def buffer_updated(self, nbytes: int) -> None: ...
+    def receive(self, data: bytes) -> None: ...
+    def refuse(self, text: str) -> None: ...
     def connection_lost(self, error: Exception | None) -> None: ...
     def pause_writing(self) -> None: ...
     def resume_writing(self) -> None: ...
 
 
-class WebSocketBridge(asyncio.Protocol):
-    """One WebSocket; ``make`` makes the client behind it once the handshake is done, ``buffer`` is what it reads."""
+class WebSocketBridge(asyncio.BufferedProtocol):
+    """One WebSocket; ``make`` makes the client behind it once the handshake is done; all read into ``buffer``."""
 
-    def __init__(self, door: WebSocketDoor, make: Callable[[], BridgedClient], buffer: memoryview) -> None:
+    def __init__(self, door: WebSocketDoor, make: Callable[[], BridgedClient], buffer: SharedBuffer) -> None:
         self._door = door
         self._make = make
         self._buffer = buffer
         self._client: BridgedClient | None = None
         self._raw: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._left = _HANDSHAKE
         extensions = [ServerPerMessageDeflateFactory()] if door.compression else None
-        self._frames = ServerProtocol(extensions=extensions, max_size=_FRAME)
+        self._frames = ServerProtocol(extensions=extensions, max_size=(None, _LOGIN))
 
     # --- the socket's side
 
@@ -56,17 +67,36 @@ class WebSocketBridge(asyncio.Protocol):
         self._raw = transport
         self._timer = asyncio.get_running_loop().call_later(self._door.timeout, transport.abort)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return the buffer that all connections read into."""
+        client = self._client
+        return self._buffer.for_login if client is None or client.has_to_log_in else self._buffer.room_for(id(self))
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Pass on what the frames carry."""
+        data, client = self._buffer.taken(nbytes), self._client
+        if client is None or client.has_to_log_in:
+            self._left -= nbytes
+            if self._left < 0:
+                self._too_long()
+                return
+        self._limit_frames()
         self._frames.receive_data(data)
         for event in self._frames.events_received():
             if isinstance(event, Request):
                 self._shake_hands(event)
             elif isinstance(event, Frame) and event.opcode in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
-                self._feed(event.data)
+                assert self._client is not None
+                self._client.receive(bytes(event.data))
         self._flush()
         if self._frames.close_expected() and self._raw is not None:
             self._raw.close()
+
+    def _too_long(self) -> None:
+        if self._client is None:
+            self.raw.abort()
+        else:
+            self._client.refuse(TOO_LONG)
 
     def _shake_hands(self, request: Request) -> None:
         if self._timer is not None:
@@ -77,16 +107,15 @@ class WebSocketBridge(asyncio.Protocol):
         self._frames.send_response(response)
         self._flush()
         if self._frames.state is State.OPEN:
+            self._left = _LOGIN
             self._client = self._make()
             self._client.connection_made(WebSocketTransport(self))
 
-    def _feed(self, data: Any) -> None:
-        whole, size = memoryview(data), len(self._buffer)
-        for start in range(0, len(whole), size):
-            part = whole[start : start + size]
-            self._buffer[: len(part)] = part
-            assert self._client is not None
-            self._client.buffer_updated(len(part))
+    def _limit_frames(self) -> None:
+        """Let a frame be as large as the client's messages may be, once they may; before, if it is not compressed."""
+        client = self._client
+        if client is not None and not (client.has_to_log_in and self._frames.extensions):
+            self._frames.max_fragment_size = client.max_payload + _FRAME_BESIDE
 
     def eof_received(self) -> bool:
         """Close the connection when the client has."""
@@ -97,8 +126,11 @@ class WebSocketBridge(asyncio.Protocol):
         """Let the client go."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._client is not None:
-            self._client.connection_lost(error)
+        client, self._client = self._client, None
+        if client is not None:
+            client.connection_lost(error)
+        # A generator that holds what holds it.
+        self._frames.parser.close()
 
     def pause_writing(self) -> None:
         """Tell the client's connection that it is not read."""

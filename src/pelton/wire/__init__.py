@@ -3,6 +3,7 @@
 from pelton.wire.commands import (
     Command,
     Connect,
+    ConnectionState,
     ErrLine,
     Hpub,
     InfoLine,
@@ -29,8 +30,7 @@ from pelton.wire.encode import (
     status_block,
 )
 from pelton.wire.hello import ConnectOptions, ServerHello, parse_connect, parse_info
-from pelton.wire.parser import Parser, WireLimits
-from pelton.wire.states import ConnectionState, is_allowed, next_state
+from pelton.wire.parser import KnownLines, Parser, WireLimits
 
 __all__ = [
     "OK",
@@ -43,6 +43,7 @@ __all__ = [
     "ErrLine",
     "Hpub",
     "InfoLine",
+    "KnownLines",
     "Msg",
     "OkLine",
     "Parser",
@@ -61,8 +62,6 @@ __all__ = [
     "encode_pub",
     "encode_sub",
     "encode_unsub",
-    "is_allowed",
-    "next_state",
     "parse_connect",
     "parse_info",
     "status_block",

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
+
+ConnectionState = Literal["greeted", "open", "closed"]
+"""A client's connection is ``greeted``, then ``open`` once the client was let in, then ``closed`` for good."""
 
 
 class Command(msgspec.Struct, frozen=True, gc=False):

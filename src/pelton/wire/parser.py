@@ -2,14 +2,19 @@
 
 Design: a line names a command, and for messages the sizes of what follows it. Traffic repeats its lines (the same
 subject, the same size), so the meaning of a message's line is cached once the line was seen for the second time: a line
-that never repeats, such as that of an ack, must not push out those that do. Incomplete input is kept as it came and
-joined once, when enough has arrived, so that a large message costs no more than its bytes.
+that never repeats, such as that of an ack, must not push out those that do. All connections of a server share what is
+known, so that one costs no memory but that of its unfinished input; which is kept in one piece, however small the
+portions in which it came, and looked at again once enough has arrived.
+
+A client's ``CONNECT`` is the last command until :meth:`Parser.go_on`: what follows it depends on who the client is, and
+waits as bytes. Before it, nothing else is read at all.
 
 The parser never raises: input that breaks the protocol becomes a final :class:`Violation`.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Final, Literal
 
@@ -35,18 +40,23 @@ UNKNOWN: Final = "Unknown Protocol Operation"
 MALFORMED: Final = "Parser Error"
 TOO_LONG: Final = "maximum control line exceeded"
 TOO_LARGE: Final = "Maximum Payload Violation"
+NOT_LOGGED_IN: Final = "Authorization Violation"
 
-# A connection remembers so many lines, none longer than this: what it can make a server keep is bounded.
-_KNOWN_LINES: Final = 2048
+# So many lines are remembered, none longer than this: what clients can make a server keep is bounded.
+_KNOWN_LINES: Final = 8192
 _LONGEST_KNOWN: Final = 128
 _MAX_DIGITS: Final = 9
 _NO_SIZE: Final = -1
+# So many bytes become commands at a time: a frame of a WebSocket can bring more.
+_PORTION: Final = 64 << 10
+# The limit of a line is that of what follows its name.
+_NAME: Final = 64
 
 Side = Literal["server", "client"]
 
 
 class WireLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The most bytes of a line, and of a message with its headers."""
+    """The most bytes of a line behind its name, and of a message with its headers."""
 
     line: int = 4096
     payload: int = 1_048_576
@@ -61,56 +71,100 @@ class _BrokenError(Exception):
     """The input is no command."""
 
 
-class Parser:
-    """Reads what the other side sends; ``side`` is the side that reads."""
+class KnownLines:
+    """The lines of messages that were seen before, and what they mean; for all connections of one side."""
 
-    def __init__(self, side: Side, limits: WireLimits | None = None) -> None:
-        self.limits: WireLimits = WireLimits() if limits is None else limits
-        self._messages, self._lines = (
-            (_FROM_CLIENT, _CLIENT_LINES) if side == "server" else (_FROM_SERVER, _SERVER_LINES)
-        )
-        # What a server says of itself is not limited by what a client may say.
-        self._longest = self.limits.line if side == "server" else 1 << 20
-        self._known: dict[bytes, _Head] = {}
+    def __init__(self) -> None:
+        self.meanings: dict[bytes, _Head] = {}
         self._seen: set[bytes] = set()
-        self._parts: list[bytes] = []
-        self._held = 0
+
+    def note(self, line: bytes, head: _Head) -> None:
+        """Remember a line that was seen for the second time."""
+        if len(line) > _LONGEST_KNOWN:
+            return
+        if line in self._seen:
+            if len(self.meanings) >= _KNOWN_LINES:
+                self.meanings.clear()
+            self.meanings[line] = head
+        else:
+            if len(self._seen) >= _KNOWN_LINES:
+                self._seen.clear()
+            self._seen.add(line)
+
+
+class Parser:
+    """Reads what the other side sends; ``side`` is the side that reads.
+
+    While ``awaits_connect``, a client may send its ``CONNECT`` and nothing else.
+    """
+
+    def __init__(self, side: Side, limits: WireLimits | None = None, lines: KnownLines | None = None) -> None:
+        self.limits: WireLimits = WireLimits() if limits is None else limits
+        self._messages, self._lines, self._portion = _FROM_CLIENT, _CLIENT_LINES, _PORTION
+        if side == "client":
+            self._messages, self._lines, self._portion = _FROM_SERVER, _SERVER_LINES, sys.maxsize
+            # What a server says of itself is not limited by what a client may say.
+            self.limits = msgspec.structs.replace(self.limits, line=1 << 20)
+        self.awaits_connect = False
+        self._known = KnownLines() if lines is None else lines
+        self._held = bytearray()
         self._needed = 0
         self._ended = False
+        self.is_paused: bool = False
+        """Whether what is fed waits for :meth:`go_on`."""
 
     def feed(self, data: bytes) -> list[Command]:
         """Return the commands that are complete with these bytes. After a :class:`Violation` it is always empty."""
         if self._ended:
             return []
-        if self._parts:
-            self._parts.append(data)
-            self._held += len(data)
-            if self._held < self._needed:
+        if self._held or self.is_paused:
+            self._held += data
+            if self.is_paused:
+                is_full = self.awaits_connect and len(self._held) > self.limits.line
+                return self._broken(TOO_LONG) if is_full else []
+            if len(self._held) < self._needed:
                 return []
-            data = b"".join(self._parts)
-            self._parts.clear()
+            data = bytes(self._held)
+            self._held.clear()
         found: list[Command] = []
         try:
             used = self._parse(data, found.append)
         except _BrokenError as broken:
-            self._ended = True
-            found.append(Violation(str(broken)))
-            return found
+            return found + self._broken(str(broken))
         if used < len(data):
-            rest = data[used:] if used else data
-            self._parts.append(rest)
-            self._held = len(rest)
+            self._held += data[used:] if used else data
         return found
+
+    def pause(self) -> None:
+        """Let what is fed wait."""
+        self.is_paused = True
+
+    def go_on(self) -> list[Command]:
+        """Return the commands that have waited."""
+        self.is_paused = False
+        return self.feed(b"")
+
+    def close(self) -> None:
+        """Keep nothing, and read nothing any more."""
+        self._ended = True
+        self._held.clear()
+
+    def _broken(self, text: str) -> list[Command]:
+        self.close()
+        return [Violation(text)]
 
     def _parse(self, data: bytes, add: Callable[[Command], None]) -> int:
         """Add the complete commands, and return how many bytes they take; note how many the next one needs."""
-        known, position, end = self._known, 0, len(data)
-        find = data.find
+        known, position, end = self._known.meanings, 0, len(data)
+        find, longest, largest = data.find, self.limits.line, self.limits.payload
+        if self.awaits_connect and data and data[:1] not in b"Cc":
+            raise _BrokenError(NOT_LOGGED_IN)
+        last = min(end, self._needed + self._portion)
         self._needed = 0
-        while position < end:
+        while position < last:
             stop = find(b"\n", position)
             if stop < 0:
-                if end - position > self._longest:
+                if end - position > longest and _is_too_long(data[position:], longest):
                     raise _BrokenError(TOO_LONG)
                 return position
             line = data[position:stop]
@@ -119,8 +173,12 @@ class Parser:
                 head = self._understand(line, add)
                 if head is None:
                     position = stop + 1
+                    if self.is_paused:
+                        break
                     continue
             subject, sid, reply, block_size, size = head
+            if size > largest:
+                raise _BrokenError(TOO_LARGE)
             start = stop + 1
             body = start + size
             behind = body + 2
@@ -135,11 +193,12 @@ class Parser:
             else:
                 add(_message(head, data, start, body))
             position = behind
+        self.is_paused = self.is_paused or position < end
         return position
 
     def _understand(self, line: bytes, add: Callable[[Command], None]) -> _Head | None:
         """Return the head of a message, or add any other command and return None."""
-        if len(line) > self._longest:
+        if len(line) > self.limits.line and _is_too_long(line, self.limits.line):
             raise _BrokenError(TOO_LONG)
         words = line.split()
         name = words[0].upper() if words else b""
@@ -148,22 +207,19 @@ class Parser:
             read = self._lines.get(name)
             if read is None:
                 raise _BrokenError(UNKNOWN)
-            add(read(line.strip()[len(name) :].lstrip()))
+            command = read(line.strip()[len(name) :].lstrip())
+            add(command)
+            self.is_paused = type(command) is Connect
             return None
         head = read_message(words)
-        if head[-1] > self.limits.payload:
-            raise _BrokenError(TOO_LARGE)
-        if len(line) > _LONGEST_KNOWN:
-            return head
-        if line in self._seen:
-            if len(self._known) >= _KNOWN_LINES:
-                self._known.clear()
-            self._known[line] = head
-        else:
-            if len(self._seen) >= _KNOWN_LINES:
-                self._seen.clear()
-            self._seen.add(line)
+        self._known.note(line, head)
         return head
+
+
+def _is_too_long(line: bytes, longest: int) -> bool:
+    """Whether a line, or its beginning, is longer than may be: what follows its name counts."""
+    words = line.split(None, 1)
+    return len(line) > longest + _NAME or (len(words) > 1 and len(words[1].removesuffix(b"\r")) > longest)
 
 
 def _message(head: _Head, data: bytes, start: int, body: int) -> Command:

@@ -12,7 +12,6 @@ ACCOUNT_EXPIRED: Final = "Account Authentication Expired"
 MAX_CONNECTIONS: Final = "maximum connections exceeded"
 MAX_ACCOUNT_CONNECTIONS: Final = "maximum account active connections exceeded"
 MAX_SUBSCRIPTIONS: Final = "maximum subscriptions exceeded"
-MAX_PAYLOAD: Final = "Maximum Payload Violation"
 
 
 def publish_violation(subject: str) -> str:
