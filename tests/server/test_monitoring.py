@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from pelton.server import Endpoint, Server
 from pelton.server.auth import Credentials, LoginRefusal, ServerUser
+from pelton.server.monitoring import http
 from tests.kit.nats_server import free_ports, nats_server
 from tests.server.conftest import Connected, Started
 from tests.server.raw import raw_client
@@ -184,3 +186,26 @@ async def test_reports_for_the_system_account(started: Started) -> None:
 async def test_others_get_no_reports_of_the_server(server: Server) -> None:
     async with raw_client(server.endpoints[0].port) as client:
         assert "503" in await client.request("$SYS.REQ.SERVER.PING")
+
+
+async def test_nobody_waits_for_a_report_that_is_not_read(monitored: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_files = Path("/proc/self/fd")
+    if not open_files.exists():
+        pytest.skip("nothing tells which files are open")
+    monkeypatch.setattr(http, "_PATIENCE_S", 0.1)
+    async with raw_client(monitored.endpoints[0].port) as client:
+        for number in range(3000):
+            client.sub("a" * 3000, f"{number}")
+        await client.settle()
+        where = monitored.monitoring_endpoint
+        assert where is not None
+        made = socket.socket()
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        made.connect((where.host, where.port))
+        before = len(list(open_files.iterdir()))
+        made.sendall(b"GET /connz?subs=1 HTTP/1.1\r\n\r\n")
+        made.setblocking(False)
+        await asyncio.get_running_loop().sock_recv(made, 1)
+        while len(list(open_files.iterdir())) > before:
+            await asyncio.sleep(0.01)
+        made.close()

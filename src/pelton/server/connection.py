@@ -94,7 +94,8 @@ class ClientConnection(ClientOutput):
         """Greet the client."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        transport.set_write_buffer_limits(high=1 << 16)
+        # What it does not take at once waits here.
+        transport.set_write_buffer_limits(high=1)
         address = transport.get_extra_info("peername")
         refused = self._host.admit(self)
         if self._is_greeted:
@@ -202,7 +203,10 @@ class ClientConnection(ClientOutput):
         """Check what only time tells: a client that is silent, one that never introduced itself, one that is stuck."""
         settings = self._host.settings
         if self.stalled_since is not None and now - self.stalled_since > settings.write_deadline:
-            self._cut_slow()
+            if self.state == "closed":
+                self.cut(self.reason)
+            else:
+                self._cut_slow()
         elif (since := self._unproven_since) is not None and now - since > settings.auth_timeout_of(self.kind):
             self.refuse(said.AUTHENTICATION_TIMEOUT)
         elif self.user is not None and self._has_expired(self.user):

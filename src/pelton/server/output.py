@@ -1,7 +1,9 @@
 """What goes out to one client: gathered, written once a round, and never more than the client takes.
 
-Design: what is written in a round of the event loop is joined and written once, at its end. A client that does not read
-is cut when too much waits for it, or when what waits does not move for too long.
+Design: what is written in a round of the event loop is joined and written once, at its end. While the socket takes
+nothing, what is written waits here, in one piece, so that many small answers cost no more than their bytes. A client
+that does not read is cut when too much waits for it, or when what waits is not taken for too long; also if the
+connection is to be closed, which counts as long as it is there.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ SLOW_CONSUMER: Final = "Slow Consumer"
 _ROOM: Final = 2048
 _ROOM_BYTES: Final = 16 << 20
 _RESERVE: Final = 65_536
+_SLOW_BYTES: Final = 1 << 16
 
 
 class ClientOutput(asyncio.BufferedProtocol):
@@ -35,6 +38,7 @@ class ClientOutput(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
         self._out_bytes = 0
+        self._waiting = bytearray()
         self._is_full = False
         self._max_pending = host.settings.max_pending
         self.stalled_since: float | None = None
@@ -49,13 +53,19 @@ class ClientOutput(asyncio.BufferedProtocol):
         """Let what waits for this client continue."""
 
     def pause_writing(self) -> None:
-        """Note since when the client does not read."""
+        """Note since when the socket does not take what is written."""
         self.stalled_since = self._host.clock.monotonic()
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Write what has waited: everything before it is on its way."""
+        if self.state == "closed":
+            return
         self.stalled_since = None
-        self._has_room()
+        waiting, self._waiting = self._waiting, bytearray()
+        if waiting and self._transport is not None:
+            self._transport.write(waiting)
+        if self.room:
+            self._has_room()
 
     # --- writing
 
@@ -70,10 +80,14 @@ class ClientOutput(asyncio.BufferedProtocol):
         """Write what has gathered."""
         out, self._out, self._out_bytes = self._out, [], 0
         transport = self._transport
-        if transport is None or not out:
+        if transport is None or not out or self.state == "closed":
             return
-        transport.write(b"".join(out))
-        if transport.get_write_buffer_size() > self._max_pending:
+        data = b"".join(out)
+        if self.stalled_since is None:
+            transport.write(data)
+        else:
+            self._waiting += data
+        if self.pending_bytes > self._max_pending:
             self._cut_slow()
         elif self._is_full and self.room:
             self._has_room()
@@ -93,7 +107,7 @@ class ClientOutput(asyncio.BufferedProtocol):
         """How many more messages a push consumer should deliver to this client."""
         if self._transport is None or self.state == "closed":
             return 0
-        self._is_full = self.pending_bytes >= _ROOM_BYTES or self.stalled_since is not None
+        self._is_full = self.pending_bytes >= (_ROOM_BYTES if self.stalled_since is None else _SLOW_BYTES)
         return 0 if self._is_full else _ROOM
 
     @property
@@ -106,7 +120,8 @@ class ClientOutput(asyncio.BufferedProtocol):
     @property
     def pending_bytes(self) -> int:
         """How many bytes wait to be written."""
-        return self._out_bytes + (self._transport.get_write_buffer_size() if self._transport is not None else 0)
+        written = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        return self._out_bytes + len(self._waiting) + written
 
     @property
     def tls(self) -> tuple[str, str] | None:
@@ -144,10 +159,16 @@ class ClientOutput(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def close(self, reason: str) -> None:
-        """Close the connection once everything for it is written."""
+        """Close the connection once everything for it is written, or the client takes nothing of it for too long."""
+        if self.state == "closed":
+            return
         self.flush()
         self._close_state(reason)
         if self._transport is not None:
+            self.stalled_since = self._host.clock.monotonic()
+            if self._waiting:
+                self._transport.write(self._waiting)
+                self._waiting = bytearray()
             self._transport.close()
 
     def _close_state(self, reason: str) -> None:
@@ -160,3 +181,5 @@ class ClientOutput(asyncio.BufferedProtocol):
         """Forget the client."""
         self._close_state(self.reason or "Client Closed")
         self._transport = None
+        self._waiting.clear()
+        self._host.released(self.number)

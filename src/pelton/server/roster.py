@@ -16,19 +16,27 @@ _COUNTS: Final = ("in_msgs", "out_msgs", "in_bytes", "out_bytes")
 
 
 class ClientRoster:
-    """The clients of a server, by their numbers; ``most_closed`` is how many that have left are remembered."""
+    """The clients of a server, by their numbers; ``most_closed`` is how many that have left are remembered.
+
+    A connection that is being closed is reported no more, but counts until it is.
+    """
 
     def __init__(self, most_closed: int) -> None:
         self.totals: TrafficTotals = TrafficTotals()
         self.closed: deque[dict[str, Any]] = deque(maxlen=most_closed)
         self._clients: dict[int, ClientConnection] = {}
+        self._closing: dict[int, ClientConnection] = {}
 
     def __len__(self) -> int:
-        return len(self._clients)
+        return len(self._clients) + len(self._closing)
 
     def all(self) -> list[ClientConnection]:
         """Return those that are connected."""
         return list(self._clients.values())
+
+    def closing(self) -> list[ClientConnection]:
+        """Return those whose connections are being closed."""
+        return list(self._closing.values())
 
     def add(self, client: ClientConnection) -> None:
         """Count a new connection."""
@@ -36,10 +44,11 @@ class ClientRoster:
         self.totals.connections += 1
 
     def remove(self, server: Observed, number: int) -> ClientConnection | None:
-        """Count a connection no more, and remember what was known of it; return it unless that was done before."""
+        """Report a client no more, and remember what was known of it; return it unless that was done before."""
         gone = self._clients.pop(number, None)
         if gone is None:
             return None
+        self._closing[number] = gone
         for name in _COUNTS:
             setattr(self.totals, name, getattr(self.totals, name) + getattr(gone, name))
         self.totals.slow_consumers += gone.reason == SLOW_CONSUMER
@@ -47,6 +56,10 @@ class ClientRoster:
         stop = {"stop": rfc3339(server.clock.now()), "reason": gone.reason}
         self.closed.append({**client_facts(server, gone), **stop})
         return gone
+
+    def released(self, number: int) -> None:
+        """Count a connection no more."""
+        self._closing.pop(number, None)
 
     def get(self, number: int) -> ClientConnection | None:
         """Return a client, or None."""

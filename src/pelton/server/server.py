@@ -292,10 +292,14 @@ class Server:
         self._events.refused(client)
 
     def forget(self, client: Client) -> None:
-        """Count a connection no more."""
+        """Report a connection no more."""
         gone = self._roster.remove(self, client.number)
         if gone is not None and gone.account_name:
             self._events.disconnected(gone, gone.reason)
+
+    def released(self, number: int) -> None:
+        """Count a connection no more."""
+        self._roster.released(number)
 
     def kick(self, number: int) -> bool:
         """Let a client go; False if there is none of the number."""
@@ -403,7 +407,7 @@ class Server:
         self._events.look()
         if self._crossing is not None:
             self._crossing.look()
-        for client in self._roster.all():
+        for client in (*self._roster.all(), *self._roster.closing()):
             client.look(now)
         for account in self._accounts.values():
             if account.link is not None:

@@ -56,6 +56,7 @@ class MonitoringListener:
             await self._listening.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.set_write_buffer_limits(high=1)
         try:
             head = await within(self._clock, _PATIENCE_S, reader.readuntil(b"\r\n\r\n"))
             status, kind, body = await self._answer(head)
@@ -63,8 +64,8 @@ class MonitoringListener:
             writer.write(_response(status, kind, body, with_body=not head.startswith(b"HEAD ")))
             await within(self._clock, _PATIENCE_S, writer.drain())
         except (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError):
-            # No valid request came in time, or nobody reads the answer.
-            pass
+            # No valid request came in time, or nobody reads the answer: nothing waits for that.
+            writer.transport.abort()
         finally:
             writer.close()
 
