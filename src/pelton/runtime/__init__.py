@@ -18,6 +18,7 @@ from pelton.runtime.iteration import at_home
 from pelton.runtime.lease_clock import LeaseClock, LeaseShares
 from pelton.runtime.loop_thread import LoopThread
 from pelton.runtime.owner import Caller, calls_for, owner, this_thread
+from pelton.runtime.processes import LOOK_S, ProcessIdentity, ProcessWatch
 from pelton.runtime.rank_bypass import RankBypass
 from pelton.runtime.runtime import Runtime, system_runtime
 from pelton.runtime.service import Service, ServiceState
@@ -29,6 +30,7 @@ from pelton.runtime.usage import cpu_seconds, memory_bytes
 from pelton.runtime.within import Deadline, interruptible, within
 
 __all__ = [
+    "LOOK_S",
     "Caller",
     "Clock",
     "Deadline",
@@ -38,6 +40,8 @@ __all__ = [
     "LeaseClock",
     "LeaseShares",
     "LoopThread",
+    "ProcessIdentity",
+    "ProcessWatch",
     "Random",
     "RankBypass",
     "Runtime",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from collections import Counter
 
@@ -16,7 +17,7 @@ from pelton.queue.limits.recall import LatePutOffs
 from pelton.queue.model.decide import PutOff
 from pelton.queue.model.records import AttemptRecords
 from tests.queue.conftest import ON_BOTH, OpenQueue
-from tests.queue.helpers import Child, drain, ended, working
+from tests.queue.helpers import Child, drain, ended, waiting, working
 from tests.queue.roles import QUEUE, register
 
 BOTH_KINDS = pytest.mark.parametrize("exclusive", [False, True])
@@ -276,21 +277,28 @@ async def test_a_drain_runs_all_that_its_limits_allow(queue: Queue) -> None:
 
 @ON_BOTH
 async def test_a_killed_worker_frees_its_slots(path: str, jet: Jet) -> None:
-    queue = await jet.queue(QUEUE, exclusive=True, lease=1.0)
+    queue = await jet.queue(QUEUE, exclusive=True, lease=60)
     register(queue)
     gauge = Gauge()
     gauge.register(queue)
     await queue.limit(concurrency=1)
     await queue.enqueue("endless")
-    with Child("work", path, "1.0") as child:
+    with Child("work", path, "60") as child:
         await child.says("started")
         await queue.pause(job="endless")
-        await queue.enqueue("cut")
-        child.process.kill()
-    # A worker that starts now has to see the record unchanged for a lease.
-    async with working(queue, concurrency=2, grace=0.1):
-        while not gauge.starts:
-            await asyncio.sleep(0.01)
+        async with working(queue, concurrency=2, grace=0.1):
+            child.process.send_signal(signal.SIGSTOP)
+            # A server may hand some of them to the worker that is stopped.
+            for _ in range(20):
+                await queue.enqueue("cut")
+            while (await queue.counts()).held == 0:
+                await asyncio.sleep(0.01)
+            # It has not ended: its lease decides.
+            assert not gauge.starts
+            child.process.kill()
+            while not gauge.starts:
+                await asyncio.sleep(0.01)
+    assert "running" in [info.state for info in await waiting(queue)], "the lease of its job has not ended"
 
 
 @ON_BOTH

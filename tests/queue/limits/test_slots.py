@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from pelton.queue import JobLimit, Rate
 from pelton.queue.limits.slot_book import SlotBook
 from pelton.queue.model.limits import job_limit, places_of
 from pelton.queue.model.slots import EMPTY, SlotDraft, SlotRecord, WorkerSlots, beaten, decode, encode
+from pelton.runtime import ProcessIdentity, ProcessWatch
 
 _START = 1_700_000_000 * 10**9
 _S = 10**9
@@ -90,7 +92,7 @@ def test_slots_are_never_more_than_the_limit(steps: list[tuple[str, bool, int]],
 def test_a_worker_that_changes_nothing_for_a_lease_is_dead_as_others_see_it() -> None:
     limit = JobLimit(concurrency=1)
     record = SlotRecord({"dead": WorkerSlots(7, (1,))})
-    book = SlotBook("a", lease=10.0)
+    book = SlotBook("a", 10.0, ProcessWatch())
     assert book.saw("all", 1, record, 100.0)
     assert not book.saw("all", 1, record, 105.0), "no news"
     assert book.next_death("all", 104.0) == 6.0
@@ -103,8 +105,53 @@ def test_a_worker_that_changes_nothing_for_a_lease_is_dead_as_others_see_it() ->
     assert book.draft("all", limit, 119.9, _START).wait(2) > 0
 
 
+def test_a_worker_whose_process_has_ended_is_dead_at_once() -> None:
+    ended: set[ProcessIdentity] = set()
+    processes = ProcessWatch(ended.__contains__)
+    if processes.own is None:
+        pytest.skip("this system does not tell when its processes started")
+    near = processes.own._replace(pid=4711)
+    limit, lease = JobLimit(concurrency=3), 60.0
+
+    def waits(now: float) -> bool:
+        return book.draft("all", limit, now, _START).wait(9) > 0
+
+    book = SlotBook("a", lease, processes)
+    # One here, one elsewhere, and one of an older version.
+    workers = {
+        "near": WorkerSlots(1, (1,), near),
+        "far": WorkerSlots(1, (2,), near._replace(host="another")),
+        "old": WorkerSlots(1, (3,)),
+    }
+    record = decode(encode(SlotRecord(workers)))
+    assert record.workers == workers
+    assert book.saw("all", 1, record, 100.0)
+    assert waits(100.0)
+    assert book.next_death("all", 100.0) <= 0.3, "it is looked at again"
+    ended |= {slots.process for slots in workers.values() if slots.process is not None}
+    assert waits(100.1), "not at each draft"
+    assert waits(100.4), "its children have a moment to end"
+    assert not waits(100.7)
+    draft = book.draft("all", limit, 100.7, _START)
+    draft.start(9)
+    assert draft.record().workers == {
+        "far": workers["far"],
+        "old": workers["old"],
+        "a": WorkerSlots(_START, (9,), processes.own),
+    }
+    assert beaten(draft.record(), "a", _START).workers["a"].process == processes.own
+    # What is left is decided by its lease.
+    assert book.saw("all", 2, draft.record(), 101.0)
+    assert book.next_death("all", 101.0) == 59.0
+
+
+def test_a_record_of_an_older_version_names_no_process() -> None:
+    record = decode(msgspec.msgpack.encode({"workers": {"w": [7, [1, 2]]}}))
+    assert record == SlotRecord({"w": WorkerSlots(7, (1, 2), None)})
+
+
 def test_what_a_watch_brings_late_is_ignored() -> None:
-    book = SlotBook("a", lease=10.0)
+    book = SlotBook("a", 10.0, ProcessWatch())
     assert book.saw("all", 5, EMPTY, 0.0)
     book.outdated("all")
     assert not book.saw("all", 4, EMPTY, 0.0)

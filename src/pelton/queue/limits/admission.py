@@ -24,7 +24,7 @@ from pelton.queue.limits.slot_book import SlotBook, SlotJob
 from pelton.queue.limits.slot_ledger import SlotLedger
 from pelton.queue.limits.slot_watch import SlotWatch
 from pelton.queue.model.limits import WHOLE_QUEUE, JobLimit, places_of
-from pelton.runtime import Signal
+from pelton.runtime import ProcessWatch, Signal
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
@@ -70,7 +70,7 @@ class Admission:
         self._queue = queue
         self._clock = queue.clock
         self._ledger = SlotLedger(queue.backend, queue.names)
-        self._book = SlotBook(worker, queue.lease)
+        self._book = SlotBook(worker, queue.lease, ProcessWatch())
         self._limits: dict[str, JobLimit] = {}
         # How often a limit was set or taken away.
         self.limits_heard = 0

@@ -1,7 +1,8 @@
 """What one worker knows of the records of limits, and the slots that it holds. Pure: the time is passed in.
 
 What it knows may be outdated; whatever it writes is conditional on the record not having changed. No wall clock of
-another machine decides who has died: a worker's part counts as dead when it was seen unchanged for a whole lease.
+another machine decides who has died: a worker's part counts as dead when it was seen unchanged for a whole lease, or
+when its process, which is one of this machine, has ended.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pelton.queue.model.slots import EMPTY, SlotDraft, SlotRecord
+from pelton.runtime import LOOK_S, ProcessWatch
 
 if TYPE_CHECKING:
     from pelton.queue.model.limits import JobLimit
@@ -48,9 +50,10 @@ class _Known:
 class SlotBook:
     """The records of limits as one worker sees them. ``lease`` in seconds, times in seconds since boot."""
 
-    def __init__(self, worker: str, lease: float) -> None:
+    def __init__(self, worker: str, lease: float, processes: ProcessWatch) -> None:
         self._worker = worker
         self._lease = lease
+        self._processes = processes
         self._known: dict[str, _Known] = {}
         # The jobs that hold a slot of ours, by place: what we have written, and not returned since.
         self._mine: dict[str, dict[int, SlotJob]] = {}
@@ -106,15 +109,23 @@ class SlotBook:
         dead = {
             worker
             for worker, (_, since) in known.parts.items()
-            if worker != self._worker and now - since >= self._lease
+            if worker != self._worker
+            and (now - since >= self._lease or self._processes.is_gone(known.record.workers[worker].process, now))
         }
-        return SlotDraft(limit, known.record, self._worker, self._mine.get(place, ()), dead, wall)
+        mine = self._mine.get(place, ())
+        return SlotDraft(limit, known.record, self._worker, mine, dead, wall, self._processes.own)
 
     def next_death(self, place: str, now: float) -> float:
-        """Return in how many seconds the next worker counts as dead, if its part does not change; infinity for none."""
+        """Return in how many seconds a worker may count as dead, if its part does not change; infinity for none."""
         known = self._known.get(place)
-        parts = known.parts.items() if known is not None else ()
-        return min((since + self._lease - now for worker, (_, since) in parts if worker != self._worker), default=inf)
+        found = inf
+        if known is None:
+            return found
+        for worker, slots in known.record.workers.items():
+            if worker != self._worker:
+                is_near = self._processes.is_near(slots.process)
+                found = min(found, known.parts[worker][1] + self._lease - now, LOOK_S if is_near else inf)
+        return found
 
     def seconds_between(self, place: str) -> float:
         """Return about how many seconds pass between two returned slots, or less.

@@ -6,7 +6,8 @@ two workers that decide on the same record cannot both succeed.
 Concurrency: a worker's part of the record lists the jobs that it runs, and changes (``beat``) each time the worker
 extends their leases. A worker that dies leaves a part that changes no more: others drop it when they have seen it
 unchanged for a lease on their own clocks. Its jobs were told by then that they are lost, because a holder gives up
-earlier. A job that was taken anew, by whomever, has one slot: the earlier holder of its lease has none any more.
+earlier. Workers of the same machine see that its ``process`` has ended, and drop it at once. A job that was taken anew,
+by whomever, has one slot: the earlier holder of its lease has none any more.
 
 Rate: one time says all (the generic cell rate algorithm). Each start moves it by the interval of the rate; a start is
 allowed while it is no further ahead than a burst.
@@ -20,6 +21,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from pelton.runtime import ProcessIdentity
+
 if TYPE_CHECKING:
     from pelton.queue.model.limits import JobLimit
 
@@ -29,10 +32,14 @@ _KEEP_FOR_S: Final = 60
 
 
 class WorkerSlots(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The slots of one worker: its jobs, by sequence. ``beat`` differs each time it is written."""
+    """The slots of one worker: its jobs, by sequence. ``beat`` differs each time it is written.
+
+    ``process`` is the worker's; None if its system, or an older version, does not tell.
+    """
 
     beat: int
     jobs: tuple[int, ...]
+    process: ProcessIdentity | None = None
 
 
 class SlotRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -55,7 +62,7 @@ decode: Final = msgspec.msgpack.Decoder(SlotRecord).decode
 def beaten(record: SlotRecord, worker: str, now: int) -> SlotRecord:
     """Return the record after a worker has extended the leases of its jobs, at ``now`` (wall nanoseconds)."""
     mine = record.workers[worker]
-    written = WorkerSlots(max(mine.beat + 1, now), mine.jobs)
+    written = msgspec.structs.replace(mine, beat=max(mine.beat + 1, now))
     return msgspec.structs.replace(record, workers={**record.workers, worker: written})
 
 
@@ -63,7 +70,8 @@ class SlotDraft:
     """What one worker makes of a record: takes slots and returns them.
 
     ``limit`` is None for one that was taken away; ``mine`` are the jobs that the worker holds slots for, whatever the
-    record says; ``dead`` are workers whose leases have ended; ``now`` in wall nanoseconds.
+    record says; ``dead`` are workers whose leases, or processes, have ended; ``now`` in wall nanoseconds; ``process``
+    is the worker's.
     """
 
     def __init__(
@@ -74,11 +82,13 @@ class SlotDraft:
         mine: Iterable[int],
         dead: Collection[str],
         now: int,
+        process: ProcessIdentity | None = None,
     ) -> None:
         self._limit = limit
         self._before = before
         self._worker = worker
         self._now = now
+        self._process = process
         self._mine = dict.fromkeys(mine)
         self._others = {
             name: list(slots.jobs) for name, slots in before.workers.items() if name != worker and name not in dead
@@ -145,7 +155,7 @@ class SlotDraft:
     def record(self) -> SlotRecord:
         """Return the record to write."""
         workers = {
-            name: WorkerSlots(self._before.workers[name].beat, tuple(jobs))
+            name: msgspec.structs.replace(self._before.workers[name], jobs=tuple(jobs))
             for name, jobs in self._others.items()
             if jobs
         }
@@ -153,5 +163,5 @@ class SlotDraft:
             before = self._before.workers.get(self._worker)
             # A part that was gone in between must not look like the same one.
             beat = max(before.beat + 1 if before is not None else 0, self._now)
-            workers[self._worker] = WorkerSlots(beat, tuple(self._mine))
+            workers[self._worker] = WorkerSlots(beat, tuple(self._mine), self._process)
         return SlotRecord(workers, self._ahead, self._interval)

@@ -1,0 +1,106 @@
+"""Whether a process that another one knows from a record still runs, where that can be known.
+
+A process id is used again after a while, and means something else in another container. So a process is named by the
+run of the machine, the namespaces that its numbers belong to, its number, and when it started. Only Linux tells that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from pelton.runtime.clock import boot_id
+
+LOOK_S: Final = 0.3
+"""How often to ask whether a process has ended."""
+_APART_S: Final = 0.25
+_MOST_KNOWN: Final = 1024
+# Of what follows the name of a program in /proc/<pid>/stat.
+_STATE: Final = 0
+_THREADS: Final = 17
+_STARTED: Final = 19
+_ENDED: Final = ("Z", "X")
+
+
+class ProcessIdentity(NamedTuple):
+    """One process: on which machine, since when it is up, and in which namespaces (``host``); and which one there."""
+
+    host: str
+    pid: int
+    started: int
+
+
+def this_process() -> ProcessIdentity | None:
+    """Return the identity of this process; None if the system does not tell it."""
+    pid, host = os.getpid(), _host()
+    with suppress(OSError, ValueError, IndexError):
+        # Else the files of /proc are those of another namespace.
+        if host and os.readlink("/proc/self") == str(pid):
+            return ProcessIdentity(host, pid, int(_stat(pid)[_STARTED]))
+    return None
+
+
+def has_ended(process: ProcessIdentity) -> bool:
+    """Return whether a process is known to have ended; False also if that can't be known here."""
+    if process.host != _host():
+        return False
+    try:
+        os.kill(process.pid, 0)
+        fields = _stat(process.pid)
+        # One that ends is there until its parent has looked, and until its last thread has ended.
+        is_dead = fields[_STATE] in _ENDED and int(fields[_THREADS]) <= 1
+        return is_dead or int(fields[_STARTED]) != process.started
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError, IndexError):
+        # It is there, but is another user's.
+        return False
+
+
+def _host() -> str:
+    """Return a name of the namespaces of this process, on this run of the machine; empty if the system tells none."""
+    boot = boot_id()
+    with suppress(OSError):
+        spaces = (os.stat(f"/proc/self/ns/{name}").st_ino for name in ("pid", "time"))
+        if boot:
+            return hashlib.blake2b(repr((boot, *spaces)).encode(), digest_size=9).hexdigest()
+    return ""
+
+
+def _stat(pid: int) -> list[str]:
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        # The name of the program may have any character.
+        return file.read().rpartition(")")[2].split()
+
+
+class ProcessWatch:
+    """Looks now and then at processes of this machine that hold something; times in seconds since boot.
+
+    A process counts as ended when two looks have found it so: until then its children have noticed.
+    """
+
+    def __init__(self, has_ended: Callable[[ProcessIdentity], bool] = has_ended) -> None:
+        self.own: ProcessIdentity | None = this_process()
+        self._has_ended = has_ended
+        # When each was looked at last, and since when it has been known to have ended.
+        self._known: dict[ProcessIdentity, tuple[float, float | None]] = {}
+
+    def is_near(self, process: ProcessIdentity | None) -> bool:
+        """Return whether the end of a process, another one than this, can be known here."""
+        own = self.own
+        return process is not None and own is not None and process.host == own.host and process != own
+
+    def is_gone(self, process: ProcessIdentity | None, now: float) -> bool:
+        """Return whether a process has ended."""
+        if process is None or not self.is_near(process):
+            return False
+        looked, since = self._known.get(process, (float("-inf"), None))
+        if since is None and now - looked >= _APART_S:
+            since = now if self._has_ended(process) else None
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[process] = now, since
+        return since is not None and now - since >= _APART_S
