@@ -134,9 +134,7 @@ def test_the_older_durable_subject() -> None:
         ("STREAM.CREATE.a", {"name": "a", "shine": 1}, "JSInvalidJSONErr"),
         ("STREAM.CREATE.a", {"name": "a", "sources": [{"name": "b", "x": 1}]}, "JSInvalidJSONErr"),
         ("STREAM.CREATE.a", {"name": "a", "max_msgs": "3"}, "JSInvalidJSONErr"),
-        ("STREAM.MSG.DELETE.a", {}, "JSBadRequestErr"),
         ("STREAM.NAMES", [], "JSInvalidJSONErr"),
-        ("CONSUMER.CREATE.S.c", {"stream_name": "S"}, "JSConsumerConfigRequiredErr"),
         ("CONSUMER.CREATE.S.c", {"stream_name": "T", "config": {}}, "JSStreamMismatchErr"),
         (
             "CONSUMER.CREATE.S.c",

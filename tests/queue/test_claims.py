@@ -317,9 +317,14 @@ async def test_jobs_whose_workers_died_end_in_the_dead_letters(jet: Jet, another
     assert [letter.envelope.job async for letter in queue.dead_letters()] == ["paint"]
 
 
-async def test_what_is_unknown_or_no_job_is_not_returned(jet: Jet, queue: Queue, another: OpenQueue) -> None:
+@pytest.mark.parametrize(
+    "no_job", [b"no job", b"null", b'{"job":"\xcf"}', b'{"job":' + b"[" * 3000], ids=["text", "null", "utf-8", "deep"]
+)
+async def test_what_is_unknown_or_no_job_is_not_returned(
+    no_job: bytes, jet: Jet, queue: Queue, another: OpenQueue
+) -> None:
     await enqueue(queue, 1)
-    await jet.publish(queue.names.free_subject, b"no job")
+    await jet.publish(queue.names.free_subject, no_job)
     async with (await another("garage")).claims() as claims:
         assert await claims.take() == []
     assert [(o.id, o.state) for o in await ended(queue)] == [("2", "failed")]

@@ -12,6 +12,7 @@ import msgspec
 
 from pelton.api.durations import parse_duration
 from pelton.api.errors import ConfigError
+from pelton.api.json_values import UNREADABLE
 from pelton.api.message import ACK_PREFIX, AckOp, Delivered
 from pelton.api.pulling import NextRequest, decode_next
 
@@ -136,7 +137,7 @@ def _delay(text: bytes) -> int:
     if text.startswith(b"{"):
         try:
             return max(msgspec.json.decode(text, type=_NakOptions).delay, 0)
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return 0
     try:
         return max(parse_duration(text.decode()), 0) if text else 0

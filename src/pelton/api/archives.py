@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from pelton.api.codec import convert_request, json_object
+from pelton.api.codec import convert_request, request_fields
 from pelton.api.config import ConsumerConfig, StreamConfig
 from pelton.api.durations import dec_hook, enc_hook
 from pelton.api.errors import api_error
@@ -86,12 +86,12 @@ class RestoreRequest(msgspec.Struct, kw_only=True, frozen=True):
 
 def decode_snapshot_request(body: bytes) -> SnapshotRequest:
     """Return the request of a client. Raises `ApiError`."""
-    return _decoded(SnapshotRequest, body)
+    return _decoded(SnapshotRequest, body, "JSApiStreamSnapshotRequest")
 
 
 def decode_restore_request(body: bytes) -> RestoreRequest:
     """Return the request of a client. Raises `ApiError`."""
-    return _decoded(RestoreRequest, body)
+    return _decoded(RestoreRequest, body, "JSApiStreamRestoreRequest")
 
 
 def decode_archived_state(body: bytes) -> StreamState:
@@ -99,10 +99,10 @@ def decode_archived_state(body: bytes) -> StreamState:
     return msgspec.json.decode(body, type=StreamState)
 
 
-def _decoded(kind: type[S], body: bytes) -> S:
-    if not body.strip():
+def _decoded(kind: type[S], body: bytes, root: str) -> S:
+    if not body:
         raise api_error("JSBadRequestErr")
-    return convert_request(kind, json_object(body))
+    return convert_request(kind, request_fields(kind, body, root))
 
 
 _REPLY: Final = "io.nats.jetstream.api.v1.{}_response"

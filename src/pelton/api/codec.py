@@ -12,8 +12,10 @@ import msgspec
 
 from pelton.api.build import check_token
 from pelton.api.config import ConsumerConfig, StreamConfig
+from pelton.api.direct import DirectGet
 from pelton.api.durations import dec_hook, enc_hook
 from pelton.api.errors import ApiError, api_error, from_reply
+from pelton.api.go_json import GoJsonError, read_object, read_request
 from pelton.api.info import ErrorBody
 from pelton.api.requests import (
     VERB_OF,
@@ -24,6 +26,9 @@ from pelton.api.requests import (
     ConsumerInfoRequest,
     ConsumerList,
     ConsumerNames,
+    ConsumerPause,
+    ConsumerReset,
+    ConsumerUnpin,
     MsgDelete,
     MsgGet,
     Request,
@@ -32,10 +37,10 @@ from pelton.api.requests import (
     StreamInfoRequest,
     StreamList,
     StreamNames,
+    StreamPurge,
     StreamUpdate,
     Verb,
 )
-from pelton.api.strict import unknown_key
 from pelton.subjects import is_filter
 
 R = TypeVar("R")
@@ -43,7 +48,26 @@ R = TypeVar("R")
 PREFIX: Final = "$JS.API"
 _DURABLE_CREATE: Final = "CONSUMER.DURABLE.CREATE"
 _EMPTY: Final = (StreamDelete, ConsumerDelete, ConsumerInfoRequest)
-_LENIENT: Final = (AccountInfoRequest, StreamNames, StreamList, StreamInfoRequest, ConsumerNames, ConsumerList)
+# Their bodies may be any text that is no JSON object or array.
+_LENIENT: Final = (
+    StreamNames,
+    StreamList,
+    StreamInfoRequest,
+    StreamPurge,
+    ConsumerNames,
+    ConsumerList,
+    ConsumerPause,
+)
+# They ignore fields that they do not know.
+_NO_NAME: Final = "stream name is required and can not contain '.', '*', '>', '\\', '/'"
+_OPEN: Final = (ConsumerReset, ConsumerUnpin)
+_ROOTS: Final[dict[type[Request[Any]], str]] = {
+    StreamCreate: "StreamConfigRequest",
+    StreamUpdate: "StreamConfigRequest",
+    ConsumerCreate: "CreateConsumerRequest",
+    ConsumerNames: "JSApiConsumersRequest",
+    ConsumerList: "JSApiConsumersRequest",
+}
 
 
 class _Envelope(msgspec.Struct):
@@ -82,20 +106,55 @@ def decode_request(subject: str, body: bytes, prefix: str = PREFIX) -> Request[A
     verb, names = found
     if verb.request in _EMPTY:
         _check_empty(body)
-    # As on the server, what asks for a list may have any text that is no JSON.
-    data = {} if verb.request in _LENIENT and not body.lstrip().startswith((b"{", b"[")) else json_object(body)
-    if verb.request is ConsumerCreate:
-        _check_durable(subject.removeprefix(prefix + "."), data, names)
-        return _consumer_create(data, names)
-    if not data and verb.request in (MsgGet, MsgDelete):
-        raise api_error("JSBadRequestErr", stream=names[0])
     if verb.request in (StreamCreate, StreamUpdate):
-        return _stream_create(verb, data, names[0])
-    if any(field in data for field in verb.request._subject_fields):
-        # Older clients repeat the names; the subject is what access rules were applied to.
-        data = {key: value for key, value in data.items() if key not in verb.request._subject_fields}
+        return _stream_create(verb, body, names[0])
+    if verb.request is ConsumerCreate:
+        return _consumer_create(subject.removeprefix(prefix + "."), body, names)
+    if verb.request in (MsgGet, MsgDelete) and not body:
+        raise api_error("JSBadRequestErr", stream=names[0])
+    if verb.request is MsgGet:
+        data = _message_get(body, names[0])
+    elif verb.request is AccountInfoRequest or (
+        verb.request in _LENIENT and not body.lstrip().startswith((b"{", b"["))
+    ):
+        data = {}
+    else:
+        data = _fields_of(verb.request, body)
     data |= dict(zip(verb.request._subject_fields, names, strict=True))
     return convert_request(verb.request, data)
+
+
+class _WireMsgGet(DirectGet, kw_only=True, frozen=True):
+    """The fields of a request for a message; those of several messages are known, and refused."""
+
+    no_hdr: bool = False
+
+
+def _message_get(body: bytes, stream: str) -> dict[str, Any]:
+    data = request_fields(_WireMsgGet, body, "JSApiMsgGetRequest")
+    if not data or data.get("batch", 0) > 0 or data.get("max_bytes", 0) > 0:
+        raise api_error("JSBadRequestErr", stream=stream)
+    return {key: value for key, value in data.items() if key in MsgGet.__struct_fields__}
+
+
+def _fields_of(kind: type[Request[Any]], body: bytes) -> dict[str, Any]:
+    root = _ROOTS.get(kind) or f"JSApi{kind.__name__.removesuffix('Request')}Request"
+    if kind in _LENIENT and not body.lstrip().startswith((b"{", b"[")):
+        return {}
+    if kind not in _OPEN:
+        return request_fields(kind, body, root)
+    try:
+        return read_object(kind, body, root) if body or kind is not ConsumerReset else {}
+    except GoJsonError as error:
+        raise api_error("JSInvalidJSONErr", err=str(error)) from None
+
+
+def request_fields(kind: type[msgspec.Struct], body: bytes, root: str) -> dict[str, Any]:
+    """Return the fields of a request, which the server knows as ``root``. Raises `ApiError`."""
+    try:
+        return read_request(kind, body, root)
+    except GoJsonError as error:
+        raise api_error("JSInvalidJSONErr", err=str(error)) from None
 
 
 def _check_empty(body: bytes) -> None:
@@ -104,11 +163,10 @@ def _check_empty(body: bytes) -> None:
         raise api_error("JSNotEmptyRequestErr")
 
 
-def _check_durable(path: str, data: dict[str, Any], names: list[str]) -> None:
+def _check_durable(path: str, config: dict[str, Any], names: list[str]) -> None:
     """Raise `ApiError` if the older subjects and the configuration disagree about whether a consumer is durable."""
-    config = data.get("config")
-    durable = config.get("durable_name") if isinstance(config, dict) else ""
-    if path.startswith(_DURABLE_CREATE) and isinstance(config, dict) and not durable:
+    durable = config.get("durable_name")
+    if path.startswith(_DURABLE_CREATE) and not durable:
         raise api_error("JSConsumerDurableNameNotSetErr", stream=names[0])
     if durable and len(names) == 1:
         raise api_error("JSConsumerEphemeralWithDurableNameErr", stream=names[0])
@@ -204,12 +262,13 @@ def _find_verb(path: str) -> tuple[Verb, list[str]] | None:
     return None
 
 
-def _consumer_create(data: dict[str, Any], names: list[str]) -> ConsumerCreate:
-    config = data.get("config")
-    if not isinstance(config, dict):
-        raise api_error("JSConsumerConfigRequiredErr", stream=names[0])
+def _consumer_create(path: str, body: bytes, names: list[str]) -> ConsumerCreate:
+    data = _fields_of(ConsumerCreate, body)
+    config = data.get("config", {})
+    _check_durable(path, config, names)
     # Our default is the safe policy; on the wire an absent one means "none".
-    request = convert_request(ConsumerCreate, data | {"config": {"ack_policy": "none"} | config})
+    fields = {"stream_name": ""} | data | {"config": {"ack_policy": "none"} | config}
+    request = convert_request(ConsumerCreate, fields)
     stream, name, *filters = [*names, ""] if len(names) == 1 else names
     _check_consumer_subject(request, stream, name, ".".join(filters))
     return msgspec.structs.replace(request, config=_named_config(request.config, name))
@@ -225,15 +284,24 @@ def _check_consumer_subject(request: ConsumerCreate, stream: str, name: str, fil
         raise api_error("JSStreamMismatchErr", stream=stream)
     if name and (config.durable_name or name) != name:
         raise api_error("JSConsumerDurableNameNotMatchSubjectErr", stream=stream, consumer=name)
-    if config.name and config.durable_name and config.name != config.durable_name:
+    if not name and config.name and config.durable_name and config.name != config.durable_name:
         raise api_error("JSConsumerCreateDurableAndNameMismatch", stream=stream, consumer=config.name)
     if filtered and filtered != config.filter_subject:
         raise api_error("JSConsumerCreateFilterSubjectMismatchErr", stream=stream, consumer=name)
 
 
-def _stream_create(verb: Verb, data: dict[str, Any], name: str) -> Request[Any]:
+class _WireStream(StreamConfig, kw_only=True, frozen=True):
+    """The body of a request to create or update a stream: its configuration, and what it asks of the server."""
+
+    pedantic: bool = False
+
+
+def _stream_create(verb: Verb, body: bytes, name: str) -> Request[Any]:
+    data = request_fields(_WireStream, body, _ROOTS[verb.request])
     pedantic = data.pop("pedantic", False)
     config = convert_request(StreamConfig, data)
+    if verb.request is StreamUpdate and not config.name:
+        raise api_error("JSStreamInvalidConfigF", err=_NO_NAME)
     if config.name != name:
         raise api_error("JSStreamMismatchErr", stream=name)
     return convert_request(verb.request, {"config": config, "pedantic": pedantic})
@@ -243,21 +311,8 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def convert_request(kind: type[S], data: dict[str, Any]) -> S:
-    """Return the struct of a request's fields. Raises `ApiError` for unknown or invalid ones."""
-    unknown = unknown_key(kind, data)
-    if unknown:
-        raise api_error("JSInvalidJSONErr", err=f'unknown field "{unknown[0]}"')
+    """Return the struct of a request's fields. Raises `ApiError` for invalid ones."""
     try:
         return msgspec.convert(data, kind, dec_hook=dec_hook)
     except msgspec.ValidationError as error:
-        raise api_error("JSInvalidJSONErr", err=str(error)) from None
-
-
-def json_object(body: bytes) -> dict[str, Any]:
-    """Return the fields of a request; none if it is empty. Raises `ApiError`."""
-    if not body.strip():
-        return {}
-    try:
-        return msgspec.json.decode(body, type=dict[str, Any])
-    except msgspec.DecodeError as error:
         raise api_error("JSInvalidJSONErr", err=str(error)) from None

@@ -146,8 +146,6 @@ class StreamConfig(HasDurations, msgspec.Struct, kw_only=True, frozen=True, omit
     """On how many servers of a cluster the stream is kept, 1 to 5; 1 in a file."""
     no_ack: bool = False
     """Publishes are not acknowledged."""
-    template_owner: str = ""
-    """Of old servers; ignored."""
     duplicate_window: Duration = ZERO
     """How long message ids are remembered, in seconds; 0: two minutes, or `max_age` if that is less."""
     placement: Placement | None = None

@@ -11,6 +11,7 @@ import msgspec
 from pelton.api import headers
 from pelton.api.direct import DirectGet, DirectReply, StoredMessage
 from pelton.api.errors import ApiError, PeltonError, from_reply
+from pelton.api.go_json import GoJsonError, StructReader
 from pelton.api.times import parse_rfc3339
 from pelton.subjects import is_subject
 
@@ -23,7 +24,7 @@ _ADDED: Final = f"\r\n{headers.STREAM}: ".encode()
 _BATCHED: Final = f"\r\n{headers.NUM_PENDING}: ".encode()
 _NO_HEADERS: Final = b"NATS/1.0\r\n\r\n"
 _encode: Final = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder(DirectGet).decode
+_read: Final = StructReader(DirectGet)
 
 
 class DirectFrame(NamedTuple):
@@ -48,8 +49,8 @@ def direct_request(subject: str, body: bytes) -> DirectGet:
     if not body.strip():
         raise from_reply(BAD_REQUEST, BAD_REQUEST_CODE, "Empty Request")
     try:
-        request = _decode(body)
-    except msgspec.MsgspecError:
+        request = _read(body)
+    except GoJsonError:
         raise from_reply(BAD_REQUEST, BAD_REQUEST_CODE, "Malformed Request") from None
     return msgspec.structs.replace(request, last_by_subj=subject) if subject else request
 
@@ -75,11 +76,11 @@ def direct_frames(
         yield DirectFrame(_end(reply))
 
 
-def direct_refusal(error: PeltonError) -> DirectFrame:
+def direct_refusal(error: PeltonError, request: DirectGet | None = None) -> DirectFrame:
     """Return the reply to a request that gets nothing."""
     code, text = (error.code, error.description) if isinstance(error, ApiError) else (500, "Internal Error")
     if code == NOT_FOUND:
-        text = "Message Not Found"
+        text = "No Results" if request is not None and request.multi_last else "Message Not Found"
     return DirectFrame(f"NATS/1.0 {code} {text}\r\n\r\n".encode())
 
 

@@ -12,6 +12,7 @@ import msgspec
 from pelton.api.durations import ZERO, Duration, HasDurations, dec_hook, enc_hook
 from pelton.api.fields import shown
 from pelton.api.info import StreamState
+from pelton.api.json_values import UNREADABLE
 from pelton.api.times import ZERO_TIME
 
 ACCOUNT: Final = "$G"
@@ -332,5 +333,5 @@ def decode_event(data: bytes) -> Event | None:
     """Return the event that a message under ``$JS.EVENT.>`` holds; None for an unknown one."""
     try:
         return _decode(data)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None

@@ -8,6 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding raises for bytes that are no JSON, do not fit, are no UTF-8 or are nested too deep."""
+
 _encode: Final = msgspec.json.Encoder().encode
 
 

@@ -7,6 +7,7 @@ from decimal import Decimal, InvalidOperation
 import msgspec
 
 from pelton.api.errors import ConfigError
+from pelton.api.json_values import UNREADABLE
 
 
 class _Counter(msgspec.Struct):
@@ -32,5 +33,5 @@ def counter_value(data: bytes) -> int:
     """Return the total that a counter's message carries (ADR-49). Raises ConfigError."""
     try:
         return from_digits(msgspec.json.decode(data, type=_Counter).val)
-    except (msgspec.ValidationError, msgspec.DecodeError):
+    except UNREADABLE:
         raise ConfigError(f"{data[:60]!r} is no counter: is allow_msg_counter set on its stream?") from None

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from pelton.api.errors import from_reply
+from pelton.api.go_json import GoJsonError, StructReader
 from pelton.api.message import PullRequest
 
 
@@ -61,7 +62,7 @@ class NextRequest(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
         )
 
 
-_decode: Final = msgspec.json.Decoder(NextRequest).decode
+_read: Final = StructReader(NextRequest)
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -71,17 +72,15 @@ def encode_next(request: NextRequest) -> bytes:
 
 
 def decode_next(body: bytes) -> NextRequest:
-    """Return a pull from its body: JSON, a number of messages, or nothing for one. Raises BadRequestError."""
+    """Return a pull from its body: JSON, a number of messages, or anything else for one. Raises BadRequestError."""
     text = body.strip()
-    if not text:
-        return NextRequest(batch=1)
-    if text.isdigit() and len(text) < 10:
-        return NextRequest(batch=int(text))
+    if not text.startswith(b"{"):
+        return NextRequest(batch=int(text) if text.isdigit() and len(text) < 10 else 1)
     try:
-        found = _decode(text)
-    except msgspec.MsgspecError as error:
+        found = _read(text)
+    except GoJsonError as error:
         raise from_reply(400, 0, f"Bad Request - {error}") from None
-    if found.idle_heartbeat and (not found.expires or 2 * found.idle_heartbeat > found.expires):
+    if found.idle_heartbeat > 0 and (not found.expires or 2 * found.idle_heartbeat > found.expires):
         raise from_reply(400, 0, "Bad Request - heartbeat value too large")
     return found
 

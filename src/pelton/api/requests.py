@@ -240,7 +240,7 @@ class MsgDelete(Request[Success], kw_only=True, frozen=True):
     _subject_fields: ClassVar[tuple[str, ...]] = ("stream",)
 
     stream: str
-    seq: int
+    seq: int = 0
     no_erase: bool = False
 
 
@@ -268,7 +268,6 @@ class ConsumerNames(Request[ConsumerNamesReply], kw_only=True, frozen=True):
     _subject_fields: ClassVar[tuple[str, ...]] = ("stream",)
 
     stream: str
-    subject: str = ""
     offset: int = shown(0)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from pelton.api import ConfigError
+from pelton.api.json_values import UNREADABLE
 
 _OPTIONS: Final = {
     "user": "user",
@@ -58,7 +59,7 @@ def _fields(path: str) -> dict[str, Any]:
         known = msgspec.json.decode(Path(path).read_bytes())
     except OSError as error:
         raise ConfigError(f"context: the file {path!r} cannot be read: {error.strerror}") from None
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise ConfigError(f"context {path!r} is not JSON: {error}") from None
     if not isinstance(known, dict):
         raise ConfigError(f"context {path!r} is not a JSON object: make it with `nats context save`")

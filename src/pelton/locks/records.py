@@ -22,6 +22,7 @@ import msgspec
 
 from pelton.api import ConfigError
 from pelton.api.build import seconds_to_ns
+from pelton.api.json_values import UNREADABLE
 from pelton.api.times import SECOND, Seconds
 from pelton.buckets.naming import check_key
 
@@ -73,7 +74,7 @@ def holding_of(data: bytes | None) -> Holding | None:
     """Return the holder of a slot; None if it is free, or the data is no holding."""
     try:
         return None if data is None else _holding(data)
-    except (msgspec.DecodeError, msgspec.ValidationError):
+    except UNREADABLE:
         return None
 
 
@@ -81,7 +82,7 @@ def ticket_of(data: bytes | None) -> Ticket | None:
     """Return a waiter's ticket; None if there is none."""
     try:
         return None if data is None else _ticket(data)
-    except (msgspec.DecodeError, msgspec.ValidationError):
+    except UNREADABLE:
         return None
 
 

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from pelton.api import ConfigError, JobNotFoundError, StoreBusyError, StreamInfoRequest, StreamNotFoundError
+from pelton.api.json_values import UNREADABLE
 from pelton.connect import Jet
 from pelton.jet import Stream
 from pelton.observe.streams import is_embedded
@@ -32,7 +33,6 @@ _MATCHING: Final = (
 )
 _outcome: Final = msgspec.json.Decoder(Outcome).decode
 _dead: Final = msgspec.json.Decoder(DeadLetter).decode
-_UNREADABLE: Final = (msgspec.DecodeError, msgspec.ValidationError)
 _Read = Callable[[int, bytes, "_Wanted"], str]
 
 
@@ -93,7 +93,7 @@ class _Part(NamedTuple):
 
 
 def _id_of_job(seq: int, data: bytes, wanted: _Wanted) -> str:
-    with suppress(*_UNREADABLE):
+    with suppress(*UNREADABLE):
         envelope: Envelope = decode_envelope(data)
         if envelope.timetable is None or envelope.id:
             return (envelope.id or str(seq)) if wanted.matches(envelope.job, envelope.key, bytes(envelope.args)) else ""
@@ -101,7 +101,7 @@ def _id_of_job(seq: int, data: bytes, wanted: _Wanted) -> str:
 
 
 def _id_of_letter(_seq: int, data: bytes, wanted: _Wanted) -> str:
-    with suppress(*_UNREADABLE):
+    with suppress(*UNREADABLE):
         letter = _dead(data)
         found = letter.outcome
         return found.id if wanted.matches(found.job, found.key, bytes(letter.envelope.args)) else ""
@@ -109,7 +109,7 @@ def _id_of_letter(_seq: int, data: bytes, wanted: _Wanted) -> str:
 
 
 def _id_of_outcome(_seq: int, data: bytes, wanted: _Wanted) -> str:
-    with suppress(*_UNREADABLE):
+    with suppress(*UNREADABLE):
         outcome = _outcome(data)
         return outcome.id if wanted.matches(outcome.job, outcome.key) else ""
     return ""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-import msgspec
-
 from pelton.api import StreamNotFoundError
+from pelton.api.json_values import UNREADABLE
 from pelton.connect import Jet
 from pelton.observe.queues import dead_letter, job_details
 from pelton.observe.summaries import JobDetails
@@ -36,6 +35,6 @@ async def _errors(jet: Jet, names: QueueNames, job_id: str) -> tuple[AttemptErro
 async def _arguments(jet: Jet, names: QueueNames, job_id: str) -> bytes | None:
     stored = await unfinished_job(await jet.stream(names.jobs), names, job_id)
     if stored is not None:
-        with suppress(msgspec.DecodeError, msgspec.ValidationError):
+        with suppress(*UNREADABLE):
             return bytes(decode_envelope(stored.data).args)
     return None

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from pelton.api import ConfigError, JobNotFoundError, StoreBusyError
+from pelton.api.json_values import UNREADABLE
 from pelton.connect import Jet
 from pelton.jet import SqlReads, Stream
 from pelton.observe.streams import is_embedded
@@ -44,7 +45,6 @@ _BOUNDS: Final = "SELECT min(first), max(last), sum(msgs) FROM subjects WHERE st
 _NEWER: Final = "SELECT count(*) FROM {} WHERE seq>:upto AND {}"
 _NEXT: Final = "SELECT min(seq) FROM {} WHERE seq>=?"
 _MATCHING: Final = "SELECT seq, data FROM {} WHERE seq BETWEEN :begin AND :end AND {} ORDER BY seq LIMIT :limit"
-_UNREADABLE: Final = (msgspec.DecodeError, msgspec.ValidationError)
 
 
 async def key_counts(jet: Jet, queue: str, *, limit: int = 25) -> KeyCounts:
@@ -92,7 +92,7 @@ class _Search:
 
     def id_of(self, seq: int, data: bytes) -> str:
         """Return the id of a job of the key; empty for another message."""
-        with suppress(*_UNREADABLE):
+        with suppress(*UNREADABLE):
             envelope = decode_envelope(data)
             if envelope.key == self.key and (envelope.timetable is None or envelope.id):
                 return envelope.id or str(seq)
@@ -243,7 +243,7 @@ async def _sampled(jet: Jet, names: QueueNames) -> tuple[dict[str, int], int]:
         async for stored in messages:
             if names.is_job(stored.subject) and not names.is_later(stored.subject):
                 looked_at += 1
-                with suppress(*_UNREADABLE):
+                with suppress(*UNREADABLE):
                     counts[decode_envelope(stored.data).key] += 1
             if looked_at == _SAMPLE:
                 break

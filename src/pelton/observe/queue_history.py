@@ -17,6 +17,7 @@ from pelton.api import (
     StreamState,
     rfc3339,
 )
+from pelton.api.json_values import UNREADABLE
 from pelton.api.times import SECOND
 from pelton.connect import Jet
 from pelton.jet import Stream
@@ -127,6 +128,6 @@ async def workers_present(jet: Jet, queue: str) -> list[WorkerInfo]:
     stream, found = Stream(jet.backend, info.config, jet.runtime), list[WorkerInfo]()
     for subject in sorted(info.state.subjects or ())[:_MOST_WORKERS]:
         # One that has left meanwhile, or is of another version.
-        with suppress(MessageNotFoundError, CorruptMessageError, msgspec.DecodeError, msgspec.ValidationError):
+        with suppress(MessageNotFoundError, CorruptMessageError, *UNREADABLE):
             found.append(_worker((await stream.get_last_message(subject)).data))
     return found

@@ -26,6 +26,7 @@ from pelton.api import (
     Unsettled,
     rfc3339,
 )
+from pelton.api.json_values import UNREADABLE
 from pelton.connect import Jet
 from pelton.jet import Stream
 from pelton.observe.queue_history import ended_jobs, rate, run_times, spread
@@ -113,7 +114,7 @@ async def _pauses(jet: Jet, names: QueueNames) -> Orders:
             stored = await stream.get_next_message(names.order_subject("pause.>"), seq)
             seq = stored.seq + 1
             # One that cannot be read is of a newer version.
-            with suppress(msgspec.DecodeError, msgspec.ValidationError):
+            with suppress(*UNREADABLE):
                 orders.heed(_order(stored.data))
     return orders
 

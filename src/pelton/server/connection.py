@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
+from pelton.api.go_json import GoJsonError, StructReader
 from pelton.server.auth import Credentials, LoginRefusal, ServerUser, credentials_of
 from pelton.server.auth import refusals as said
 from pelton.server.auth.certificates import peer_of
@@ -40,13 +41,12 @@ from pelton.wire import (
     WireLimits,
     encode_err,
     encode_info,
-    parse_connect,
 )
 
 _log: Final = logging.getLogger("pelton.server")
 STALE_CONNECTION: Final = "Stale Connection"
 _MEASURED_AFTER_S: Final = 2.0
-_UNKNOWN: Final = "Unknown Protocol Operation"
+_read_options: Final = StructReader(ConnectOptions)
 # For so long a client may have the loop, before others have their turn.
 _TURN_S: Final = 0.005
 # Of a client that has not introduced itself.
@@ -234,9 +234,10 @@ class ClientConnection(ClientOutput):
     # --- commands
 
     def _connect(self, command: Connect) -> None:
-        options = parse_connect(command.options)
-        if options is None:
-            self.refuse(_UNKNOWN)
+        try:
+            options = _read_options(command.options)
+        except GoJsonError:
+            self.close("Parse Error")
             return
         self.options, self.echo = options, options.echo
         # Nobody may fill the memory before it is known who it is.
@@ -246,12 +247,20 @@ class ClientConnection(ClientOutput):
     async def _log_in(self, options: ConnectOptions) -> None:
         user = await self._identify(self._credentials(options))
         self._login = None
-        if self.state == "closed" or not self._let_in(user):
+        if self.state == "closed" or not self._let_in(user) or not self._speaks_our_protocol():
             return
         self.state, self._parser.awaits_connect = "open", False
         self._confirm()
         self.read_again()
         self._carry_out(self._parser.go_on())
+
+    def _speaks_our_protocol(self) -> bool:
+        """Whether a client asks for what there is; it is refused if not."""
+        if self.options.protocol not in (0, 1):
+            self.refuse("invalid client protocol")
+        elif self.options.no_responders and not self.options.headers:
+            self.refuse("no responders requires headers support")
+        return self.state != "closed"
 
     async def _identify(self, shown: Credentials) -> ServerUser | LoginRefusal:
         try:

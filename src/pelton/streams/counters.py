@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from pelton.api import ApiError, StreamConfig, api_error, headers
+from pelton.api.json_values import UNREADABLE
 
 _NAME: Final = headers.INCREMENT.encode()
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
@@ -98,7 +99,7 @@ def total_of(block: bytes | None, data: bytes) -> Total:
         text = _value(data).val
         carried = headers.first(block, headers.COUNTER_SOURCES) if block is not None else None
         sources = _sources(carried) if carried and carried != "null" else {}
-    except (msgspec.ValidationError, msgspec.DecodeError):
+    except UNREADABLE:
         raise api_error("JSMessageCounterBrokenErr") from None
     if not _NUMBER.fullmatch(text):
         raise api_error("JSMessageCounterBrokenErr")

@@ -48,9 +48,6 @@ def check_new_stream(config: StreamConfig) -> None:
 
 def check_stream(config: StreamConfig) -> None:
     """Raise ApiError or ConfigError if a resolved configuration is invalid."""
-    if config.template_owner:
-        # NATS once had stream templates; their field is still in the schemas.
-        raise api_error("JSInvalidJSONErr", stream=config.name, err='json: unknown field "template_owner"')
     check_stream_name(config.name)
     _check_texts(config)
     _check_replicas(config)

@@ -29,7 +29,7 @@ from pelton.wire.encode import (
     encode_unsub,
     status_block,
 )
-from pelton.wire.hello import ConnectOptions, ServerHello, parse_connect, parse_info
+from pelton.wire.hello import ConnectOptions, ServerHello, parse_info
 from pelton.wire.parser import KnownLines, Parser, WireLimits
 
 __all__ = [
@@ -62,7 +62,6 @@ __all__ = [
     "encode_pub",
     "encode_sub",
     "encode_unsub",
-    "parse_connect",
     "parse_info",
     "status_block",
 ]

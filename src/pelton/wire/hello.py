@@ -55,14 +55,6 @@ class ConnectOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     no_responders: bool = False
 
 
-def parse_connect(options: bytes) -> ConnectOptions | None:
-    """Return a client's introduction, or None if it is no valid JSON of one."""
-    try:
-        return msgspec.json.decode(options, type=ConnectOptions)
-    except (msgspec.DecodeError, msgspec.ValidationError):
-        return None
-
-
 def parse_info(facts: bytes) -> ServerHello | None:
     """Return a server's introduction, or None if it is no valid JSON of one."""
     try:

@@ -127,10 +127,10 @@ async def a_threshold_can_be_taken_from_a_durable_one(jet: Jet) -> None:
 @case
 async def one_that_waits_for_a_redelivery_does_not_vanish(jet: Jet) -> None:
     stream = await _nine(jet)
-    consumer = await stream.create_consumer(durable_name="c", inactive_threshold=0.2)
-    await stream.create_consumer(durable_name="d", inactive_threshold=0.3)
+    consumer = await stream.create_consumer(durable_name="c", inactive_threshold=1)
     [message] = await consumer.fetch(1, no_wait=True)
     await message.nak(delay=30)
+    await stream.create_consumer(durable_name="d", inactive_threshold=1.2)
     await eventually(stream.consumer_names, ["c"])
     assert (await consumer.info()).num_ack_pending == 1
 

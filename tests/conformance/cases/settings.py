@@ -193,15 +193,6 @@ async def fast_ingest_is_kept_and_can_be_changed(jet: Jet) -> None:
 
 
 @case
-async def there_are_no_templates(jet: Jet) -> None:
-    error = await refused(10025, jet.create_stream("S", template_owner="T"))
-    assert error.description == 'invalid JSON: json: unknown field "template_owner"'
-
-
-# --- what it captures
-
-
-@case
 async def everything_can_be_captured_without_acks(jet: Jet) -> None:
     config = (await jet.create_stream("S", subjects=[">"], no_ack=True)).config
     assert (config.subjects, config.no_ack) == ((">",), True)

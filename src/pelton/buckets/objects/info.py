@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from pelton.api import ObjectDamagedError, rfc3339
+from pelton.api.json_values import UNREADABLE
 
 _DIGEST: Final = "SHA-256="
 # The time is that of the message; the JSON holds Go's zero time instead.
@@ -146,7 +147,7 @@ def decoded(bucket: str, subject: str, data: bytes, *, revision: int, time_ns: i
     """Return the object of a description. Raises ObjectDamagedError."""
     try:
         read = _decode(data)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise ObjectDamagedError(bucket, subject, f"its description cannot be read ({error}): put it again") from None
     options = read.options or _Options()
     return ObjectInfo(

@@ -22,6 +22,7 @@ import msgspec
 
 from pelton.api import BucketKeyNotFoundError, BucketNotFoundError, PeltonError, QueueNotFoundError
 from pelton.api.errors import WrongLastSequenceError
+from pelton.api.json_values import UNREADABLE
 from pelton.connect import Jet
 from pelton.contrib.kombu.inbox import Arrival, Inbox
 from pelton.contrib.kombu.naming import EXCHANGES, exchange_subject, job_name, queue_name, queue_subject, rank
@@ -342,7 +343,7 @@ class Broker:
             while (message := await subscription.next()) is not None:
                 try:
                     put(message.data)
-                except msgspec.MsgspecError:
+                except UNREADABLE:
                     _log.warning("a message under %r is none of kombu's", message.subject)
         except PeltonError as error:
             self._inbox.fail(error)
@@ -377,7 +378,7 @@ class Broker:
 def _arrival(name: str, claims: Claims, job: ClaimedJob) -> Arrival:
     try:
         message = msgspec.json.decode(job.args, type=_Arguments).message
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         # A job that a program has enqueued by itself: its arguments are the body.
         body = job.args.decode()
         message = {"body": body, "headers": {}, "properties": {"delivery_info": {}, "body_encoding": "utf-8"}}

@@ -29,6 +29,7 @@ from pelton.api import (
     PeltonError,
     PullRequest,
 )
+from pelton.api.json_values import UNREADABLE
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.queue.model.naming import encode_tenant
 from pelton.queue.model.rank_turns import FIRST_JOBS
@@ -268,7 +269,7 @@ class TenantLines:
     def _note(self, data: bytes) -> None:
         try:
             rung = _rung(data)
-        except (msgspec.DecodeError, msgspec.ValidationError):
+        except UNREADABLE:
             rung = []
         if not rung:
             # Too many to tell, or a newer version.

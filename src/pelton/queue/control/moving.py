@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pelton.api import ConfigError, JobNotMovedError, MsgWithdraw, WrongLastSequenceError
+from pelton.api.json_values import UNREADABLE
 from pelton.queue.control.withdrawal import Withdrawal
 from pelton.queue.enqueue.announcing import announce_again
 from pelton.queue.enqueue.job_message import JobMessage
@@ -94,7 +95,7 @@ class Mover:
     def _message(self, stored: StoredMessage, info: JobInfo) -> Outgoing:
         try:
             envelope = decode_envelope(stored.data)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        except UNREADABLE as error:
             raise ConfigError(f"queue {self._queue.name!r}: {info.id!r} is no valid job: {error}") from None
         if envelope.flow is not None:
             raise ConfigError(f"queue {self._queue.name!r}: {info.id!r} is a job of a flow, which stays in its queue")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from pelton.api import ApiError, MessageNotFoundError, MsgWithdraw, Outgoing, StoredMessage, WrongLastSequenceError
+from pelton.api.json_values import UNREADABLE
 from pelton.queue.backing.first_outcome import as_first
 from pelton.queue.model.flow_records import told_to_flow
 from pelton.queue.model.orders import to_cancel
@@ -71,7 +72,7 @@ class Withdrawal:
 
     def _told(self, stored: StoredMessage, outcome: Outcome) -> tuple[Outgoing, ...]:
         """Return what tells the flow of a job that it has ended."""
-        with suppress(msgspec.DecodeError, msgspec.ValidationError):
+        with suppress(*UNREADABLE):
             if (place := decode_envelope(stored.data).flow) is not None:
                 return (told_to_flow(self._queue.names, place, outcome),)
         return ()

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar, get_type_hints
 import msgspec
 
 from pelton.api import ConfigError, JobArgumentsError
-from pelton.api.json_values import to_json
+from pelton.api.json_values import UNREADABLE, to_json
 from pelton.queue.define.codec import ResultCodec, bent
 from pelton.queue.define.job_codec import JobCodec, decode_each, encode_each
 
@@ -112,7 +112,7 @@ class JobArguments:
                 raise JobArgumentsError(self._job, f"{type(error).__name__}: {error}", is_stored=True) from error
         try:
             decoded = self._decode(raw)
-        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        except UNREADABLE as error:
             raise JobArgumentsError(self._job, str(error), is_stored=True) from None
         return {name: getattr(decoded, name) for name in self._names}
 

@@ -42,6 +42,7 @@ from pelton.api import (
     StreamNotFoundError,
     WrongLastSequenceError,
 )
+from pelton.api.json_values import UNREADABLE
 from pelton.jet import ack_of
 from pelton.queue.backing.outage import Outage, is_busy
 from pelton.queue.backing.setup import flows_consumer
@@ -208,7 +209,7 @@ class FlowReactor:
             if isinstance(event, FlowBegin) and event.has_jobs:
                 found = found._replace(step=found.step._replace(enqueue=()))
             return await self._follows(delivered, *found)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        except UNREADABLE as error:
             # Of a newer version, perhaps: another worker can read it.
             _log.warning("queue %r has a flow that this worker can't read: %s", self._queue.name, error)
             return _later(delivered, _UNREADABLE_S)

@@ -14,9 +14,8 @@ from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-import msgspec
-
 from pelton.api import ConfigError, Delivered, PeltonError, StreamInfoRequest
+from pelton.api.json_values import UNREADABLE
 from pelton.jet.ordered import OrderedReader
 from pelton.queue.backing.outage import is_busy
 from pelton.queue.model.checks import seconds
@@ -192,7 +191,7 @@ class QueueEvents:
                 async with aclosing(reader.read()) as deliveries:
                     async for delivered in deliveries:
                         # One that cannot be read is of another version.
-                        with suppress(msgspec.DecodeError, msgspec.ValidationError):
+                        with suppress(*UNREADABLE):
                             await self._tell(source.read(delivered))
             except PeltonError as error:
                 if not is_busy(error):

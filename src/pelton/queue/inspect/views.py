@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from pelton.api import JobNotFoundError, MessageNotFoundError, StoredMessage
+from pelton.api.json_values import UNREADABLE
 from pelton.queue.backing.failed_attempts import FailedAttempts
 from pelton.queue.backing.scan import messages_of_filters
 from pelton.queue.backing.unfinished_jobs import job_at, scheduled_jobs, unfinished_job
@@ -163,7 +164,7 @@ class JobViews:
     async def _unfinished(self, stored: StoredMessage, unsettled: Underway, where: JobStates) -> JobInfo:
         try:
             envelope = decode_envelope(stored.data)
-        except (msgspec.DecodeError, msgspec.ValidationError):
+        except UNREADABLE:
             # Not a valid job, as the worker that takes it will find; the view shows it among the others.
             envelope = Envelope(job="", args=msgspec.Raw(b"null"))
         delivery = unsettled.get(stored.seq)

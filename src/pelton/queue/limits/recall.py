@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from pelton.api import AckOp, ConsumerNotFoundError, MessageNotFoundError, Outgoing, PubAck, headers
+from pelton.api.json_values import UNREADABLE
 from pelton.queue.backing.scan import stored_messages
 from pelton.queue.keys.held_keys import CHANNEL
 from pelton.queue.keys.ledger import Ledger, MovedError
@@ -167,7 +168,7 @@ def is_outdated(delivery: PutOffDelivery, scope: str, limit: JobLimit | None) ->
 
 
 def _put_off(stored: StoredMessage) -> PutOffJob | None:
-    with suppress(msgspec.DecodeError, msgspec.ValidationError):
+    with suppress(*UNREADABLE):
         record = _attempt(stored.data)
         if record.put_off is not None:
             return PutOffJob(stored.seq, record, record.put_off)

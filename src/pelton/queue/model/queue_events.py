@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import msgspec
 
+from pelton.api.json_values import UNREADABLE
 from pelton.queue.model.states import Attempt, JobProgress, Outcome
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def announced(data: bytes) -> Sequence[QueueEvent]:
     """Return the events of an announcement; none of one that cannot be read: it is of another version."""
     try:
         return _told(data)
-    except (msgspec.DecodeError, msgspec.ValidationError):
+    except UNREADABLE:
         return ()
 
 

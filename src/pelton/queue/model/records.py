@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from pelton.api import AckOp, Delivered, Outgoing, headers
+from pelton.api.json_values import UNREADABLE
 from pelton.jet import ack_of
 from pelton.queue.model.decide import COMPLETED, SKIPPED, TOO_LATE, AfterAttempt, Again, Finish, PutOff, after_deaths
 from pelton.queue.model.flow_records import told_to_flow
@@ -115,7 +116,7 @@ def job_id_in(data: bytes, seq: int) -> str:
     """Return the id of a job from its message."""
     try:
         return decode_envelope(data).id or str(seq)
-    except (msgspec.DecodeError, msgspec.ValidationError):
+    except UNREADABLE:
         return str(seq)
 
 
@@ -153,7 +154,7 @@ class AttemptRecords:
         """Read the message; return the failure for one that is not a valid job."""
         try:
             self.envelope = decode_envelope(self.delivered.data)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        except UNREADABLE as error:
             return Finish("failed", f"the message is not a valid job: {error}")
         if self.envelope.id:
             self.id = self.envelope.id

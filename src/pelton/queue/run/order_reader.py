@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from pelton.api import ConsumerNotFoundError, PeltonError
+from pelton.api.json_values import UNREADABLE
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.queue.backing.outage import can_pass
 from pelton.queue.model.orders import Order
@@ -81,7 +82,7 @@ class OrderReader:
             found = await self._consumer.fetch(_PAGE, no_wait=True)
         for message in found:
             # One that cannot be read is of a newer version; other orders still count.
-            with suppress(msgspec.DecodeError, msgspec.ValidationError):
+            with suppress(*UNREADABLE):
                 self._heed(_decode(message.data))
         return bool(found)
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import IO, Final
 
-import msgspec
-
 from pelton.api import ApiError, StreamState, api_error
 from pelton.api.archives import ArchivedConsumer, ArchivedMessage, decode_archived, decode_archived_state
+from pelton.api.json_values import UNREADABLE
 from pelton.server.archive.entries import CONSUMERS, END, STATE, ArchiveEntry, ArchiveEntryError, EntryReader
 from pelton.server.archive.framing import ArchiveFramingError, FrameReader
 
@@ -45,7 +44,7 @@ class ArchiveSource:
             raise self._invalid("it does not begin with the state of a stream")
         try:
             return decode_archived_state(entry.data)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise self._invalid(error) from None
 
     def _next_consumers(self) -> list[ArchivedConsumer]:
@@ -58,7 +57,7 @@ class ArchiveSource:
                 raise self._invalid(f"it has an entry of the unknown name {entry.name!r}")
             try:
                 consumers.append(decode_archived(entry.data))
-            except msgspec.MsgspecError as error:
+            except UNREADABLE as error:
                 raise self._invalid(f"consumer {entry.name[len(CONSUMERS) :]!r}: {error}") from None
         if len(consumers) != self.state.consumer_count:
             raise self._invalid(f"it has {len(consumers)} consumers, and names {self.state.consumer_count}")

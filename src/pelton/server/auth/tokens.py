@@ -10,6 +10,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from pelton.api.json_values import UNREADABLE
 from pelton.server.auth.claims import AccountClaims, ActivationClaims, OperatorClaims, UserClaims
 from pelton.server.nkey import base64_bytes, is_signed, role_of
 
@@ -66,7 +67,7 @@ def read_token(text: str, kind: type[Claims]) -> Token[Claims]:
     try:
         said = msgspec.json.decode(header, type=_Header)
         token: Token[Claims] = msgspec.json.decode(body, type=Token[kind])  # type: ignore[valid-type]
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+    except UNREADABLE as error:
         raise TokenError(f"it is no JWT of NATS: {error}") from None
     if said.typ.upper() != "JWT" or said.alg.lower() != _ALGORITHM:
         raise TokenError(f"its algorithm must be {_ALGORITHM}")

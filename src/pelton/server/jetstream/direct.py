@@ -54,7 +54,7 @@ class DirectGetService:
         except (StreamNotFoundError, DirectGetDisabledError):
             self._answer(reply, status_block(503, Nats_Subject=subject), b"")
         except PeltonError as error:
-            self._refuse(reply, error)
+            self._refuse(reply, error, request)
 
     async def _get_pages(self, stream: str, request: DirectGet, reply: str) -> None:
         """Read and send a batch, page by page; it ends where a single reply would have."""
@@ -92,6 +92,6 @@ class DirectGetService:
         for frame in direct_frames(stream, request, found, after=after, is_over=is_over):
             self._answer(reply, frame.block, frame.data)
 
-    def _refuse(self, reply: str, error: PeltonError) -> None:
-        frame = direct_refusal(error)
+    def _refuse(self, reply: str, error: PeltonError, request: DirectGet | None = None) -> None:
+        frame = direct_refusal(error, request)
         self._answer(reply, frame.block, frame.data)

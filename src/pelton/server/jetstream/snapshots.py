@@ -60,8 +60,6 @@ class SnapshotService:
     async def _begin(self, stream: str, message: Published) -> None:
         try:
             request = decode_snapshot_request(message.data)
-            if not request.deliver_subject:
-                raise api_error("JSBadRequestErr", stream=stream)
             if not is_subject(request.deliver_subject):
                 raise api_error("JSSnapshotDeliverSubjectInvalidErr", stream=stream)
             await self._link.storing.up_to_here()

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from pelton.api import PeltonError
+from pelton.api.json_values import UNREADABLE
 
 # What requests on ``$SYS`` call otherwise than queries do.
 _QUERY_NAMES: Final = {
@@ -40,7 +41,7 @@ class ReportParameters:
         """Return the parameters in a request's body, which may be empty. Raises ReportError."""
         try:
             values = msgspec.json.decode(body, type=dict[str, Any]) if body.strip() else {}
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise ReportError(str(error)) from None
         if values.pop("subscriptions_detail", False) is True:
             values["subs"] = "detail"

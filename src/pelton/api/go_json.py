@@ -1,0 +1,351 @@
+"""Reads the JSON of clients as nats-server does, which is written in Go.
+
+`null` leaves a field at its zero value, names match whatever their case, bytes that are no UTF-8 are replaced, a number
+with a fraction or an exponent is no integer, and integers have the size of the server's fields. The texts of errors are
+the server's, which clients show.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    NamedTuple,
+    NoReturn,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import msgspec
+
+from pelton.api.durations import Duration, dec_hook
+from pelton.api.errors import ConfigError
+from pelton.api.times import parse_rfc3339
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+_SPACE: Final = " \t\r\n"
+_LONE: Final = re.compile("[\ud800-\udfff]")
+_INT64: Final = range(-(1 << 63), 1 << 63)
+_SIZES: Final = {
+    "int": _INT64,
+    "int64": _INT64,
+    "int32": range(-(1 << 31), 1 << 31),
+    "uint64": range(1 << 64),
+    "time.Duration": _INT64,
+}
+_INTEGERS: Final = {
+    "seq": "uint64",
+    "keep": "uint64",
+    "up_to_seq": "uint64",
+    "opt_start_seq": "uint64",
+    "first_seq": "uint64",
+    "rate_limit_bps": "uint64",
+    "max_msg_size": "int32",
+    "max_msgs": "int64",
+    "_WireStream.max_bytes": "int64",
+    "max_msgs_per_subject": "int64",
+    "min_pending": "int64",
+    "min_ack_pending": "int64",
+    "expires": "time.Duration",
+    "idle_heartbeat": "time.Duration",
+}
+# No sequence is larger, in a store.
+_LARGEST: Final = (1 << 63) - 1
+_TIMES: Final = frozenset({"opt_start_time", "start_time", "up_to_time", "pause_until"})
+_GO_NAMES: Final = {
+    "SubjectTransform": "SubjectTransformConfig",
+    "Republish": "RePublish",
+    "External": "ExternalStream",
+    "ConsumerLimits": "StreamConsumerLimits",
+}
+_REFUSALS: Final = {
+    "action": "unknown consumer action: {}",
+    "priority_policy": "unknown priority policy: {}",
+    "compression": "unknown compression algorithm",
+}
+
+
+class GoJsonError(ValueError):
+    """What a client sent is no JSON, or does not fit."""
+
+
+class _EndError(GoJsonError):
+    """A JSON value has no end."""
+
+
+class _Text(str):
+    """A number that is no integer, as it was written."""
+
+
+class _Field(NamedTuple):
+    name: str
+    hint: Any
+    go: str
+
+
+class StructReader(Generic[S]):
+    """Reads structs of one kind; unknown fields are ignored."""
+
+    def __init__(self, kind: type[S], root: str = "") -> None:
+        self._kind = kind
+        self._root = root
+        self._decode = msgspec.json.Decoder(_plain(kind)).decode
+
+    def __call__(self, body: bytes) -> S:
+        """Return a struct from one JSON value. Raises GoJsonError."""
+        try:
+            return msgspec.convert(self._decode(body), self._kind, from_attributes=True)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            pass
+        try:
+            return msgspec.convert(read_object(self._kind, body, self._root), self._kind, dec_hook=dec_hook)
+        except msgspec.ValidationError as error:
+            raise GoJsonError(str(error)) from None
+
+
+def _plain(kind: type[S]) -> type[S]:
+    """A struct with the same fields that can be decoded only from what Go and msgspec read alike."""
+    hints: dict[str, Any] = {
+        "time.Time": Annotated[str, msgspec.Meta(pattern="(?!)")],
+        "uint64": Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)],
+        "int": Annotated[int, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)],
+    }
+    hints |= {"int64": hints["int"], "time.Duration": hints["int"]}
+    known = _fields(kind)
+    changed = [
+        (one.name, hints[known[one.encode_name].go], one.default)
+        for one in msgspec.structs.fields(kind)
+        if known[one.encode_name].go in hints
+    ]
+    made: Any = msgspec.defstruct(
+        f"Plain{kind.__name__}", changed, bases=(kind,), kw_only=True, frozen=True, forbid_unknown_fields=True
+    )
+    return cast(type[S], made)
+
+
+def read_object(kind: type[msgspec.Struct], body: bytes, root: str) -> dict[str, Any]:
+    """Return the fields of one JSON value; unknown ones are ignored. Raises GoJsonError."""
+    try:
+        values = list(_values(body))
+    except _EndError:
+        values = []
+    if not values:
+        raise GoJsonError("unexpected end of JSON input")
+    if len(values) > 1:
+        raise GoJsonError("invalid character '{' after top-level value")
+    return _read(kind, values, root, is_strict=False)
+
+
+def read_request(kind: type[msgspec.Struct], body: bytes, root: str) -> dict[str, Any]:
+    """Return the fields of a request, of which later JSON values change earlier ones; unknown ones are refused.
+
+    Raises GoJsonError. ``root`` is the name of the struct in the server's messages.
+    """
+    return _read(kind, _values(body), root, is_strict=True)
+
+
+def _read(kind: type[msgspec.Struct], values: Iterable[Any], root: str, *, is_strict: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for value in values:
+        if value is not None:
+            if not isinstance(value, dict):
+                raise GoJsonError(f"json: cannot unmarshal {_kind_of(value)} into Go value of type server.{root}")
+            found |= _struct(kind, value, root, is_strict)
+    return found
+
+
+# --- JSON
+
+
+def _values(body: bytes) -> Iterator[Any]:
+    """The JSON values of a text, one after the other."""
+    text = body.decode("utf-8", "replace")
+    position = _past_space(text, 0)
+    while position < len(text):
+        try:
+            value, position = _decoder.raw_decode(text, position)
+        except json.JSONDecodeError as error:
+            raise _syntax_error(text, error.pos) from None
+        except RecursionError:
+            raise GoJsonError("exceeded max depth") from None
+        yield value
+        position = _past_space(text, position)
+
+
+def _past_space(text: str, position: int) -> int:
+    while position < len(text) and text[position] in _SPACE:
+        position += 1
+    return position
+
+
+def _syntax_error(text: str, position: int) -> GoJsonError:
+    position = _past_space(text, position)
+    if position >= len(text) or text[position] == '"':
+        return _EndError("unexpected EOF")
+    return GoJsonError(f"invalid character {text[position]!r} looking for beginning of value at offset {position + 1}")
+
+
+def _constant(text: str) -> NoReturn:
+    raise GoJsonError(f"invalid character {text[0]!r} looking for beginning of value")
+
+
+def _integer(text: str) -> Any:
+    return int(text) if len(text) <= len("-18446744073709551615") else _Text(text)
+
+
+_decoder: Final = json.JSONDecoder(parse_float=_Text, parse_int=_integer, parse_constant=_constant)
+
+
+# --- structs
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> dict[str, _Field]:
+    """The fields of a struct by their names, and by those in lower case."""
+    hints = {name: _bare(hint) for name, hint in get_type_hints(kind).items()}
+    found: dict[str, _Field] = {}
+    for name, written in zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True):
+        field = _Field(written, hints[name], _go_type(kind, name, hints[name]))
+        found |= {written.lower(): field, written: field}
+    return found
+
+
+def _go_type(kind: type[msgspec.Struct], name: str, hint: Any) -> str:
+    if hint is int:
+        return _INTEGERS.get(f"{kind.__name__}.{name}") or _INTEGERS.get(name, "int")
+    if hint is str:
+        return "time.Time" if name in _TIMES else "string"
+    if hint is bool:
+        return "bool"
+    if hint is Duration:
+        return "time.Duration"
+    if get_origin(hint) is tuple:
+        item = _go_type(kind, name, get_args(hint)[0])
+        return f"[]*{item}" if item.endswith("StreamSource") else f"[]{item}"
+    if get_origin(hint) is dict:
+        return "map[string]string"
+    nested = _nested(hint)
+    return "" if nested is None else f"server.{_GO_NAMES.get(nested.__name__, nested.__name__)}"
+
+
+def _bare(hint: Any) -> Any:
+    """A type without the None that it may be as well."""
+    return (
+        next(one for one in get_args(hint) if one is not NoneType) if get_origin(hint) in (Union, UnionType) else hint
+    )
+
+
+def _nested(hint: Any) -> type[msgspec.Struct] | None:
+    return hint if isinstance(hint, type) and issubclass(hint, msgspec.Struct) else None
+
+
+def _struct(kind: type[msgspec.Struct], value: dict[str, Any], path: str, is_strict: bool) -> dict[str, Any]:
+    known = _fields(kind)
+    found: dict[str, Any] = {}
+    for key, item in value.items():
+        field = known.get(key) or known.get(key.lower())
+        if field is None:
+            if is_strict:
+                raise GoJsonError(f'json: unknown field "{_whole(key)}"')
+        elif item is not None or get_origin(field.hint) is Literal:
+            found[field.name] = _value(field, item, f"{path}.{field.name}", is_strict)
+    return found
+
+
+def _value(field: _Field, value: Any, path: str, is_strict: bool) -> Any:
+    hint, origin = field.hint, get_origin(field.hint)
+    if origin is Literal:
+        return _choice(field, value)
+    if origin is tuple and isinstance(value, list):
+        return _items(field, value, path, is_strict)
+    if origin is dict and isinstance(value, dict):
+        text = _Field(field.name, str, "string")
+        items = ((_whole(key), item) for key, item in value.items())
+        return {key: "" if item is None else _value(text, item, f"{path}.{key}", is_strict) for key, item in items}
+    if field.go in _SIZES and type(value) is int:
+        return _sized(field.go, value, path)
+    if hint is bool and isinstance(value, bool):
+        return value
+    if hint is str and isinstance(value, str) and type(value) is not _Text:
+        return _time(value) if field.go == "time.Time" else _whole(value)
+    nested = _nested(hint)
+    if nested is not None and isinstance(value, dict):
+        return _zeros(nested) | _struct(nested, value, path, is_strict)
+    shown = f"number {value}" if field.go in _SIZES and type(value) is _Text else _kind_of(value)
+    raise GoJsonError(f"json: cannot unmarshal {shown} into Go struct field {path} of type {field.go}")
+
+
+def _choice(field: _Field, value: Any) -> Any:
+    if value in get_args(field.hint) and (value or field.name != "priority_policy"):
+        return value
+    if field.name == "compression" and value is not None and (type(value) is _Text or not isinstance(value, str)):
+        raise GoJsonError(f"json: cannot unmarshal {_kind_of(value)} into Go value of type string")
+    written = value if type(value) is _Text else json.dumps(value, separators=(",", ":"))
+    sentence = _REFUSALS.get(field.name)
+    raise GoJsonError(sentence.format(written) if sentence else f"can not unmarshal {json.dumps(written)}")
+
+
+def _items(field: _Field, values: list[Any], path: str, is_strict: bool) -> list[Any]:
+    hint = get_args(field.hint)[0]
+    one = _Field(field.name, hint, field.go[2:].lstrip("*"))
+    nested = _nested(hint)
+    zero: Any = _zeros(nested) if nested is not None else 0 if hint is Duration else ""
+    found = []
+    for number, value in enumerate(values):
+        if value is None:
+            found.append(zero)
+            continue
+        try:
+            found.append(_value(one, value, f"{path}.{number}", is_strict))
+        except GoJsonError as error:
+            raise GoJsonError(str(error).replace("into Go struct field", "into", 1)) from None
+    return found
+
+
+def _sized(go: str, value: int, path: str) -> int:
+    if value not in _SIZES[go]:
+        raise GoJsonError(f"json: cannot unmarshal number {value} into Go struct field {path} of type {go}")
+    return min(value, _LARGEST)
+
+
+def _time(text: str) -> str:
+    try:
+        parse_rfc3339(text)
+    except ConfigError:
+        layout = "2006-01-02T15:04:05Z07:00"
+        raise GoJsonError(f'parsing time "{text}" as "{layout}": cannot parse "{text}" as "2006"') from None
+    return text
+
+
+@cache
+def _zeros(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """What the texts are that have no default of ours, if they are left out."""
+    return {one.encode_name: "" for one in msgspec.structs.fields(kind) if one.required and one.type is str}
+
+
+def _whole(text: str) -> str:
+    """Replace halves of characters, which JSON can hold and UTF-8 cannot."""
+    return _LONE.sub("\ufffd", text)
+
+
+def _kind_of(value: Any) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int) or type(value) is _Text:
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"
