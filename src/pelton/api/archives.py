@@ -100,7 +100,7 @@ def decode_archived_state(body: bytes) -> StreamState:
 
 
 def _decoded(kind: type[S], body: bytes, root: str) -> S:
-    if not body:
+    if body.strip() == b"{}" or not body:
         raise api_error("JSBadRequestErr")
     return convert_request(kind, request_fields(kind, body, root))
 
