@@ -197,3 +197,85 @@ def test_the_fixtures_are_found_by_other_projects(tmp_path: Path, mode: str) -> 
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-o", f"asyncio_mode={mode}", str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+async def test_the_clock_is_turned_once_for_each_due_time(
+    pelton_queue: Queue, pelton_clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[float] = []
+    advance = pelton_clock.advance
+    monkeypatch.setattr(pelton_clock, "advance", lambda by: [turns.append(by) if by else None, advance(by)])
+    await pelton_queue.schedule("hourly", "note", kwargs={"what": "x"}, cron="0 * * * *")
+    # Later than the store looks by itself, and longer than the worker's leases and pulls last.
+    await pelton_queue.options(delay=90_000).enqueue("note", what="late")
+    await drain(pelton_queue, within=86_400)
+    assert ran == ["x"] * 24
+    # A few more are those of the store itself.
+    assert len(turns) < 30
+
+
+async def test_jobs_under_a_rate_start_when_it_lets_them(pelton_queue: Queue, pelton_clock: ManualClock) -> None:
+    at = list[float]()
+
+    @pelton_queue.job
+    async def timed() -> None:
+        at.append(round(pelton_clock.monotonic() - start, 3))
+
+    await pelton_queue.limit(rate=pelton.Rate(20))
+    start = pelton_clock.monotonic()
+    await pelton_queue.enqueue_many([timed.bind() for _ in range(30)])
+    await drain(pelton_queue, within=1)
+    assert at == [n / 20 for n in range(21)]
+    # Longer than the leases of what waits.
+    await pelton_queue.unlimit()
+    await pelton_queue.limit(job="timed", rate=pelton.Rate(1, per=3600))
+    at.clear()
+    await drain(pelton_queue, within=3600 * 3)
+    assert at == pytest.approx([at[0] + 3600 * n for n in range(len(at))])
+    assert len(at) >= 3
+
+
+@pytest.mark.parametrize("concurrency", [1, 8])
+async def test_a_nap_and_a_batch_need_no_time(pelton_queue: Queue, pelton_clock: ManualClock, concurrency: int) -> None:
+    @pelton_queue.job
+    async def naps(context: JobContext) -> None:
+        await context.sleep(0.5)
+        ran.append(pelton_clock.monotonic() - start)
+
+    @pelton_queue.job(batch=10, wait=5)
+    async def together(items: list[int]) -> None:
+        ran.append(sorted(items))
+
+    start = pelton_clock.monotonic()
+    await pelton_queue.enqueue_many([naps.bind(), *map(together.bind, range(3))])
+    await asyncio.wait_for(drain(pelton_queue, concurrency=concurrency), 60)
+    assert ran == ([[0], [1], [2]] if concurrency == 1 else [[0, 1, 2]])
+    await drain(pelton_queue, within=1, concurrency=concurrency)
+    assert ran[-1] == 0.5
+
+
+async def test_what_else_waits_for_the_clock_has_its_time(pelton_queue: Queue, pelton_clock: ManualClock) -> None:
+    async def customer() -> None:
+        await pelton_clock.sleep(10)
+        ran.append(pelton_clock.monotonic() - start)
+
+    start = pelton_clock.monotonic()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(customer())
+        await pelton_queue.options(delay=60).enqueue("note", what="late")
+        await drain(pelton_queue, within=60)
+    assert ran == [10, "late"]
+
+
+async def test_an_overdue_job_of_a_paused_queue_does_not_hold_the_clock(
+    pelton_queue: Queue, pelton_clock: ManualClock
+) -> None:
+    await pelton_queue.enqueue("flaky", good=2)
+    await drain(pelton_queue, raises=False)
+    await pelton_queue.pause()
+    start = pelton_clock.monotonic()
+    await asyncio.wait_for(drain(pelton_queue, within=3600), 60)
+    assert (ran, pelton_clock.monotonic()) == ([1], start + 3600)
+    await pelton_queue.resume()
+    await drain(pelton_queue)
+    assert ran == [1, 2]

@@ -304,6 +304,11 @@ class Engine:
         """Call ``told`` with the error when this opener has ended for good."""
         self._on_end.append(told)
 
+    def next_due(self) -> int:
+        """Return when time next makes a message of this store, in wall nanoseconds, or an earlier time; or NEVER."""
+        self._check()
+        return self._background.timekeeper.next_due()
+
     def serving(self) -> Serving:
         """Return what a server needs beyond the port; close it before this store."""
         standing = StandingPulls(self, self._pulls, self._waiting, self._runtime)

@@ -78,6 +78,7 @@ class Queue(QueueWithFlows, QueueWithViews):
         self._dead_letters = DeadLetters(context, self._enqueuer)
         self._workers: set[Worker] = set()
         self._on_error: Callable[[str, BaseException], None] | None = None
+        self._on_idle: Callable[[float], bool] | None = None
 
     @classmethod
     async def open(
@@ -200,7 +201,9 @@ class Queue(QueueWithFlows, QueueWithViews):
         May be called several times at once: each call is a separate worker. Raises ConfigError.
         """
         ends = (until_empty, until_idle)
-        settings = worker_settings(self.name, concurrency, ends, handle_signals, grace, max_jobs, self._on_error)
+        settings = worker_settings(
+            self.name, concurrency, ends, handle_signals, grace, max_jobs, self._on_error, self._on_idle
+        )
         self._check_loop()
         worker = Worker(self._context, settings, self._flows.reactor)
         self._workers.add(worker)
@@ -238,9 +241,14 @@ class Queue(QueueWithFlows, QueueWithViews):
         self,
         on_error: Callable[[str, BaseException], None] | None = None,
         on_stored: Callable[[], Awaitable[None]] | None = None,
+        on_idle: Callable[[float], bool] | None = None,
     ) -> None:
-        """Set what later workers call with a job's id and error, and what is awaited after each enqueue; for tests."""
-        self._on_error, self._enqueuer.on_stored = on_error, on_stored
+        """Set what later workers call with a job's id and error, and what is awaited after each enqueue; for tests.
+
+        ``on_idle`` is called by a worker that would end (``until_idle``), with the seconds until a job may start, or
+        infinity: if it returns true, the worker looks again.
+        """
+        self._on_error, self._enqueuer.on_stored, self._on_idle = on_error, on_stored, on_idle
 
     # --- steering
 

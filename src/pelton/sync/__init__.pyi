@@ -951,6 +951,7 @@ class Queue:
         self,
         on_error: Callable[[str, BaseException], None] | None = None,
         on_stored: Callable[[], Awaitable[None]] | None = None,
+        on_idle: Callable[[float], bool] | None = None,
     ) -> None: ...
     def on_enqueue(self, function: E) -> E: ...
     @property

@@ -13,8 +13,9 @@ import heapq
 import itertools
 import threading
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from pelton.runtime import Ids, Random, Runtime, Timer
@@ -23,11 +24,25 @@ _NS = 1_000_000_000
 _START_NS = 1_700_000_000 * _NS
 
 
+_is_background: ContextVar[bool] = ContextVar("whether calls are scheduled in the background", default=False)
+
+
+@contextmanager
+def in_background() -> Iterator[None]:
+    """Let ``next_call`` pass over the calls that are scheduled within, and by the tasks that begin within."""
+    before = _is_background.set(True)
+    try:
+        yield
+    finally:
+        _is_background.reset(before)
+
+
 class _ManualTimer:
     """A call that is made in :meth:`ManualClock.advance`, or by the event loop of another thread that asked for it."""
 
     def __init__(self, fn: Callable[[], None]) -> None:
         self._fn: Callable[[], None] | None = fn
+        self.is_background: bool = _is_background.get()
         self._thread = threading.get_ident()
         self._loop: asyncio.AbstractEventLoop | None = None
         with suppress(RuntimeError):
@@ -135,9 +150,8 @@ class ManualClock:
     def next_call(self) -> float | None:
         """Return in how many seconds the next scheduled call falls due, or None."""
         with self._lock:
-            while self._timers and self._timers[0][2].is_over:
-                heapq.heappop(self._timers)
-            return (self._timers[0][0] - self._elapsed_ns) / _NS if self._timers else None
+            dues = [due for due, _, timer in self._timers if not (timer.is_over or timer.is_background)]
+            return (min(dues) - self._elapsed_ns) / _NS if dues else None
 
     def set_wall(self, wall_ns: int) -> None:
         """Step the wall clock to `wall_ns` nanoseconds since the epoch; timers do not notice."""

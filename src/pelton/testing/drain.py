@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pelton.api import Cancel, ConfigError, Discard, JobCancelledError, RetryJob, Snooze
 from pelton.api.times import Seconds
+from pelton.engine import Engine
 from pelton.queue import Queue
 from pelton.queue.model.checks import seconds
-from pelton.testing.clock import ManualClock
+from pelton.testing.clock import ManualClock, in_background
 
 # What a job raises to say how it goes on: decisions, not mistakes.
 _DECISIONS = (RetryJob, Snooze, Cancel, Discard, JobCancelledError)
@@ -25,21 +26,11 @@ async def drain(queue: Queue, *, within: Seconds = 0, raises: bool = True, concu
     ConfigError for ``within`` without a manual clock. To raise RetryJob, Snooze, Cancel or Discard is no mistake.
     """
     errors: dict[str, BaseException] = {}
-    queue.observe(errors.__setitem__, queue.on_stored)
+    left = seconds(f"drain of queue {queue.name!r}: within", within)
+    queue.observe(errors.__setitem__, queue.on_stored, _clock_turner(queue, left))
     try:
-        await _run_due(queue, concurrency)
-        if left := seconds(f"drain of queue {queue.name!r}: within", within):
-            clock = queue.jet.runtime.clock
-            if not isinstance(clock, ManualClock):
-                raise ConfigError(
-                    "drain(within=...) turns the clock: open the store with pelton.testing.manual_runtime()"
-                )
-            until = clock.monotonic() + left
-            while (wait := await _next_due(queue, clock)) is not None and clock.monotonic() + wait <= until:
-                clock.advance(wait)
-                await _run_due(queue, concurrency)
-            clock.advance(until - clock.monotonic())
-            await _run_due(queue, concurrency)
+        with in_background():
+            await queue.work(concurrency=concurrency, until_idle=True, handle_signals=False)
     finally:
         queue.observe(None, queue.on_stored)
     if raises:
@@ -69,16 +60,30 @@ def inline(queue: Queue) -> Iterator[None]:
         queue.observe()
 
 
-async def _next_due(queue: Queue, clock: ManualClock) -> float | None:
-    """Return in how many seconds something is due: a job, or a call of the store, which may bring one."""
-    calls = [] if (call := clock.next_call()) is None else [call]
-    jobs = [(job.due - clock.now()) / 1e9 async for job in queue.jobs() if job.due]
-    # Not zero: the clock goes on, whatever is overdue.
-    return max(min(calls + jobs), 1e-9) if calls or jobs else None
+def _clock_turner(queue: Queue, within: float) -> Callable[[float], bool] | None:
+    """Return what turns the clock to the next due time whenever the queue's worker is idle, by ``within`` in all.
 
+    Due is what the worker knows of, what the store makes (a delayed job, that of a schedule), and what else waits for
+    the clock. None for a clock that goes on by itself. Raises ConfigError.
+    """
+    clock, backend = queue.jet.runtime.clock, queue.jet.backend
+    if not isinstance(clock, ManualClock) or not isinstance(backend, Engine):
+        if within:
+            raise ConfigError("drain(within=...) turns the clock: open the store with pelton.testing.manual_runtime()")
+        return None
+    until = clock.monotonic() + within
 
-async def _run_due(queue: Queue, concurrency: int) -> None:
-    await queue.work(concurrency=concurrency, until_idle=True, handle_signals=False)
+    def turn(starts_in: float) -> bool:
+        left = until - clock.monotonic()
+        if left <= 0:
+            return False
+        # What is overdue is done now.
+        clock.advance(0)
+        waits = [left, starts_in, (backend.next_due() - clock.now()) / 1e9, clock.next_call() or 0.0]
+        clock.advance(max(min(wait for wait in waits if wait > 0), 1e-9))
+        return True
+
+    return turn
 
 
 async def _raise(queue: Queue, errors: dict[str, BaseException]) -> None:

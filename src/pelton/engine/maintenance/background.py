@@ -18,7 +18,7 @@ class Background:
     """The background timers of one open store."""
 
     def __init__(self, host: Host, clock: Clock, database: Database) -> None:
-        self._timekeeper = Timekeeper(host, clock)
+        self.timekeeper: Timekeeper = Timekeeper(host, clock)
         self._source_catch_up = SourceCatchUp(host, clock)
         self._idle_batches = IdleBatches(host, clock)
         loop = asyncio.get_running_loop()
@@ -28,7 +28,7 @@ class Background:
         """Schedule the work that a transaction of any session has left."""
         # Every transaction passes here, and few leave work.
         if committed.deadlines:
-            self._timekeeper.committed(committed.deadlines)
+            self.timekeeper.committed(committed.deadlines)
         if committed.has_backlog:
             self._source_catch_up.committed()
         if committed.has_batches or self._idle_batches.is_set:
@@ -36,11 +36,11 @@ class Background:
 
     def rolled_back(self) -> None:
         """Read deadlines again: recorded ones may no longer hold."""
-        self._timekeeper.look_again()
+        self.timekeeper.look_again()
 
     def woken(self) -> None:
         """Check for due work: another process has written."""
-        self._timekeeper.look_again()
+        self.timekeeper.look_again()
         self._source_catch_up.woken()
 
     def close(self) -> None:
@@ -48,5 +48,5 @@ class Background:
         if self._store_watch is not None:
             self._store_watch.close()
         self._idle_batches.cancel()
-        self._timekeeper.close()
+        self.timekeeper.close()
         self._source_catch_up.close()

@@ -60,6 +60,11 @@ class Timekeeper:
         if self._dues:
             self._set(min(self._dues.values()))
 
+    def next_due(self) -> int:
+        """Return when time next makes a message, or an earlier time; ``NEVER`` if it makes none."""
+        self._host.read(self._note_all)
+        return min(self._dues.values(), default=NEVER)
+
     def look_again(self) -> None:
         """Schedule reading all deadlines, because recorded ones may no longer hold."""
         if self._looking is None and not self._closed:
@@ -70,12 +75,12 @@ class Timekeeper:
         if self._closed:
             return
         try:
-            self._host.read(self._note_all)
+            due = self.next_due()
         except PeltonError:
             # Operations on the store raise this error; here, checking again is enough.
             self._retry()
             return
-        self._set(min(self._dues.values(), default=NEVER))
+        self._set(due)
 
     def _act(self) -> None:
         """Apply what is due."""

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("pelton.queue")
 _ASK_AGAIN_S: Final = 0.5
 _LAST_WRITES_S: Final = 5.0
-_LOOK_AGAIN_S: Final = 5.0
+# Nobody relies on hearing of every change: after that long, one looks.
+LOOK_AGAIN_S: Final = 5.0
 
 J = TypeVar("J", bound=SlotJob)
 
@@ -141,7 +142,7 @@ class Admission:
         if limit is None or not self._book.knows(WHOLE_QUEUE):
             return inf
         wait = self._draft(WHOLE_QUEUE, limit, {}).wait(0)
-        return min(wait or inf, max(self.next_death(WHOLE_QUEUE), 0.01), _LOOK_AGAIN_S)
+        return min(wait or inf, max(self.next_death(WHOLE_QUEUE), 0.01))
 
     @property
     def whole(self) -> JobLimit | None:

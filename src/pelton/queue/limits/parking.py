@@ -10,6 +10,7 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from pelton.queue.limits.admission import LOOK_AGAIN_S
 from pelton.queue.limits.slot_book import SlotJob
 from pelton.queue.model.decide import PutOff
 from pelton.queue.model.limits import WHOLE_QUEUE
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from pelton.queue.model.limits import JobLimit
 
 _LONGEST_WAIT_S: Final = 5.0
-_LOOK_AGAIN_S: Final = 5.0
 _SHORTEST_S: Final = 0.001
 _SHORTEST_PUT_OFF_S: Final = 0.1
 _LONGEST_PUT_OFF_S: Final = 300.0
@@ -60,7 +60,7 @@ class Parking(Generic[J]):
         while True:
             seen = self._admission.changed.generation
             start(self.ready())
-            await self._admission.changed.wait_at_most(self._clock, self.due_in(), seen)
+            await self._admission.changed.wait_at_most(self._clock, self._looks_in(), seen)
 
     def take(self, job: J, held_back: HeldBack) -> PutOff | None:
         """Have a job wait here; or return for how long it is to be put off."""
@@ -137,7 +137,7 @@ class Parking(Generic[J]):
         """Return the jobs that may start now, as far as this worker knows; they wait here no longer."""
         now = self._clock.boottime()
         for parked in self._parked.values():
-            if now - parked.looked >= _LOOK_AGAIN_S:
+            if now - parked.looked >= LOOK_AGAIN_S:
                 # Should this worker have missed a change.
                 parked.looked = now
                 self._admission.outdated(parked.held_back.place)
@@ -151,13 +151,18 @@ class Parking(Generic[J]):
             self.remove(job)
         return found
 
-    def due_in(self) -> float | None:
-        """Return in how many seconds a job may start if nothing changes; None if none waits."""
-        now, found = self._clock.boottime(), inf
-        for parked in self._parked.values():
-            due = min(parked.due, parked.expires, parked.looked + _LOOK_AGAIN_S) - now
-            found = min(found, due, self._admission.next_death(parked.held_back.place))
-        return max(found, _SHORTEST_S) if found < inf else None
+    def starts_in(self) -> float:
+        """Return in how many seconds a job may start if nothing changes; infinity if none waits, or none knows."""
+        now = self._clock.boottime()
+        due = min((min(parked.due, parked.expires) for parked in self._parked.values()), default=inf) - now
+        return max(min([due, *map(self._admission.next_death, self._at)]), _SHORTEST_S)
+
+    def _looks_in(self) -> float | None:
+        """Return in how many seconds to look whether a job may start; None if none waits."""
+        if not self._parked:
+            return None
+        looked = min(parked.looked for parked in self._parked.values())
+        return max(min(self.starts_in(), looked + LOOK_AGAIN_S - self._clock.boottime()), _SHORTEST_S)
 
     def room(self) -> int | None:
         """Return how many more jobs are worth taking; None if no limit of the whole queue says."""

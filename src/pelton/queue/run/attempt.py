@@ -65,7 +65,7 @@ class AttemptEnv(NamedTuple):
     """What the attempts of one worker share.
 
     ``tell_lost``, for any thread, passes on why one lost its lease; ``begins`` is called with each that no limit holds;
-    ``is_cancelled`` returns whether the worker itself was.
+    ``is_cancelled`` returns whether the worker itself was. ``longest_nap`` in seconds, for the steps.
     """
 
     queue: QueueContext
@@ -79,6 +79,7 @@ class AttemptEnv(NamedTuple):
     begins: Callable[[JobAttempt], None]
     is_cancelled: Callable[[], bool]
     copies: Copies
+    longest_nap: float
 
 
 class JobAttempt(HeldJob):
@@ -153,6 +154,11 @@ class JobAttempt(HeldJob):
     def is_doubtful(self) -> bool:
         """Whether another worker may have the job, by the clock of its lease."""
         return self._env.held.is_doubtful(self)
+
+    @property
+    def longest_nap(self) -> float:
+        """For how many seconds the job sleeps without being given back."""
+        return self._env.longest_nap
 
     async def is_sure(self) -> bool:
         """Whether the job is held, now; the store is asked when that is in doubt."""

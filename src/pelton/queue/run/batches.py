@@ -8,6 +8,7 @@ none of its jobs waits any more.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pelton.api import JobCancelledError, JobError
@@ -45,11 +46,12 @@ class JobBatch:
 
 
 class JobBatches:
-    """The batches that one worker gathers and runs."""
+    """The batches that one worker gathers and runs; ``joined`` is called whenever a job waits for one to be full."""
 
-    def __init__(self, runtime: Runtime, limit: int) -> None:
+    def __init__(self, runtime: Runtime, limit: int, joined: Callable[[], None] | None = None) -> None:
         self._runtime = runtime
         self._limit = limit
+        self._joined = joined
         # Those that can still be joined.
         self._open: dict[str, JobBatch] = {}
 
@@ -64,8 +66,20 @@ class JobBatches:
         if len(batch.entries) >= min(job.size, self._limit):
             del self._open[job.name]
             batch.full.notify()
+        elif self._joined is not None:
+            self._joined()
         future.add_done_callback(batch.left)
         return await future
+
+    @property
+    def gathered(self) -> int:
+        """How many jobs wait for their batches to be full."""
+        return sum(not future.done() for batch in self._open.values() for _, _, future in batch.entries)
+
+    def run_gathered(self) -> None:
+        """Run the batches that are not full: nothing else will come."""
+        while self._open:
+            self._open.popitem()[1].full.notify()
 
     async def _gather(self, job: BatchJob[Any, Any], batch: JobBatch) -> None:
         try:

@@ -23,6 +23,7 @@ from pelton.api import (
     PeltonError,
     PullRequest,
 )
+from pelton.queue.limits.admission import LOOK_AGAIN_S
 from pelton.queue.limits.parking import Parking
 from pelton.queue.model.checks import seconds, whole
 from pelton.queue.model.orders import Orders
@@ -182,7 +183,8 @@ class Claims:
         left = min(left, self._queue.lease * _PULL)
         limit = self._allowed(limit)
         if not limit:
-            await self._admission.changed.wait_at_most(self._clock, min(left, self._admission.room_in()), seen)
+            longest = min(left, self._admission.room_in(), LOOK_AGAIN_S)
+            await self._admission.changed.wait_at_most(self._clock, longest, seen)
             return
         channels = self._job_source.channels
         others = (*self._job_source.ranked, *self._job_source.tenants)

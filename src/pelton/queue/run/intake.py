@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pelton.queue.model.orders import Orders
     from pelton.queue.ports import FlowFollower
     from pelton.queue.run.attempt import JobAttempt
+    from pelton.queue.run.batches import JobBatches
     from pelton.queue.run.job_slots import JobSlots
     from pelton.queue.run.roll_call import RollCall
     from pelton.queue.run.worker_settings import WorkerSettings
@@ -50,6 +51,7 @@ class JobIntake:
         settings: WorkerSettings,
         held: HeldJobs[JobAttempt],
         slots: JobSlots[JobAttempt],
+        batches: JobBatches,
         parking: Parking[JobAttempt],
         orders: Orders,
         roll_call: RollCall,
@@ -58,10 +60,13 @@ class JobIntake:
         may_begin: Callable[[], float],
     ) -> None:
         self._clock = queue.clock
+        self._lease = queue.lease
+        self._stats = queue.stats
         self._settings = settings
         self._held = held
         self._job_source = held.source
         self._slots = slots
+        self._batches = batches
         self._waiting = slots.waiting
         self._parking = parking
         self._orders = orders
@@ -88,6 +93,7 @@ class JobIntake:
         # Those that had nothing when they were asked the last time, and when that was.
         self._poor: dict[str, float] = {}
         self._look_s = _FIRST_LOOK_S
+        self._is_ending = False
 
     def close(self) -> None:
         """Take no more jobs."""
@@ -106,8 +112,9 @@ class JobIntake:
             wanted = self._wanted()
             if wanted <= 0:
                 if self._settings.until_idle and (self._orders.is_all_paused or await self._is_over(channel)):
-                    self._stop()
-                await self.changed.wait(seen)
+                    await self._end(seen)
+                else:
+                    await self.changed.wait(seen)
                 continue
             if self._is_spared(channel):
                 await self.changed.wait_at_most(self._clock, _SPARED_S, seen)
@@ -118,7 +125,8 @@ class JobIntake:
                 if self._ends_by_itself:
                     found = await self.ranked.now(channel)
                     if not found and await self._is_over(channel):
-                        self._stop()
+                        await self._end(seen)
+                        continue
                 else:
                     found = await self.ranked.take(channel, wanted)
             except PeltonError as error:
@@ -208,11 +216,50 @@ class JobIntake:
         with suppress(PeltonError):
             await self.hand_back(waiting)
 
+    async def _end(self, seen: int) -> None:
+        """Let the worker end, unless ``on_idle`` says that it is to look again."""
+        if (on_idle := self._settings.on_idle) is None:
+            self._stop()
+        elif self._is_ending or self._is_busy:
+            await self.changed.wait(seen)
+        else:
+            self._is_ending = True
+            try:
+                starts_in = await self._starts_in()
+                # Something may have come meanwhile.
+                if self._is_busy:
+                    pass
+                elif self._batches.gathered:
+                    self._batches.run_gathered()
+                elif not on_idle(starts_in):
+                    self._stop()
+            finally:
+                self._is_ending = False
+                self._dry.clear()
+                self.changed.notify()
+
+    async def _starts_in(self) -> float:
+        """Return in how many seconds a job may start that was taken already, or put off; infinity: not known."""
+        found = min(self._parking.starts_in(), self._held.admission.room_in())
+        if found > self._lease / 3 and self._parking.held():
+            # Nobody keeps their leases when a clock jumps over their ends.
+            await self.hand_back_waiting()
+        now = self._clock.now()
+        due = [taken.due for taken in (await self._stats.underway()).values() if taken.waits and taken.due > now]
+        return min([found, *((at - now) / 1e9 for at in due)])
+
+    @property
+    def _is_busy(self) -> bool:
+        running = len(self._slots.running)
+        if running and self._settings.on_idle is not None:
+            running -= self._batches.gathered
+        return bool(running or self._waiting or self._held.admission.is_writing)
+
     async def _is_over(self, channel: str) -> bool:
         if ready := self._parking.ready():
             # Something was returned to a limit.
             self.unpark(ready)
-        if self._slots.running or self._waiting or self._held.admission.is_writing:
+        if self._is_busy:
             # What ends may let another job start.
             self._dry.clear()
             return False

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(StepRecord).decode
-_SHORT_S: Final = 1.0
 _LONGEST_S: Final = 300 * 86_400.0
 _AGAIN_S: Final = 0.5
 _WRITER_S: Final = 5.0
@@ -57,6 +56,11 @@ _WRITER_S: Final = 5.0
 
 class StepHolder(Protocol):
     """The attempt whose steps they are."""
+
+    @property
+    def longest_nap(self) -> float:
+        """For how many seconds the job sleeps without being given back."""
+        ...
 
     @property
     def is_doubtful(self) -> bool:
@@ -189,7 +193,7 @@ class JobSteps:
         now = clock.now()
         until = now + int(limit * 1e9) if record is None else record.until
         left = (until - now) / 1e9
-        if left <= _SHORT_S:
+        if left <= self._holder.longest_nap:
             await clock.sleep(max(left, 0.0))
             return
         kept = [] if record is not None else [self._message(subject, StepRecord(until=until, by=self._by))]

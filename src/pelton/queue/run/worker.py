@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pelton.api import JobCancelledError, JobError
 from pelton.queue.limits.parking import Parking
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from pelton.queue.model.records import AttemptRecords
     from pelton.queue.ports import FlowFollower
 
+# A job that sleeps for longer is given back meanwhile.
+_LONGEST_NAP_S: Final = 1.0
+
 
 class Worker:
     """Runs the jobs of one queue in this process."""
@@ -66,21 +69,22 @@ class Worker:
         )
         self._sweeper = Sweeper(queue)
         self._roll_call = RollCall(queue, self._held.worker, settings.concurrency, self._how_many, self._parking.held)
-        batches = JobBatches(queue.runtime, settings.concurrency)
+        joined = None if settings.on_idle is None else lambda: self._taken.notify()
+        batches = JobBatches(queue.runtime, settings.concurrency, joined)
         self._env = AttemptEnv(
             queue, self._clock, self._held, self._threads, self._children, batches,
             StartGate(self._held, self._orders, self._parking), self._tell_lost, self._begins,
-            self._is_cancelled, Copies(),
+            self._is_cancelled, Copies(), _LONGEST_NAP_S if settings.on_idle is None else 0.0,
         )  # fmt: skip
         together = queue.backend.planning.atomic_batches
         self._slots = JobSlots[JobAttempt](settings.concurrency, together=together, exclusive=queue.exclusive)
         self._waiting, self._running = self._slots.waiting, self._slots.running
         self._unsettled, self._idle = self._slots.unsettled, self._slots.idle
         self._intake = JobIntake(
-            queue, settings, self._held, self._slots, self._parking, self._orders, self._roll_call, flows, self.stop,
-            self._may_begin,
+            queue, settings, self._held, self._slots, batches, self._parking, self._orders, self._roll_call, flows,
+            self.stop, self._may_begin,
         )  # fmt: skip
-        self._taken = self._intake.changed
+        self._taken: Signal = self._intake.changed
         # When a job has started the last time, in seconds since boot.
         self._started_at = 0.0
         self._stop = Signal()
