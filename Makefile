@@ -44,8 +44,8 @@ safety: $(VENV)/.dev
 linear: $(VENV)/.dev
 	$(LONG) tests/linear -s --histories 500 $(ARGS)
 
-# For ten minutes, processes are killed and stopped while their stores are purged, backed up and given new keys; operations
-# of every kind are cancelled, and disks become full. ARGS="--storm-seed N" runs others.
+# For ten minutes, processes are killed and stopped while their stores, old ones too, are purged, backed up and given new
+# keys, and the clock jumps; operations of every kind are cancelled, and disks become full. ARGS="--storm-seed N" runs others.
 storm: $(VENV)/.dev
 	$(LONG) tests/storm -s --troubles 900 --cancelled 30000 --fillings 400 $(ARGS)
 

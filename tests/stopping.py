@@ -27,6 +27,8 @@ def stand_still(pid: int | None, path: str | Path, keys: Callable[[], Iterable[s
             return
         for key in keys():
             with raw(Path(path), key) as connection, suppress(apsw.BusyError, apsw.NotADBError):
+                # Who has the lock may be the process that stands still.
+                connection.set_busy_timeout(0)
                 connection.execute("BEGIN IMMEDIATE")
                 return
         os.kill(pid, signal.SIGCONT)

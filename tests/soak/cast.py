@@ -1,4 +1,4 @@
-"""The processes of the soak: publishers, workers that pull, push subscribers; each with a stepped wall clock."""
+"""The processes of the soak: publishers, workers that pull, push subscribers; they step the wall clock of all."""
 
 from __future__ import annotations
 
@@ -12,29 +12,14 @@ from typing import Any
 
 import pelton
 from pelton.api import AckKind, AckOp, AckRejectedError, Delivered, Outgoing
-from pelton.runtime import Ids, Runtime, SystemClock
 from tests.crash.roles import name_of, payload
 from tests.journal import machine_ns
+from tests.kit.clocks import SharedClock, runtime_with
 from tests.soak import plan
 from tests.soak.record import Record
 
 _STEP_NS = 1_500_000_000
 _LOOPS = 3
-
-
-class SteppedClock(SystemClock):
-    """The machine's clocks, except for the wall clock, which is corrected now and then."""
-
-    def __init__(self, offset_ns: int = 0) -> None:
-        self.offset_ns = offset_ns
-
-    def now(self) -> int:
-        return super().now() + self.offset_ns
-
-
-def stepped_runtime(clock: SteppedClock) -> Runtime:
-    entropy = Random()
-    return Runtime(clock=clock, random=entropy, ids=Ids(entropy))
 
 
 class Actor:
@@ -44,7 +29,7 @@ class Actor:
         self.pipe = pipe
         self.random = Random(seed)
         self.record = Record(folder, who)
-        self.clock = SteppedClock(self._offset())
+        self.clock = SharedClock(folder / "clock")
         self.stopped = False
 
     def _offset(self) -> int:
@@ -52,7 +37,7 @@ class Actor:
 
     async def live(self, path: Path, *rounds: Callable[[pelton.Jet], Awaitable[None]]) -> None:
         """Repeat each of the rounds until told to stop."""
-        async with pelton.open(path, runtime=stepped_runtime(self.clock)) as jet:
+        async with pelton.open(path, runtime=runtime_with(self.clock)) as jet:
             self.pipe.send("open")
             await asyncio.gather(*(self._repeat(one, jet) for one in rounds))
         self.pipe.send("closed")
@@ -66,7 +51,7 @@ class Actor:
             self.stopped = self.stopped or self.pipe.poll()
 
     def _step_clock(self) -> None:
-        self.clock.offset_ns = self._offset()
+        self.clock.jump_to(self._offset())
         self.pipe.send("clock steps")
 
     # --- answers

@@ -11,17 +11,17 @@ import pelton
 from pelton.api import AckOp, Delivered
 from tests.crash.roles import name_of
 from tests.journal import machine_ns
-from tests.soak.cast import SteppedClock
+from tests.kit.clocks import PassingClock
 from tests.soak.record import Record
 
-FAR_NS: Final = 60 * 10**9
+FAR_S: Final = 60
 _PUSHED_WITHIN_S: Final = 20.0
 
 
 class Drain:
-    """Takes and settles everything left for one consumer; ``clock`` is that of the store, and is stepped forward."""
+    """Takes and settles everything left for one consumer; ``clock`` is that of the store, on which time passes."""
 
-    def __init__(self, jet: pelton.Jet, record: Record, clock: SteppedClock, consumer: pelton.Consumer) -> None:
+    def __init__(self, jet: pelton.Jet, record: Record, clock: PassingClock, consumer: pelton.Consumer) -> None:
         self._jet = jet
         self._record = record
         self._clock = clock
@@ -35,7 +35,7 @@ class Drain:
         while silent < 3:
             began = machine_ns()
             silent = 0 if await self._settle(await self._pull(), began) else silent + 1
-            self._clock.offset_ns += 20 * 10**9
+            self._clock.let_pass(20)
         return await self._left()
 
     async def _left(self) -> int:
@@ -76,7 +76,7 @@ class Drain:
 
 
 async def drain(
-    jet: pelton.Jet, record: Record, clock: SteppedClock, consumers: Iterable[tuple[str, str]]
+    jet: pelton.Jet, record: Record, clock: PassingClock, consumers: Iterable[tuple[str, str]]
 ) -> list[str]:
     """Drain consumers, and return those with messages left that are not delivered."""
     problems = []

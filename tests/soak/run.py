@@ -19,9 +19,10 @@ from typing import Any, Final
 import pelton
 from pelton.api.events import MaxDeliveries, decode_event
 from pelton.engine.maintenance.recount import recount
+from tests.kit.clocks import PassingClock, runtime_with
 from tests.kit.deliveries import Ending, Step, check_deliveries
 from tests.soak import cast, plan
-from tests.soak.ending import FAR_NS, drain, floors, lies
+from tests.soak.ending import FAR_S, drain, floors, lies
 from tests.soak.record import Record, read
 from tests.soak.troupe import Troupe
 from tests.storage.processes import Child
@@ -101,8 +102,9 @@ class Stage:
 
     async def _drain(self) -> None:
         """Take and settle what is left, at a time when all held messages are due again."""
-        clock = cast.SteppedClock(FAR_NS)
-        async with pelton.open(self._path, runtime=cast.stepped_runtime(clock)) as jet:
+        clock = PassingClock()
+        clock.let_pass(FAR_S)
+        async with pelton.open(self._path, runtime=runtime_with(clock)) as jet:
             self.result.problems += await drain(jet, Record(self._folder, "drain"), clock, plan.CONSUMERS)
 
     async def _check(self) -> None:

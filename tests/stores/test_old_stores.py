@@ -30,12 +30,9 @@ from pelton.storage.schema import add_functions
 from pelton.testing import ManualClock, drain
 from pelton.testing.clock import ManualRuntime
 from tests.storage.stores import raw
+from tests.stores.write import FLOWS, HERE, KEY_RANKS
 
-HERE: Final = Path(__file__).parent
 VERSIONS: Final = range(1, SCHEMA_VERSION + 1)
-# Flows, limits, priorities and tenants are younger than schema 3.
-FLOWS: Final = 4
-KEY_RANKS: Final = 5
 
 EVERY_VERSION: Final = pytest.mark.parametrize("store", VERSIONS, indirect=True)
 OLDER: Final = pytest.mark.parametrize("store", VERSIONS[:-1], indirect=True)

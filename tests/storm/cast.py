@@ -22,7 +22,7 @@ _OUT_OF_EACH = 3
 
 
 class Player(Actor):
-    """An actor whose clocks are true and whose store may get another key at any time."""
+    """An actor whose store may get another key at any time; the storm moves its clock, not the actor."""
 
     def __init__(self, pipe: Connection, place: Place, who: str, seed: int) -> None:
         super().__init__(pipe, place.folder, who, seed)
@@ -30,11 +30,8 @@ class Player(Actor):
         self.notes = Notes(place.folder, who)
         self.key: str | None = None
 
-    def _offset(self) -> int:
-        return 0
-
     def _step_clock(self) -> None:
-        """Do nothing: jobs and locks are judged by clocks that agree; the soak steps them."""
+        """Do nothing: the storm lets it jump."""
 
     async def play(self, *rounds: Round) -> None:
         """Repeat each of the rounds until told to stop."""
@@ -47,6 +44,17 @@ class Player(Actor):
             except* StoreKeyError:
                 self.pipe.send("openings with another key")
         self.pipe.send("closed")
+
+    async def work(self, queue: pelton.Queue, concurrency: int, seconds: float) -> None:
+        """Work for a queue for a while."""
+        working = asyncio.ensure_future(queue.work(concurrency=concurrency, handle_signals=False, grace=1.0))
+        try:
+            await asyncio.wait([working], timeout=seconds)
+            queue.stop()
+            await working
+        finally:
+            working.cancel()
+            await asyncio.wait([working])
 
 
 async def publisher(pipe: Connection, place: Place, who: str, seed: int) -> None:
@@ -92,7 +100,7 @@ async def clerk(pipe: Connection, place: Place, who: str, seed: int) -> None:
 
     async def process(jet: pelton.Jet) -> None:
         nonlocal count
-        consumer, began = await (await jet.stream(plan.ORDERS[0])).consumer(plan.ORDERS[1]), machine_ns()
+        consumer, began = await (await jet.stream(plan.BILLS[0])).consumer(plan.BILLS[1]), machine_ns()
         found = await consumer.fetch(actor.random.choice((1, 4)), timeout=0.2)
         actor.took([message.delivered for message in found], began)
         for message in found:

@@ -100,13 +100,6 @@ async def mechanic(pipe: Connection, place: Place, who: str, seed: int) -> None:
     async def work(jet: pelton.Jet) -> None:
         queue = await jet.queue(plan.QUEUE)
         register(queue, Log(str(place.folder / "jobs")))
-        working = asyncio.ensure_future(queue.work(concurrency=3, handle_signals=False, grace=1.0))
-        try:
-            await asyncio.wait([working], timeout=actor.random.uniform(0.2, 2.0))
-            queue.stop()
-            await working
-        finally:
-            working.cancel()
-            await asyncio.wait([working])
+        await actor.work(queue, 3, actor.random.uniform(0.2, 2.0))
 
     await actor.play(work)

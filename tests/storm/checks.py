@@ -142,7 +142,7 @@ def _transactions(notes: Sequence[Note], found: Found) -> Iterator[str]:
     for name in parts.keys() | found.ledger.keys():
         if parts.get(name, 0) != of_each or name not in found.ledger:
             yield f"transaction {name}: {parts.get(name, 0)} of {of_each} messages, and its row: {name in found.ledger}"
-    waiting = found.stored["orders"]
+    waiting = found.stored["bills"]
     yield from (
         f"transaction {name}: its order {seq} is not settled" for name, seq in found.ledger.items() if seq in waiting
     )

@@ -16,6 +16,10 @@ NoteKind = Literal[
     "deleting", "deleted",  # the consumer of stream `what`
     "begun", "kept", "undone",  # the transaction `name`
     "enqueueing", "enqueued",  # `number` jobs; `name`: the ids of jobs
+    "ordering", "ordered",  # a job of queue `what`, `name`: its id, function, number and delay; `number`: when asked
+    "seen",  # in queue `what` the jobs `name` with their states, asked at `at`, answered at `number`
+    "killed", "slept",  # the process `number`
+    "jumped",  # the wall clock, to `name` seconds ahead
     "backing", "backed",  # to the file `name`
     "broken",  # what was found beside the others: `name` in words
 ]  # fmt: skip

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pelton
+from tests.kit.clocks import SharedClock, runtime_with
 from tests.kit.deliveries import Promise
 from tests.linear.worker import BUCKET
+from tests.storm import inherited
 
 STREAMS: Final[dict[str, dict[str, Any]]] = {
     "log": {"allow_atomic": True},
     "work": {"retention": "workqueue"},
-    "orders": {"retention": "workqueue"},
+    "bills": {"retention": "workqueue"},
     "swept": {"allow_atomic": True},
     "anew": {"retention": "workqueue"},
     "again": {"retention": "workqueue"},
@@ -25,7 +27,7 @@ KEPT: Final[dict[tuple[str, str], dict[str, Any]]] = {
     ("log", "exclusive"): {"max_ack_pending_per_subject": 1, "ack_wait": 0.5},
     ("work", "exclusive"): {"max_ack_pending_per_subject": 1, "ack_wait": 0.6},
 }
-ORDERS: Final = ("orders", "taker")
+BILLS: Final = ("bills", "taker")
 """Its messages are acknowledged in transactions."""
 REMADE: Final[dict[tuple[str, str], dict[str, Any]]] = {
     ("anew", "it"): {"durable_name": "it", "ack_wait": 0.5},
@@ -44,6 +46,11 @@ class Place(NamedTuple):
     path: Path
     folder: Path
     encrypted: bool
+
+    @property
+    def clock(self) -> SharedClock:
+        """Return the machine's clock."""
+        return SharedClock(self.folder / "clock")
 
     @property
     def keys(self) -> list[str | None]:
@@ -67,6 +74,7 @@ class Place(NamedTuple):
             await jet.close()
 
     async def _opened(self, options: dict[str, Any]) -> tuple[pelton.Jet, str | None]:
+        options.setdefault("runtime", runtime_with(self.clock))
         for _ in range(_OPENINGS):
             for key in self.keys:
                 try:
@@ -86,14 +94,19 @@ class Place(NamedTuple):
         return [f"no key opens {path or self.path}"]
 
 
-async def make_store(place: Place) -> None:
-    """Make everything that the actors use."""
+async def make_store(place: Place, version: int) -> None:
+    """Make everything that the actors use; in a store of that schema, if it is not 0."""
+    if version:
+        inherited.unpack(version, place.path)
     if place.encrypted:
         place.add_key("the-first-key")
+        if version:
+            pelton.rekey(place.path, None, "the-first-key")
     async with place.open() as (jet, _):
+        await inherited.take_over(jet, place.folder)
         for name, fields in STREAMS.items():
             await jet.create_stream(name, subjects=[f"{name}.*"], **fields)
-        for (stream, name), fields in {**KEPT, ORDERS: {"ack_wait": 0.6}}.items():
+        for (stream, name), fields in {**KEPT, BILLS: {"ack_wait": 0.6}}.items():
             await (await jet.stream(stream)).create_consumer(durable_name=name, **fields)
         await jet.create_bucket(BUCKET, history=1)
         await jet.create_stream("effects", subjects=["effects"])
@@ -111,5 +124,5 @@ def promises() -> list[Promise]:
             ack_policy=fields.get("ack_policy", "explicit"),
             per_subject=fields.get("max_ack_pending_per_subject", 0),
         )
-        for (stream, name), fields in {**KEPT, ORDERS: {}}.items()
+        for (stream, name), fields in {**KEPT, BILLS: {}}.items()
     ]

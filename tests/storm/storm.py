@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -23,19 +22,20 @@ from pelton.testing.history import JobEvent
 from tests.crash.queue.test_crash import effects_of
 from tests.crash.queue.worker import Log, register
 from tests.journal import entries
+from tests.kit.clocks import PassingClock, runtime_with
 from tests.kit.linear import Op, check_history
-from tests.soak.cast import SteppedClock, stepped_runtime
-from tests.soak.ending import FAR_NS, drain, lies
+from tests.soak.ending import FAR_S, drain, lies
 from tests.soak.record import Record, read
 from tests.soak.run import Result, count_steps
 from tests.soak.troupe import Actor, Troupe
 from tests.stopping import stand_still
 from tests.storage.processes import Child
-from tests.storm import cast, plan
+from tests.storm import cast, cast_depot, inherited, plan
 from tests.storm.cast_care import caretaker
 from tests.storm.cast_keys import comparer, dispatcher, holder, mechanic
 from tests.storm.checks import Found, History, contradictions
-from tests.storm.notes import Note
+from tests.storm.checks_depot import DepotHistory
+from tests.storm.notes import Note, Notes
 from tests.storm.plan import Place
 
 _ROLES: Final = (
@@ -49,32 +49,44 @@ _ROLES: Final = (
     comparer,
     dispatcher,
     *[mechanic] * 2,
+    cast_depot.orderer,
+    *[cast_depot.hand] * 2,
+    cast_depot.forester,
     caretaker,
 )
 _TROUBLES: Final = 20
 # Drawn for each failure. A process that is paused in the middle of a transaction blocks all the others: that is
 # short. One that is paused for longer than leases last is paused outside of one.
-_ACTS: Final = (*["kill"] * 12, *["stop"] * 4, *["sleep"] * 2, "renew", "verify")
+_ACTS: Final = (*["kill"] * 12, *["stop"] * 4, *["sleep"] * 2, *["jump"] * 2, "renew", "verify")
+# By how many seconds the machine's wall clock is ahead after a jump.
+_AHEAD: Final = (0, 40, 86_400, -3600)
+_DRAINED_WITHIN_S: Final = 120
+_BEGINS: Final = (*inherited.VERSIONS, 0)
 _SHORT_WORDS: Final = 20
 _LONG_WORDS: Final = 300
 _WORDS: Final = 40
 
 
 class Storm:
-    """One storm on its own store in ``folder``."""
+    """One storm on its own store in ``folder``, new or of an old ``version``."""
 
-    def __init__(self, folder: Path, seed: int | str, *, encrypted: bool) -> None:
+    def __init__(self, folder: Path, seed: int | str, *, encrypted: bool, version: int) -> None:
         self._folder = folder
+        self._version = version
         self._random = Random(seed)
         self._born = 0
         self._slept: set[int] = set()
         self._place = Place(folder / "store.pelton", folder, encrypted)
         (folder / "backups").mkdir()
+        self._notes = Notes(folder, "storm")
+        self._clock = self._place.clock
         self.result = Result()
 
     async def run(self, troubles: int) -> Result:
         """Cause that many failures; then drain the store, and check it."""
-        await plan.make_store(self._place)
+        await plan.make_store(self._place, self._version)
+        async with self._place.open() as (jet, _):
+            await cast_depot.make_depot(jet)
         troupe = Troupe(self._start, _ROLES, self.result.counts)
         try:
             for _ in range(troubles):
@@ -111,7 +123,9 @@ class Storm:
     def _kill(self, troupe: Troupe, actor: Actor) -> None:
         # Up to some milliseconds into its next step.
         actor.child.pipe.poll(self._random.uniform(0, 0.004))
+        pid = actor.child.process.pid or 0
         troupe.kill(actor)
+        self._notes.say("killed", number=pid)
 
     def _stop(self, troupe: Troupe, actor: Actor) -> None:
         troupe.stop(actor, self._random.randrange(1, _SHORT_WORDS))
@@ -123,11 +137,20 @@ class Storm:
         pid = actor.child.process.pid
         stand_still(pid, self._place.path, lambda: self._place.keys)
         self._slept.add(pid or 0)
+        self._notes.say("slept", number=pid or 0)
         self.result.counts["long stops"] += 1
         troupe.asleep(actor, self._random.randrange(_SHORT_WORDS, _LONG_WORDS))
 
     def _renew(self, troupe: Troupe, actor: Actor) -> None:
         troupe.renew(actor)
+
+    def _jump(self, troupe: Troupe, actor: Actor) -> None:
+        ahead = self._random.choice(_AHEAD)
+        self.result.counts["jumps of the clock"] += 1
+        # Before and after, for those that can't know which it was.
+        self._notes.say("jumped", name=str(ahead))
+        self._clock.jump_to(ahead * 10**9)
+        self._notes.say("jumped", name=str(ahead))
 
     def _verify(self) -> None:
         self.result.counts["verified"] += 1
@@ -137,28 +160,56 @@ class Storm:
 
     async def _end(self) -> Found:
         """Process what is left, and return the contents of the store."""
-        clock = SteppedClock()
-        async with self._place.open(runtime=stepped_runtime(clock)) as (jet, _):
+        clock = PassingClock()
+        async with self._place.open(runtime=runtime_with(clock)) as (jet, _):
             queue = await jet.queue(plan.QUEUE)
             register(queue, Log(str(self._folder / "jobs")))
             await queue.work(concurrency=8, until_empty=True, handle_signals=False)
-            clock.offset_ns = FAR_NS
+            await self._work_off(jet)
+            clock.let_pass(FAR_S)
             for stream, name in plan.REMADE:
                 with suppress(pelton.ConsumerNotFoundError):
                     await (await jet.stream(stream)).delete_consumer(name)
                 await (await jet.stream(stream)).create_consumer(durable_name=name)
             stored = await lies(jet, ("anew", "again"))
-            consumers = (*plan.KEPT, plan.ORDERS, *plan.REMADE)
+            consumers = (*plan.KEPT, plan.BILLS, *plan.REMADE)
             self.result.problems += await drain(jet, Record(self._folder, "drain"), clock, consumers)
             async with jet.transaction() as tx:
                 ledger = dict(await tx.sql("SELECT name, taken FROM ledger"))
             rest = [name for name in plan.STREAMS if name not in stored]
             return Found({**stored, **await lies(jet, rest)}, ledger, await effects_of(jet))
 
+    async def _work_off(self, jet: pelton.Jet) -> None:
+        """Run the jobs that are left, also those of an old store; nothing may wait for longer than it was asked to."""
+        queues = [
+            await jet.queue(cast_depot.DEPOT, jobs=cast_depot.jobs),
+            await jet.queue(cast_depot.FORKS, jobs=cast_depot.forking),
+        ]
+        queues += [await inherited.opened(jet, name) for name in inherited.queues_in(self._folder)]
+        for queue in queues:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_DRAINED_WITHIN_S), cast_depot.marking(self._folder, queue):
+                    while (await queue.counts()).unfinished:
+                        await queue.work(concurrency=8, until_empty=True, handle_signals=False)
+            left = [f"{job.id} {job.job} {job.state}" async for job in queue.jobs()]
+            self.result.problems += [f"{queue.name}: {one} is left after {_DRAINED_WITHIN_S} s" for one in left]
+        ended = {queue.name: await cast_depot.outcomes(queue) for queue in queues}
+        self.result.problems += await inherited.left(jet, self._version)
+        self.result.problems += inherited.contradictions(self._version, ended)
+        events = [msgspec.json.decode(line, type=cast_depot.DepotEvent) for line in _lines(self._folder / "depot")]
+        history = DepotHistory(list(entries(self._folder, "notes", Note)), events, ended)
+        self.result.problems += history.contradictions()
+        counts = self.result.counts
+        counts["jobs begun"] = sum(event.kind == "begins" for event in events)
+        counts["jobs seen held"] = sum(note.name.count("=held") for note in history.notes if note.kind == "seen")
+        counts["errors of dead workers"] = sum(
+            error.error.startswith("the worker died") for of in ended.values() for one in of for error in one.errors
+        )
+
     def _check(self, found: Found) -> None:
         steps = list(read(self._folder))
         notes = list(entries(self._folder, "notes", Note))
-        jobs = [*_whole_lines(self._folder / "jobs")]
+        jobs = [msgspec.json.decode(line, type=JobEvent) for line in _lines(self._folder / "jobs")]
         counts = self.result.counts
         count_steps(counts, steps)
         counts += Counter(note.kind for note in notes if note.kind != "holds")
@@ -190,19 +241,23 @@ class Storm:
             ]
 
 
-def _whole_lines(path: Path) -> Iterator[JobEvent]:
-    if path.exists():
-        for line in path.read_bytes().split(b"\n")[:-1]:
-            yield msgspec.json.decode(line, type=JobEvent)
+def _lines(path: Path) -> list[bytes]:
+    """Return the lines of a journal that are whole."""
+    return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
 
 
 async def storms(folder: Path, seed: int, troubles: int, each: int) -> Result:
-    """Run storms of up to ``each`` failures, every other one on an encrypted store; return the actions of all."""
+    """Run storms of up to ``each`` failures, every other one on an encrypted store; return the actions of all.
+
+    They begin on stores of all schemas, one after the other, and then on a new one.
+    """
     total = Result()
     for number, begun in enumerate(range(0, troubles, each)):
         place = folder / f"storm-{number}"
         place.mkdir()
-        result = await Storm(place, f"{seed}-{number}", encrypted=number % 2 == 0).run(min(each, troubles - begun))
+        version = _BEGINS[number % len(_BEGINS)]
+        storm = Storm(place, f"{seed}-{number}", encrypted=(number + number // len(_BEGINS)) % 2 == 0, version=version)
+        result = await storm.run(min(each, troubles - begun))
         total.counts += result.counts
         total.problems += [f"storm {seed}-{number}: {problem}" for problem in result.problems]
         await asyncio.sleep(0)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.storm.storm import storms
 
-_EACH = 150
+_EACH = 75
 
 
 async def test_a_storm_breaks_no_promise(tmp_path: Path, pytestconfig: pytest.Config) -> None:
