@@ -23,7 +23,7 @@ class Backup:
     @property
     def content(self) -> bytes:
         """The archive, decompressed."""
-        return FrameReader().feed(self.data)
+        return b"".join(FrameReader().feed(self.data))
 
 
 async def asked(client: Client, subject: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Each script gets a function that connects, and returns what its clients saw.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -711,3 +712,80 @@ async def streams_that_republish_side_by_side(connect: Connect) -> list[Any]:
         client.sub("again.*", "again")
         client.send(*(f"PUB {'AB'[number % 2]} {len(str(number))}\r\n{number}" for number in range(100)))
         return sorted(await client.take(100))
+
+
+def code_of(answer: str) -> int:
+    """Return the error's number in an answer: the texts of a JSON decoder are its own."""
+    found = re.search(r'"err_code": (\d+)', answer)
+    return int(found[1]) if found is not None else 0
+
+
+HARD = {
+    "nested": '{"description": ' + "[" * 30_000,
+    "unfinished": '{"a": ' * 20_000,
+    "huge": '{"%s": 1' + "0" * 30 + "}",
+}
+
+
+VERBS = {
+    "STREAM.CREATE.T": "max_msgs",
+    "STREAM.UPDATE.S": "max_msgs",
+    "STREAM.RESTORE.T": "config",
+    "STREAM.SNAPSHOT.S": "chunk_size",
+    "STREAM.PURGE.S": "seq",
+    "STREAM.MSG.GET.S": "seq",
+    "STREAM.MSG.DELETE.S": "seq",
+    "CONSUMER.CREATE.S.d": "seq",
+    "DIRECT.GET.S": "seq",
+    "CONSUMER.MSG.NEXT.S.c": "batch",
+}
+
+
+@script
+async def bodies_that_are_hard_to_read(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        seen = [await stream(client, allow_direct=True), await consumer(client)]
+        for name, body in HARD.items():
+            for verb, field in VERBS.items():
+                answer = await client.request(f"$JS.API.{verb}", body.replace("%s", field))
+                seen.append((name, verb, code_of(answer) or answer[:40]))
+        for number in ("9223372036854775808", "-9223372036854775809", "1" * 5000):
+            body = '{"name": "T", "max_msgs": ' + number + "}"
+            seen.append(code_of(await client.request("$JS.API.STREAM.CREATE.T", body)))
+        return [*seen, await client.request("$JS.API.STREAM.INFO.S")]
+
+
+@script
+async def times_that_no_clock_reaches(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        most = (1 << 63) - 1
+        seen = [await stream(client, allow_direct=True), await consumer(client, ack_wait=most), *await fill(client, 3)]
+        seen.append(await client.request("$JS.API.CONSUMER.MSG.NEXT.S.c", {"batch": 1, "no_wait": True}))
+        seen.append(await client.request("$JS.ACK.S.c.1.1.1.0.0", '-NAK {"delay": ' + f"{most}}}"))
+        seen.append(await client.request("$JS.API.CONSUMER.MSG.NEXT.S.c", {"batch": 1, "no_wait": True}))
+        client.sub("taken", "taken")
+        client.pub("$JS.API.CONSUMER.MSG.NEXT.S.c", {"batch": 3, "expires": most}, "taken")
+        seen += await client.take(1)
+        for field in ("max_age", "duplicate_window"):
+            name = field.replace("_", "")
+            seen.append(await stream(client, name=name, subjects=[name], **{field: most}))
+            seen.append(await client.request(name, "x"))
+        return [*seen, await client.request("$JS.API.STREAM.INFO.S")]
+
+
+@script
+async def mappings_that_take_long_to_search(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        seen = [await stream(client, name="O", subjects=["o"])]
+        for dest in (
+            "{{wildcard(" * 250 + "}}",
+            "{{wildcard(" * 9 + ")" * 2_000 + "}}",
+            "{{split(1,-)}}" + "$" + "1" * 2_000,
+        ):
+            transform = {"src": "a.*", "dest": dest}
+            sources = [{"name": "O", "subject_transforms": [transform]}]
+            for field in ({"subject_transform": transform}, {"republish": transform}, {"sources": sources}):
+                answer = await client.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s"]} | field)
+                seen.append((dest[:12], code_of(answer)))
+                await client.request("$JS.API.STREAM.DELETE.S")
+        return seen

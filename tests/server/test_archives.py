@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -11,14 +12,17 @@ from typing import Any
 
 import nats
 import pytest
+from crc32c import crc32c
 from nats.aio.client import Client
 from nats.js.errors import NotFoundError
 
 import pelton
 from pelton.api import AccountLimits
 from pelton.server import Server, StoreSettings
+from pelton.server.archive.entries import END, MAGIC, ArchiveEntry, encode_entry
+from pelton.server.archive.framing import FrameWriter
 from tests.kit.nats_server import NatsServer, nats_server
-from tests.server.archives import asked, backup, restore
+from tests.server.archives import Backup, asked, backup, restore
 from tests.server.conftest import Connected, Started
 
 
@@ -336,3 +340,132 @@ async def test_an_archive_beyond_the_limit_is_refused(started: Started, connecte
     taken = await backup(here, "S")
     done = await restore(there, taken, data=bytes(1_200_000), size=400_000)
     assert done["error"]["err_code"] == 10002
+
+
+# --- what was made to do harm
+
+
+BEGIN = b"\xff\x06\x00\x00S2sTwO"
+
+
+def chunk(data: bytes) -> bytes:
+    """Return data as a chunk of a stream."""
+    return FrameWriter().frame(data).removeprefix(BEGIN)
+
+
+def opening(last: int = 10, consumers: int = 0) -> bytes:
+    """Return the state with which an archive begins."""
+    state = {"messages": 0, "bytes": 0, "first_seq": 1, "last_seq": last, "consumer_count": consumers}
+    return MAGIC + encode_entry(ArchiveEntry("state.json", data=json.dumps(state).encode()))
+
+
+def made(*entries: ArchiveEntry, consumers: int = 0) -> bytes:
+    """Return an archive with these entries after its state."""
+    return BEGIN + chunk(opening(consumers=consumers) + b"".join(map(encode_entry, (*entries, END))))
+
+
+def archived(config: dict[str, Any], **state: Any) -> ArchiveEntry:
+    config = {"name": "c", "durable_name": "c", "ack_policy": "explicit"} | config
+    body = {"config": config, "state": {"delivered": {"consumer_seq": 1, "stream_seq": 1}} | state}
+    return ArchiveEntry(f"consumers/{config['name']}", data=json.dumps(body).encode())
+
+
+async def restored(client: Client, data: bytes, **config: Any) -> dict[str, Any]:
+    return await restore(
+        client, Backup({"config": {"name": "S", "subjects": ["s"]}, "state": {}}, data, None), **config
+    )
+
+
+async def test_few_bytes_that_stand_for_many_are_not_unpacked(
+    started: Started, connected: Connected, tmp_path: Path
+) -> None:
+    limits = AccountLimits(max_storage=10_000)
+    tight = await started(stores={"$G": StoreSettings(path=str(tmp_path / "tight.pelton"), limits=limits)})
+    size = 4 << 20
+    # A zero, and its repetition.
+    block = b"\x80\x80\x80\x02" + b"\x00\x00" + b"\x01\x01" + b"\x1d\x00" + (size - 5 - 65_540).to_bytes(3, "little")
+    crc = crc32c(bytes(size))
+    crc = (crc >> 15 | crc << 17) + 0xA282EAD8 & 0xFFFFFFFF
+    bomb = b"\x00" + (len(block) + 4).to_bytes(3, "little") + crc.to_bytes(4, "little") + block
+    head = b"\x01\x02\x01\x00" + b"\x80\x80\x80\x18" + b"s"
+    done = await restored(await connected(tight), BEGIN + chunk(opening() + head) + bomb * 20)
+    assert done["error"]["err_code"] == 10002
+
+
+async def test_a_restore_checks_what_a_create_checks(here: Client) -> None:
+    transforms = [{"src": "a.*", "dest": "{{wildcard(" * 9_000 + "}}"}]
+    for config in (
+        {"subject_transform": transforms[0]},
+        {"sources": [{"name": "O", "subject_transforms": transforms}]},
+        {"mirror": {"name": "O", "subject_transforms": transforms}, "subjects": []},
+        {"republish": transforms[0]},
+        {"subjects": ["a." * 2_000 + "b"]},
+        {"subjects": ["a\0"]},
+        {"num_replicas": 3},
+        {"max_msgs_per_subject": 1 << 70},
+        {"description": "x" * 5_000},
+    ):
+        whole = {"name": "S", "subjects": ["s"]} | config
+        created = await asked(here, "$JS.API.STREAM.CREATE.S", whole)
+        refused = await asked(here, "$JS.API.STREAM.RESTORE.S", {"config": whole, "state": {}})
+        assert refused["error"] == created["error"]
+
+
+async def test_the_consumers_of_an_archive_are_checked(started: Started, connected: Connected, tmp_path: Path) -> None:
+    limits = AccountLimits(max_consumers=1, max_ack_pending=100)
+    client = await connected(
+        await started(stores={"$G": StoreSettings(path=str(tmp_path / "tight.pelton"), limits=limits)})
+    )
+    plain = {"max_ack_pending": 10}
+    codes = [
+        (await restored(client, made(*entries, consumers=named), **config)).get("error", {}).get("err_code", 0)
+        for entries, named, config in (
+            ([archived(plain), archived(plain | {"name": "d", "durable_name": "d"})], 2, {}),
+            ([archived({"max_ack_pending": 101})], 1, {}),
+            ([archived(plain), archived(plain)], 2, {}),
+            ([archived(plain | {"name": "a.b", "durable_name": "a.b"})], 1, {}),
+            ([archived(plain | {"filter_subject": "a" * 4_000})], 1, {}),
+            ([archived(plain | {"deliver_policy": "new"})], 1, {"retention": "workqueue"}),
+            ([archived(plain, delivered={"consumer_seq": 1 << 63, "stream_seq": 1})], 1, {}),
+            ([archived(plain, pending={"1": {"Sequence": -5, "Timestamp": 1}})], 1, {}),
+            ([archived(plain)] * 3, 2, {}),
+            ([ArchiveEntry("consumers/c", data=b"[" * 50_000)], 1, {}),
+            ([archived(plain)], 1, {}),
+        )
+    ]
+    assert codes == [10026, 10121, 10062, 10052, 10052, 10101, 10062, 10062, 10062, 10062, 0]
+
+
+async def test_numbers_out_of_bounds_are_refused(here: Client) -> None:
+    for data in (
+        BEGIN + chunk(opening((1 << 63) - 1) + encode_entry(END)),
+        made(ArchiveEntry("s", 1 << 64, 1)),
+        made(ArchiveEntry("s", 1, 1, b"NATS/1.0\r\nNats-Stream-Source: a %b b c\r\n\r\n" % (b"1" * 5_000))),
+        made(ArchiveEntry("s", 1, 1, b"NATS/1.0\r\nNats-TTL: %b\r\n\r\n" % (b"1" * 5_000))),
+    ):
+        assert (await restored(here, data, allow_msg_ttl=True))["error"]["err_code"] == 10062
+    life = b"NATS/1.0\r\nNats-TTL: 9223372036854775807\xcf\r\nNats-Msg-Id: \xcf\r\n\r\n"
+    done = await restored(here, made(ArchiveEntry("s", (1 << 63) - 1, 1, life)), allow_msg_ttl=True)
+    assert done["error"]["err_code"] == 10062
+
+
+async def test_what_a_killed_process_left_of_a_restore_is_removed(here: Client, server: Server) -> None:
+    prefix = f"{server.settings.stores['$G'].path}-restore-"
+    for name in ("left", "held"):
+        Path(prefix + name).mkdir()
+        Path(prefix + name, "store").touch()
+        Path(prefix + name, "archive").touch()
+    with Path(prefix + "held", "archive").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert "error" not in await restored(here, made())
+    assert [path.name for path in Path(prefix).parent.glob("*-restore-*")] == [Path(prefix + "held").name]
+
+
+async def test_only_so_many_transfers_are_under_way(here: Client, server: Server) -> None:
+    found = []
+    for number in range(65):
+        config = {"name": f"S{number}", "subjects": [f"s{number}"]}
+        found.append(await asked(here, f"$JS.API.STREAM.RESTORE.S{number}", {"config": config, "state": {}}))
+    assert [one["error"]["err_code"] for one in found if "error" in one] == [10023]
+    await server.close()
+    assert not list(Path(server.settings.stores["$G"].path).parent.glob("*-restore-*"))

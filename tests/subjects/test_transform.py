@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pelton.subjects import Transform, TransformError, is_subject, matches
+from pelton.subjects.mapping import Function, function_of
 from tests.kit.mappings import FAITHFUL, MAPPINGS, REFUSALS
 
 
@@ -25,6 +26,20 @@ def test_known_subjects(src: str, dest: str, subject: str, expected: str) -> Non
 def test_known_refusals(src: str, dest: str, text: str) -> None:
     with pytest.raises(TransformError, match=f"^{re.escape(text)}$"):
         transform(src, dest)
+
+
+def test_a_token_of_many_beginnings_and_ends_is_one_function() -> None:
+    assert function_of("{{a({{left(1,2)}}") == Function("left", (1,), 2)
+    assert function_of("{{left(1,2)\n{{left(1,3)}}") == Function("left", (1,), 3)
+    for token in (
+        "{{left(1,2)}}{{Wildcard(7)}}{{wildcard(1) }}",
+        "{{wildcard(" + "1" * 5_000 + ")}}",
+        "{{wildcard(" * 9_000 + ")" * 9_000 + "}}",
+    ):
+        with pytest.raises(TransformError):
+            function_of(token)
+    assert function_of("{{wildcard(" + "0" * 5_000 + "1)}}") == Function("wildcard", (1,))
+    assert function_of("$" + "1" * 5_000) is None
 
 
 @pytest.mark.parametrize(("src", "dest"), [("a.b", "c.\0"), ("a.\ud800", "c"), ("a..b", "c")])

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pelton.api import ConsumerConfig, parse_rfc3339
+from pelton.api.schedule import LATEST
 from pelton.consumers.claims import Claim, ClaimTable
 from pelton.consumers.sampling import sample_percent
 from pelton.consumers.vanished import vanished
@@ -435,8 +436,13 @@ def due_after(config: ConsumerConfig, deliveries: int, now: int) -> int:
     if config.ack_policy == "flow_control":
         return NEVER
     if config.backoff:
-        return now + config.backoff[min(deliveries, len(config.backoff)) - 1].ns
-    return now + config.ack_wait.ns
+        return later(now, config.backoff[min(deliveries, len(config.backoff)) - 1].ns)
+    return later(now, config.ack_wait.ns)
+
+
+def later(now: int, wait: int) -> int:
+    """Return a time after ``now``, at most the last one that a row can hold: a wait can be 292 years."""
+    return min(now + wait, LATEST)
 
 
 def is_pending(database: Database, stream: int, seq: int) -> bool:

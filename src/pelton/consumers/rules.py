@@ -9,7 +9,7 @@ from pelton.api import ConfigError, ConsumerConfig, StreamConfig, api_error, par
 from pelton.api.times import go_duration
 from pelton.consumers.rules_delivery import check_acks, check_direction, check_groups, check_heartbeats
 from pelton.consumers.sampling import check_sample_freq
-from pelton.subjects import has_wildcard, is_filter, overlaps
+from pelton.subjects import SubjectIndex, has_wildcard, is_filter
 
 _NAME_LIMIT: Final = 255
 _NOT_IN_NAMES: Final = frozenset(" \t\r\n.*>/\\")
@@ -92,11 +92,13 @@ def _check_filters(config: ConsumerConfig, stream: str) -> None:
     filters = filters_of(config)
     if any(not text for text in filters):
         raise api_error("JSConsumerEmptyFilter", **where)
-    for index, text in enumerate(filters):
+    seen = SubjectIndex[str]()
+    for text in filters:
         if not is_filter(text):
             raise api_error("JSStreamInvalidConfigF", **where, err="invalid subject")
-        if any(overlaps(text, other) for other in filters[:index]):
+        if seen.overlapping(text):
             raise api_error("JSConsumerOverlappingSubjectFilters", **where)
+        seen.insert(text, text)
 
 
 # The name of each policy in errors, and the optional start that it needs.
@@ -156,10 +158,12 @@ def check_on_workqueue(config: ConsumerConfig, others: Sequence[ConsumerConfig])
 
 def check_unique_on_workqueue(config: ConsumerConfig, others: Sequence[ConsumerConfig]) -> None:
     """Raise ApiError if two consumers of a work queue would want the same message."""
-    mine = filters_of(config)
+    mine = SubjectIndex[str]()
+    for text in filters_of(config):
+        mine.insert(text, text)
     for other in others:
         theirs = filters_of(other)
         if not mine:
             raise api_error("JSConsumerWQMultipleUnfilteredErr", consumer=config.name)
-        if not theirs or any(overlaps(a, b) for a in mine for b in theirs):
+        if not theirs or any(map(mine.overlapping, theirs)):
             raise api_error("JSConsumerWQConsumerNotUniqueErr", consumer=config.name)

@@ -15,7 +15,7 @@ from pelton.api import AckOp, AckRejectedError, PeltonError
 from pelton.api.durations import Duration
 from pelton.api.events import AckSample, MessageNaked, MessageTerminated
 from pelton.consumers.interest import Interest, remove_settled
-from pelton.consumers.log import ConsumerLog, due_after
+from pelton.consumers.log import ConsumerLog, due_after, later
 from pelton.consumers.sampling import ALL
 from pelton.consumers.states import AFTER_ACK, SETTLED, Answered
 from pelton.storage import TOKEN_EPOCH, decoded, integer, integers, runs
@@ -150,7 +150,7 @@ class Settlement:
 
     def _due(self, ack: AckOp, after: Answered, deliveries: int) -> int:
         """Return when an unsettled message may be redelivered."""
-        return self._now + ack.delay_ns if after == "due" else due_after(self._c.config, deliveries, self._now)
+        return later(self._now, ack.delay_ns) if after == "due" else due_after(self._c.config, deliveries, self._now)
 
     def _one_removed(self, ack: AckOp, known: Known) -> PeltonError | None:
         """Check an ack of a message that is not pending: it may have left the stream while it was held."""

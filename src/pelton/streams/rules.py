@@ -13,7 +13,7 @@ from pelton.api import ApiError, ConfigError, StreamConfig, api_error
 from pelton.streams.counters import check_counting
 from pelton.streams.mappings import check_mappings
 from pelton.streams.time_rules import check_time
-from pelton.subjects import is_filter, is_subset, overlaps
+from pelton.subjects import SubjectIndex, is_filter, is_subset, overlaps
 
 _NAME_LIMIT: Final = 255
 _NOT_IN_NAMES: Final = frozenset(" \t\r\n.*>/\\")
@@ -120,16 +120,16 @@ def _check_replicas(config: StreamConfig) -> None:
 
 
 def _check_subjects(config: StreamConfig) -> None:
-    seen: list[str] = []
+    seen = SubjectIndex[str]()
     for subject in config.subjects:
         if not is_filter(subject):
             raise invalid("invalid subject", config.name)
         if not config.no_ack:
             _check_reserved(subject, config.name)
-        for other in seen:
-            if overlaps(subject, other):
-                raise invalid(f'subject "{other}" overlaps with "{subject}"', config.name)
-        seen.append(subject)
+        if found := seen.overlapping(subject):
+            other = next(each for each in config.subjects if each in found)
+            raise invalid(f'subject "{other}" overlaps with "{subject}"', config.name)
+        seen.insert(subject, subject)
 
 
 def _check_reserved(subject: str, stream: str) -> None:

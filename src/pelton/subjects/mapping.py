@@ -8,7 +8,9 @@ only looks like a function (`x{{left(1,2)}}`, `$name`) is text.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable
+from itertools import product
 from typing import Final, Literal, NamedTuple
 
 Kind = Literal[
@@ -33,7 +35,11 @@ _TOO_MANY: Final = _INVALID + "too many arguments passed to the function"
 _WRONG: Final = _INVALID + "function argument is invalid or in the wrong format"
 
 _SPACE: Final = r"[\t\n\f\r ]*"
-_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+_OPENING: Final = re.compile(rf"\{{\{{{_SPACE}([A-Za-z]+){_SPACE}\(")
+_CLOSING: Final = re.compile(rf"\){_SPACE}\}}\}}")
+_COMMA: Final = re.compile(rf",{_SPACE}")
+# No longer than it takes to be out of range.
+_INTEGER: Final = re.compile(r"([+-]?)0*([0-9]{1,20})")
 _INT32: Final = range(-(1 << 31), 1 << 31)
 _INT64: Final = range(-(1 << 63), 1 << 63)
 
@@ -61,8 +67,7 @@ def check_form(destination: str) -> None:
         if not token or ended:
             raise refusal(_NO_MAPPING, token)
         if _is_mustache(token):
-            if not any(pattern.search(token) for _, pattern, _ in _FUNCTIONS):
-                raise refusal(_UNKNOWN, token)
+            _named(token)
         elif any(char in token for char in "\t\n\f\r "):
             raise TransformError(_NO_MAPPING)
         ended = token == ">"
@@ -75,11 +80,29 @@ def function_of(token: str) -> Function | None:
         return None if wildcard is None else Function("wildcard", (wildcard,))
     if not _is_mustache(token):
         return None
-    # One after another, in the server's order: a token may hold more than one name.
-    for kind, pattern, read in _FUNCTIONS:
-        found = pattern.search(token)
-        if found is not None:
-            return read(kind, token, re.split(rf",{_SPACE}", found[1]))
+    (kind, _, read), arguments = _named(token)
+    return read(kind, token, _COMMA.split(arguments))
+
+
+def _named(token: str) -> tuple[_Row, str]:
+    """Return the function that a token names, and its arguments: all up to the last end on their line.
+
+    A token may hold more than one name, and the first of the server's order counts. Searching takes a time that grows
+    with the token's length alone: a pattern for a whole function would try each beginning with each end.
+    """
+    closings = [found.start() for found in _CLOSING.finditer(token)]
+    named: dict[int, str] = {}
+    for opening in _OPENING.finditer(token) if closings else ():
+        place, start = _PLACES.get(opening[1]), opening.end()
+        if place is None or place in named:
+            continue
+        line = token.find("\n", start, closings[-1])
+        last = bisect_left(closings, len(token) if line < 0 else line) - 1
+        if last >= 0 and closings[last] >= start:
+            named[place] = token[start : closings[last]]
+    if named:
+        first = min(named)
+        return _FUNCTIONS[first], named[first]
     raise refusal(_UNKNOWN, token)
 
 
@@ -94,7 +117,8 @@ def refusal(text: str, token: str) -> TransformError:
 
 def _integer(text: str, allowed: range) -> int | None:
     text = text.strip(" ")
-    value = int(text) if _INTEGER.fullmatch(text) else None
+    found = _INTEGER.fullmatch(text)
+    value = int(found[1] + found[2]) if found is not None else None
     return value if value is not None and value in allowed else None
 
 
@@ -144,20 +168,22 @@ def _random(kind: Kind, token: str, arguments: list[str]) -> Function:
 _Reader = Callable[[Kind, str, list[str]], Function]
 
 
-def _row(kind: Kind, words: str, read: _Reader) -> tuple[Kind, re.Pattern[str], _Reader]:
-    name = "".join(f"[{word[0].upper()}{word[0]}]{word[1:]}" for word in words.split())
-    return kind, re.compile(rf"\{{\{{{_SPACE}{name}{_SPACE}\((.*)\){_SPACE}\}}\}}"), read
-
-
-_FUNCTIONS: Final = (
-    _row("wildcard", "wildcard", _wildcard),
-    _row("partition", "partition", _partition),
-    _row("splitfromleft", "split from left", _cut),
-    _row("splitfromright", "split from right", _cut),
-    _row("slicefromleft", "slice from left", _cut),
-    _row("slicefromright", "slice from right", _cut),
-    _row("right", "right", _cut),
-    _row("left", "left", _cut),
-    _row("split", "split", _split),
-    _row("random", "random", _random),
+# The kind, the words of its name, and what reads its arguments.
+_Row = tuple[Kind, str, _Reader]
+_FUNCTIONS: Final[tuple[_Row, ...]] = (
+    ("wildcard", "wildcard", _wildcard),
+    ("partition", "partition", _partition),
+    ("splitfromleft", "split from left", _cut),
+    ("splitfromright", "split from right", _cut),
+    ("slicefromleft", "slice from left", _cut),
+    ("slicefromright", "slice from right", _cut),
+    ("right", "right", _cut),
+    ("left", "left", _cut),
+    ("split", "split", _split),
+    ("random", "random", _random),
 )
+_PLACES: Final = {
+    "".join(spelled): place
+    for place, (_, words, _) in enumerate(_FUNCTIONS)
+    for spelled in product(*[(word, word.capitalize()) for word in words.split()])
+}

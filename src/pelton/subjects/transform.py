@@ -76,20 +76,20 @@ def _functions(src: str, dest: str) -> list[Function | None]:
     tokens = dest.split(".")
     if not is_filter(src) or "*" in tokens or (src.split(".")[-1] == _ALL) != (tokens[-1] == _ALL):
         raise TransformError(_BAD_SUBJECT)
-    functions = []
+    functions, sources = [], src.split(".")
     for token in tokens:
         function = function_of(token)
         if function is None and not is_filter(token):
             raise TransformError(_BAD_SUBJECT)
         if function is not None:
-            _check_wildcards(src, token, function)
+            _check_wildcards(sources, token, function)
         functions.append(function)
     return functions
 
 
-def _check_wildcards(src: str, token: str, function: Function) -> None:
-    wild = src.split(".").count("*")
-    if wild == 0 and src.split(".")[-1] != _ALL:
+def _check_wildcards(sources: Sequence[str], token: str, function: Function) -> None:
+    wild = sources.count("*")
+    if wild == 0 and sources[-1] != _ALL:
         if function.kind not in _ANYWHERE:
             raise refusal(OUT_OF_RANGE, token)
         return

@@ -18,7 +18,7 @@ def test_what_is_written_is_read_in_any_portions() -> None:
     stream = b"".join(map(writer.frame, parts))
     for step in (1, 7, 1000, len(stream)):
         reader = FrameReader()
-        found = b"".join(reader.feed(stream[at : at + step]) for at in range(0, len(stream), step))
+        found = b"".join(part for at in range(0, len(stream), step) for part in reader.feed(stream[at : at + step]))
         assert found == b"".join(parts)
         assert reader.is_complete
 
@@ -26,9 +26,25 @@ def test_what_is_written_is_read_in_any_portions() -> None:
 def test_another_writer_agrees() -> None:
     """Snappy's stream is read, too; its checksums are those of ours."""
     reader = FrameReader()
-    assert reader.feed(bytes(cramjam.snappy.compress(TEXT))) == TEXT
+    assert b"".join(reader.feed(bytes(cramjam.snappy.compress(TEXT)))) == TEXT
     ours = FrameWriter().frame(TEXT[:60_000]).replace(b"S2sTwO", b"sNaPpY")
     assert bytes(cramjam.snappy.decompress(ours)) == TEXT[:60_000]
+
+
+def test_a_block_says_its_size_in_a_few_bytes() -> None:
+    with pytest.raises(ArchiveFramingError, match="does not say its size"):
+        decompressed(b"\x80" * 100_000)
+
+
+def test_a_chunk_is_unpacked_when_it_is_asked_for() -> None:
+    stream = FrameWriter().frame(TEXT)
+    damaged = bytearray(FrameWriter().frame(TEXT)[10:])
+    damaged[-1] ^= 1
+    found = FrameReader().feed(stream[:10] + stream[10:] + damaged)
+    assert next(found) == b""
+    assert next(found) == TEXT
+    with pytest.raises(ArchiveFramingError):
+        next(found)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +70,7 @@ def test_a_changed_byte_is_reported() -> None:
         changed = stream[:at] + bytes([stream[at] ^ 0x20]) + stream[at + 1 :]
         reader = FrameReader()
         try:
-            found = reader.feed(changed)
+            found = b"".join(reader.feed(changed))
         except ArchiveFramingError:
             continue
         # What is not complete is no stream; a reader of the archive refuses it.
@@ -71,6 +87,6 @@ def test_no_bytes_break_it(data: bytes) -> None:
             continue
     reader = FrameReader()
     try:
-        reader.feed(b"\xff\x06\x00\x00S2sTwO" + data)
+        list(reader.feed(b"\xff\x06\x00\x00S2sTwO" + data))
     except ArchiveFramingError:
         return

@@ -10,18 +10,32 @@ the last message that the stream has of it, if its origin is there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from pelton.api import AccountLimits, ApiError, StreamConfig, api_error, headers, parse_rfc3339, resolved_consumer
-from pelton.api.archives import ArchivedConsumer, ArchivedMessage
+import msgspec
+
+from pelton.api import (
+    AccountLimits,
+    ApiError,
+    ConsumerCreate,
+    StreamConfig,
+    api_error,
+    headers,
+    parse_rfc3339,
+    resolved_consumer,
+)
+from pelton.api.admission import check_request
+from pelton.api.archives import ArchivedConsumer, ArchivedConsumerState, ArchivedMessage
 from pelton.api.schedule import first_due
-from pelton.consumers import ConsumerLog, check_consumer
+from pelton.consumers import NEVER, ConsumerLog
 from pelton.engine.archives.reading import ack_wait
 from pelton.engine.pubsub.bus import Bus
 from pelton.engine.pubsub.peers import NoPeers
 from pelton.engine.session import Session, Surroundings, create_consumer, create_stream, update_stream
+from pelton.engine.session.account import most_bytes
+from pelton.engine.verbs.consumers import check_new_consumer
 from pelton.runtime import Halt
 from pelton.sourcing.plan import key_of
 from pelton.sourcing.position import Position
@@ -33,13 +47,15 @@ from pelton.streams.timers import Firing
 from pelton.subjects import is_subject
 
 _SOURCE_WORDS: Final = 4
+# Larger than any sequence, count or time of a server, and small enough to be added to.
+_NUMBERS: Final = range(1 << 62)
 
 
 class ArchivedStream(NamedTuple):
     """A stream to build: its real configuration, the sequences it begins and ends with, and what it holds.
 
     ``messages`` come in portions; reading them may raise ApiError. ``origins`` are the creation times of the streams
-    it may continue to source, by their names. ``most`` is how many bytes it may account for (-1: any number).
+    it may continue to source, by their names. ``limits`` are the account's.
     """
 
     config: StreamConfig
@@ -48,7 +64,7 @@ class ArchivedStream(NamedTuple):
     consumers: Iterable[ArchivedConsumer]
     messages: Iterable[Sequence[ArchivedMessage]]
     origins: Mapping[str, str]
-    most: int = -1
+    limits: AccountLimits
 
 
 def build_store(path: str, key: bytes | None, archive: ArchivedStream, now: int, halt: Halt) -> int:
@@ -63,7 +79,7 @@ def build_store(path: str, key: bytes | None, archive: ArchivedStream, now: int,
         session = Session(
             database,
             Bus(database, NoPeers(), lambda members: members[0]),
-            Surroundings(lambda: now, lambda below: 0, str, lambda: False, lambda consumer: 0, AccountLimits()),
+            Surroundings(lambda: now, lambda below: 0, str, lambda: False, lambda consumer: 0, archive.limits),
         )
         with database.writing():
             session.refresh()
@@ -80,6 +96,7 @@ class _Building:
         self._archive = archive
         self._now = now
         self._halt = halt
+        self._most = most_bytes(archive.limits, archive.config.storage)
         self._schedules: dict[str, tuple[int, bytes]] = {}
         self._sourced: dict[str, int] = {}
 
@@ -90,11 +107,10 @@ class _Building:
             origin = create_stream(session, StreamConfig(name=name))
             session.db.execute("UPDATE streams SET created=? WHERE id=?", (parse_rfc3339(created), origin.id))
         log = create_stream(session, _bare(config))
-        # They come before the messages in an archive.
-        consumers = list(self._archive.consumers)
         self._store(log)
-        for each in consumers:
-            _restore_consumer(session, log, config, each)
+        for each in self._archive.consumers:
+            self._halt.check()
+            self._restore_consumer(log, each)
         self._place_sources(log)
         log = update_stream(session, log, config)
         log.appender.apply_limits()
@@ -103,7 +119,7 @@ class _Building:
 
     def _store(self, log: StreamLog) -> None:
         first, last = self._archive.first, self._archive.last
-        if first < 0 or last < first - 1:
+        if first not in _NUMBERS or last + 1 not in _NUMBERS or last < first - 1:
             raise self.invalid("its sequences make no sense")
         log.copier.skip_to(first)
         for portion in self._archive.messages:
@@ -113,7 +129,7 @@ class _Building:
                 self._check_order(log, rows, first, last)
                 log.copier.append_rows(rows)
                 log.state.write_rows()
-                if 0 <= self._archive.most < log.state.bytes:
+                if 0 <= self._most < log.state.bytes:
                     raise api_error("JSAccountResourcesExceededErr", stream=log.name)
                 for row in rows:
                     self._remember(log, row)
@@ -186,6 +202,28 @@ class _Building:
             if origin is not None and reached:
                 Position(self._session.db, log.id, key).begin(origin.id, reached)
 
+    def _restore_consumer(self, log: StreamLog, archived: ArchivedConsumer) -> None:
+        config, state, session = resolved_consumer(archived.config), archived.state, self._session
+        check_request(ConsumerCreate(stream_name=log.name, config=config))
+        if (log.name, config.name) in session.registry.consumers.by_name:
+            raise self.invalid(f"it has consumer {config.name!r} twice")
+        check_new_consumer(session, log, self._archive.config, config)
+        if not all(number in _NUMBERS for number in _numbers_of(archived.state)):
+            raise self.invalid(f"the state of consumer {config.name!r} makes no sense")
+        consumer = create_consumer(session, log, config, state.delivered.stream_seq)
+        db = session.db
+        for table in ("ready", "claims"):
+            db.execute(f"DELETE FROM {table} WHERE consumer=?", (consumer.id,))
+        rows = _pending_rows(consumer, archived)
+        db.executemany("INSERT INTO pending VALUES(?, ?, ?, ?, ?, NULL, 0)", rows)
+        consumer.waiting = 0
+        consumer.unsettled = len(rows)
+        consumer.dseq = max([state.delivered.consumer_seq, *(row[2] for row in rows)])
+        consumer.delivered = consumer.cursor = max([state.delivered.stream_seq, *(row[1] for row in rows)])
+        consumer.due = min([consumer.due, *(row[4] for row in rows)])
+        consumer.dirty = True
+        consumer.flush()
+
 
 def _bare(config: StreamConfig) -> StreamConfig:
     """Return a configuration under which rows are stored as they are."""
@@ -199,22 +237,13 @@ def _bare(config: StreamConfig) -> StreamConfig:
     )
 
 
-def _restore_consumer(session: Session, log: StreamLog, stream: StreamConfig, archived: ArchivedConsumer) -> None:
-    config, state = resolved_consumer(archived.config), archived.state
-    check_consumer(config, stream)
-    consumer = create_consumer(session, log, config, state.delivered.stream_seq)
-    db = session.db
-    for table in ("ready", "claims"):
-        db.execute(f"DELETE FROM {table} WHERE consumer=?", (consumer.id,))
-    rows = _pending_rows(consumer, archived)
-    db.executemany("INSERT INTO pending VALUES(?, ?, ?, ?, ?, NULL, 0)", rows)
-    consumer.waiting = 0
-    consumer.unsettled = len(rows)
-    consumer.dseq = max([state.delivered.consumer_seq, *(row[2] for row in rows)])
-    consumer.delivered = consumer.cursor = max([state.delivered.stream_seq, *(row[1] for row in rows)])
-    consumer.due = min([consumer.due, *(row[4] for row in rows)])
-    consumer.dirty = True
-    consumer.flush()
+def _numbers_of(state: ArchivedConsumerState) -> Iterator[int]:
+    """Yield all sequences, counts and times."""
+    yield from msgspec.structs.astuple(state.delivered) + msgspec.structs.astuple(state.ack_floor)
+    for seq, delivery in (state.pending or {}).items():
+        yield from (seq, delivery.sequence, abs(delivery.timestamp))
+    for seq, count in (state.redelivered or {}).items():
+        yield from (seq, count)
 
 
 def _pending_rows(consumer: ConsumerLog, archived: ArchivedConsumer) -> list[tuple[int, int, int, int, int]]:
@@ -226,6 +255,6 @@ def _pending_rows(consumer: ConsumerLog, archived: ArchivedConsumer) -> list[tup
         if seq in there and delivery.sequence not in numbers:
             numbers.add(delivery.sequence)
             count = redelivered.get(seq, 0) + 1
-            due = delivery.timestamp + ack_wait(consumer.config, count)
+            due = min(delivery.timestamp + ack_wait(consumer.config, count), NEVER)
             rows.append((consumer.id, seq, delivery.sequence, count, due))
     return rows

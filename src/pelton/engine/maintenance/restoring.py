@@ -15,6 +15,7 @@ from pelton.api.keys import Key, key_bytes
 from pelton.engine.maintenance.recount import recount
 from pelton.engine.maintenance.upkeep import existing, public_faults
 from pelton.engine.session.configs import decode_config, encode_config
+from pelton.engine.verbs.streams import check_restored
 from pelton.runtime import Halt
 from pelton.sourcing import check_circle
 from pelton.storage import DamagedRowError, Database, Fault, integer, text, translated
@@ -79,6 +80,7 @@ def _chosen(
     for name in wanted:
         number, config = there[name]
         config = _renamed(config, names)
+        check_restored(config)
         _check_room(config, here)
         here[config.name] = config
         found.append(Restored(number, config.name, encode_config(config)))

@@ -17,6 +17,11 @@ from pelton.api.info import ApiStats
 from pelton.streams import StreamLog
 
 
+def most_bytes(limits: AccountLimits, storage: Storage) -> int:
+    """Return how many bytes all streams of a kind of storage may have together; -1 for any number."""
+    return limits.max_memory if storage == "memory" else limits.max_storage
+
+
 class StoreContents(Protocol):
     """The streams and consumers in the store."""
 
@@ -85,10 +90,8 @@ class Account:
         """Refuse a reservation beyond the limit (10028, 10047); a new stream needs at least one byte."""
         before = max(old.max_bytes, 0) if old is not None else 0
         more = max(config.max_bytes - before, 0) if old is not None else max(config.max_bytes, 1)
-        memory = config.storage == "memory"
-        most = self.limits.max_memory if memory else self.limits.max_storage
-        if 0 <= most < self._reserved(config.storage) + more:
-            constant = "JSMemoryResourcesExceededErr" if memory else "JSStorageResourcesExceededErr"
+        if 0 <= most_bytes(self.limits, config.storage) < self._reserved(config.storage) + more:
+            constant = "JSMemoryResourcesExceededErr" if config.storage == "memory" else "JSStorageResourcesExceededErr"
             raise api_error(constant, stream=config.name)
 
     # --- consumers
@@ -116,8 +119,7 @@ class Account:
 
     def check_quota(self, storage: Storage, size: int) -> None:
         """Refuse bytes that exceed the limit for all streams together (10002)."""
-        most = self.limits.max_memory if storage == "memory" else self.limits.max_storage
-        if 0 <= most < self._stored(storage) + size:
+        if 0 <= most_bytes(self.limits, storage) < self._stored(storage) + size:
             raise api_error("JSAccountResourcesExceededErr")
 
     def _stored(self, storage: Storage) -> int:

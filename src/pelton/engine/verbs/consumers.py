@@ -14,6 +14,7 @@ from pelton.api import (
     ConsumerInfoRequest,
     ConsumerUnsettled,
     ConsumerUnsettledReply,
+    StreamConfig,
     Success,
     Unsettled,
     api_error,
@@ -37,8 +38,7 @@ def create(session: Session, request: ConsumerCreate) -> ConsumerInfo:
     if request.pedantic:
         check_pedantic(request.config, log.config.consumer_limits)
     config = _named(session, request.config, log)
-    check_consumer(config, log.config)
-    session.registry.account.check_consumer(config.max_ack_pending, log.name, config.name)
+    _check(session, log.config, config)
     existing = registry.consumers.by_name.get((log.name, config.name))
     if existing is not None:
         # Only CONSUMER.PAUSE changes the pause.
@@ -50,13 +50,28 @@ def create(session: Session, request: ConsumerCreate) -> ConsumerInfo:
             raise error
     if request.action == "update":
         raise api_error("JSConsumerDoesNotExist", stream=log.name, consumer=config.name)
-    others = registry.listed_of(log)
-    if not config.direct:
-        session.registry.account.check_consumers(log.config, len(others), config.name)
-    if log.config.retention == "workqueue":
-        check_on_workqueue(config, [other.config for other in others])
+    _check_beside_others(session, log, log.config, config)
     cursor = start_cursor(config, log, filters_of(config))
     return _info(session, create_consumer(session, log, config, cursor))
+
+
+def check_new_consumer(session: Session, log: StreamLog, stream: StreamConfig, config: ConsumerConfig) -> None:
+    """Raise ApiError or ConfigError if a stream with a configuration can have no such consumer, whoever brings it."""
+    _check(session, stream, config)
+    _check_beside_others(session, log, stream, config)
+
+
+def _check(session: Session, stream: StreamConfig, config: ConsumerConfig) -> None:
+    check_consumer(config, stream)
+    session.registry.account.check_consumer(config.max_ack_pending, stream.name, config.name)
+
+
+def _check_beside_others(session: Session, log: StreamLog, stream: StreamConfig, config: ConsumerConfig) -> None:
+    others = session.registry.listed_of(log)
+    if not config.direct:
+        session.registry.account.check_consumers(stream, len(others), config.name)
+    if stream.retention == "workqueue":
+        check_on_workqueue(config, [other.config for other in others])
 
 
 def _named(session: Session, config: ConsumerConfig, log: StreamLog) -> ConsumerConfig:

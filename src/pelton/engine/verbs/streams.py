@@ -30,6 +30,7 @@ from pelton.api import (
     resolved_stream,
     rfc3339,
 )
+from pelton.api.admission import check_request
 from pelton.consumers import follow_purge
 from pelton.engine.session import Session, create_stream, delete_stream, retire, update_stream
 from pelton.sourcing import check_circle, check_mirror_change, check_sourcing
@@ -97,15 +98,22 @@ def checked_restore(session: Session, wanted: StreamConfig) -> StreamConfig:
     config = resolved_stream(wanted)
     if config.name in session.registry.streams:
         raise api_error("JSStreamNameExistRestoreFailedErr", stream=config.name)
-    if config.sealed:
-        # A stream may not begin sealed, but it may have been sealed when it was archived.
-        _check_new(session, msgspec.structs.replace(config, sealed=False))
-    else:
-        _check_new(session, config)
+    check_restored(config)
+    _check_new(session, msgspec.structs.replace(config, sealed=False))
     _check_overlap(session, config)
     _check_circle(session, config)
     session.registry.account.check_reservation(config)
     return config
+
+
+def check_restored(config: StreamConfig) -> None:
+    """Raise what a create would raise for a resolved configuration that comes with an archive or a backup.
+
+    A stream may not begin sealed, but it may have been sealed when it was archived.
+    """
+    check_request(StreamCreate(config=config))
+    check_new_stream(msgspec.structs.replace(config, sealed=False))
+    check_sourcing(config)
 
 
 def origins_of(session: Session, config: StreamConfig) -> dict[str, str]:

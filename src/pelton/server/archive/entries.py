@@ -7,6 +7,7 @@ of a message is its subject.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 MAGIC: Final = b"NATSARC1"
@@ -14,6 +15,7 @@ STATE: Final = "state.json"
 CONSUMERS: Final = "consumers/"
 _LONGEST_NAME: Final = 1 << 16
 _LARGEST: Final = 64 << 20
+_TIMES: Final = range(-(1 << 63), 1 << 63)
 _FIELDS: Final = 5
 _MOST_VARINT: Final = 10
 
@@ -59,37 +61,42 @@ class EntryReader:
     has_ended: bool
 
     def __init__(self) -> None:
-        self._held = b""
+        self._held = bytearray()
+        # How many bytes there must be before it is worth to look: what comes in many portions is read once.
+        self._needed = len(MAGIC)
         self._begun = False
         self.has_ended = False
 
-    def feed(self, data: bytes) -> list[ArchiveEntry]:
-        """Return the entries that are complete with these bytes. Raises ArchiveEntryError."""
-        data, found, position = self._held + data, list[ArchiveEntry](), 0
+    def feed(self, data: bytes) -> Iterator[ArchiveEntry]:
+        """Yield the entries that are complete with these bytes. Raises ArchiveEntryError."""
+        held, position = self._held, 0
+        held += data
+        if len(held) < self._needed:
+            return
         if not self._begun:
-            if len(data) < len(MAGIC):
-                self._held = data
-                return found
-            if not data.startswith(MAGIC):
+            if not held.startswith(MAGIC):
                 raise ArchiveEntryError("it is no archive of nats-server 2.15 or later")
             self._begun, position = True, len(MAGIC)
-        while not self.has_ended and (read := _entry(data, position)) is not None:
-            entry, position = read
-            found.append(entry)
+        while not self.has_ended:
+            entry, end = _entry(held, position)
+            if entry is None:
+                self._needed = end - position
+                break
+            position = end
             self.has_ended = entry == END
-        self._held = data[position:]
-        if self.has_ended and self._held:
+            yield entry
+        del held[:position]
+        if self.has_ended and held:
             raise ArchiveEntryError("there is more after its end")
-        return found
 
 
-def _entry(data: bytes, position: int) -> tuple[ArchiveEntry, int] | None:
-    """Return the entry at a position and where it ends; None if it is not complete."""
+def _entry(data: bytearray, position: int) -> tuple[ArchiveEntry | None, int]:
+    """Return the entry at a position and where it ends; no entry, and where it may end, if it is not complete."""
     numbers = []
     for _ in range(_FIELDS):
         value, position = _number(data, position)
         if position < 0:
-            return None
+            return None, len(data) + 1
         numbers.append(value)
     name, zigzag, seq, hdr, size = numbers
     if name > _LONGEST_NAME or hdr + size > _LARGEST or seq >= 1 << 63:
@@ -97,16 +104,18 @@ def _entry(data: bytes, position: int) -> tuple[ArchiveEntry, int] | None:
     begin = position + name
     end = begin + hdr + size
     if end > len(data):
-        return None
+        return None, end
     try:
         text = data[position:begin].decode()
     except UnicodeDecodeError:
         raise ArchiveEntryError("a name is no text") from None
     ts = (zigzag >> 1) ^ -(zigzag & 1)
-    return ArchiveEntry(text, ts, seq, data[begin : begin + hdr], data[begin + hdr : end]), end
+    if ts not in _TIMES:
+        raise ArchiveEntryError("a time is too large")
+    return ArchiveEntry(text, ts, seq, bytes(data[begin : begin + hdr]), bytes(data[begin + hdr : end])), end
 
 
-def _number(data: bytes, position: int) -> tuple[int, int]:
+def _number(data: bytearray, position: int) -> tuple[int, int]:
     """Return a varint and where it ends, -1 if it is not complete."""
     value = shift = 0
     for byte in data[position : position + _MOST_VARINT]:

@@ -6,6 +6,7 @@ such copies, so Snappy's compressor writes it; what nats-server writes needs :fu
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import cramjam
@@ -19,6 +20,7 @@ _SKIPPABLE: Final = 0x80
 _HEAD: Final = 4
 _SUM: Final = 4
 _LARGEST: Final = 4 << 20
+_MOST_VARINT: Final = 5
 _LITERAL, _COPY_1, _COPY_2, _COPY_4 = range(4)
 _SHORT_LITERAL: Final = 60
 
@@ -52,25 +54,28 @@ class FrameReader:
     """Decompresses a stream that comes in any portions."""
 
     def __init__(self) -> None:
-        self._held = b""
+        self._held = bytearray()
         self._begun = False
 
-    def feed(self, data: bytes) -> bytes:
-        """Return what is complete with these bytes. Raises ArchiveFramingError."""
-        data, found, position = self._held + data, [], 0
-        while len(data) - position >= _HEAD:
-            kind, size = data[position], int.from_bytes(data[position + 1 : position + _HEAD], "little")
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield the chunks that are complete with these bytes, at most 4 MiB each. Raises ArchiveFramingError.
+
+        One at a time: a few bytes may stand for a whole chunk.
+        """
+        held, position = self._held, 0
+        held += data
+        while len(held) - position >= _HEAD:
+            kind, size = held[position], int.from_bytes(held[position + 1 : position + _HEAD], "little")
             end = position + _HEAD + size
             if not self._begun and kind != _NAMED:
                 raise ArchiveFramingError("it does not begin as an archive does")
             if kind in (_COMPRESSED, _PLAIN) and size > _LARGEST + _LARGEST // 6 + 64:
                 raise ArchiveFramingError("a chunk is too large")
-            if end > len(data):
+            if end > len(held):
                 break
-            found.append(self._chunk(kind, data[position + _HEAD : end]))
+            yield self._chunk(kind, bytes(held[position + _HEAD : end]))
             position = end
-        self._held = data[position:]
-        return b"".join(found)
+        del held[:position]
 
     def _chunk(self, kind: int, body: bytes) -> bytes:
         if kind == _NAMED:
@@ -112,14 +117,12 @@ def decompressed(block: bytes) -> bytes:
 
 
 def _varint(block: bytes) -> tuple[int, int]:
-    value = shift = position = 0
-    while True:
-        byte = block[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
+    value = 0
+    for position, byte in enumerate(block[:_MOST_VARINT]):
+        value |= (byte & 0x7F) << 7 * position
         if byte < 0x80:
-            return value, position
-        shift += 7
+            return value, position + 1
+    raise ArchiveFramingError("a chunk does not say its size")
 
 
 def _copied(block: bytes, position: int, size: int) -> bytes:

@@ -1,8 +1,12 @@
-"""Reads an archive from a file: state and consumers at once, messages as they are asked for. Blocks."""
+"""Reads an archive from a file: state and consumers at once, messages as they are asked for. Blocks.
+
+Design: an archive comes from a client, and a few bytes of it may stand for millions. So it is read chunk by chunk, what
+is unpacked is counted, and of consumers only the text is kept, which is decoded one by one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import IO, Final
 
@@ -14,16 +18,24 @@ from pelton.server.archive.framing import ArchiveFramingError, FrameReader
 
 _PORTION: Final = 1 << 18
 _MOST: Final = 1024
+_LARGEST_TEXT: Final = 16 << 20
+_ALL_TEXTS: Final = 64 << 20
 
 
 class ArchiveSource:
-    """An archive in an open file. Raises ApiError 10062 if it is not valid, as do its methods."""
+    """An archive in an open file, of which ``most`` bytes are unpacked (-1: any number).
 
-    def __init__(self, file: IO[bytes], stream: str) -> None:
+    Raises ApiError 10062 if it is not valid, 10002 if it is larger, as do its methods. ``check`` is called again and
+    again; what it raises ends the reading.
+    """
+
+    def __init__(self, file: IO[bytes], stream: str, most: int, check: Callable[[], None]) -> None:
         self._stream = stream
+        self._most = most
+        self._check = check
         self._entries = self._read(file)
         self.state: StreamState = self._first()
-        self.consumers: list[ArchivedConsumer] = self._next_consumers()
+        self._consumers: list[ArchiveEntry] = self._next_consumers()
 
     def _invalid(self, why: object) -> ApiError:
         return api_error("JSStreamRestoreErrF", stream=self._stream, err=why)
@@ -31,8 +43,15 @@ class ArchiveSource:
     def _read(self, file: IO[bytes]) -> Iterator[ArchiveEntry]:
         frames, entries = FrameReader(), EntryReader()
         try:
+            unpacked = 0
             while data := file.read(_PORTION):
-                yield from entries.feed(frames.feed(data))
+                self._check()
+                for chunk in frames.feed(data):
+                    self._check()
+                    unpacked += len(chunk)
+                    if 0 <= self._most < unpacked:
+                        raise api_error("JSAccountResourcesExceededErr", stream=self._stream)
+                    yield from entries.feed(chunk)
         except (ArchiveFramingError, ArchiveEntryError) as error:
             raise self._invalid(error) from None
         if not (entries.has_ended and frames.is_complete):
@@ -43,25 +62,39 @@ class ArchiveSource:
         if entry.name != STATE or entry.seq:
             raise self._invalid("it does not begin with the state of a stream")
         try:
-            return decode_archived_state(entry.data)
+            return decode_archived_state(self._text(entry))
         except UNREADABLE as error:
             raise self._invalid(error) from None
 
-    def _next_consumers(self) -> list[ArchivedConsumer]:
-        consumers = []
+    def _text(self, entry: ArchiveEntry) -> bytes:
+        if len(entry.data) > _LARGEST_TEXT:
+            raise self._invalid(f"{entry.name!r} is too large")
+        return entry.data
+
+    def _next_consumers(self) -> list[ArchiveEntry]:
+        consumers: list[ArchiveEntry] = []
+        left = _ALL_TEXTS
         for entry in self._entries:
             if entry.seq or entry == END:
                 self._entries = chain((entry,), self._entries)
                 break
             if not entry.name.startswith(CONSUMERS):
                 raise self._invalid(f"it has an entry of the unknown name {entry.name!r}")
-            try:
-                consumers.append(decode_archived(entry.data))
-            except UNREADABLE as error:
-                raise self._invalid(f"consumer {entry.name[len(CONSUMERS) :]!r}: {error}") from None
+            left -= len(self._text(entry))
+            if left < 0 or len(consumers) >= self.state.consumer_count:
+                raise self._invalid("it has more consumers than it names, or they are too large")
+            consumers.append(entry)
         if len(consumers) != self.state.consumer_count:
             raise self._invalid(f"it has {len(consumers)} consumers, and names {self.state.consumer_count}")
         return consumers
+
+    def consumers(self) -> Iterable[ArchivedConsumer]:
+        """Yield the consumers, each decoded when it is asked for."""
+        for entry in self._consumers:
+            try:
+                yield decode_archived(entry.data)
+            except UNREADABLE as error:
+                raise self._invalid(f"consumer {entry.name[len(CONSUMERS) :]!r}: {error}") from None
 
     def messages(self) -> Iterator[list[ArchivedMessage]]:
         """Yield the messages, in portions."""

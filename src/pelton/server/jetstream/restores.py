@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import IO, Final
 
@@ -18,18 +17,19 @@ from pelton.api import (
 )
 from pelton.api.archives import decode_restore_request, encode_restore_reply
 from pelton.api.codec import encode_error, encode_failure, encode_reply
-from pelton.api.events import ClientInfo, RestoreEnded, RestoreStarted
-from pelton.engine.archives import ArchivedStream
-from pelton.runtime import Runtime, Signal
+from pelton.api.events import RestoreEnded, RestoreStarted
+from pelton.engine.archives import ArchivedStream, RestoreFolder
+from pelton.engine.session.account import most_bytes
+from pelton.runtime import Halt, Runtime, Signal
 from pelton.server.archive.reader import ArchiveSource
 from pelton.server.jetstream.clients import info_of
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.jetstream.transfers import CHUNKS, TransferTable
+from pelton.server.jetstream.verbs import as_api_error
 from pelton.server.ports import Published
 
 _KIND: Final = "stream_restore"
 _SILENT_S: Final = 5.0
-_FILE: Final = "archive"
 # An archive has names and consumers besides, and may be hard to compress.
 _BESIDES: Final = 1 << 20
 
@@ -55,31 +55,29 @@ class RestoreService:
         return True
 
     async def _begin(self, stream: str, message: Published) -> None:
+        config = StreamConfig(name=stream)
         try:
             request = decode_restore_request(message.data)
+            config = request.config
             if request.config.name != stream:
                 raise api_error("JSStreamMismatchErr", stream=stream)
-            config = await self._link.archives.check(request.config)
-            receiving = _Receiving(self._link, self._answer, self._runtime, config, info_of(message.client))
-        except (PeltonError, OSError) as error:
-            self._answer(message.reply, None, encode_failure(_KIND, _shown(error)))
-            return
-        await self._link.archives.advise(RestoreStarted(stream=stream, client=info_of(message.client)))
-        subject = self._transfers.new_subject(CHUNKS, stream)
-        self._transfers.begin(subject, receiving, receiving.run)
-        self._answer(message.reply, None, encode_restore_reply(subject))
+            config = await self._link.archives.check(config)
+            subject = self._transfers.new_subject(CHUNKS, stream)
+            receiving = _Receiving(self._link, self._answer, self._runtime, config, message, subject)
+            self._transfers.begin(subject, receiving, receiving.run)
+        except PeltonError as error:
+            self._answer(message.reply, None, encode_failure(_KIND, _shown(error, config)))
 
 
-def _shown(error: Exception) -> ApiError:
-    if isinstance(error, ApiError):
-        return error
-    if isinstance(error, ConfigError):
-        return api_error("JSStreamInvalidConfigF", err=str(error))
+def _shown(error: Exception, config: StreamConfig) -> ApiError:
+    """Return what a client is told; of a configuration the same as by a create."""
+    if isinstance(error, ApiError | ConfigError):
+        return as_api_error(StreamCreate(config=config), error)
     return api_error("JSStreamRestoreErrF", err=str(error))
 
 
 class _Receiving:
-    """One archive that is received."""
+    """One archive that is received, on a subject of its own."""
 
     def __init__(
         self,
@@ -87,33 +85,36 @@ class _Receiving:
         answer: Callable[[str, bytes | None, bytes], None],
         runtime: Runtime,
         config: StreamConfig,
-        client: ClientInfo,
+        request: Published,
+        subject: str,
     ) -> None:
         self._link = link
         self._answer = answer
-        self._clock = runtime.clock
+        self._runtime = runtime
         self._config = config
-        self._client = client
-        self._folder = link.archives.new_folder(runtime.ids.new())
-        self._file: IO[bytes] = open(os.path.join(self._folder, _FILE), "w+b")  # noqa: SIM115  # run() closes it
+        self._request = request
+        self._subject = subject
+        self._folder: RestoreFolder | None = None
         self._bytes = 0
-        self._most = link.archives.most_bytes(config)
+        # What is unpacked is counted, too: an archive that is larger than the account allows is not even read.
+        most = most_bytes(link.archives.limits, config.storage)
+        self._most = most if most < 0 else 2 * most + _BESIDES
         self._failure: OSError | PeltonError | None = None
         self._last: Published | None = None
         self._told = Signal()
 
     def take(self, message: Published) -> None:
         """Take a chunk; an empty one is the last."""
-        if self._last is not None:
+        if self._last is not None or self._folder is None:
             return
         if not message.data:
             self._last = message
         elif self._failure is None:
             self._bytes += len(message.data)
-            if self._most >= 0 and self._bytes > 2 * self._most + _BESIDES:
+            if 0 <= self._most < self._bytes:
                 self._failure = api_error("JSAccountResourcesExceededErr", stream=self._config.name)
             try:
-                self._file.write(message.data)
+                self._folder.archive.write(message.data)
             except OSError as failure:
                 # It is told at the end, as any failure is.
                 self._failure = failure
@@ -122,38 +123,60 @@ class _Receiving:
             self._answer(message.reply, None, b"")
 
     async def run(self) -> None:
-        """Wait for everything, restore it, and tell how it ended; a client that is silent is given up."""
-        begun, stream = self._clock.now(), self._config.name
+        """Say where the archive goes, wait for all of it, restore it, and tell how it ended.
+
+        A client that is silent is given up. Whatever happens, nothing is left.
+        """
+        begun, stream, client = self._runtime.clock.now(), self._config.name, info_of(self._request.client)
         try:
-            while self._last is None:
-                seen = self._told.generation
-                if await self._told.wait_at_most(self._clock, _SILENT_S, seen) == seen:
-                    break
+            try:
+                self._folder = self._link.archives.new_folder(self._runtime.ids.new())
+                await self._link.archives.advise(RestoreStarted(stream=stream, client=client))
+            except (PeltonError, OSError) as error:
+                self._answer(self._request.reply, None, encode_failure(_KIND, _shown(error, self._config)))
+                return
+            self._answer(self._request.reply, None, encode_restore_reply(self._subject))
+            await self._received()
             if self._last is not None:
-                self._answer(self._last.reply, None, await self._restored())
+                self._answer(self._last.reply, None, await self._restored(self._folder))
         finally:
-            self._file.close()
-            self._link.archives.remove_folder(self._folder)
-        ended = rfc3339(self._clock.now())
-        event = RestoreEnded(stream=stream, start=rfc3339(begun), end=ended, bytes=self._bytes, client=self._client)
+            if self._folder is not None:
+                self._folder.remove()
+        ended = rfc3339(self._runtime.clock.now())
+        event = RestoreEnded(stream=stream, start=rfc3339(begun), end=ended, bytes=self._bytes, client=client)
         await self._link.archives.advise(event)
 
-    async def _restored(self) -> bytes:
+    async def _received(self) -> None:
+        """Wait for the last chunk, or for the silence of the client."""
+        while self._last is None:
+            seen = self._told.generation
+            if await self._told.wait_at_most(self._runtime.clock, _SILENT_S, seen) == seen:
+                return
+
+    async def _restored(self, folder: RestoreFolder) -> bytes:
         """Return the answer to the last chunk."""
         try:
             if self._failure is not None:
                 raise self._failure
-            self._file.seek(0)
-            await self._link.archives.restore(self._config, self._folder, self._read)
+            folder.archive.seek(0)
+            await self._link.archives.restore(
+                self._config, folder, lambda origins, halt: self._read(folder.archive, origins, halt)
+            )
             info = await self._link.engine.call(StreamInfoRequest(name=self._config.name))
         except (PeltonError, OSError) as error:
-            return encode_error(StreamCreate, _shown(error))
+            return encode_error(StreamCreate, _shown(error, self._config))
         self._link.interest.look_at_pushes()
         return encode_reply(StreamCreate, info)
 
-    def _read(self, origins: Mapping[str, str]) -> ArchivedStream:
-        source = ArchiveSource(self._file, self._config.name)
+    def _read(self, file: IO[bytes], origins: Mapping[str, str], halt: Halt) -> ArchivedStream:
+        source = ArchiveSource(file, self._config.name, self._most, halt.check)
         state = source.state
         return ArchivedStream(
-            self._config, state.first_seq, state.last_seq, source.consumers, source.messages(), origins, self._most
+            self._config,
+            state.first_seq,
+            state.last_seq,
+            source.consumers(),
+            source.messages(),
+            origins,
+            self._link.archives.limits,
         )

@@ -58,6 +58,7 @@ class SnapshotService:
         return True
 
     async def _begin(self, stream: str, message: Published) -> None:
+        sending: _Sending | None = None
         try:
             request = decode_snapshot_request(message.data)
             if not is_subject(request.deliver_subject):
@@ -66,13 +67,15 @@ class SnapshotService:
             info = await self._link.engine.call(StreamInfoRequest(name=stream), info_of(message.client))
             sending = _Sending(self._link, self._send, self._runtime, request, info, info_of(message.client))
             await sending.prepare()
+            sending.subject = self._transfers.new_subject(ACKS, stream)
+            self._transfers.begin(sending.subject, sending, sending.run)
         except PeltonError as error:
+            if sending is not None:
+                sending.close()
             shown = error if isinstance(error, ApiError) else api_error("JSStreamSnapshotErrF", err=str(error))
             self._answer(message.reply, None, encode_failure(_KIND, shown))
             return
-        sending.subject = self._transfers.new_subject(ACKS, stream)
         self._answer(message.reply, None, encode_snapshot_reply(info, sending.state))
-        self._transfers.begin(sending.subject, sending, sending.run)
 
 
 class _TransferError(Exception):
@@ -126,6 +129,11 @@ class _Sending:
         self._room += 1
         self._acked.notify()
 
+    def close(self) -> None:
+        """Close its connection to the store. Idempotent."""
+        if self._reader is not None:
+            self._reader.close()
+
     async def run(self) -> None:
         """Send everything, and tell how it ended."""
         stream, begun, error = self._info.config.name, self._clock.now(), ""
@@ -148,7 +156,7 @@ class _Sending:
             error = str(failed)
             self._deliver("", status_block(500, error), b"")
         finally:
-            self._reader.close()
+            self.close()
         ended = rfc3339(self._clock.now())
         event = SnapshotEnded(stream=stream, start=rfc3339(begun), end=ended, client=self._client, error=error)
         await self._link.archives.advise(event)

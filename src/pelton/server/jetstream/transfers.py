@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 
+from pelton.api import api_error
 from pelton.runtime import Runtime
 from pelton.server.ports import Published
 
 ACKS: Final = "$JS.SNAPSHOT.ACK."
 CHUNKS: Final = "$JS.SNAPSHOT.RESTORE."
+# Each holds a file or a connection.
+_MOST: Final = 64
 
 
 class Transfer(Protocol):
@@ -34,7 +37,12 @@ class TransferTable:
         return f"{prefix}{stream}.{self._runtime.ids.new()}"
 
     def begin(self, subject: str, transfer: Transfer, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a transfer, which gets the messages on its subject, and those below it, until its work ends."""
+        """Run a transfer, which gets the messages on its subject, and those below it, until its work ends.
+
+        Raises ApiError 10023 if too many are under way.
+        """
+        if len(self._transfers) >= _MOST:
+            raise api_error("JSInsufficientResourcesErr")
         self._transfers[subject] = transfer
 
         async def run() -> None:

@@ -89,7 +89,7 @@ class ApiVerbs:
                 found = replace(found, did_create=True)
             body = encode_reply(kind, found)
         except PeltonError as error:
-            body = encode_error(kind, _as_api_error(request, error))
+            body = encode_error(kind, as_api_error(request, error))
         self._link.interest.look_at_pushes()
         self._answer(message.reply, None, body)
 
@@ -101,7 +101,8 @@ def _check_level(block: bytes | None) -> None:
         raise api_error("JSRequiredApiLevelErr")
 
 
-def _as_api_error(request: Request[Any], error: PeltonError) -> ApiError:
+def as_api_error(request: Request[Any], error: PeltonError) -> ApiError:
+    """Return what a client is told of an error."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, ConfigError):
