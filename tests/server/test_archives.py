@@ -402,7 +402,6 @@ async def test_a_restore_checks_what_a_create_checks(here: Client) -> None:
         {"subjects": ["a." * 2_000 + "b"]},
         {"subjects": ["a\0"]},
         {"num_replicas": 3},
-        {"max_msgs_per_subject": 1 << 70},
         {"description": "x" * 5_000},
     ):
         whole = {"name": "S", "subjects": ["s"]} | config
