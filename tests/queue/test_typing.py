@@ -91,6 +91,15 @@ async def program(jet: pelton.Jet, tx: pelton.Transaction) -> None:
     result: str = await started.value(node)
     number = await (await started.job(squares[0])).value()
     numbers: str = await started.value(squares[0])  # wrong
+    print(await started.value(node))
+    maybe: str | None = await started.value(node)
+    again: str | None = await (await started.job(node)).value()
+    told = await garage.enqueue(repair, "car1")
+    wide: pelton.JobHandle[object] = told
+    narrow: pelton.JobHandle[int] = told  # wrong
+    declared: pelton.FlowHandle[int] = await flow.enqueue()
+    last: str = await declared.value()  # wrong
+    anything: pelton.FlowHandle = garage.flow("f")
 
 def blocking(jet: sync.Jet) -> None:
     garage = jet.queue("garage", jobs=jobs)
@@ -100,6 +109,9 @@ def blocking(jet: sync.Jet) -> None:
     node = flow.add(repair, "car1")
     flow.add(square, node.result)  # wrong
     result: str = flow.enqueue().value(node)
+    print(flow.enqueue().value(node))
+    declared: sync.FlowHandle[int] = flow.enqueue()
+    last: str = declared.value()  # wrong
 """
 
 

@@ -48,6 +48,7 @@ from pelton.locks.held import Guard
 from pelton.queue.define.arguments import RunContext
 from pelton.queue.define.batch import BatchDecorator as BatchDecorator
 from pelton.queue.define.codec import ResultCodec
+from pelton.queue.define.handle import R_co
 from pelton.queue.define.hooks import JobHooks
 from pelton.queue.define.job import JobCall as JobCall
 from pelton.queue.define.job import JobDecorator as JobDecorator
@@ -61,6 +62,7 @@ from pelton.queue.flow.builder import NodeOptionFields
 from pelton.queue.flow.extension import FlowExtension as FlowExtension
 from pelton.queue.flow.handle import FlowInfo as FlowInfo
 from pelton.queue.flow.handle import FlowNodeInfo as FlowNodeInfo
+from pelton.queue.flow.handle import V_co
 from pelton.queue.flow.nodes import FlowNode as FlowNode
 from pelton.queue.model.flow_records import FlowState, OnFailure
 from pelton.queue.model.limits import JobLimit as JobLimit
@@ -743,7 +745,7 @@ class Flow:
     def options(self, **options: Unpack[NodeOptionFields]) -> FlowWithOptions: ...
     def put(self, publish: PublishFlow) -> Callable[[], Awaitable[None]]: ...
 
-class FlowHandle:
+class FlowHandle(Generic[V_co]):
     id: str
     def cancel(self, *, reason: str = "") -> bool: ...
     def job(self, node: FlowNode[R]) -> JobHandle[R]: ...
@@ -752,7 +754,7 @@ class FlowHandle:
     @overload
     def value(self, node: FlowNode[R], *, timeout: Seconds | None = None) -> R: ...
     @overload
-    def value(self, *, timeout: Seconds | None = None) -> Any: ...
+    def value(self, *, timeout: Seconds | None = None) -> V_co: ...
 
 class FlowWithOptions:
     @overload
@@ -760,13 +762,13 @@ class FlowWithOptions:
     @overload
     def add(self, job: str, /, *args: Any, **kwargs: Any) -> FlowNode[Any]: ...
 
-class JobHandle(Generic[R]):
+class JobHandle(Generic[R_co]):
     id: str
     duplicate: bool
     def cancel(self, *, reason: str = "") -> bool: ...
     def info(self) -> JobInfo: ...
     def outcome(self, *, timeout: Seconds | None = None) -> Outcome: ...
-    def value(self, *, timeout: Seconds | None = None) -> R: ...
+    def value(self, *, timeout: Seconds | None = None) -> R_co: ...
 
 class JobTransaction:
     result: object

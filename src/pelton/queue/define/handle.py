@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from pelton.queue.model.states import JobInfo, Outcome
     from pelton.queue.ports import JobLookup
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
-class JobHandle(Generic[R]):
-    """A job that was enqueued; ``R`` is what its function returns.
+class JobHandle(Generic[R_co]):
+    """A job that was enqueued; ``R_co`` is what its function returns.
 
     ``duplicate``: the idempotency key was known, and this is the job that the first call created.
     """
@@ -67,7 +67,7 @@ class JobHandle(Generic[R]):
             )
         return found
 
-    async def value(self, *, timeout: Seconds | None = None) -> R:
+    async def value(self, *, timeout: Seconds | None = None) -> R_co:
         """Wait until the job has ended, and return what its function returned; ``timeout`` in seconds.
 
         The result is decoded to the type that the function declares. Raises JobFailedError if the job has not
@@ -75,5 +75,5 @@ class JobHandle(Generic[R]):
         """
         outcome = await self.outcome(timeout=timeout)
         if outcome.state != "completed" or self._read is None:
-            return cast(R, outcome.value())
-        return cast(R, self._read(outcome.result))
+            return cast(R_co, outcome.value())
+        return cast(R_co, self._read(outcome.result))

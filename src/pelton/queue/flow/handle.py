@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from pelton.queue.ports import JobLookup
 
 R = TypeVar("R")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    # ``FlowHandle`` alone is one whose value may be anything.
+    V_co = TypeVarWithDefault("V_co", covariant=True, default=Any)
+else:
+    V_co = TypeVar("V_co", covariant=True)
 
 
 class FlowNodeInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,8 +88,8 @@ class FlowLookup(Protocol):
         ...
 
 
-class FlowHandle:
-    """A flow that was enqueued."""
+class FlowHandle(Generic[V_co]):
+    """A flow that was enqueued. ``V_co`` is what its last job returns, which you may declare: ``FlowHandle[int]``."""
 
     __slots__ = ("_flows", "_nodes", "id")
 
@@ -120,7 +127,7 @@ class FlowHandle:
     @overload
     async def value(self, node: FlowNode[R], *, timeout: Seconds | None = None) -> R: ...
     @overload
-    async def value(self, *, timeout: Seconds | None = None) -> Any: ...
+    async def value(self, *, timeout: Seconds | None = None) -> V_co: ...
 
     async def value(self, node: FlowNode[Any] | None = None, *, timeout: Seconds | None = None) -> Any:
         """Wait until the flow has ended, and return what a job has returned.

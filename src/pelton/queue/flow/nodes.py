@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from pelton.queue.define.codec import ResultCodec
     from pelton.queue.define.job_codec import JobCodec
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
-class FlowNode(Generic[R]):
-    """A job of a flow, made by ``flow.add``; ``R`` is what its function returns. ``number`` counts from 0."""
+class FlowNode(Generic[R_co]):
+    """A job of a flow, made by ``flow.add``; ``R_co`` is what its function returns. ``number`` counts from 0."""
 
     __slots__ = ("_codec", "_flow_id", "job", "number", "results")
 
@@ -32,12 +32,12 @@ class FlowNode(Generic[R]):
         return f"<FlowNode {self.number} {self.job!r}>"
 
     @property
-    def result(self) -> R:
+    def result(self) -> R_co:
         """What the job will return, to be passed to a later one: ``flow.add(parse, page.result)``.
 
         It has no value before the flow runs. A list of results is passed as a list.
         """
-        return cast(R, FutureResult(self))
+        return cast(R_co, FutureResult(self))
 
     @property
     def codec(self) -> JobCodec | None:

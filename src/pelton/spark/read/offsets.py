@@ -60,13 +60,14 @@ def begin(end: StreamPosition, start: StreamPosition | None) -> StreamPosition |
     return start if end.began is None else StreamPosition(end.began, end.created)
 
 
-def lag(progress: Mapping[str, Any]) -> dict[str, int]:
+def lag(progress: Mapping[str, Any] | None) -> dict[str, int]:
     """Return how many sequences a streaming query was behind each stream, according to its progress.
 
-    ``progress`` is ``query.lastProgress`` (or an item of ``recentProgress``); sources of other formats are ignored.
+    ``progress`` is ``query.lastProgress`` (or an item of ``recentProgress``); sources of other formats are ignored. As
+    long as the query has made no progress, that is None, and nothing is known of any stream.
     """
     behind: dict[str, int] = {}
-    for source in progress["sources"]:
+    for source in progress["sources"] if progress is not None else ():
         latest, end = (_known(source[key]) for key in ("latestOffset", "endOffset"))
         for name, position in latest.items():
             read = end[name].sequence if name in end else 0
