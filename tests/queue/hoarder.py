@@ -1,10 +1,12 @@
 """A worker that takes more than it begins, for tests that kill it: ``python -m tests.queue.hoarder <kind> <store>``."""
 
 import asyncio
+import os
 import sys
 import time
 
 from pelton.queue import Queue
+from tests.queue import slow_import
 from tests.queue.helpers import open_store
 
 LEASE = 0.5
@@ -29,6 +31,12 @@ async def hoard(queue: Queue, kind: str, started: list[str] | None = None) -> No
 
         wait = 3600.0 if started is None else 0.001
         queue.job(name="work", batch=JOBS + 1, wait=wait, max_attempts=1)(work_together)
+        return
+
+    if kind == "process" and started is None:
+        # A child imports its module before it begins.
+        os.environ["SLOW_IMPORT"] = "3600"
+        queue.job(name="work", process=True, max_attempts=1)(slow_import.work)
         return
 
     async def work_alone(number: int) -> None:

@@ -73,14 +73,22 @@ async def kill_a_hoarder(jet: Jet, queue: Queue, path: str, kind: str, *, starts
 
 @pytest.mark.parametrize(
     ("path", "kind"),
-    [("file", "limited"), ("file", "blocked"), ("file", "batch"), ("nats", "limited"), ("nats", "batch")],
+    [
+        ("file", "limited"),
+        ("file", "blocked"),
+        ("file", "batch"),
+        ("file", "process"),
+        ("nats", "limited"),
+        ("nats", "batch"),
+        ("nats", "process"),
+    ],
     indirect=["path"],
 )
 async def test_the_death_of_a_worker_costs_what_it_has_begun(path: str, kind: str, jet: Jet) -> None:
     queue, started = await jet.queue("hoard", lease=LEASE), list[str]()
     await hoard(queue, kind, started)
     handles = await queue.jobs_by_name["work"].enqueue_many([(n,) for n in range(JOBS)])
-    begun = kind != "batch"
+    begun = kind not in ("batch", "process")
     await kill_a_hoarder(jet, queue, path, kind, starts=begun)
     await drain(queue)
     outcomes = [await handle.outcome(timeout=5) for handle in handles]
@@ -245,6 +253,30 @@ async def test_a_held_job_ends_with_its_time_to_live() -> None:
             assert (outcome.state, outcome.attempt, outcome.started_at) == ("expired", 0, 0)
             go.set()
             assert (await first.outcome()).state == "completed"
+
+
+async def test_a_run_that_was_taken_and_not_begun_is_skipped_beside_an_earlier_one() -> None:
+    runtime = manual_runtime()
+    async with pelton.open("memory:", runtime=runtime) as jet:
+        queue = await jet.queue("garage", lease=7200)
+
+        @queue.job
+        async def job() -> None: ...
+
+        await queue.schedule("often", job, every=60)
+        async with queue.claims(JobRules(max_attempts=9)) as dead:
+            runtime.clock.advance(61)
+            [first] = await dead.take()
+            runtime.clock.advance(60)
+            [second] = await dead._held.take(dead._job_source.channels[-1], PullRequest())
+            dead._held.release([first, second])
+        await queue.unschedule("often")
+        runtime.clock.advance(7201)
+        async with queue.claims(JobRules(max_attempts=9)) as claims:
+            taken = await claims.take(2) + await claims.take(2)
+            assert [(claimed.id, claimed.attempt) for claimed in taken] == [(first.id, 2)]
+            [skipped] = [outcome async for outcome in queue.history("cancelled")]
+            assert (skipped.id, skipped.error.split(":")[0]) == (second.records.id, "skipped")
 
 
 @ON_BOTH
