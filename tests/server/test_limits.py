@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pelton.api import ConfigError
-from pelton.server import Endpoint, ServerSettings, StoreSettings
+from pelton.server import Endpoint, ServerSettings, StoreSettings, connection
 from pelton.server.auth import Credentials, LoginRefusal, Permissions, ServerUser, SubjectRules
 from tests.server.conftest import Connected, Started, settled
 from tests.server.raw import raw_client
@@ -56,6 +56,26 @@ async def test_a_client_that_floods_leaves_others_their_turn(started: Started) -
     over = True
     await flooding
     writer.close()
+
+
+async def test_what_one_client_sends_at_once_leaves_others_their_turn(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if each command took longer than a client may have the loop."""
+    monkeypatch.setattr(connection, "_TURN_S", -1.0)
+    server = await started(stores={})
+    async with raw_client(server.endpoints[0].port) as client, raw_client(server.endpoints[0].port) as other:
+        await client.settle()
+        await other.settle()
+        flooding = server.clients[0]
+        client.sub("a", "1")
+        for number in range(500):
+            client.send(f"UNSUB {number}x", b"PUB a 3\r\n%03d" % number)
+        while not flooding.in_msgs:
+            await asyncio.sleep(0)
+        await other.settle()
+        assert flooding.in_msgs < 500
+        assert await client.settle() == [f"1 a - [] b'{number:03}'" for number in range(500)]
 
 
 async def test_what_floods_a_stream_is_read_as_fast_as_it_is_stored(started: Started) -> None:

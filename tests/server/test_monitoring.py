@@ -8,12 +8,15 @@ import socket
 import urllib.request
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 
 from pelton.server import Endpoint, Server
 from pelton.server.auth import Credentials, LoginRefusal, ServerUser
 from pelton.server.monitoring import http
+from pelton.server.monitoring.parameters import ReportParameters
+from pelton.server.monitoring.reports import REPORTS
 from tests.kit.nats_server import free_ports, nats_server
 from tests.server.conftest import Connected, Started
 from tests.server.raw import raw_client
@@ -186,6 +189,30 @@ async def test_reports_for_the_system_account(started: Started) -> None:
 async def test_others_get_no_reports_of_the_server(server: Server) -> None:
     async with raw_client(server.endpoints[0].port) as client:
         assert "503" in await client.request("$SYS.REQ.SERVER.PING")
+
+
+async def test_reports_of_many_subscriptions_leave_others_their_turn(monitored: Server) -> None:
+    async with raw_client(monitored.endpoints[0].port) as client, raw_client(monitored.endpoints[0].port) as other:
+        client.send(*[f"SUB a.{number} {number}" for number in range(10_000)])
+        client.send(b"SUB b \xff\xfe")
+        await client.settle()
+        for path in ("connz?subs=1", "connz?subs=detail", "subsz?subs=1&limit=20000", "connz?acc=$G&filter_subject=x"):
+            report = asyncio.ensure_future(REPORTS[path.partition("?")[0]](monitored, of_path(path)))
+            await asyncio.sleep(0)
+            assert await other.settle() == []
+            assert not report.done() or "filter" in path
+            found = json.dumps(await report)
+            assert "filter" in path or ("a.9999" in found and "b" in found)
+        listed = json.loads((await get(monitored, "/subsz?subs=1&offset=9999&limit=9"))[1])
+        assert [(one["subject"], one["sid"]) for one in listed["subscriptions_list"]] == [
+            ("a.9999", "9999"),
+            ("b", "\ufffd\ufffd"),
+        ]
+        assert listed["total"] == 10_001
+
+
+def of_path(path: str) -> ReportParameters:
+    return ReportParameters(dict(parse_qsl(path.partition("?")[2])))
 
 
 async def test_nobody_waits_for_a_report_that_is_not_read(monitored: Server, monkeypatch: pytest.MonkeyPatch) -> None:

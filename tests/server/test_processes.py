@@ -144,18 +144,54 @@ async def test_a_client_waits_until_others_know_of_its_subscription(
     assert account is not None
     assert account.link is not None
     serving, failures = account.link.serving, ["once"]
-    join = serving.join
+    change = serving.change
 
-    async def busy_once(*row: Any) -> int:
+    async def busy_once(*rows: Any) -> list[int]:
         if failures:
             failures.pop()
             raise StoreBusyError("store.pelton", "busy")
-        return await join(*row)
+        return await change(*rows)
 
-    monkeypatch.setattr(serving, "join", busy_once)
+    monkeypatch.setattr(serving, "change", busy_once)
     client = await connected()
     told = await client.subscribe("here")
     await settled(client)
     assert not failures
     await jet.backend.send("here", b"x")
     assert (await told.next_msg(5)).data == b"x"
+
+
+async def test_nobody_waits_for_subscriptions_of_others(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One client subscribes without end: its pings wait for what it asked for before them, and others for nothing."""
+    account = server.account("$G")
+    assert account is not None
+    assert account.link is not None
+    serving, going = account.link.serving, asyncio.Event()
+    change, sizes = serving.change, []
+
+    async def slowly(joins: Any, leaves: Any) -> list[int]:
+        sizes.append(len(joins) + len(leaves))
+        await going.wait()
+        return await change(joins, leaves)
+
+    monkeypatch.setattr(serving, "change", slowly)
+    port = server.endpoints[0].port
+    async with raw_client(port) as client, raw_client(port) as other, raw_client(port) as third:
+        client.sub("first", "1", "g")
+        while not sizes:
+            await asyncio.sleep(0)
+        client.send("PING", *[f"SUB a.{number} g x{number}" for number in range(1000)], "PING")
+        while server.clients[0].num_subscriptions < 1001:
+            await asyncio.sleep(0)
+        assert await other.settle() == []
+        other.sub("b", "1", "g")
+        other.pub("b", b"x")
+        other.send("PING")
+        third.sub("c", "1")
+        third.pub("c", b"x")
+        assert await third.take(1) == ["1 c - [] b'x'"]
+        going.set()
+        assert await client.take(2) == ["Pong", "Pong"]
+        assert await other.take(2) == ["1 b - [] b'x'", "Pong"]
+    # Many in a transaction.
+    assert len(sizes) < 30

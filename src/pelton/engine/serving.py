@@ -143,14 +143,17 @@ class Serving:
         """Call back at the end of this round of the event loop."""
         self._loop.call_soon(call)
 
-    async def join(self, subject: str, queue: str, subscriber: Subscriber) -> int:
-        """Subscribe; returns the number of the subscription."""
-        number: int = await self._host.stage(lambda: self._bus.join(subject, queue, subscriber), durable=False)
-        return number
+    async def change(self, joins: Sequence[tuple[str, str, Subscriber]], leaves: Sequence[int]) -> list[int]:
+        """Subscribe to subjects with queue groups, and unsubscribe; returns the numbers of the new subscriptions."""
 
-    async def leave(self, number: int) -> None:
-        """Unsubscribe."""
-        await self._host.stage(lambda: self._bus.leave(number), durable=False)
+        def change() -> list[int]:
+            made = [self._bus.join(*each) for each in joins]
+            for number in leaves:
+                self._bus.leave(number)
+            return made
+
+        numbers: list[int] = await self._host.stage(change, durable=False)
+        return numbers
 
     async def close(self) -> None:
         """End the pulls that stand."""

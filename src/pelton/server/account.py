@@ -91,10 +91,9 @@ class ServerAccount:
         if self.link is not None:
             self.link.interest.removed(subscription)
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether other processes know of all subscriptions."""
-        return self.link is None or self.link.interest.is_settled
+    def is_settled(self, client: Client) -> bool:
+        """Whether other processes know all subscriptions of a client."""
+        return self.link is None or self.link.interest.is_settled(client)
 
     def on_settled(self, call: Callable[[], None]) -> None:
         """Call back when other processes know of all subscriptions made so far."""

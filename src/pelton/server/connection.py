@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from pelton.api.go_json import GoJsonError, StructReader
@@ -83,7 +84,7 @@ class ClientConnection(ClientOutput):
         self._login: asyncio.Task[None] | None = None
         self._reconsidered: float | None = None
         self.started = self.heard = self.pinged = host.clock.monotonic()
-        self.pings = 0
+        self.pings = self._unanswered = 0
         self.rtt: float | None = None
         self._has_measured = False
         self.in_msgs = self.in_bytes = self.out_msgs = self.out_bytes = 0
@@ -338,11 +339,19 @@ class ClientConnection(ClientOutput):
 
     def _ping(self, command: Ping) -> None:
         self.pings = 0
-        if self.account is None or self.account.is_settled:
+        if self.account is None or self.account.is_settled(self):
             self.write(PONG)
-        else:
-            # Other processes learn of the client's subscriptions first.
-            self.account.on_settled(lambda: self.write(PONG))
+            return
+        # Other processes learn of the client's subscriptions first. Pings meanwhile are answered together, next time.
+        self._unanswered += 1
+        if self._unanswered == 1:
+            self.account.on_settled(partial(self._answer_pings, 1))
+
+    def _answer_pings(self, count: int) -> None:
+        self.write(PONG * count)
+        self._unanswered -= count
+        if self._unanswered and self.account is not None and self.state == "open":
+            self.account.on_settled(partial(self._answer_pings, self._unanswered))
 
     def _pong(self, command: Pong) -> None:
         if self.pinged > self.started:

@@ -7,14 +7,19 @@ has the deliver subject of a push consumer while a client subscribes to it: a co
 receives.
 
 A row that covers stays; a row for one subject ends with its last subscription.
+
+Rows are made and removed in the order in which clients ask for them, many in a transaction. Whoever waits for that
+waits for what was asked for up to then, however much is asked for meanwhile; a client whose own subscriptions are known
+waits for nothing, and one that subscribes faster than rows are made is not read for a while.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from pelton.api import Incoming, PeltonError
@@ -27,6 +32,8 @@ from pelton.subjects import has_wildcard
 _log: Final = logging.getLogger("pelton.server")
 _INBOXES: Final = "_INBOX"
 _OF_A_TOKEN: Final = 64
+_ROWS_AT_ONCE: Final = 128
+_MOST_WAITING: Final = 1024
 
 
 class _Row(NamedTuple):
@@ -57,15 +64,19 @@ class RelayedInterest:
         self._pushed: dict[str, str] = {}
         self._version = -1
         self._task: asyncio.Task[None] | None = None
-        self._settled: list[Callable[[], None]] = []
-        self._adjustments: list[Callable[[], None]] = []
-        # Whether the last try has failed, and the next look tries again.
-        self._is_behind = False
+        # The rows to look at, in the order in which they were changed, each with the number of that change.
+        self._changed: dict[_Row, int] = {}
+        self._changes = 0
+        self._calls: deque[tuple[int, Callable[[], None]]] = deque()
+        self._tries: deque[tuple[int, Callable[[], None]]] = deque()
+        # Who waits for a change: the number of the last one after which the client has subscribed.
+        self._clients: dict[Receiver, int] = {}
+        self._paused: set[Receiver] = set()
         self._closed = False
 
     async def open(self) -> None:
         """Make the first rows."""
-        await self._adjust()
+        await self._adjust(list(self._wanted))
 
     # --- what clients do
 
@@ -81,10 +92,22 @@ class RelayedInterest:
             if self._plain[subject] == 1:
                 self._cover(subject)
         self._look_at_pushes(subject)
+        self._note(subscription.client)
+
+    def _note(self, client: Receiver) -> None:
+        """Let a client's pings wait for the rows of its subscriptions, and its commands if there are too many."""
+        if not self._changed and not self.is_adjusting:
+            return
+        self._clients[client] = self._changes
+        if len(self._changed) > _MOST_WAITING and client not in self._paused:
+            self._paused.add(client)
+            client.stop_reading()
 
     def removed(self, subscription: ClientSubscription) -> None:
         """Note that a subscription has ended."""
         subject, queue = subscription.subject, subscription.queue
+        # A consumer must have no subscriber any more before nothing covers it.
+        self._look_at_pushes(subject)
         if queue:
             self._groups[subject, queue] -= 1
             if not self._groups[subject, queue]:
@@ -95,7 +118,7 @@ class RelayedInterest:
             if not self._plain[subject]:
                 del self._plain[subject]
                 self._uncover(subject)
-        self._look_at_pushes(subject)
+        self._note(subscription.client)
 
     def _cover(self, subject: str) -> None:
         token = subject.partition(".")[0]
@@ -134,7 +157,7 @@ class RelayedInterest:
         """Adjust the rows of deliver subjects, if consumers have changed."""
         if self._serving.version != self._version:
             self._look_at_pushes("")
-        if self._is_behind or self._wanted != self._rows.keys():
+        if self._changed:
             self._adjust_soon()
 
     def _look_at_pushes(self, subject: str) -> None:
@@ -164,12 +187,17 @@ class RelayedInterest:
     def _want(self, row: _Row) -> None:
         if row not in self._wanted:
             self._wanted.add(row)
-            self._adjust_soon()
+            self._change(row)
 
     def _want_no_more(self, row: _Row) -> None:
         if row in self._wanted:
             self._wanted.discard(row)
-            self._adjust_soon()
+            self._change(row)
+
+    def _change(self, row: _Row) -> None:
+        self._changes += 1
+        self._changed.setdefault(row, self._changes)
+        self._adjust_soon()
 
     def _adjust_soon(self) -> None:
         if self._task is None and not self._closed:
@@ -177,40 +205,55 @@ class RelayedInterest:
 
     async def _adjusted(self) -> None:
         try:
-            await self._adjust()
-            self._is_behind = False
-        except PeltonError as error:
-            # It is tried again when the server next looks; until then, nobody is told that it is done.
-            self._is_behind = True
-            _log.warning("other processes do not know yet what clients subscribe to: %s", error)
+            while self._changed:
+                changed = dict(islice(self._changed.items(), _ROWS_AT_ONCE))
+                for row in changed:
+                    del self._changed[row]
+                try:
+                    await self._adjust(list(changed))
+                except PeltonError as error:
+                    # It is tried again when the server next looks; until then, nobody is told that it is done.
+                    self._changed = changed | self._changed
+                    _log.warning("other processes do not know yet what clients subscribe to: %s", error)
+                    break
+                self._tell()
         finally:
             self._task = None
-            waiting, self._adjustments = self._adjustments, []
-            for call in waiting:
-                call()
-        if not self._is_behind:
-            settled, self._settled = self._settled, []
-            for call in settled:
-                call()
+            _call(self._tries, self._changes + 1)
+            self._tell()
 
-    async def _adjust(self) -> None:
-        while (missing := self._wanted - self._rows.keys()) or (extra := self._rows.keys() - self._wanted):
-            # A consumer begins to deliver as soon as it has a subscriber, who must be covered by then.
-            for row in sorted(missing, key=_is_evidence):
-                number = await self._serving.join(row.subject, row.queue, _Relay(row, self._router))
-                self._rows[row] = number
-            if not missing:
-                for row in sorted(extra, key=_is_evidence, reverse=True):
-                    await self._serving.leave(self._rows.pop(row))
+    def _tell(self) -> None:
+        """Let those go on who wait for what is done."""
+        until = min(self._changed.values(), default=self._changes + 1)
+        _call(self._tries, until)
+        _call(self._calls, until)
+        for client in [client for client, number in self._clients.items() if number < until]:
+            del self._clients[client]
+        if 2 * len(self._changed) <= _MOST_WAITING:
+            paused, self._paused = self._paused, set()
+            for client in paused:
+                client.read_again()
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether other processes know of all subscriptions."""
-        return self._task is None and not self._is_behind
+    async def _adjust(self, rows: Sequence[_Row]) -> None:
+        """Make or remove rows, together."""
+        # A consumer begins to deliver as soon as it has a subscriber, who must be covered by then.
+        missing = sorted((row for row in rows if row in self._wanted and row not in self._rows), key=_is_evidence)
+        extra = sorted((row for row in rows if row not in self._wanted and row in self._rows), key=_is_evidence)
+        made = await self._serving.change(
+            [(row.subject, row.queue, _Relay(row, self._router)) for row in missing],
+            [self._rows[row] for row in reversed(extra)],
+        )
+        for row in extra:
+            del self._rows[row]
+        self._rows.update(zip(missing, made, strict=True))
+
+    def is_settled(self, client: Receiver) -> bool:
+        """Whether other processes know of all subscriptions of a client."""
+        return client not in self._clients
 
     def on_settled(self, call: Callable[[], None]) -> None:
-        """Call back when they do."""
-        self._settled.append(call)
+        """Call back when they know all that was subscribed to so far."""
+        self._calls.append((self._changes, call))
 
     @property
     def is_adjusting(self) -> bool:
@@ -218,8 +261,8 @@ class RelayedInterest:
         return self._task is not None
 
     def after_adjusting(self, call: Callable[[], None]) -> None:
-        """Call back when that has been tried."""
-        self._adjustments.append(call)
+        """Call back when making those that were wanted so far has been tried."""
+        self._tries.append((self._changes, call))
 
     async def close(self) -> None:
         """Remove all rows."""
@@ -228,10 +271,16 @@ class RelayedInterest:
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
         try:
-            await self._adjust()
+            await self._adjust(list(self._rows))
         except PeltonError:
             # The store has failed: its rows are removed by the next process that meets them.
             return
+
+
+def _call(calls: deque[tuple[int, Callable[[], None]]], until: int) -> None:
+    """Call those that wait for a change before ``until``."""
+    while calls and calls[0][0] < until:
+        calls.popleft()[1]()
 
 
 def _is_evidence(row: _Row) -> bool:

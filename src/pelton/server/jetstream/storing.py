@@ -56,16 +56,17 @@ class Storing:
             client.stop_reading()
 
     def _flush(self) -> None:
-        if self._interest.is_adjusting and self._serving.has_republishers:
-            # Who has subscribed before a publish gets what a stream republishes of it.
-            self._interest.after_adjusting(self._flush)
-            return
         messages, self._messages = self._messages, []
         places, self._places = self._places, []
+        if self._interest.is_adjusting and self._serving.has_republishers:
+            # Who has subscribed before a publish gets what a stream republishes of it.
+            self._interest.after_adjusting(partial(self._store, messages, places))
+        else:
+            self._store(messages, places)
+
+    def _store(self, messages: Sequence[Outgoing], places: Sequence[_Place]) -> None:
         size = sum([len(message.data) for message in messages])
-        left = [len(messages)]
-        if messages:
-            self._serving.store(messages, partial(self._answered, places, size, left))
+        self._serving.store(messages, partial(self._answered, places, size, [len(messages)]))
 
     def _answered(
         self, places: Sequence[_Place], size: int, left: list[int], first: int, results: Sequence[PubAck | PeltonError]

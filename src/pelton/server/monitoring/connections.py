@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pelton.api import rfc3339
 from pelton.api.durations import format_duration
-from pelton.server.monitoring.observed import Observed, ObservedClient, ObservedSubscription
+from pelton.server.monitoring.observed import Observed, ObservedClient, ObservedSubscription, in_turns
 from pelton.server.monitoring.parameters import ReportError, ReportParameters
 from pelton.server.settings.config import GLOBAL_ACCOUNT
 from pelton.subjects import is_subject, matches, overlaps
@@ -82,7 +82,7 @@ async def connz(server: Observed, parameters: ReportParameters) -> dict[str, Any
     if parameters.text("sort") in _OF_CLOSED and state != _CLOSED:
         raise ReportError(f"sort by {parameters.text('sort')} only valid on closed connections")
     cid, limit, offset = parameters.number("cid"), parameters.number("limit", _PAGE), parameters.number("offset")
-    found = _open(server, parameters) if state != _CLOSED else []
+    found = await _open(server, parameters) if state != _CLOSED else []
     if state != _OPEN:
         found += [(one, None) for one in server.closed_clients]
     account = parameters.text("acc")
@@ -95,7 +95,7 @@ async def connz(server: Observed, parameters: ReportParameters) -> dict[str, Any
     if parameters.text("mqtt_client"):
         found = []
     found.sort(key=lambda one: key(one[0]), reverse=_ORDERS[parameters.text("sort")][1])
-    page = [_shown(facts, client, parameters) for facts, client in found[offset : offset + limit]]
+    page = [await _shown(facts, client, parameters) for facts, client in found[offset : offset + limit]]
     return {
         "server_id": server.id,
         "now": rfc3339(server.clock.now()),
@@ -115,16 +115,23 @@ def _order(parameters: ReportParameters) -> Callable[[dict[str, Any]], Any]:
     return lambda facts: facts.get(field, "") if field != "rtt" else len(facts.get("rtt", ""))
 
 
-def _open(server: Observed, parameters: ReportParameters) -> list[tuple[dict[str, Any], ObservedClient | None]]:
+async def _open(server: Observed, parameters: ReportParameters) -> list[tuple[dict[str, Any], ObservedClient | None]]:
     filter = parameters.text("filter_subject") if parameters.text("acc") else ""
     return [
         (client_facts(server, client), client)
-        for client in server.clients
-        if not filter or any(overlaps(filter, one.subject) for one in client.subscription_list)
+        async for client in in_turns(server.clients)
+        if not filter or await _subscribes(client, filter)
     ]
 
 
-def _shown(facts: dict[str, Any], client: ObservedClient | None, parameters: ReportParameters) -> dict[str, Any]:
+async def _subscribes(client: ObservedClient, filter: str) -> bool:
+    async for one in in_turns(client.subscription_list):
+        if overlaps(filter, one.subject):
+            return True
+    return False
+
+
+async def _shown(facts: dict[str, Any], client: ObservedClient | None, parameters: ReportParameters) -> dict[str, Any]:
     shown = {key: value for key, value in facts.items() if key not in ("account", "authorized_user")}
     if parameters.flag("auth"):
         shown["name_tag"] = facts["account"]
@@ -135,14 +142,21 @@ def _shown(facts: dict[str, Any], client: ObservedClient | None, parameters: Rep
     if client is None or not client.num_subscriptions:
         return shown
     if parameters.text("subs") == "detail":
-        shown["subscriptions_list_detail"] = [_subscription(client, one) for one in client.subscription_list]
+        shown["subscriptions_list_detail"] = [
+            _subscription(client, one) async for one in in_turns(client.subscription_list)
+        ]
     elif parameters.flag("subs"):
-        shown["subscriptions_list"] = [one.subject for one in client.subscription_list]
+        shown["subscriptions_list"] = [one.subject async for one in in_turns(client.subscription_list)]
     return shown
 
 
 def _subscription(client: ObservedClient, one: ObservedSubscription) -> dict[str, Any]:
-    found = {"subject": one.subject, "sid": one.sid.decode(), "msgs": one.received, "cid": client.number}
+    found = {
+        "subject": one.subject,
+        "sid": one.sid.decode("utf-8", "replace"),
+        "msgs": one.received,
+        "cid": client.number,
+    }
     return found | ({"qgroup": one.queue} if one.queue else {})
 
 
@@ -165,11 +179,15 @@ async def subsz(server: Observed, parameters: ReportParameters) -> dict[str, Any
     }
     if not parameters.flag("subs"):
         return found
-    listed = [
-        {"account": client.account_name, "account_tag": client.account_name, **_subscription(client, one)}
-        for client in server.clients
-        if wanted in ("", client.account_name)
-        for one in client.subscription_list
-        if not test or matches(one.subject, test)
-    ]
-    return found | {"total": len(listed), "subscriptions_list": listed[offset : offset + limit]}
+    listed, total = [], 0
+    for client in server.clients:
+        if wanted not in ("", client.account_name):
+            continue
+        async for one in in_turns(client.subscription_list):
+            if test and not matches(one.subject, test):
+                continue
+            if offset <= total < offset + limit:
+                whose = {"account": client.account_name, "account_tag": client.account_name}
+                listed.append(whose | _subscription(client, one))
+            total += 1
+    return found | {"total": total, "subscriptions_list": listed}

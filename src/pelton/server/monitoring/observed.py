@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Sized
-from typing import Any, Protocol
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence, Sized
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -13,6 +14,8 @@ from pelton.server.settings import ServerSettings
 from pelton.wire import ConnectOptions, ServerHello
 
 Call = Callable[[Any], Awaitable[Any]]
+_T = TypeVar("_T")
+_AT_ONCE: Final = 256
 
 
 class TrafficTotals(msgspec.Struct):
@@ -143,6 +146,14 @@ class Observed(Protocol):
     async def reload_settings(self) -> None:
         """Read the settings again. Raises ConfigError."""
         ...
+
+
+async def in_turns(items: Iterable[_T]) -> AsyncIterator[_T]:
+    """Yield items, and let clients have their turn now and again: there can be a hundred thousand subscriptions."""
+    for count, item in enumerate(items, start=1):
+        yield item
+        if not count % _AT_ONCE:
+            await asyncio.sleep(0)
 
 
 def server_facts(server: Observed) -> dict[str, Any]:
