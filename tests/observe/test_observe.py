@@ -115,6 +115,9 @@ async def test_queues_jobs_and_dead_letters(jet: pelton.Jet, look: pelton.Jet, e
     assert summary.per_minute == 3
     assert 0 <= summary.run.median <= summary.run.p95 <= summary.run.longest < 60
     assert (summary.oldest_at, summary.last_ended_at[-1]) == ("", "Z")
+    await garage.schedule("nightly", repair, args=("c",), cron="0 0 0 1 1 *")
+    await garage.options(delay=600).enqueue(repair, "d")
+    assert (await observe.queue_summary(look, "garage")).oldest_at == ""
     (worker,) = await observe.worker_summaries(look, "garage")
     assert (worker.queue, worker.ended, worker.failed, worker.last_job) == ("garage", 3, 1, "repair")
     (letter,) = [one async for one in observe.dead_letters(look, "garage")]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import pelton
-from pelton.api import Backoff, JobCancelledError, PermanentJobError, PullRequest
+from pelton.api import Backoff, JobCancelledError, PermanentJobError, PullRequest, Snooze
 from pelton.queue import JobHandle, JobRules, JobState, Queue
 from pelton.queue.model.states import ENDINGS
 from pelton.testing import ManualRuntime, manual_runtime
@@ -31,6 +31,7 @@ LINES: tuple[tuple[JobState | None, str, JobState], ...] = (
     ("pending", "cancel", "cancelled"),
     ("running", "returns", "completed"),
     ("running", "raises", "retrying"),
+    ("running", "snoozes, or sleeps", "scheduled"),
     ("retrying", "backoff passes", "pending"),
     ("retrying", "cancel", "cancelled"),
     ("running", "permanent error, or the last attempt", "failed"),
@@ -112,6 +113,10 @@ async def _raises(stage: Stage) -> None:
     await stage.end(ValueError())
 
 
+async def _snoozes(stage: Stage) -> None:
+    await stage.end(Snooze(500))
+
+
 async def _waits(stage: Stage) -> None:
     stage.runtime.clock.advance(600)
 
@@ -163,6 +168,7 @@ MOVES: dict[str, Callable[[Stage], Awaitable[None]]] = {
     "its ttl is over": _is_taken_late,
     "returns": _returns,
     "raises": _raises,
+    "snoozes, or sleeps": _snoozes,
     "backoff passes": _waits,
     "permanent error, or the last attempt": _ends_for_good,
     "raises JobCancelledError": _is_cancelled,

@@ -3,10 +3,11 @@
 import asyncio
 import re
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+import pelton
 from pelton import Jet
 from pelton.api import Backoff, ConfigError, JobNotFoundError, RetryJob
 from pelton.queue import JobContext, JobCounts, Queue
@@ -73,6 +74,88 @@ async def test_the_counts_leave_no_job_out(another: OpenQueue) -> None:
         counts = await queue.counts()
         assert (counts.unfinished, counts.running + counts.retrying) == (4, 2)
         finish.set()
+
+
+@ON_BOTH
+@pytest.mark.parametrize("key", ["", "car"])
+@pytest.mark.parametrize("exclusive", [False, True])
+async def test_a_job_that_waits_for_its_time_is_scheduled_and_one_that_nobody_knows_is_pending(
+    another: OpenQueue, exclusive: bool, key: str
+) -> None:
+    queue = await another("garage", exclusive=exclusive)
+
+    @queue.job(backoff=Backoff(base=600))
+    async def job(context: JobContext, kind: str) -> None:
+        if kind == "snooze":
+            raise pelton.Snooze(600, "the shop is closed")
+        if kind == "sleep":
+            await context.progress(0.5)
+            await context.sleep(600)
+        raise RetryJob(600)
+
+    def options(n: int) -> Any:
+        return {"key": f"{key}{n}"} if key else {}
+
+    kinds = ["snooze", "sleep", "retry"]
+    handles = [await queue.options(**options(n)).enqueue(job, kind) for n, kind in enumerate(kinds)]
+    handles.append(await queue.options(**options(3)).enqueue("nobody"))
+    now = queue.jet.runtime.clock.now()
+    async with working(queue):
+        while [info.attempt for info in await waiting(queue)] != [0, 0, 1, 0]:
+            await asyncio.sleep(0.01)
+        while not (await handles[3].info()).last_error or (await queue.counts()).scheduled < 2:
+            await asyncio.sleep(0.01)
+    infos = [await handle.info() for handle in handles]
+    assert [info.state for info in infos] == ["scheduled", "scheduled", "retrying", "pending"]
+    assert infos == await waiting(queue)
+    assert [info.due > now + 500 * 10**9 for info in infos] == [True, True, True, False]
+    assert infos[0].last_error == "the shop is closed"
+    assert infos[1].progress is not None
+    assert await queue.counts() == await tallies(queue) == JobCounts(scheduled=2, retrying=1, pending=1)
+    for state, ids in {"scheduled": [0, 1], "retrying": [2], "pending": [3], "running": []}.items():
+        found = [info.id async for info in queue.jobs(state=cast(Any, state))]
+        assert found == [handles[n].id for n in ids]
+    assert await queue.oldest_at() == infos[3].enqueued_at
+
+
+@ON_BOTH
+async def test_the_oldest_job_is_one_that_is_due(another: OpenQueue) -> None:
+    queue = await another("garage")
+
+    @queue.job
+    async def job(n: int) -> None: ...
+
+    await queue.schedule("daily", job, args=(0,), cron="0 0 0 1 1 *")
+    await queue.options(delay=600).enqueue(job, 1)
+    assert await queue.oldest_at() == 0
+    handles = await job.enqueue_many([(n,) for n in range(2, 5)])
+    assert await queue.oldest_at() == (await handles[0].info()).enqueued_at
+    await handles[0].cancel()
+    assert await queue.oldest_at() == (await handles[1].info()).enqueued_at
+    await queue.purge()
+    assert await queue.oldest_at() == 0
+
+
+@ON_BOTH
+@pytest.mark.parametrize("exclusive", [False, True])
+async def test_jobs_of_many_subjects_are_listed_in_their_order(another: OpenQueue, exclusive: bool) -> None:
+    queue = await another("garage", exclusive=exclusive)
+
+    @queue.job
+    async def job(n: int) -> None: ...
+
+    keys = ["", "a", "b.c"]
+    calls = [job.options(key=keys[n % 3], priority=n % 4).bind(n) for n in range(300)]
+    handles = await queue.enqueue_many(calls)
+    for n in range(0, 300, 7):
+        await handles[n].cancel()
+    left = [handle.id for n, handle in enumerate(handles) if n % 7]
+    assert [info.id for info in await waiting(queue)] == left
+    of_key = [handle.id for n, handle in enumerate(handles) if n % 7 and n % 3 == 2]
+    assert [info.id async for info in queue.jobs(key="b.c")] == of_key
+    assert await queue.purge(key="b.c") == len(of_key)
+    assert await queue.purge() == len(left) - len(of_key)
+    assert await queue.counts() == JobCounts(cancelled=300)
 
 
 async def test_a_job_handed_back_is_pending_and_has_no_attempt(queue: Queue) -> None:

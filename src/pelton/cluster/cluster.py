@@ -2,7 +2,7 @@
 
 What a NATS server cannot do is refused by name: a limit of unacknowledged messages per subject exists only in
 embedded stores. What it does not report is not made up: a request for the unsettled messages returns an empty list
-(:class:`ConsumerUnsettled`), so a queue's counts show jobs that a limit holds back as retrying.
+(:class:`ConsumerUnsettled`), so what a queue shows of such jobs it reads from the records of their attempts.
 """
 
 from __future__ import annotations

@@ -34,6 +34,9 @@ def final(config: StreamConfig, *, to_cluster: bool) -> StreamConfig:
     if to_cluster and is_exclusive_on_file(config):
         # On a cluster, the keys of such a queue are records, and workers remove the jobs themselves.
         return replace(config, retention="limits", allow_direct=True, metadata=metadata | {KEYS: RECORDS})
+    if to_cluster and EXCLUSIVE in config.metadata and KEYS not in config.metadata:
+        # As a queue that is made there: its jobs are looked for where they were stored, not on a replica.
+        return replace(config, allow_direct=False)
     return config
 
 

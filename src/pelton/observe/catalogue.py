@@ -55,7 +55,9 @@ CATALOGUE: Final[dict[str, Metric]] = {
         Metric("pelton_queue_jobs_ended", "counter", _QUEUE, "Jobs that have ended"),
         Metric("pelton_queue_jobs_dead", "counter", _QUEUE, "Jobs that have become dead letters"),
         Metric("pelton_queue_dead_letters", "gauge", _QUEUE, "Failed jobs that can be redriven"),
-        Metric("pelton_queue_oldest_job_age_seconds", "gauge", _QUEUE, "Age of the oldest job that has not ended"),
+        Metric(
+            "pelton_queue_oldest_job_age_seconds", "gauge", _QUEUE, "For how long the oldest job that is due has been"
+        ),
         Metric("pelton_queue_last_ended_timestamp_seconds", "gauge", _QUEUE, "When a job ended last"),
         Metric("pelton_queue_job_wait_seconds", "gauge", ("queue", "quantile"), "Wait of the jobs that ended last"),
         Metric("pelton_queue_job_run_seconds", "gauge", ("queue", "quantile"), "Run time of the jobs that ended last"),

@@ -6,6 +6,7 @@ queue keeps that elsewhere, so there the queue itself is asked.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from typing import Final, cast
@@ -20,7 +21,6 @@ from pelton.api import (
     MessageNotFoundError,
     QueueNotFoundError,
     StoreBusyError,
-    StoredMessage,
     StreamInfoRequest,
     StreamNotFoundError,
     Unsettled,
@@ -36,7 +36,7 @@ from pelton.queue import Attempt, DeadLetter, Envelope, JobCounts, JobInfo, JobS
 from pelton.queue.backing.beginnings import BegunJobs
 from pelton.queue.backing.tenant_lines import tenants_with_jobs
 from pelton.queue.backing.unfinished_jobs import scheduled_jobs
-from pelton.queue.inspect.job_states import JobStates, job_states, limit_names
+from pelton.queue.inspect.job_states import JobStates, job_states, limit_names, oldest_at
 from pelton.queue.model.checks import checked_id
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.orders import Order, Orders
@@ -77,9 +77,9 @@ async def queue_summary(jet: Jet, queue: str) -> QueueSummary:
         stream = await jet.stream(names.jobs)
     except StreamNotFoundError:
         raise QueueNotFoundError(queue) from None
-    counts = await _counts(jet, stream, names)
+    counts, oldest = await _counts(jet, stream, names)
     outcomes, now = await ended_jobs(jet, queue), jet.runtime.clock.now()
-    oldest, pauses = await _first(stream), await _pauses(jet, names)
+    pauses = await _pauses(jet, names)
     return QueueSummary(
         name=queue,
         exclusive=stream.config.metadata.get(QUEUE_MARK) == "true",
@@ -95,7 +95,7 @@ async def queue_summary(jet: Jet, queue: str) -> QueueSummary:
         failed=counts.failed,
         cancelled=counts.cancelled,
         dead_letters=await _messages_in(jet, names.dead),
-        oldest_at="" if oldest is None else rfc3339(oldest.time_ns),
+        oldest_at=rfc3339(oldest) if oldest else "",
         last_ended_at=rfc3339(outcomes[-1].finished_at) if outcomes else "",
         per_minute=rate(outcomes, now),
         wait=spread([one.started_at - one.enqueued_at for one in outcomes if one.started_at]),
@@ -119,29 +119,32 @@ async def _pauses(jet: Jet, names: QueueNames) -> Orders:
     return orders
 
 
-async def _counts(jet: Jet, stream: Stream, names: QueueNames) -> JobCounts:
+async def _counts(jet: Jet, stream: Stream, names: QueueNames) -> tuple[JobCounts, int]:
+    """Return the counts of the jobs, and when the oldest that is due was enqueued, or fell due again; 0 for none."""
     if not is_embedded(jet):
-        return await (await jet.queue(names.queue, create=False)).counts()
+        queue = await jet.queue(names.queue, create=False)
+        return await queue.counts(), await queue.oldest_at()
     infos = await consumer_infos(jet, names.jobs)
     underway = await _underway(jet, names)
     where = await _states(jet, names)
-    states = [where.of(seq, one) for seq, one in underway.items()]
+    states = Counter(where.of(seq, one) for seq, one in underway.items())
     # Before the first worker, there is no consumer, and every job is pending.
     untouched = await _untouched(stream, names, infos) if infos else (await stream.info()).state.messages
     total = await _messages_in(jet, names.history)
     failed, cancelled, expired = await _endings(jet, names) if total else (0, 0, 0)
-    return JobCounts(
-        pending=untouched + states.count("pending"),
-        held=states.count("held"),
-        held_for=where.held_for(underway, await limit_names(jet, names)) if "held" in states else {},
-        running=states.count("running"),
-        retrying=states.count("retrying"),
-        scheduled=await scheduled_jobs(jet, names),
+    counts = JobCounts(
+        pending=untouched + states["pending"],
+        held=states["held"],
+        held_for=where.held_for(underway, await limit_names(jet, names)) if states["held"] else {},
+        running=states["running"],
+        retrying=states["retrying"],
+        scheduled=await scheduled_jobs(jet, names) + states["scheduled"],
         completed=total - failed - cancelled - expired,
         failed=failed,
         cancelled=cancelled,
         expired=expired,
     )
+    return counts, await oldest_at(jet, names, underway, where)
 
 
 async def _untouched(stream: Stream, names: QueueNames, infos: Sequence[ConsumerInfo]) -> int:
@@ -174,13 +177,6 @@ async def _messages_in(jet: Jet, name: str) -> int:
         return (await jet.backend.call(StreamInfoRequest(name=name))).state.messages
     except StreamNotFoundError:
         return 0
-
-
-async def _first(stream: Stream) -> StoredMessage | None:
-    try:
-        return await stream.get_next_message(">")
-    except MessageNotFoundError:
-        return None
 
 
 async def _underway(jet: Jet, names: QueueNames) -> dict[int, Unsettled]:

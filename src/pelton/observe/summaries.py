@@ -184,7 +184,7 @@ class QueueSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A queue. The counts of ended jobs are those in its history.
 
     ``per_minute``, ``wait`` (from enqueue to the start of the last attempt) and ``run`` come from the jobs that ended
-    last; ``oldest_at`` is when the oldest job that has not ended was enqueued. ``paused``: no job starts;
+    last; ``oldest_at`` is when the oldest job that is due was enqueued, or fell due again. ``paused``: no job starts;
     ``paused_keys`` and ``paused_jobs``: none of these keys, or of these names.
     """
 
@@ -217,7 +217,7 @@ class QueueSummary(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: int
     """Dead letters: failed jobs that can be sent again."""
     oldest_at: str
-    """When the oldest job that has not ended was enqueued; empty if there is none."""
+    """When the oldest job that is due, and has not ended, was enqueued, or fell due again; empty if there is none."""
     last_ended_at: str
     """When a job ended last; empty if none did."""
     per_minute: float

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing, suppress
+from contextlib import AsyncExitStack, aclosing
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from pelton.api import Delivered, MessageNotFoundError, StoredMessage, StoreReadOnlyError
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
     from pelton.jet import Stream
 
 _PAGE: Final = 256
+_FIRST: Final = 4
+_AT_ONCE: Final = 64
 
 
 async def scan(stream: Stream, filter_subject: str) -> AsyncGenerator[tuple[int, bytes], None]:
@@ -38,30 +42,48 @@ async def deliveries(stream: Stream, filter_subject: str) -> AsyncGenerator[Deli
         await consumer.delete()
 
 
-async def stored_messages(stream: Stream, filter_subject: str, seq: int = 1) -> AsyncGenerator[StoredMessage, None]:
-    """Read a stream from a sequence to its present end, without a consumer, one message at a time."""
-    while True:
-        try:
-            stored = await stream.get_next_message(filter_subject, seq)
-        except MessageNotFoundError:
-            return
-        yield stored
-        seq = stored.seq + 1
+async def stored_messages(stream: Stream, filter_subject: str, seq: int = 1) -> AsyncGenerator[StoredMessage]:
+    """Read a stream from a sequence to its present end, without a consumer; some messages at a time, at last many."""
+    read = _page if stream.config.allow_direct else _side_by_side
+    number = _FIRST
+    while page := await read(stream, filter_subject, seq, number):
+        for stored in page:
+            yield stored
+        seq, number = page[-1].seq + 1, min(2 * number, _PAGE)
 
 
-async def messages_of_filters(
-    stream: Stream, filters: Sequence[str], seq: int = 1
-) -> AsyncGenerator[StoredMessage, None]:
+async def _page(stream: Stream, filter_subject: str, seq: int, number: int) -> Sequence[StoredMessage]:
+    return await stream.get_messages(number, seq=seq, subject=filter_subject)
+
+
+async def _side_by_side(stream: Stream, filter_subject: str, seq: int, number: int) -> Sequence[StoredMessage]:
+    """Ask at several sequences at once, for where messages are dense, these are as many messages."""
+    asked = range(seq, seq + min(number, _AT_ONCE))
+    answers = await asyncio.gather(*(_next(stream, filter_subject, each) for each in asked))
+    found = {stored.seq: stored for stored in answers if stored is not None}
+    return [found[each] for each in sorted(found)]
+
+
+async def _next(stream: Stream, filter_subject: str, seq: int) -> StoredMessage | None:
+    try:
+        return await stream.get_next_message(filter_subject, seq)
+    except MessageNotFoundError:
+        return None
+
+
+async def messages_of_filters(stream: Stream, filters: Sequence[str], seq: int = 1) -> AsyncGenerator[StoredMessage]:
     """Read what matches any of some filters, none of which overlap, in the order of sequences."""
-    heads: dict[str, StoredMessage] = {}
-    wanted = list(filters)
-    while True:
-        for each in wanted:
-            with suppress(MessageNotFoundError):
-                heads[each] = await stream.get_next_message(each, seq)
-        if not heads:
-            return
-        first = min(heads, key=lambda each: heads[each].seq)
-        stored = heads.pop(first)
-        yield stored
-        wanted, seq = [first], stored.seq + 1
+    heads: list[tuple[int, int, StoredMessage]] = []
+    async with AsyncExitStack() as reads:
+        sources = [await reads.enter_async_context(aclosing(stored_messages(stream, each, seq))) for each in filters]
+        waiting = list(range(len(sources)))
+        while True:
+            for number in waiting:
+                stored = await anext(sources[number], None)
+                if stored is not None:
+                    heappush(heads, (stored.seq, number, stored))
+            if not heads:
+                return
+            _, number, stored = heappop(heads)
+            yield stored
+            waiting = [number]

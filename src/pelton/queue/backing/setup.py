@@ -99,10 +99,16 @@ async def jobs_stream(jet: Streams, names: QueueNames, settings: QueueSettings) 
 
 async def _with_places(jet: Streams, names: QueueNames, stream: Stream) -> Stream:
     """Return the stream of a queue with room for scheduled jobs; one that an older version made gets it here."""
-    if {*names.job_subjects} <= {*stream.config.subjects} or jet.backend.planning.read_only:
+    is_new = {*names.job_subjects} <= {*stream.config.subjects} and stream.config.allow_direct >= _is_read_at_once(jet)
+    if is_new or jet.backend.planning.read_only:
         return stream
-    subjects = list(names.job_subjects)
-    return await jet.update_stream(names.jobs, subjects=subjects, allow_msg_schedules=True, allow_msg_ttl=True)
+    config = {"subjects": list(names.job_subjects), "allow_direct": stream.config.allow_direct or _is_read_at_once(jet)}
+    return await jet.update_stream(names.jobs, allow_msg_schedules=True, allow_msg_ttl=True, **config)
+
+
+def _is_read_at_once(jet: Streams) -> bool:
+    """Whether direct gets of many jobs are as recent as others: not those of a server's replicas."""
+    return jet.backend.has_exclusive_subjects
 
 
 async def _refuse_taken_names(jet: Streams, names: QueueNames) -> None:
@@ -156,6 +162,7 @@ async def _make_jobs_stream(jet: Streams, names: QueueNames, settings: QueueSett
         "num_replicas": settings.num_replicas or 1,
         "allow_msg_schedules": True,
         "allow_msg_ttl": True,
+        "allow_direct": _is_read_at_once(jet),
     }
     if exclusive and not jet.backend.has_exclusive_subjects:
         # In a work queue only acks remove messages, and a watch would not be possible.

@@ -14,34 +14,53 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from pelton.api import StreamNotFoundError
-from pelton.queue.backing.scan import stored_messages
+from pelton.queue.backing.failed_attempts import FailedAttempts
+from pelton.queue.backing.scan import messages_of_filters, stored_messages
 from pelton.queue.model.limits import number_of
 from pelton.queue.model.orders import Order
-from pelton.queue.model.records import accounted_for, with_losses
+from pelton.queue.model.records import accounted_for, job_id_in, state_by_cause, waiting_state, with_losses
 from pelton.queue.model.states import JobState, WorkerReport
+from pelton.queue.ports import ALL_LISTED
 
 if TYPE_CHECKING:
-    from pelton.api import Unsettled
+    from pelton.api import StoredMessage, Unsettled
     from pelton.jet import Streams
     from pelton.queue.model.naming import QueueNames
     from pelton.queue.model.states import Attempt
-    from pelton.queue.ports import Begun, BegunLookup, Underway
+    from pelton.queue.ports import Begun, BegunLookup, Underway, Unlisted
 
 _worker: Final = msgspec.json.Decoder(WorkerReport).decode
 _order: Final = msgspec.json.Decoder(Order).decode
+# One that a limit holds, or that no worker knows, is due.
+_NOT_DUE: Final = ("scheduled", "retrying")
 
 
 class JobStates:
     """The states as of ``now`` (wall nanoseconds).
 
     ``parked``: the jobs that wait in a worker for a limit, by sequence, each with the number of its delivery and the
-    name of the limit.
+    name of the limit. ``unlisted``: which jobs may have been taken beside those whose deliveries are listed.
     """
 
-    def __init__(self, begun: Begun, parked: dict[int, tuple[int, str]], now: int) -> None:
+    def __init__(
+        self, names: QueueNames, begun: Begun, parked: dict[int, tuple[int, str]], now: int, unlisted: Unlisted
+    ) -> None:
         self.begun: Begun = begun
         self.parked: dict[int, tuple[int, str]] = parked
+        self.unlisted: Unlisted = unlisted
+        self._names = names
         self._now = now
+
+    def may_be_taken(self, stored: StoredMessage, delivery: Unsettled | None) -> bool:
+        """Whether a worker may have, or have had, a job: then there is more to know of it."""
+        seq = stored.seq
+        return delivery is not None or seq in self.begun or seq in self.parked or self.is_unlisted(stored)
+
+    def is_unlisted(self, stored: StoredMessage) -> bool:
+        """Whether a worker may have, or have had, a job whose deliveries are not listed."""
+        if not self.unlisted.number or not self._names.is_free(stored.subject):
+            return False
+        return self.unlisted.may_have(self._names.lane(stored.subject), stored.seq)
 
     def of(self, seq: int, delivery: Unsettled | None, known: Attempt | None = None) -> JobState:
         """Return the state of a job; ``known`` is its record, where its deliveries are not listed."""
@@ -49,14 +68,26 @@ class JobStates:
             accounted = accounted_for(known)
             if any(number > accounted for number in self.begun.get(seq, ())):
                 return "running"
-            return "held" if self.parked.get(seq, (0,))[0] > accounted else "pending"
+            if self.parked.get(seq, (0,))[0] > accounted:
+                return "held"
+            return waiting_state(known) if known is not None and known.retry_at > self._now else "pending"
         if delivery.waits:
-            if delivery.due <= self._now:
-                return "pending"
-            return "held" if delivery.cause else "retrying"
+            return "pending" if delivery.due <= self._now else state_by_cause(delivery.cause)
         if delivery.num_delivered in self.begun.get(seq, ()):
             return "running"
         return "held" if self.parked.get(seq, (0,))[0] == delivery.num_delivered else "pending"
+
+    def due_of(self, delivery: Unsettled | None, known: Attempt | None) -> int:
+        """Return until when a job waits that was given back; 0 for one that its worker holds."""
+        if delivery is not None:
+            return delivery.due if delivery.waits else 0
+        return known.retry_at if known is not None and known.retry_at > self._now else 0
+
+    def due_again(self, known: Attempt | None) -> int | None:
+        """Return when a job fell due again that was to wait for a time; None if it is not due; 0 for others."""
+        if known is None or waiting_state(known) not in _NOT_DUE:
+            return 0
+        return known.retry_at if known.retry_at <= self._now else None
 
     def limit_of(self, seq: int, known: Attempt | None) -> str:
         """Return for which limit a job is held."""
@@ -78,7 +109,7 @@ class JobStates:
         return dict(sorted(found.items()))
 
 
-async def job_states(jet: Streams, names: QueueNames, begun: BegunLookup) -> JobStates:
+async def job_states(jet: Streams, names: QueueNames, begun: BegunLookup, unlisted: Unlisted = ALL_LISTED) -> JobStates:
     """Return the states of a queue's jobs, as of now."""
     found: Begun = {}
     parked: dict[int, tuple[int, str]] = {}
@@ -89,7 +120,27 @@ async def job_states(jet: Streams, names: QueueNames, begun: BegunLookup) -> Job
             async for record in records:
                 parked |= {seq: (number, limit) for seq, number, limit in _worker(record.data).parked}
         found = await begun.found()
-    return JobStates(found, parked, jet.runtime.clock.now())
+    return JobStates(names, found, parked, jet.runtime.clock.now(), unlisted)
+
+
+async def oldest_at(jet: Streams, names: QueueNames, underway: Underway, where: JobStates) -> int:
+    """Return when the oldest of the jobs that are due was enqueued, or fell due again; 0 if there is none."""
+    attempts, since = FailedAttempts(jet, names), list[int]()
+    async with aclosing(messages_of_filters(await jet.stream(names.jobs), names.due_jobs)) as found:
+        async for stored in found:
+            delivery = underway.get(stored.seq)
+            if delivery is not None and delivery.waits and where.of(stored.seq, delivery) in _NOT_DUE:
+                continue
+            known = None
+            if where.may_be_taken(stored, delivery):
+                known = await attempts.last(job_id_in(stored.data, stored.seq))
+            due = where.due_again(known)
+            if due is not None:
+                since.append(max(stored.time_ns, due))
+            if due == 0:
+                # All that follow were stored later.
+                break
+    return min(since, default=0)
 
 
 async def limit_names(jet: Streams, names: QueueNames) -> list[str]:

@@ -51,6 +51,13 @@ class QueueWithViews:
         """Return how many jobs are in each state."""
         return await self._views.counts()
 
+    async def oldest_at(self) -> int:
+        """Return when the oldest job that is due was enqueued, or fell due again, in wall nanoseconds; 0 for none.
+
+        Jobs that wait for their time, or for another attempt, are not due.
+        """
+        return await self._views.oldest_at()
+
     async def tenants(self, limit: int = 100) -> list[TenantCounts]:
         """Return the tenants that have jobs which are due and have not ended: those with the most first.
 

@@ -15,7 +15,7 @@ from pelton.queue.backing.failed_attempts import FailedAttempts
 from pelton.queue.backing.scan import messages_of_filters
 from pelton.queue.backing.unfinished_jobs import job_at, scheduled_jobs, unfinished_job
 from pelton.queue.inspect.first_message import first_of
-from pelton.queue.inspect.job_states import JobStates, job_states, limit_names
+from pelton.queue.inspect.job_states import JobStates, job_states, limit_names, oldest_at
 from pelton.queue.model.checks import checked_id
 from pelton.queue.model.job_filter import ALL_JOBS, JobFilter
 from pelton.queue.model.naming import encode_key, key_part
@@ -59,17 +59,13 @@ class JobViews:
 
     async def counts(self) -> JobCounts:
         """Return how many jobs are in each state."""
-        underway = await self._queue.stats.underway()
-        # Servers do not say which these are. Those that have not begun, and are not parked, wait for another attempt.
-        taken = (await self._queue.stats.unlisted()).number
-        where = await job_states(self._queue.jet, self._queue.names, self._queue.begun)
-        states = [where.of(seq, entry) for seq, entry in underway.items()]
-        pending = await self._queue.stats.untouched(underway) + states.count("pending")
-        names = await limit_names(self._queue.jet, self._queue.names) if "held" in states else ()
+        underway, where = await self._states()
+        # Of a file, all that were taken are listed; servers do not say which these are.
+        states = Counter(where.of(seq, entry) for seq, entry in underway.items())
+        names = await limit_names(self._queue.jet, self._queue.names) if states["held"] else ()
         held = Counter(where.held_for(underway, names))
-        others = Counter[str]()
-        async for info in self._taken_by_others(taken, underway, where):
-            others[info.state] += 1
+        async for info in self._unlisted(underway, where):
+            states[info.state] += 1
             held.update([info.limit] if info.state == "held" else ())
         history = await self._queue.jet.stream(self._queue.names.history)
         ended = dict.fromkeys(ENDINGS, 0)
@@ -79,14 +75,18 @@ class JobViews:
             ended[ending] = found.total
         ended["completed"] = total - ended["failed"] - ended["cancelled"] - ended["expired"]
         return JobCounts(
-            pending=pending,
-            scheduled=await scheduled_jobs(self._queue.jet, self._queue.names),
-            running=states.count("running") + others["running"],
-            held=states.count("held") + others["held"],
+            pending=await self._queue.stats.untouched(underway) + states["pending"],
+            scheduled=await scheduled_jobs(self._queue.jet, self._queue.names) + states["scheduled"],
+            running=states["running"],
+            held=states["held"],
             held_for=dict(sorted(held.items())),
-            retrying=states.count("retrying") + max(taken - others["running"] - others["held"], 0),
+            retrying=states["retrying"],
             **ended,
         )
+
+    async def oldest_at(self) -> int:
+        """Return when the oldest job that is due was enqueued, or fell due again; 0 if there is none."""
+        return await oldest_at(self._queue.jet, self._queue.names, *await self._states())
 
     async def get(self, job_id: str) -> JobInfo:
         """Return a job by its id, in whatever state it is.
@@ -95,10 +95,13 @@ class JobViews:
         """
         checked_id(self._queue.name, job_id)
         # In this order, or a job that ends between the two would seem to be pending again.
-        unsettled = await self._queue.stats.underway()
-        where = await job_states(self._queue.jet, self._queue.names, self._queue.begun)
+        unsettled, where = await self._states()
         stored = await self.stored(job_id)
         return await self._ended(job_id) if stored is None else await self._unfinished(stored, unsettled, where)
+
+    async def _states(self) -> tuple[Underway, JobStates]:
+        underway, unlisted = await self._queue.stats.underway(), await self._queue.stats.unlisted()
+        return underway, await job_states(self._queue.jet, self._queue.names, self._queue.begun, unlisted)
 
     async def named(self, options: JobOptions) -> str:
         """Return the id of the unfinished job that was enqueued with these options. Raises JobNotFoundError."""
@@ -117,11 +120,11 @@ class JobViews:
 
     async def jobs(self, wanted: JobFilter = ALL_JOBS) -> AsyncGenerator[FoundJob]:
         """Iterate over the jobs that have not ended, oldest first, with their messages."""
-        unsettled = await self._queue.stats.underway()
-        where = await job_states(self._queue.jet, self._queue.names, self._queue.begun)
+        unsettled, where = await self._states()
         # Those that run, or are tried again, are few among many that wait.
         taken = unsettled.keys() | where.begun.keys() | where.parked.keys()
-        messages = self._these(taken) if wanted.state in _TAKEN else self._messages(wanted)
+        is_of_few = wanted.state in _TAKEN and not where.unlisted.number
+        messages = self._these(taken) if is_of_few else self._messages(wanted)
         async with aclosing(messages) as found:
             async for stored in found:
                 info = await self._unfinished(stored, unsettled, where)
@@ -139,13 +142,18 @@ class JobViews:
                 if names.is_job(stored.subject):
                     yield stored
 
-    async def _taken_by_others(self, taken: int, underway: Underway, where: JobStates) -> AsyncGenerator[JobInfo]:
-        """Iterate over jobs that workers say they have, of the ``taken`` ones that servers do not list."""
-        if not taken:
+    async def _unlisted(self, underway: Underway, where: JobStates) -> AsyncGenerator[JobInfo]:
+        """Iterate over the jobs that were taken and whose deliveries servers do not list."""
+        if not where.unlisted.number:
             return
-        async with aclosing(self._these((where.begun.keys() | where.parked.keys()) - underway.keys())) as found:
+        last = max(where.unlisted.upto.values(), default=0)
+        stream = await self._queue.jet.stream(self._queue.names.jobs)
+        async with aclosing(messages_of_filters(stream, self._queue.names.due_jobs)) as found:
             async for stored in found:
-                yield await self._unfinished(stored, underway, where)
+                if stored.seq > last:
+                    return
+                if stored.seq not in underway and where.is_unlisted(stored):
+                    yield await self._unfinished(stored, underway, where, is_brief=True)
 
     async def _these(self, sequences: Iterable[int]) -> AsyncGenerator[StoredMessage]:
         stream = await self._queue.jet.stream(self._queue.names.jobs)
@@ -161,7 +169,9 @@ class JobViews:
         found = await first_of(stream, subjects, self._queue.clock, limit)
         return None if found is None else _outcome(found.data)
 
-    async def _unfinished(self, stored: StoredMessage, unsettled: Underway, where: JobStates) -> JobInfo:
+    async def _unfinished(
+        self, stored: StoredMessage, unsettled: Underway, where: JobStates, *, is_brief: bool = False
+    ) -> JobInfo:
         try:
             envelope = decode_envelope(stored.data)
         except UNREADABLE:
@@ -169,16 +179,17 @@ class JobViews:
             envelope = Envelope(job="", args=msgspec.Raw(b"null"))
         delivery = unsettled.get(stored.seq)
         job_id = envelope.id or str(stored.seq)
-        is_known = delivery is not None or stored.seq in where.begun or stored.seq in where.parked
-        known = await self._attempts.last(job_id) if is_known else None
+        # Of one that no worker has had, there is nothing more to know.
+        was_taken = where.may_be_taken(stored, delivery)
+        known = await self._attempts.last(job_id) if was_taken else None
         if delivery is not None:
             # Of deliveries before this one; one that was given back is accounted for.
             known = where.complete(known, stored.seq, delivery)
         is_later = self._queue.names.is_later(stored.subject)
         state = "scheduled" if is_later else where.of(stored.seq, delivery, known)
         due = envelope.due if is_later else 0
-        if delivery is not None and state in ("retrying", "held") and delivery.waits:
-            due = delivery.due
+        if not is_later and state in ("retrying", "held", "scheduled"):
+            due = where.due_of(delivery, known)
         return JobInfo(
             id=job_id,
             job=envelope.job,
@@ -188,7 +199,7 @@ class JobViews:
             attempt=(known.attempt if known else 0) + (state == "running"),
             enqueued_at=stored.time_ns,
             last_error=(known.error or known.waits) if known else "",
-            progress=await self._progress(job_id),
+            progress=await self._progress(job_id) if was_taken and not is_brief else None,
             priority=envelope.priority,
             tenant=envelope.tenant,
             limit=where.limit_of(stored.seq, known) if state == "held" else "",

@@ -11,8 +11,8 @@ from pelton.queue.backing.queue_stats import delivered_by, infos_of, tenant_cons
 from pelton.queue.backing.scan import deliveries
 from pelton.queue.backing.unfinished_jobs import not_to_be_taken
 from pelton.queue.keys.record import KeyRecord, decode
-from pelton.queue.model.limits import number_of
 from pelton.queue.model.naming import ALL_PRIORITIES
+from pelton.queue.model.records import cause_of
 from pelton.queue.ports import Underway, Unlisted
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class KeyedStats:
             if not job:
                 return None
         waits = hold.state == "waiting"
-        cause = number_of(hold.known.limit) if waits and hold.known is not None else 0
+        cause = cause_of(hold.known) if waits else 0
         return Unsettled(job, hold.tries, written + hold.delay_ns if waits else 0, waits, cause)
 
     async def _next_at(self, subject: str, done: int) -> int:

@@ -165,18 +165,10 @@ class QueueNames:
         self.tenant_jobs: str = f"{self._tenant_prefix}>"
         self._key_prefixes = tuple(f"{prefix}." for prefix in self.key_ranks)
         self._later_prefix = f"{self.root}.later."
-        # The subjects of the jobs' stream, and those that workers take jobs without a key from.
-        self.job_subjects: tuple[str, ...] = (
-            *self.keyed_jobs,
-            self.free_subject,
-            self.free_places,
-            self.scheduled,
-            self.crons,
-            self.kept,
-            *self.ranked_jobs,
-            self.tenant_jobs,
-        )
+        # Those that workers take jobs without a key from, those of all jobs that are due, and all of the jobs' stream.
         self.free_jobs: tuple[str, str] = (self.free_subject, self.free_places)
+        self.due_jobs: tuple[str, ...] = (*self.keyed_jobs, *self.free_jobs, *self.ranked_jobs, self.tenant_jobs)
+        self.job_subjects: tuple[str, ...] = (*self.due_jobs, self.scheduled, self.crons, self.kept)
 
     def job_subject(self, key: str, priority: int = 0) -> str:
         """Return the subject of a job: one for all jobs of a priority without a key, one per key and priority."""

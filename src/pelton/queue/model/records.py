@@ -22,6 +22,7 @@ from pelton.queue.model.states import (
     AttemptError,
     DeadLetter,
     Envelope,
+    JobState,
     LastRun,
     Outcome,
     PutOffDelivery,
@@ -35,6 +36,9 @@ _PUT_OFF_S: Final = 0.5
 _LONGEST_PUT_OFF_S: Final = 15.0
 _LONGEST_ERROR: Final = 1024
 _MOST_ERRORS: Final = 20
+# More than the number of any limit.
+_CAUSES: Final[dict[JobState, int]] = {"scheduled": 1 << 32, "pending": (1 << 32) + 1}
+_BY_CAUSE: Final = {cause: state for state, cause in _CAUSES.items()}
 _UNREAD: Final = Envelope(job="", args=NOTHING)
 
 
@@ -100,6 +104,23 @@ def with_losses(
 def accounted_for(known: Attempt | None) -> int:
     """Return of how many deliveries of a job it is known what became of them: all up to the one with this number."""
     return known.attempt + known.returned if known is not None else 0
+
+
+def waiting_state(known: Attempt | None) -> JobState:
+    """Return the state of a job that was given back and is not due, by what is known of its attempts."""
+    if known is None or not known.waits:
+        return "retrying"
+    return "held" if known.limit else "scheduled" if known.sleeps else "pending"
+
+
+def cause_of(known: Attempt | None) -> int:
+    """Return the number by which a store tells why a job waits; that of a limit tells for which it is held."""
+    return _CAUSES.get(waiting_state(known), 0) or number_of(known.limit if known is not None else "")
+
+
+def state_by_cause(cause: int) -> JobState:
+    """Return the state of a job that was given back and is not due, by the number of :func:`cause_of`."""
+    return _BY_CAUSE.get(cause, "held" if cause else "retrying")
 
 
 def _with_error(before: tuple[AttemptError, ...], error: AttemptError) -> tuple[AttemptError, ...]:
@@ -265,6 +286,7 @@ class AttemptRecords:
             retry_at=now + int(delay * 1e9),
             waits=why.reason[:_LONGEST_ERROR],
             began=known.began or why.began,
+            sleeps=why.began,
             limit="" if why.limit is None else why.limit.name,
             put_off=None if why.limit is None else self._put_off_for(why.limit),
         )
@@ -291,7 +313,7 @@ class AttemptRecords:
         return _with_error(before, AttemptError(self.attempt, now, error[:_LONGEST_ERROR]))
 
     def _given_back(self, known: Attempt, delay: float = 0.0, kept: Sequence[Outgoing] = ()) -> Ended:
-        ack = ack_of(self.delivered, "nak", delay_ns=int(delay * 1e9), cause=number_of(known.limit))
+        ack = ack_of(self.delivered, "nak", delay_ns=int(delay * 1e9), cause=cause_of(known))
         record = Outgoing(self._names.attempt_subject(self.id), _encode(known))
         return Ended(self.delivered, ack, record, tuple(kept), known=known)
 

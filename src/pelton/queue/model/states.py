@@ -13,7 +13,7 @@ The states and what moves a job between them (goalpost's words in brackets)::
     running  raise     -> retrying   [nack]   given back, due after a backoff; attempts are counted
     running  raise     -> failed     [failed] permanent error, or the last attempt: dead letters and history
     running  raise Cancel, Discard, JobCancelledError -> cancelled
-    running  raise Snooze -> retrying         given back, due after a delay: no attempt
+    running  raise Snooze, sleep -> scheduled given back, due after a delay: no attempt
     running  worker dies -> pending           the lease expires, another worker takes it: the attempt has failed
     running  worker stops -> pending          handed back: no attempt
     retrying backoff passes -> pending
@@ -229,7 +229,8 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
 
     ``attempt`` is the last one that has failed, and ``returned`` are the deliveries that were none: together, these are
     all deliveries so far. ``waits`` says why the last of them was given back, ``limit`` for which limit it is held, and
-    ``put_off`` by which delivery it is recalled. ``began``: its function has run, even if no attempt has ended.
+    ``put_off`` by which delivery it is recalled. ``sleeps``: its function gave it back, until a time of its own.
+    ``began``: its function has run, even if no attempt has ended.
     ``errors`` are those of all attempts, oldest first. ``job`` and ``key`` are those of the call, in the record of a
     failed attempt.
     """
@@ -241,6 +242,7 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
     retry_at: int = 0
     waits: str = ""
     began: bool = False
+    sleeps: bool = False
     errors: tuple[AttemptError, ...] = ()
     job: str = ""
     key: str = ""
@@ -393,7 +395,7 @@ class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
     held_for: dict[str, int] = {}
     """How many of those wait for which limit."""
     retrying: int = 0
-    """Waiting for another attempt."""
+    """Waiting for another attempt, after one that failed."""
     completed: int = 0
     """Ended with a result, as far as the history goes back."""
     failed: int = 0
@@ -403,7 +405,7 @@ class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
     expired: int = 0
     """Not started in time, as far as the history goes back."""
     scheduled: int = 0
-    """Waiting for their time."""
+    """Waiting for their time: enqueued for later, snoozing or sleeping."""
 
     @property
     def unfinished(self) -> int:
