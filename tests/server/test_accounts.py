@@ -34,6 +34,7 @@ accounts {
     exports: [
       {service: "ask.*"}
       {service: "many", response_type: stream}
+      {service: "told.*"}
       {stream: "events.>"}
       {service: "$JS.API.STREAM.INFO.SHARED"}
     ]
@@ -44,6 +45,7 @@ accounts {
     imports: [
       {service: {account: A, subject: "ask.*"}, to: "please.*"}
       {service: {account: A, subject: "many"}}
+      {service: {account: A, subject: "told.*"}, share: true}
       {stream: {account: A, subject: "events.>"}, prefix: "of.a"}
       {service: {account: A, subject: "$JS.API.STREAM.INFO.SHARED"}, to: "shared.info"}
     ]
@@ -276,3 +278,44 @@ def test_limits_of_an_account(port: int) -> None:
         assert client.received == ["x"]
         assert not client.ask("PUB x 11\r\n12345678901")
         assert client.errors[0] == "Maximum Payload Violation"
+
+
+async def test_who_asks_is_said_by_the_server_alone(connect: Connect) -> None:
+    worker = await connect("a")
+    told = await worker.subscribe("*.x")
+    await worker.flush()
+    client = await connect("b", name="asks")
+    found = {}
+    for subject in ("please.x", "told.x"):
+        await client.publish(subject, b"", "_INBOX.x", headers={"Nats-Request-Info": '{"acc":"A"}', "Mine": "1"})
+        await client.publish(subject, b"", "_INBOX.x")
+        for number in range(2):
+            headers = (await told.next_msg(5)).headers or {}
+            assert headers.get("Mine") == ("1" if number == 0 else None)
+            info = json.loads(headers["Nats-Request-Info"])
+            assert not number or info.keys() >= found[subject]
+            found[subject] = info.keys() - {"rtt", "cluster"}
+            assert (info["acc"], info.get("user"), info.get("name")) == (
+                ("B", "b", "asks") if subject == "told.x" else ("B", None, None)
+            )
+    assert found["please.x"] == {"acc"}
+    assert found["told.x"] >= {"acc", "start", "host", "id", "user", "name", "lang", "ver", "server", "kind"}
+    assert found["told.x"] <= SHARED
+    await client.publish("told.x", b"", headers={"Nats-Request-Info": "{}"})
+    assert json.loads(((await told.next_msg(5)).headers or {})["Nats-Request-Info"])["acc"] == "B"
+
+
+SHARED = {
+    "acc",
+    "start",
+    "host",
+    "id",
+    "user",
+    "name",
+    "name_tag",
+    "lang",
+    "ver",
+    "server",
+    "kind",
+    "client_type",
+}

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Final, Protocol
 
+import msgspec
+
+from pelton.api import headers, rfc3339
+from pelton.api.durations import Duration, enc_hook
+from pelton.api.json_values import UNREADABLE
 from pelton.runtime import Clock
 from pelton.server.exchange import REPLY_PREFIX, AccountExchange, ServiceReplies
+from pelton.server.jetstream.clients import info_of
 from pelton.server.ports import Client
+
+REQUEST_INFO: Final = "Nats-Request-Info"
+# However a client may have written it, also several times, and with the line ends that parsers of headers take.
+_FORGED: Final = re.compile(rb"^nats-request-info[ \t]*:[^\n]*\n?", re.IGNORECASE | re.MULTILINE)
 
 
 class CrossedAccount(Protocol):
@@ -34,10 +45,12 @@ class AccountCrossing:
         accounts: Mapping[str, CrossedAccount],
         clock: Clock,
         new_id: Callable[[], str],
+        server: str,
     ) -> None:
         self._exchange = exchange
         self._accounts = accounts
         self._clock = clock
+        self._server = server
         self._replies = ServiceReplies(new_id)
 
     def pass_on(self, account: str, client: Client, subject: str, reply: str, block: bytes | None, data: bytes) -> bool:
@@ -48,8 +61,32 @@ class AccountCrossing:
             taken |= importer.pass_on(client, stream.subject, reply, block, data, is_imported=True)
         for service in self._exchange.services(account, subject):
             there = self._replies.open(account, reply, service, self._clock.monotonic())
-            taken |= self._accounts[service.account].pass_on(client, service.subject, there, block, data)
+            told = self._with_info(client, account, block, share=service.share)
+            taken |= self._accounts[service.account].pass_on(client, service.subject, there, told, data)
         return taken
+
+    def _with_info(self, client: Client, account: str, block: bytes | None, *, share: bool) -> bytes:
+        """Return the headers of a request with what the server says of its client, and nobody else.
+
+        As on NATS: its account, and all that is known if the import has ``share``. A service that is asked by way of
+        another account gets what the first one got.
+        """
+        user, info = client.user, dict[str, Any]()
+        if user is not None and user.account != account and block:
+            try:
+                info = {**msgspec.json.decode(headers.first(block, REQUEST_INFO) or "", type=dict), "service": account}
+            except UNREADABLE:
+                info = {}
+        if not info:
+            rtt = Duration.of_ns(int((client.rtt or 0.0) * 1e9))
+            known = msgspec.structs.replace(info_of(client), rtt=rtt)
+            if share:
+                started = self._clock.now() - int((self._clock.monotonic() - client.started) * 1e9)
+                known = msgspec.structs.replace(known, start=rfc3339(started), server=self._server)
+            shown: dict[str, Any] = msgspec.to_builtins(known, enc_hook=enc_hook)
+            info = {name: value for name, value in shown.items() if share or name in ("acc", "rtt")}
+        clean = _FORGED.sub(b"", block).rstrip(b"\r\n") + b"\r\n\r\n" if block else None
+        return headers.with_value(clean, REQUEST_INFO, msgspec.json.encode(info).decode())
 
     def awaits(self, subject: str) -> bool:
         """Whether a request waits for an answer at this subject."""

@@ -25,6 +25,8 @@ class Client(Receiver, Protocol):
     user: ServerUser | None
     in_msgs: int
     in_bytes: int
+    started: float
+    rtt: float | None
 
     @property
     def kind(self) -> str: ...

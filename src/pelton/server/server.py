@@ -118,7 +118,7 @@ class Server:
         if not any(account.imports for account in self.settings.accounts.values()):
             return
         exchange = AccountExchange(self.settings.accounts.values())
-        self._crossing = AccountCrossing(exchange, self._accounts, self.clock, self._new_token)
+        self._crossing = AccountCrossing(exchange, self._accounts, self.clock, self._new_token, self.name)
         for account in self._accounts.values():
             account.crossing = self._crossing
 
