@@ -26,7 +26,7 @@ def stand_still(pid: int | None, path: str | Path, keys: Callable[[], Iterable[s
             # A cluster, where a paused process blocks no others.
             return
         for key in keys():
-            with raw(Path(path), key) as connection, suppress(apsw.BusyError, apsw.NotADBError):
+            with raw(Path(path), key) as connection, suppress(apsw.BusyError, apsw.ProtocolError, apsw.NotADBError):
                 # Who has the lock may be the process that stands still.
                 connection.set_busy_timeout(0)
                 connection.execute("BEGIN IMMEDIATE")

@@ -154,3 +154,49 @@ async def test_a_schedule_runs_again_when_the_clock_is_right_again(stage: Stage)
     counts = await queue.counts()
     assert counts.completed >= 8
     assert counts.cancelled == 0
+
+
+@pytest.mark.parametrize("jumps", [(DAY,), (-DAY,), (-3600,), (DAY, -DAY), (40, 40)])
+async def test_a_time_to_live_counts_the_time_that_passes(stage: Stage, jumps: tuple[float, ...]) -> None:
+    one, other = stage.queues
+    running.end.set()
+    handles = [await one.options(key="a", ttl=60).enqueue(repair, "at once")]
+    for seconds in jumps:
+        stage.jump(seconds)
+        stage.runtime.clock.advance(12)
+        handles.append(await one.options(key=f"{len(handles)}", ttl=60).enqueue(repair, "after"))
+    await other.work(until_empty=True, handle_signals=False)
+    assert {(await handle.info()).state for handle in handles} == {"completed"}
+
+
+@pytest.mark.parametrize("jumps", [(DAY,), (-DAY,), (-3600,), (DAY, -DAY)])
+async def test_a_time_to_live_ends_when_it_has_passed(stage: Stage, jumps: tuple[float, ...]) -> None:
+    one, other = stage.queues
+    running.end.set()
+    handles = [await one.options(key="a", ttl=60).enqueue(repair, "at once")]
+    for seconds in jumps:
+        stage.jump(seconds)
+        handles.append(await one.options(key=f"{len(handles)}", ttl=60).enqueue(repair, "after"))
+    stage.runtime.clock.advance(61)
+    await other.work(until_empty=True, handle_signals=False)
+    assert {(await handle.info()).state for handle in handles} == {"expired"}
+
+
+@jobs.job
+async def nap(context: pelton.JobContext) -> None:
+    await context.sleep(600)
+
+
+@pytest.mark.parametrize("seconds", [DAY, -DAY])
+async def test_a_sleep_lasts_as_long_as_it_was_asked_to(stage: Stage, seconds: float) -> None:
+    queue = stage.queues[0]
+    handle = await queue.options(key="a").enqueue(nap)
+    await queue.work(until_idle=True, handle_signals=False)
+    assert (await handle.info()).state != "completed"
+    stage.jump(seconds)
+    stage.runtime.clock.advance(598)
+    await queue.work(until_idle=True, handle_signals=False)
+    assert (await handle.info()).state != "completed"
+    stage.runtime.clock.advance(3)
+    await queue.work(until_idle=True, handle_signals=False)
+    assert (await handle.info()).state == "completed"

@@ -15,6 +15,7 @@ class Delivered(msgspec.Struct, gc=False):
     delivery and names it in an `AckOp`; `num_delivered` counts the deliveries of this message, this one
     included; `num_pending` messages were still undelivered after it. `token`, the fencing token, grows with every
     delivery of the consumer: an external system that remembers the largest can refuse a holder that was replaced.
+    `jumped_ns` is by how much a store's wall clock has jumped since, if ages matter in the stream.
     """
 
     subject: str
@@ -28,6 +29,7 @@ class Delivered(msgspec.Struct, gc=False):
     stream: str
     consumer: str
     token: int = 0
+    jumped_ns: int = 0
 
     @property
     def reply(self) -> str:

@@ -85,6 +85,9 @@ class Delivery:
             self._deliver_new()
         self._write()
         self._number_pending()
+        if (state := self._log.state).jumps:
+            for one in self._out:
+                one.jumped_ns = state.counts_from(one.seq, one.time_ns) - one.time_ns
         return self._out
 
     @property

@@ -46,6 +46,7 @@ class _StreamAges(msgspec.Struct):
     """What matters here of a stream's configuration, in nanoseconds; a mirror has the times of its origin."""
 
     max_age: int = 0
+    allow_msg_schedules: bool = False
     mirror: Any = None
     sources: Any = None
 
@@ -114,7 +115,9 @@ def jumps_after(database: Database, jumps: Mapping[int, Jumps], by: int) -> dict
     """Return the jumps of all streams whose messages age, after the clock has jumped ``by``."""
     found: dict[int, Jumps] = {}
     for stream, config, first, last in _streams(database):
-        if config.max_age and (entries := _after(jumps.get(stream, ()), by, first, last)):
+        # Those of a queue have schedules; its jobs have times to live of their own.
+        is_aging = config.max_age or config.allow_msg_schedules
+        if is_aging and (entries := _after(jumps.get(stream, ()), by, first, last)):
             found[stream] = entries
     return found
 

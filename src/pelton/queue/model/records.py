@@ -186,7 +186,7 @@ class AttemptRecords:
         """When its time to live is over if it has not begun by then; 0 for one that lives on."""
         # One that began before sleeps, has snoozed, or is tried again.
         has_begun = self.attempt > 1 or (self.known is not None and self.known.began)
-        return 0 if has_begun else self.envelope.expires
+        return 0 if has_begun or not self.envelope.expires else self.envelope.expires + self.delivered.jumped_ns
 
     def too_late(self, now: Callable[[], int]) -> Finish | None:
         """Return the end of a job whose time to live was over before its first attempt."""

@@ -24,6 +24,7 @@ import msgspec
 from pelton.api import (
     AckRejectedError,
     ConfigError,
+    Delivered,
     JobResultError,
     LeaseLostError,
     MessageNotFoundError,
@@ -223,7 +224,10 @@ class JobSteps:
         async with aclosing(deliveries(stream, names.traces_of(self._records.id))) as stored:
             async for message in stored:
                 if message.subject != progress:
-                    found[message.subject] = _decode(message.data)
+                    record = _decode(message.data)
+                    if record.until and isinstance(message, Delivered):
+                        record = msgspec.structs.replace(record, until=record.until + message.jumped_ns)
+                    found[message.subject] = record
         return found
 
     async def _keep(self, message: Outgoing) -> None:
