@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from pelton.wire import Msg
 from tests.server.raw import RawClient
 
 Connect = Callable[..., AbstractAsyncContextManager[RawClient]]
@@ -788,4 +789,26 @@ async def mappings_that_take_long_to_search(connect: Connect) -> list[Any]:
                 answer = await client.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s"]} | field)
                 seen.append((dest[:12], code_of(answer)))
                 await client.request("$JS.API.STREAM.DELETE.S")
+
+
+@script
+async def late_acks(connect: Connect) -> list[Any]:
+    """The ack of a delivery that another one has replaced."""
+    async with connect() as client:
+        await stream(client)
+        await consumer(client)
+        await fill(client, 3)
+        client.sub("in", "1")
+        seen = []
+        for late in ("+ACK", "+TERM"):
+            pull(client, {"batch": 1, "expires": 10**10})
+            first = await client.next()
+            assert isinstance(first, Msg)
+            client.pub(first.reply, "-NAK")
+            await client.settle()
+            pull(client, {"batch": 1, "expires": 10**10})
+            seen += await client.take(1)
+            client.pub(first.reply, late)
+            await client.settle()
+            seen.append(await client.request("$JS.API.CONSUMER.INFO.S.c"))
         return seen

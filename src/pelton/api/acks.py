@@ -47,7 +47,7 @@ class Verdict(NamedTuple):
     following: NextRequest | None = None
 
     def of(self, target: AckTarget) -> AckOp | None:
-        """Return the ack of a delivery; None if there is none."""
+        """Return the ack that a client of a server sent for a delivery; None if there is none."""
         if self.kind == "unknown":
             return None
         return AckOp(
@@ -57,6 +57,7 @@ class Verdict(NamedTuple):
             delay_ns=self.delay_ns,
             reason=self.reason,
             num_delivered=target.num_delivered,
+            is_of_any=True,
         )
 
 

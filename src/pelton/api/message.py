@@ -71,7 +71,7 @@ class AckOp(msgspec.Struct, kw_only=True, frozen=True, gc=False):
     `num_delivered` identifies nothing: a server repeats it in its advisories about the ack. `token` is the delivery's,
     or 0: with it an ack never settles the delivery of another consumer that was created under the same name. `cause`,
     a number of the caller's own, is kept with a message that is given back, and shown among the unsettled; servers
-    ignore it.
+    ignore it. `is_of_any` settles the message whichever delivery of it is held now, as a NATS server does.
     """
 
     kind: AckKind = "ack"
@@ -82,6 +82,7 @@ class AckOp(msgspec.Struct, kw_only=True, frozen=True, gc=False):
     num_delivered: int = 1
     token: int = 0
     cause: int = 0
+    is_of_any: bool = False
 
 
 class Incoming(msgspec.Struct, gc=False):

@@ -127,7 +127,7 @@ class Settlement:
             return self._rejected(ack, _OF_ANOTHER)
         if found is None:
             return self._one_removed(ack, known)
-        if found.dseq != ack.consumer_seq:
+        if found.dseq != ack.consumer_seq and not ack.is_of_any:
             return self._rejected(ack, _REPLACED)
         after = AFTER_ACK[ack.kind]
         self._tell(ack, after, found.deliveries)
@@ -163,7 +163,7 @@ class Settlement:
         if last is None:
             return self._rejected(ack, _SETTLED)
         dseq, deliveries = integers(last)
-        if dseq != ack.consumer_seq:
+        if dseq != ack.consumer_seq and not ack.is_of_any:
             return self._rejected(ack, _REPLACED)
         after = AFTER_ACK[ack.kind]
         if after not in SETTLED:
