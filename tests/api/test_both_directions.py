@@ -55,7 +55,8 @@ BLOCKS = st.sampled_from([b"", b"NATS/1.0\r\nA: b\r\n\r\n", b"NATS/1.0\r\nNats-S
 )
 def test_acks(stream: str, consumer: str, ack: AckOp, delay: int, reason: str) -> None:
     fields = {"delay_ns": delay} if ack.kind == "nak" else {"reason": reason} if ack.kind == "term" else {}
-    ack = AckOp(kind=ack.kind, seq=ack.seq, consumer_seq=ack.consumer_seq, num_delivered=ack.num_delivered, **fields)
+    delivery = {"seq": ack.seq, "consumer_seq": ack.consumer_seq, "num_delivered": ack.num_delivered}
+    ack = AckOp(kind=ack.kind, **delivery, **fields, is_of_any=True)
     target = ack_target(ack_subject(stream, consumer, ack), "")
     assert target is not None
     assert (target.stream, target.consumer) == (stream, consumer)

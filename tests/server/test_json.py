@@ -50,7 +50,7 @@ _BODIES: Final = ["", "  ", "[]", "null", "5", '"x"', "true", "{", "{}{}"]
 # Two reasons to refuse, told in another order, and what has no meaning in a store: a mirror of nothing, a pull that
 # ended before it began, sequences beyond 2**63.
 _ELSE: Final = re.compile(
-    r"mirror=\{\}|expires=-?1|(group|time|until)=.*ud800|deliver_subject=|_seq=9|DELETE.*seq=9|UPDATE.*name="
+    r"mirror=\{\}|expires=-?1|(group|time|until)=.*ud800|deliver_subject=|_seq=9|DELETE.*(seq=9|erase|ERASE)|UPDATE.*name="
     r"|no_hdr=|MSG.NEXT.*=9|DIRECT.GET.S   $"
 )
 _REASON: Final = re.compile(r'"description": "((?:[^"\\]|\\.)*)", "err_code": (\d+)')
