@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -76,6 +77,26 @@ async def test_what_one_client_sends_at_once_leaves_others_their_turn(
         await other.settle()
         assert flooding.in_msgs < 500
         assert await client.settle() == [f"1 a - [] b'{number:03}'" for number in range(500)]
+
+
+async def test_long_subjects_are_not_remembered(started: Started) -> None:
+    server = await started()
+    async with raw_client(server.endpoints[0].port) as client:
+        await client.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"], "max_msgs": 1})
+        client.sub("a.>", "1")
+        await client.settle()
+        tracemalloc.start()
+        try:
+            for number in range(500):
+                for begin in ("a", "s", "n"):
+                    client.pub(f"{begin}.{number}." + "x" * 2000)
+                    client.pub(f"{begin}." + "x" * 2000 + f".{number}")
+                await client.settle()
+            held = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/pelton/*")])
+        finally:
+            tracemalloc.stop()
+    # Their text alone is 6 MB.
+    assert sum(each.size for each in held.statistics("filename")) < 1_000_000
 
 
 async def test_what_floods_a_stream_is_read_as_fast_as_it_is_stored(started: Started) -> None:

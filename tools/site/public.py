@@ -235,6 +235,7 @@ INTERNAL: Final = frozenset(
         "Server.entered",
         "Server.flush_later",
         "Server.forget",
+        "Server.released",
         "Server.hello",
         "Server.kick",
         "Server.new_nonce",

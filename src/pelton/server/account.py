@@ -17,9 +17,10 @@ from pelton.server.jetstream.link import StoreLink
 from pelton.server.ports import Client, Published, SubjectService
 from pelton.server.router import NO_TARGETS, ClientSubscription, MessageFrame, Router, Targets, encoded
 from pelton.subjects import has_wildcard
+from pelton.subjects.index import LONGEST_CACHED
 from pelton.wire import Command, Hpub, Pub, status_block
 
-_REMEMBERED: Final = 65_536
+_REMEMBERED: Final = 16_384
 _ACK: Final = "$JS.ACK."
 
 
@@ -213,9 +214,10 @@ class ServerAccount:
             head = b"MSG %b %b " % (subject.encode(), only.sid) if only is not None else b""
         stream, no_ack = (config.name, config.no_ack) if config is not None else ("", False)
         found = _Route(only, head, targets, service, stream, no_ack, has_others)
-        if len(self._routes) >= _REMEMBERED:
-            self._routes.clear()
-        self._routes[subject] = found
+        if len(subject) <= LONGEST_CACHED:
+            if len(self._routes) >= _REMEMBERED:
+                self._routes.clear()
+            self._routes[subject] = found
         return found
 
     def _is_for_service_alone(self, subjects: str) -> bool:

@@ -58,7 +58,7 @@ class ClientRoster:
         return gone
 
     def released(self, number: int) -> None:
-        """Count a connection no more."""
+        """Count the connection of a ``number`` no more: it is closed."""
         self._closing.pop(number, None)
 
     def get(self, number: int) -> ClientConnection | None:

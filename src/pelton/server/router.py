@@ -11,9 +11,10 @@ from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 from pelton.subjects import SubjectIndex
+from pelton.subjects.index import LONGEST_CACHED
 from pelton.wire import ConnectOptions
 
-_REMEMBERED: Final = 65_536
+_REMEMBERED: Final = 16_384
 _REMEMBERED_HEADS: Final = 8192
 
 
@@ -66,8 +67,12 @@ def _tail(reply: str, data: bytes) -> bytes:
     return b"%b %d\r\n%b\r\n" % (back, len(data), data)
 
 
-@lru_cache(_REMEMBERED_HEADS)
 def _head(subject: str) -> bytes:
+    return _short_head(subject) if len(subject) <= LONGEST_CACHED else f"MSG {subject} ".encode()
+
+
+@lru_cache(_REMEMBERED_HEADS)
+def _short_head(subject: str) -> bytes:
     return f"MSG {subject} ".encode()
 
 

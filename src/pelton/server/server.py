@@ -298,7 +298,7 @@ class Server:
             self._events.disconnected(gone, gone.reason)
 
     def released(self, number: int) -> None:
-        """Count a connection no more."""
+        """Count the connection of a ``number`` no more: it is closed."""
         self._roster.released(number)
 
     def kick(self, number: int) -> bool:

@@ -3,7 +3,8 @@
 Filters are kept in a trie, one level per token, wildcards as children like any other, so a lookup
 costs the depth of the subject and the wildcards on its path, not the number of filters. Real traffic repeats
 its subjects, so answers are also cached. The cache is bounded, and is cleared completely whenever it is full
-or the filters change: then an answer is either right or absent, and there is no bookkeeping to get wrong.
+or the filters change: then an answer is either right or absent, and there is no bookkeeping to get wrong. Long subjects
+are not cached: publishing to many of them must not fill the memory.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 _T = TypeVar("_T")
 
 _CACHE_LIMIT: Final = 65_536
+LONGEST_CACHED: Final = 128
 
 
 class _Node(Generic[_T]):
@@ -123,18 +125,21 @@ class SubjectIndex(Generic[_T]):
             return family.found
         ends = self._last(token, *self._ends(parent))
         found = _values(ends)
-        if len(self._cache) >= _CACHE_LIMIT:
-            self._cache.clear()
-        self._cache[subject] = found
+        if len(subject) <= LONGEST_CACHED:
+            if len(self._cache) >= _CACHE_LIMIT:
+                self._cache.clear()
+            self._cache[subject] = found
         return found
 
     def _family(self, parent: str) -> _Family[_T]:
         level, ends = self._ends(parent)
         for node in level:
             ends = [*ends, *(child.values for child in (node.star, node.tail) if child is not None)]
-        if len(self._families) >= _CACHE_LIMIT:
-            self._families.clear()
-        found = self._families[parent] = _Family(level, _values([values for values in ends if values]))
+        found = _Family(level, _values([values for values in ends if values]))
+        if len(parent) <= LONGEST_CACHED:
+            if len(self._families) >= _CACHE_LIMIT:
+                self._families.clear()
+            self._families[parent] = found
         return found
 
     def _ends(self, parent: str) -> tuple[list[_Node[_T]], list[dict[_T, int]]]:

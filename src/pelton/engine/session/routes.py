@@ -7,6 +7,7 @@ from typing import Final
 
 from pelton.streams import StreamLog
 from pelton.subjects import SubjectIndex, fits, is_subject, is_subset
+from pelton.subjects.index import LONGEST_CACHED
 
 _LIMIT: Final = 100_000
 _SHORT: Final = 1_024
@@ -48,7 +49,7 @@ class Routes:
         log = self._families.get(parent)
         if log is None or not (is_subject(token) and fits(subject)):
             log = self._search(subject, parent)
-        if log is not None:
+        if log is not None and len(subject) <= LONGEST_CACHED:
             if len(self._known) >= _LIMIT:
                 self._known.clear()
             self._known[subject] = log
@@ -84,7 +85,8 @@ class Routes:
             self._families.clear()
         # Streams' subjects never overlap, so no other filter can match a child of a parent whose children one filter
         # takes. Without this, each subject that ends in an id, and is seen only once, would need a search.
-        if parent and any(is_subset(f"{parent}.*", mine) for mine in found[0].config.subjects):
+        is_short = 0 < len(parent) <= LONGEST_CACHED
+        if is_short and any(is_subset(f"{parent}.*", mine) for mine in found[0].config.subjects):
             self._families[parent] = found[0]
         return found[0]
 
