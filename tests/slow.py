@@ -36,6 +36,7 @@ _SLOW: Final = {
     "tests/conformance/test_conformance.py::test_conformance[sourcing.an_origin_that_is_made_again": "waits of servers",
     "tests/crash/queue/test_crash.py::test_paused": "pauses",
     "tests/crash/queue/test_crash_cluster.py": "kills",
+    "tests/crash/queue/test_stopped.py": "pauses",
     "tests/crash/test_failed_syncs.py": "kills",
     "tests/queue/test_processes.py::test_what_a_job_has_started_ends_with_its_worker": "kills",
     "tests/crash/test_feeding.py": "kills",
