@@ -81,8 +81,8 @@ def test_ids_headers_and_times_to_live_are_those_of_the_row(path: Path) -> None:
         }
     )
     store = pelton.arrow.open(path)
-    store.publish("orders", table)
-    store.publish("orders", table)
+    stored = store.publish("orders", table)
+    assert (stored, store.publish("orders", table)) == (2, 1)
     found = store.stream("orders", start_seq=5).read_all()
     # The first row's id is known by then.
     assert found["subject"].to_pylist() == ["orders.a", "orders.b", "orders.b"]

@@ -307,3 +307,44 @@ async def test_a_job_is_found_by_the_id_it_was_given(jet: Jet, exclusive: bool) 
             await queue.named(f"my {number}", **where)
     with pytest.raises(pelton.JobNotFoundError):
         await queue.named("")
+
+
+# What excludes what. Each has a text of its own, so that pairs are apart.
+_KINDS: dict[str, dict[str, Any]] = {
+    "unique": {"unique": "{x}"},
+    "unique of a key": {"unique": "{x}", "key": "{x}"},
+    "unique of a priority": {"unique": "{x}", "priority": 1},
+    "unique of a tenant": {"unique": "{x}", "tenant": "t"},
+    "id": {"id": "{x}"},
+    "id of a key": {"id": "{x}", "key": "{x}"},
+    "idempotency": {"idempotency_key": "{x}"},
+    "idempotency of a key": {"idempotency_key": "{x}", "key": "{x}"},
+    "one of a key": {"unique": "key", "key": "{x}"},
+    "any of a key": {"key": "{x}"},
+}
+
+
+@ON_BOTH
+@BOTH_KINDS
+async def test_what_unique_id_and_idempotency_key_exclude_of_each_other(jet: Jet, exclusive: bool) -> None:
+    queue = await jet.queue("garage", exclusive=exclusive, jobs=jobs)
+    found = dict[str, set[str]]()
+    for same in (True, False):
+        for first in _KINDS:
+            for second in _KINDS:
+                x = f"{same} {first} {second}"
+                options = [
+                    {k: v.format(x=x) if isinstance(v, str) else v for k, v in _KINDS[n].items()}
+                    for n in (first, second)
+                ]
+                await queue.options(**options[0]).enqueue(wash, x)
+                handle = await queue.options(**options[1]).enqueue(*((wash, x + "!") if same else (fail,)))
+                if handle.duplicate:
+                    found.setdefault(first if same else f"{first}, other job", set()).add(second)
+    groups = [{"unique", "unique of a priority"}, {"unique of a key"}, {"id"}, {"id of a key"}]
+    if not exclusive:
+        groups = [groups[0] | groups[1], groups[2] | groups[3]]
+    groups += [{"unique of a tenant"}, {"one of a key"}]
+    expected = {name + other: group for group in groups for name in group for other in ("", ", other job")}
+    idempotent = {"idempotency", "idempotency of a key"}
+    assert found == expected | dict.fromkeys(idempotent, idempotent)

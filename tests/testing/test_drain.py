@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import pelton
+import pelton.testing
 from pelton import ConfigError, Jet, JobContext
 from pelton.queue import Queue
 from pelton.testing import ManualClock, drain, inline
@@ -161,8 +162,18 @@ async def test_to_turn_the_clock_needs_a_manual_one() -> None:
             await drain(queue, within=1)
 
 
-async def test_the_queue_of_the_fixture_is_in_memory(pelton_jet: Jet, pelton_queue: Queue) -> None:
+async def test_the_fixtures_have_public_types(
+    pelton_jet: pelton.Jet,
+    pelton_queue: pelton.Queue,
+    pelton_clock: pelton.testing.ManualClock,
+    pelton_runtime: pelton.testing.ManualRuntime,
+    pelton_jobs: pelton.Jobs,
+) -> None:
     assert pelton_queue.jet is pelton_jet
+    assert pelton_runtime.clock is pelton_clock
+    kinds = [pelton.Jet, pelton.Queue, pelton.testing.ManualClock, pelton.testing.ManualRuntime, pelton.Jobs]
+    fixtures = [pelton_jet, pelton_queue, pelton_clock, pelton_runtime, pelton_jobs]
+    assert list(map(type, fixtures)) == kinds
 
 
 def test_a_clock_tells_its_next_call() -> None:

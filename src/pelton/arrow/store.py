@@ -107,7 +107,7 @@ class ArrowStore:
         return pa.RecordBatchReader.from_batches(HISTORY, history_batches(messages))
 
     def publish(self, stream: str, data: Any, *, subject: str | None = None) -> int:
-        """Store each row of Arrow data as a message, durably; return how many.
+        """Store each row of Arrow data as a message, durably; return how many were stored: no duplicates.
 
         ``data`` is a table, a reader, a frame of Polars or pandas, or whatever has ``__arrow_c_stream__``. Its columns:
         ``subject`` (or the template ``subject``, such as ``orders.{country}``), ``data`` (bytes or text; without it the
@@ -120,8 +120,8 @@ class ArrowStore:
             rows = MessageRows(reader.schema, store.run(store.jet.stream, stream).config, subject)
             for batch in reader:
                 for messages in rows.messages(batch):
-                    store.run(store.jet.backend.publish_batch, messages)
-                    count += len(messages)
+                    acks = store.run(store.jet.backend.publish_batch, messages)
+                    count += sum(not ack.duplicate for ack in acks)
         return count
 
     def to_parquet(self, stream: str, folder: str | os.PathLike[str], **options: Any) -> int:

@@ -269,9 +269,9 @@ class Queue(QueueWithFlows, QueueWithViews):
         await self._steering.pause(key, job)
 
     async def resume(self, *, key: str | None = None, job: str | None = None) -> None:
-        """Start jobs again that :meth:`pause` has held up, with the same ``key`` or ``job``; within 15 s.
+        """Start jobs again that :meth:`pause` has held up, with the same ``key`` or ``job``.
 
-        Raises ConfigError.
+        Those of a key or a name that a worker has met while they were paused start within 15 s. Raises ConfigError.
         """
         await self._steering.resume(key, job)
 
