@@ -241,7 +241,6 @@ INTERNAL: Final = frozenset(
         "Server.new_nonce",
         "Server.on_reload",
         "Server.reload_settings",
-        "Server.released",
         "Server.send_away",
         "Server.spawn",
         "Server.turned_away",
