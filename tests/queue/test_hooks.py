@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -207,3 +207,57 @@ async def test_a_run_in_a_child_process_is_within_the_hooks_of_its_worker(jet: J
     queue = await jet.queue("shop", jobs=in_process)
     assert await (await run(queue, "double", number=4)).value() == 8
     assert seen == ["begin", "end"]
+
+
+# --- around the workers
+
+
+async def test_a_lifespan_is_entered_once_for_all_workers_of_a_store(jet: Jet) -> None:
+    jobs = pelton.Jobs()
+
+    @jobs.lifespan
+    async def client(opened: Jet) -> AsyncIterator[str]:
+        assert opened is jet
+        seen.append("begin")
+        yield "a client"
+        seen.append("end")
+
+    @jobs.job
+    async def fetch(context: JobContext) -> str:
+        assert context.jet is jet
+        seen.append("fetch")
+        return str(context.state)
+
+    @jobs.job
+    def pack(context: JobContext) -> str:
+        with pytest.raises(ConfigError, match="async"):
+            _ = context.jet
+        return str(context.state)
+
+    queues = [await jet.queue(name, jobs=jobs) for name in ("one", "two")]
+    handles = [await queue.enqueue(job) for queue in queues for job in (fetch, pack)]
+    await asyncio.gather(*map(drain, queues))
+    assert [await handle.value() for handle in handles] == ["a client"] * 4
+    assert seen == ["begin", "fetch", "fetch", "end"]
+    with pytest.raises(ConfigError, match="one already"):
+        jobs.lifespan(client)
+
+
+async def test_nothing_is_taken_if_a_lifespan_fails_at_its_start(jet: Jet) -> None:
+    jobs = pelton.Jobs()
+
+    @jobs.lifespan
+    async def client(_: Jet) -> AsyncIterator[None]:
+        raise OSError("no route")
+        yield
+
+    @jobs.job
+    async def fetch() -> None:
+        seen.append("fetch")
+
+    queue = await jet.queue("one", jobs=jobs)
+    handle = await queue.enqueue(fetch)
+    for _ in range(2):
+        with pytest.raises(OSError, match="no route"):
+            await drain(queue)
+    assert (seen, (await handle.info()).state) == ([], "pending")

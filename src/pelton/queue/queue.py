@@ -208,7 +208,8 @@ class Queue(QueueWithFlows, QueueWithViews):
         worker = Worker(self._context, settings, self._flows.reactor)
         self._workers.add(worker)
         try:
-            await worker.run()
+            async with self._context.jobs.living(self.jet), self.hooks.living(self.jet):
+                await worker.run()
         finally:
             self._workers.discard(worker)
 

@@ -48,6 +48,44 @@ async def test_it_runs_the_jobs_of_a_module_and_ends_in_order(folder: Path, shop
     assert await held.value(timeout=60) == "one"
 
 
+LIFESPAN = """
+@jobs.lifespan
+async def client(jet: pelton.Jet):
+    if os.path.exists("refused"):
+        raise OSError("no route")
+    note("begins", os.getpid())
+    yield
+    note("ends", os.getpid())
+"""
+
+
+async def test_a_lifespan_surrounds_the_jobs_of_each_process(folder: Path, shop: Queue) -> None:
+    (folder / "shop.py").write_text((folder / "shop.py").read_text() + LIFESPAN)
+    held = [await shop.enqueue("wait") for _ in range(2)]
+    with working(folder, "--processes", "2", "--queue", "other", "--concurrency", "1") as command:
+        await command.noted("wait", 2)
+        command.signal(signal.SIGTERM)
+        assert await command.ends() == 0
+    assert [await each.value(timeout=60) for each in held] == ["one", "one"]
+    begun, over = command.notes("begins"), command.notes("ends")
+    assert sorted(begun) == sorted(over)
+    assert len(begun) == 2
+    notes = [line.split()[0] for line in (folder / "notes").read_text().splitlines()]
+    assert notes[0] == "begins"
+    assert notes[-2:] == ["ends", "ends"] or notes[-1] == "ends"
+
+
+@pytest.mark.parametrize("supervised", [False, True])
+async def test_a_lifespan_that_fails_at_its_start_ends_the_command(folder: Path, shop: Queue, supervised: bool) -> None:
+    (folder / "shop.py").write_text((folder / "shop.py").read_text() + LIFESPAN)
+    (folder / "refused").touch()
+    held = await shop.enqueue("sell", number=1)
+    with working(folder, *(("--processes", "1") if supervised else ())) as command:
+        await command.says("OSError: no route")
+        assert await command.ends() == 1
+    assert (await held.info()).state == "pending"
+
+
 async def test_what_is_left_is_handed_back_and_burns_no_attempt(folder: Path, shop: Queue) -> None:
     write_shop(folder, "endless")
     held = await shop.enqueue("wait")

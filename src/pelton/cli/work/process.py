@@ -12,7 +12,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -40,13 +40,21 @@ async def work(plan: WorkPlan, control: socket.socket | None = None) -> None:
         if plan.otel:
             _instrument(jet)
         queues = await _queues(jet, plan.queues, jobs)
-        try:
-            if control is not None:
-                _follow(control, queues)
-            await _work_on(queues, plan)
-        finally:
-            if control is not None:
-                asyncio.get_running_loop().remove_reader(control)
+        async with AsyncExitStack() as lifespans:
+            for one in jobs:
+                # Once for all queues, and before anything is taken.
+                await lifespans.enter_async_context(one.hooks.living(jet))
+            await _work_until_stopped(queues, plan, control)
+
+
+async def _work_until_stopped(queues: Sequence[Queue], plan: WorkPlan, control: socket.socket | None) -> None:
+    try:
+        if control is not None:
+            _follow(control, queues)
+        await _work_on(queues, plan)
+    finally:
+        if control is not None:
+            asyncio.get_running_loop().remove_reader(control)
 
 
 def _instrument(jet: Jet) -> None:

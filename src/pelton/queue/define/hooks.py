@@ -1,10 +1,17 @@
-"""What a program puts around its jobs: around each run, and before each is enqueued."""
+"""What a program puts around its jobs: around workers, around each run, and before each is enqueued."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from typing import Any, TypeVar
 
 from pelton.api import ConfigError
@@ -15,14 +22,67 @@ Around = Callable[[Any], AbstractContextManager[Any]]
 OnEnqueue = Callable[[Any], Any]
 
 
+class _Entered:
+    """What was entered for the workers of one open store, and how many of these there are."""
+
+    def __init__(self, manager: AbstractAsyncContextManager[Any]) -> None:
+        self.manager = manager
+        self.entering = asyncio.Lock()
+        self.users = 0
+        self.has_begun = False
+        self.state: Any = None
+
+    async def enter(self) -> None:
+        async with self.entering:
+            if not self.has_begun:
+                self.state = await self.manager.__aenter__()
+                self.has_begun = True
+
+
 class JobHooks:
     """The hooks of all jobs of one queue or `Jobs`, which share this object: hooks may be added after jobs."""
 
-    __slots__ = ("_around_run", "_on_enqueue")
+    __slots__ = ("_around_run", "_entered", "_lifespan", "_on_enqueue")
 
     def __init__(self) -> None:
         self._around_run: tuple[Around, ...] = ()
         self._on_enqueue: tuple[OnEnqueue, ...] = ()
+        self._lifespan: Callable[[Any], AbstractAsyncContextManager[Any]] | None = None
+        # By the store.
+        self._entered: dict[object, _Entered] = {}
+
+    def set_lifespan(self, function: Callable[[Any], Any]) -> None:
+        """Put an async context manager around the workers. Raises ConfigError."""
+        if self._lifespan is not None:
+            raise ConfigError(f"lifespan({function!r}): these jobs have one already; enter both in one function")
+        if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
+            raise ConfigError(f"lifespan({function!r}): write an async function that yields once")
+        self._lifespan = asynccontextmanager(function) if inspect.isasyncgenfunction(function) else function
+
+    def state(self, jet: object) -> Any:
+        """Return what the lifespan has yielded for the workers of a store; None without one."""
+        entered = self._entered.get(jet)
+        return None if entered is None else entered.state
+
+    @asynccontextmanager
+    async def living(self, jet: object) -> AsyncGenerator[None]:
+        """Be within the lifespan for a store: the first to come enters it, the last to go leaves it."""
+        if self._lifespan is None:
+            yield
+            return
+        entered = self._entered.get(jet)
+        if entered is None:
+            entered = self._entered[jet] = _Entered(self._lifespan(jet))
+        entered.users += 1
+        try:
+            await entered.enter()
+            yield
+        finally:
+            entered.users -= 1
+            if not entered.users:
+                del self._entered[jet]
+                if entered.has_begun:
+                    await entered.manager.__aexit__(None, None, None)
 
     @property
     def has_run(self) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from pelton.api import ConfigError
@@ -39,7 +40,7 @@ class DeclaresJobs:
     """What a queue and a `Jobs` have in common: the decorator ``job``, and hooks."""
 
     def __init__(self, codec: JobCodec | None = None) -> None:
-        self._hooks = JobHooks()
+        self.hooks: JobHooks = JobHooks()
         self._codec = codec
 
     def _declare(self, function: Callable[..., Any], name: str) -> tuple[JobQueue | None, str]:
@@ -122,17 +123,28 @@ class DeclaresJobs:
                 raise ConfigError(f"job {own_name!r}: process=True is for jobs without a codec; a child reads JSON")
             job: Job[Any, Any]
             if batch is None:
-                job = job_of(queue, target, own_name, rules, self._hooks, self._codec, process)
+                job = job_of(queue, target, own_name, rules, self.hooks, self._codec, process)
             else:
                 what = f"job {own_name!r}"
                 if process:
                     raise ConfigError(f"{what}: batch= and process= can't be together")
                 size, longest = whole(f"{what}: batch", batch), seconds(f"{what}: wait", wait)
-                job = BatchJob(queue, target, own_name, rules, size, longest, self._hooks, self._codec)
+                job = BatchJob(queue, target, own_name, rules, size, longest, self.hooks, self._codec)
             self._add(job)
             return job
 
         return register if function is None else register(function)
+
+    def lifespan(self, function: F) -> F:
+        """Put something around the workers of these jobs, such as a session or a pool; a decorator.
+
+        The async function takes the open store and yields once, as for ``contextlib.asynccontextmanager``, or returns
+        an async context manager. It is entered once in a process for each open store, before a worker takes a job, and
+        left when the last job of the last worker is settled. Jobs find what it yields as ``context.state``. If it
+        raises at the start, so does ``work``, and nothing was taken. Raises ConfigError.
+        """
+        self.hooks.set_lifespan(function)
+        return function
 
     def around_run(self, function: F) -> F:
         """Put something around each run of these jobs, where the function runs; a decorator.
@@ -140,7 +152,7 @@ class DeclaresJobs:
         The function takes the `JobContext` and yields once, as for ``contextlib.contextmanager``, or returns a context
         manager. What the job raises is raised at the ``yield``. Those declared first are outside. Raises ConfigError.
         """
-        self._hooks.add_run(function)
+        self.hooks.add_run(function)
         return function
 
     def on_enqueue(self, function: E) -> E:
@@ -149,7 +161,7 @@ class DeclaresJobs:
         The function takes the `JobCall` and returns another one (``call.with_options(...)``, ``call.with_meta(...)``),
         or None to leave it as it is; what it raises is raised by ``enqueue``. Raises ConfigError.
         """
-        self._hooks.add_enqueue(function)
+        self.hooks.add_enqueue(function)
         return function
 
 
@@ -214,6 +226,14 @@ class JobRegistry:
     def names(self) -> list[str]:
         """The names of all jobs, sorted."""
         return sorted({*self.own, *(job.name for jobs in self._given for job in jobs)})
+
+    @asynccontextmanager
+    async def living(self, jet: object) -> AsyncGenerator[None]:
+        """Be within the lifespans of every `Jobs` it was opened with, for a store."""
+        async with AsyncExitStack() as stack:
+            for jobs in self._given:
+                await stack.enter_async_context(jobs.hooks.living(jet))
+            yield
 
     def add(self, job: Job[Any, Any]) -> None:
         """Register a job of this queue alone. Raises ConfigError if its name is taken."""

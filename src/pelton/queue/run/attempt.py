@@ -341,6 +341,8 @@ class JobAttempt(HeldJob):
                 partial(JobSteps, env.queue, env.held.source, records, self) if job.is_async else None,
                 partial(ProgressNotes, env.queue, records.id, asyncio.get_running_loop()),
                 tracing,
+                env.queue.jet if job.is_async else None,
+                partial(job.hooks.state, env.queue.jet),
             )
             if job.context_parameter:
                 arguments[job.context_parameter] = context

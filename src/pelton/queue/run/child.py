@@ -148,7 +148,7 @@ class ChildContext(JobContext):
         self._lost = ""
         self._stopping = False
         self._cancelled = None
-        self._open_transaction = None
+        self._open_transaction = self._state = self._jet = None
         self._steps = self._make_steps = self._make_notes = None
         self._notes = notes
 

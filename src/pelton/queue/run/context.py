@@ -55,9 +55,9 @@ class JobContext(RunContext):
     """
 
     __slots__ = (
-        "_cancelled", "_emitted", "_lost", "_make_notes", "_make_steps", "_notes", "_open_transaction", "_steps",
-        "_stopping", "attempt", "enqueued_at", "flow", "id", "job", "key", "last_error", "meta", "queue", "token",
-        "tracing", "worker",
+        "_cancelled", "_emitted", "_jet", "_lost", "_make_notes", "_make_steps", "_notes", "_open_transaction",
+        "_state", "_steps", "_stopping", "attempt", "enqueued_at", "flow", "id", "job", "key", "last_error", "meta",
+        "queue", "token", "tracing", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +72,8 @@ class JobContext(RunContext):
         make_steps: Callable[[], JobSteps] | None,
         make_notes: Callable[[], TellsProgress],
         tracing: Tracing | None = None,
+        jet: object = None,
+        state: Callable[[], Any] | None = None,
     ) -> None:
         self.queue: str = queue
         self.worker: str = worker
@@ -91,11 +93,31 @@ class JobContext(RunContext):
         self._cancelled: JobCancelledError | None = None
         # Only for jobs that run on the worker's event loop.
         self._open_transaction = open_transaction
+        self._jet = jet
+        self._state = state
         # Most jobs need neither.
         self._make_steps = make_steps
         self._make_notes: Callable[[], TellsProgress] | None = make_notes
         self._steps: JobSteps | None = None
         self._notes: TellsProgress | None = None
+
+    @property
+    def jet(self) -> Any:
+        """The open store of the worker: publish, enqueue and look there. For async jobs. Raises ConfigError."""
+        if self._jet is None:
+            raise ConfigError(
+                f"job {self.job!r}: context.jet needs an async function; one on a thread or in a process opens its own"
+            )
+        return self._jet
+
+    @property
+    def state(self) -> Any:
+        """What the `lifespan` of the job's `Jobs` has yielded, None without one. Raises ConfigError in a process."""
+        if self._state is None:
+            raise ConfigError(
+                f"job {self.job!r}: context.state is of the worker; this job runs in a process of its own"
+            )
+        return self._state()
 
     @property
     def lost(self) -> bool:
