@@ -866,6 +866,7 @@ class ObjectStore:
     def watch(self, *, ignore_deletes: bool = False, updates_only: bool = False) -> Iterator[ObjectInfo | None]: ...
 
 class Queue:
+    hooks: JobHooks
     jet: Jet
     names: QueueNames
     name: str
@@ -941,6 +942,7 @@ class Queue:
         job: str | None = None,
         tenant: str | None = None,
     ) -> Iterator[JobInfo]: ...
+    def lifespan(self, function: F) -> F: ...
     def limit(
         self, *, job: str | None = None, per_key: bool = False, concurrency: int | None = None, rate: Rate | None = None
     ) -> JobLimit: ...
