@@ -131,7 +131,7 @@ class Play:
                 await asyncio.sleep(self.chance.uniform(0.02, 0.3))
                 workers.kill(workers.pick(self.chance))
 
-        await self._play(befall, counted=True)
+        await self.befalling(befall)
         assert any(event.attempt > 1 for event in log_of(self.log))
 
     async def pauses(self, leases: int) -> None:
@@ -143,9 +143,10 @@ class Play:
             await asyncio.sleep(leases * LEASE_S)
             workers.resume()
 
-        await self._play(befall)
+        await self.befalling(befall, counted=False)
 
-    async def _play(self, befall: Callable[[Workers], Awaitable[None]], *, counted: bool = False) -> None:
+    async def befalling(self, befall: Callable[[Workers], Awaitable[None]], *, counted: bool = True) -> None:
+        """Let something befall the workers in each round; ``counted``: every job must complete."""
         history, handles = list[JobEvent](), list[JobHandle[Any]]()
         async with pelton.open(self.where) as jet:
             job = await opened(jet, self.log)

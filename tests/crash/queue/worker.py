@@ -18,7 +18,7 @@ from pelton.queue import Job, JobContext, Queue
 from pelton.testing.history import JobEvent
 
 QUEUE = "crash"
-LEASE_S = 0.5
+LEASE_S = float(os.environ.get("LEASE_S", "0.5"))
 # Every second attempt of some fails, and those of a killed worker count.
 MAX_ATTEMPTS = 20
 EFFECTS = "effects"
