@@ -3,6 +3,9 @@
 import asyncio
 from contextlib import suppress
 
+import nats.aio.client
+import pytest
+
 import pelton
 from tests.kit.nats_server import NatsServer
 
@@ -44,6 +47,27 @@ async def test_a_read_loop_that_fails_is_a_lost_connection(jet: pelton.Jet) -> N
     while client.stats["reconnects"] < 1:
         await asyncio.sleep(0)
     assert await asyncio.wait_for(jet.stream_names(), 60) == []
+
+
+async def test_connecting_again_ends_though_its_cancellation_was_swallowed(
+    server: NatsServer, jet: pelton.Jet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await jet.backend._connection.client()  # type: ignore[attr-defined]
+    tries = asyncio.Semaphore(0)
+
+    async def refused(self: nats.aio.client.Client, to: object) -> None:
+        tries.release()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ConnectionRefusedError from None
+
+    monkeypatch.setattr(nats.aio.client.Client, "_connect_to_server", refused)
+    await asyncio.to_thread(server.kill)
+    await tries.acquire()
+    client._reconnection_task.cancel()
+    await asyncio.wait([client._reconnection_task], timeout=10)
+    assert client._reconnection_task.done()
 
 
 async def test_closing_does_not_wait_for_a_server_that_stands_still(server: NatsServer) -> None:

@@ -5,7 +5,8 @@ nats-py 2.16 can lose its connection without noticing, or wait for it forever:
 - a cancelled flush leaves its future behind; the reply to it then raises in the read loop, which ends, and nothing
   is read any more until a ping fails minutes later. Here a reply that no caller waits for is ignored, and a read
   loop that ends while the connection seems to be up counts as a lost connection.
-- a flush that is cancelled as its reply comes goes on before Python 3.12, and so does connecting. Here they end.
+- a flush that is cancelled as its reply comes goes on before Python 3.12, and so does connecting, also again: a loop
+  that ends then waits for ever. Here they end.
 - a flush overtakes data that waits to be sent: the ping is written at once, a subscription before it later. The
   reply then does not confirm the subscription. Here a ping is queued with the rest.
 - a lost connection is closed by sending the remaining data, which a hung server never reads, and a dead one answers
@@ -156,6 +157,10 @@ class NatsClient(nats.aio.client.Client):
     async def _connect_to_server(self, s: Any) -> None:
         if self._transport is None:
             self._transport = _Transport()  # type: ignore[no-untyped-call]  # nats-py leaves it so
+        task = asyncio.current_task()
+        # Each attempt to connect again comes by here.
+        if self.is_closed or (self.is_reconnecting and task is not None and task.cancelling()):
+            raise asyncio.CancelledError
         await super()._connect_to_server(s)
 
     async def _close(self, status: int, do_cbs: bool = True) -> None:
