@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import tracemalloc
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import pelton
 from pelton.api import ConfigError
 from pelton.server import Endpoint, ServerSettings, StoreSettings, connection
 from pelton.server.auth import Credentials, LoginRefusal, Permissions, ServerUser, SubjectRules
+from pelton.server.settings.config import AccountConfig
 from tests.server.conftest import Connected, Started, settled
 from tests.server.raw import raw_client
 
@@ -251,3 +254,24 @@ async def test_ipv6(started: Started) -> None:
     reader, writer = await asyncio.open_connection("::1", server.endpoints[0].port)
     assert (await reader.readline()).startswith(b"INFO ")
     writer.close()
+
+
+@pytest.mark.parametrize("way", ["same", "symbolic", "dangling", "hard", "folder"])
+async def test_two_accounts_never_share_a_file(way: str, started: Started, tmp_path: Path) -> None:
+    first, other = tmp_path / "A.pelton", tmp_path / "B.pelton"
+    if way != "dangling":
+        async with pelton.open(first):
+            pass
+    if way == "same":
+        other = tmp_path / "x" / ".." / "A.pelton"
+        (tmp_path / "x").mkdir()
+    elif way == "folder":
+        (tmp_path / "link").symlink_to(tmp_path)
+        other = tmp_path / "link" / "A.pelton"
+    elif way == "hard":
+        other.hardlink_to(first)
+    else:
+        other.symlink_to(first)
+    stores = {"A": StoreSettings(path=str(first)), "B": StoreSettings(path=str(other))}
+    with pytest.raises(ConfigError, match="accounts 'A' and 'B' would share one file"):
+        await started(stores=stores, accounts={name: AccountConfig(name=name) for name in "AB"})

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import socket
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -97,6 +98,7 @@ class Server:
             if self.settings.stores:
                 for account in self._accounts.values():
                     account.services["$JS"] = MissingJetStream(account.answer)
+            _check_apart(self.settings.stores)
             for name, store in self.settings.stores.items():
                 await self._open(name, store)
             for endpoint in self.settings.endpoints:
@@ -416,3 +418,19 @@ class Server:
         logins = (settings.auth_timeout, settings.auth_timeout_of("WEBSOCKET"))
         shortest = min(settings.ping_interval, settings.write_deadline, *logins)
         self._look_timer = self.clock.call_later(min(shortest / _LOOKS, _LONGEST_LOOK_S), self._look)
+
+
+def _check_apart(stores: Mapping[str, StoreSettings]) -> None:
+    """Raise ConfigError if two accounts have one file, also by a link: they would share all that they store."""
+    known: dict[str | tuple[int, int], str] = {}
+    for account, store in stores.items():
+        file: str | tuple[int, int] = os.path.realpath(store.path)
+        with suppress(OSError):
+            found = os.stat(store.path)
+            file = found.st_dev, found.st_ino
+        other = known.setdefault(file, account)
+        if other != account:
+            raise ConfigError(
+                f"accounts {other!r} and {account!r} would share one file, {stores[other].path!r} and {store.path!r}: "
+                "give each a file of its own"
+            )
