@@ -241,11 +241,39 @@ async def test_a_snapshot_of_a_file_at_rest_ends_when_it_is_opened(path: Path, j
                 await view.sql("SELECT count(*) FROM streams")
 
 
-async def test_a_store_in_memory_has_no_snapshots() -> None:
+async def test_a_store_in_memory_is_read_as_of_the_beginning_of_the_block() -> None:
+    count = "SELECT count(*) FROM streams"
     async with pelton.open("memory:") as jet:
-        with pytest.raises(pelton.ConfigError, match="transaction"):
-            async with jet.read():
-                pass
+        await jet.create_stream("a")
+        async with jet.read() as view:
+            await jet.create_stream("b")
+            assert await view.sql(count) == [(1,)]
+            with pytest.raises(pelton.SqlForbiddenError):
+                await view.sql("DELETE FROM streams")
+        async with jet.read() as view:
+            assert await view.sql(count) == [(2,)]
+
+
+async def test_a_read_of_a_store_in_memory_waits_for_its_writer() -> None:
+    async with pelton.open("memory:") as jet:
+        await jet.create_stream("a")
+        is_read = asyncio.Event()
+
+        async def read() -> list[tuple[object, ...]]:
+            async with jet.read() as view:
+                is_read.set()
+                return await view.sql("SELECT x FROM mine")
+
+        async with jet.transaction() as tx:
+            await tx.sql("CREATE TABLE mine (x)")
+            reading = asyncio.ensure_future(read())
+            await asyncio.sleep(0)
+            await tx.sql("INSERT INTO mine VALUES (7)")
+            assert not is_read.is_set()
+            with pytest.raises(pelton.SnapshotTimeoutError):
+                async with jet.read(timeout=0.01):
+                    pass
+        assert await reading == [(7,)]
 
 
 async def _delete(jet: pelton.Jet) -> None:

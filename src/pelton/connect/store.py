@@ -287,7 +287,7 @@ class Jet(Streams):
 
         All statements of the block see the store as it was when the block began, your own tables and Pelton's
         (``docs/file-format.md``). They run on a thread, and no publisher waits for them. After ``timeout`` seconds
-        the block is ended (SnapshotTimeoutError): the store's log grows while a snapshot is held. Raises
-        ConfigError, also on a cluster and for ``memory:``.
+        the block is ended (SnapshotTimeoutError): the store's log grows while a snapshot is held. ``memory:`` is
+        copied for the block. Raises ConfigError, also on a cluster.
         """
         return SqlReads(self.backend, timeout)

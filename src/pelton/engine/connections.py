@@ -16,7 +16,7 @@ from pelton.engine.session import Session, StoreClock, Surroundings
 from pelton.engine.settings import EngineSettings
 from pelton.engine.token_floor import move_after_restart
 from pelton.runtime import Runtime
-from pelton.storage import Database, Fault, Medium, ReadOnlyDatabase
+from pelton.storage import CopiedDatabase, Database, Fault, Medium, ReadOnlyDatabase
 
 
 class Connections:
@@ -70,6 +70,10 @@ class Connections:
         """Open a connection that only reads. Raises ``Fault``."""
         with self.unchanged() as settings:
             return ReadOnlyDatabase(settings.path, key=settings.key, vfs=settings.vfs)
+
+    def copied(self) -> ReadOnlyDatabase:
+        """Copy a store in memory. Raises ``Fault`` of kind ``busy`` while somebody writes."""
+        return CopiedDatabase(self.settings.path)
 
     def session(
         self,

@@ -20,7 +20,7 @@ from pelton.storage.faults import FINAL_FAULTS, Fault, FaultKind, as_fault, tran
 from pelton.storage.joined import SUM_DIGITS, Joined, Split, SplitColumns
 from pelton.storage.messages import Condition, MessageTable, Removed, all_intact, intact, runs, subject_condition
 from pelton.storage.packing import MessageRow, RowValues
-from pelton.storage.read_only import ReadOnlyDatabase
+from pelton.storage.read_only import CopiedDatabase, ReadOnlyDatabase
 from pelton.storage.read_sql import ReadSql
 from pelton.storage.rows import DamagedRowError, blob, column, decoded, integer, integers, text
 from pelton.storage.schema import SCHEMA_VERSION, TOKEN_EPOCH, message_table
@@ -46,6 +46,7 @@ __all__ = [
     "Committer",
     "Condition",
     "ConnectionEnd",
+    "CopiedDatabase",
     "DamagedRowError",
     "Database",
     "FastGet",

@@ -143,3 +143,28 @@ class ReadOnlyDatabase(Database):
                 detail = f"its schema is {version}, an older one: open it once for writing, which migrates it"
                 raise Fault("read_only", self.path, detail)
             self.connection.set_busy_timeout(0)
+
+
+class CopiedDatabase(ReadOnlyDatabase):
+    """A copy of what the store in memory named ``path`` holds now, in memory too: beside a writer nobody can read it.
+
+    Raises :class:`Fault` of kind ``busy`` at once while somebody writes.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._rest = None
+        Database.__init__(self, path, memory=True)
+
+    @property
+    def is_current(self) -> bool:
+        """True: a copy stays as it is."""
+        return True
+
+    def _connect(self) -> apsw.Connection:
+        copy, store = apsw.Connection(":memory:"), Database._connect(self)
+        try:
+            with copy.backup("main", store, "main") as backup:
+                backup.step(-1)
+        finally:
+            store.close()
+        return copy

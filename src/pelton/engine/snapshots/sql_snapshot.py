@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pelton.api import SnapshotTimeoutError, StoreBusyError, TransactionError
 from pelton.engine.faults import public_error, sql_error
@@ -16,6 +16,7 @@ from pelton.runtime import Clock, Halt, Timer, on_thread
 from pelton.storage import Fault, ReadOnlyDatabase, ReadSql, Refusal, translated
 
 T = TypeVar("T")
+_PAUSE_S: Final = 0.005
 
 
 class SqlSnapshot:
@@ -37,10 +38,13 @@ class SqlSnapshot:
         self._deadline = self._clock.monotonic() + self._timeout
         self._timer = self._clock.call_later(self._timeout, self._expire)
         try:
-            self._database = await self._on_thread(self._begin, undo=ReadOnlyDatabase.close)
+            self._database = await self._open()
         except BaseException:
             self._timer.cancel()
             raise
+
+    async def _open(self) -> ReadOnlyDatabase:
+        return await self._on_thread(self._begin, undo=ReadOnlyDatabase.close)
 
     def _begin(self) -> ReadOnlyDatabase:
         database = self._opened()
@@ -131,3 +135,19 @@ class SqlSnapshot:
             raise public_error(fault) from None
         finally:
             self._halt = None
+
+
+class CopySnapshot(SqlSnapshot):
+    """One block of reads of a store in memory, on a copy of it."""
+
+    async def _open(self) -> ReadOnlyDatabase:
+        # On the event loop, between its transactions: a writer does not wait for a reader on another thread.
+        while True:
+            try:
+                return self._begin()
+            except Fault as fault:
+                if fault.kind != "busy":
+                    raise public_error(fault) from None
+            if self._is_late:
+                raise SnapshotTimeoutError(self._timeout)
+            await self._clock.sleep(_PAUSE_S)

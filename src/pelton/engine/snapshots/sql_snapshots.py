@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pelton.api import ConfigError
 from pelton.engine.connections import Connections
-from pelton.engine.snapshots.sql_snapshot import SqlSnapshot
+from pelton.engine.snapshots.sql_snapshot import CopySnapshot, SqlSnapshot
 from pelton.runtime import Clock
 
 
@@ -19,8 +18,8 @@ class SqlSnapshots:
         self._clock = clock
 
     def take(self, timeout: float) -> SqlSnapshot:
-        """Return SQL on one snapshot, open for at most ``timeout`` seconds. Raises ConfigError."""
+        """Return SQL on one snapshot, open for at most ``timeout`` seconds."""
         self._check()
         if self._connections.settings.memory:
-            raise ConfigError("read: a store in memory has no snapshots beside its writer; use jet.transaction()")
+            return CopySnapshot(self._connections.copied, self._clock, timeout)
         return SqlSnapshot(self._connections.reading, self._clock, timeout)
