@@ -159,7 +159,7 @@ class NatsClient(nats.aio.client.Client):
             self._transport = _Transport()  # type: ignore[no-untyped-call]  # nats-py leaves it so
         task = asyncio.current_task()
         # Each attempt to connect again comes by here.
-        if self.is_closed or (self.is_reconnecting and task is not None and task.cancelling()):
+        if task is not None and task is self._reconnection_task and task.cancelling():
             raise asyncio.CancelledError
         await super()._connect_to_server(s)
 
