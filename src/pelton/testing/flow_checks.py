@@ -127,7 +127,7 @@ def cancelled_flows_end(history: QueueHistory) -> Iterator[Contradiction]:
     cancelled = {event.flow: event for event in reversed(history.of_kind("flow cancelled"))}
     for flow in _flows(history):
         event = cancelled.get(flow.enqueued.flow)
-        for node, spans in flow.spans.items() if event is not None else ():
+        for node, spans in list(flow.spans.items()) if event is not None else ():
             assert event is not None
             for before in flow.before(node):
                 if not flow.has_ended_before(before, event.at):
