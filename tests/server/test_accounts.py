@@ -19,6 +19,7 @@ from nats.errors import TimeoutError as NoMessageError
 from tests.kit.nats_server import nats_server
 from tests.kit.served import served_store
 from tests.server.auth.real import BareClient
+from tests.server.conftest import settled
 
 CONFIG = """
 accounts {
@@ -128,7 +129,7 @@ async def test_a_service_is_requested_under_its_local_name(connect: Connect) -> 
         await message.respond(f"{message.subject} {message.data.decode()}".encode())
 
     await a.subscribe("ask.*", cb=answer)
-    await a.flush()
+    await settled(a)
     assert (await b.request("please.help", b"now", timeout=60)).data == b"ask.help now"
     with pytest.raises(NoRespondersError):
         await b.request("ask.help", b"now", timeout=60)
@@ -151,7 +152,7 @@ async def test_a_service_may_answer_several_times(connect: Connect) -> None:
             await message.respond(b"%d" % number)
 
     await a.subscribe("many", cb=answer)
-    await a.flush()
+    await settled(a)
     inbox = b.new_inbox()
     sub = await b.subscribe(inbox)
     await b.publish("many", b"", reply=inbox)
@@ -166,7 +167,7 @@ async def test_an_answer_goes_to_its_request_alone(connect: Connect) -> None:
         replies.append(message.reply)
 
     await a.subscribe("ask.*", cb=note)
-    await a.flush()
+    await settled(a)
     inbox = b.new_inbox()
     sub = await b.subscribe(inbox)
     await b.publish("please.x", b"", reply=inbox)
@@ -190,7 +191,7 @@ async def test_a_stream_of_another_account_appears_and_can_be_stored(connect: Co
     a, b = await connect("a"), await connect("b")
     await b.jetstream().add_stream(name="KEPT", subjects=["of.a.>"])
     sub = await b.subscribe("of.a.>")
-    await b.flush()
+    await settled(b)
     await a.publish("events.paint", b"red")
     await a.flush()
     message = await sub.next_msg(timeout=60)
@@ -202,7 +203,7 @@ async def test_a_stream_of_another_account_appears_and_can_be_stored(connect: Co
     await b.jetstream().delete_stream("KEPT")
     # It goes in one direction only.
     back = await a.subscribe("events.>")
-    await a.flush()
+    await settled(a)
     await b.publish("of.a.events.paint", b"blue")
     await b.flush()
     await a.flush()
@@ -225,7 +226,7 @@ async def test_a_worker_may_answer_what_it_received_and_no_more(connect: Connect
         requests.append(message)
 
     await worker.subscribe("jobs.>", cb=note)
-    await worker.flush()
+    await settled(worker)
     inbox = a.new_inbox()
     sub = await a.subscribe(inbox)
     await a.publish("jobs.paint", b"", reply=inbox)
@@ -246,7 +247,7 @@ async def test_a_reader_receives_nothing_that_is_denied(connect: Connect) -> Non
     a, reader = await connect("a"), await connect("reader")
     allowed = await reader.subscribe("open.>")
     refused = [await reader.subscribe(subject) for subject in (">", "open.secret.x", "private.>", "$JS.API.>")]
-    await reader.flush()
+    await settled(reader)
     for subject in ("open.x", "open.secret.x", "private.x", "open.y"):
         await a.publish(subject, b"")
     await a.flush()
@@ -283,7 +284,7 @@ def test_limits_of_an_account(port: int) -> None:
 async def test_who_asks_is_said_by_the_server_alone(connect: Connect) -> None:
     worker = await connect("a")
     told = await worker.subscribe("*.x")
-    await worker.flush()
+    await settled(worker)
     client = await connect("b", name="asks")
     found = {}
     for subject in ("please.x", "told.x"):

@@ -15,7 +15,7 @@ from pelton.server import Server
 from pelton.server.auth import Credentials, LoginRefusal, ServerUser
 from tests.kit.nats_server import nats_server
 from tests.kit.served import served_store
-from tests.server.conftest import Connected, Started
+from tests.server.conftest import Connected, Started, settled
 from tests.server.raw import raw_client
 
 CONFIG = "accounts { $SYS { users: [{user: s, password: p}] }, A { users: [{user: a, password: p}] } }"
@@ -48,7 +48,7 @@ async def test_who_comes_and_goes(port: int) -> None:
     system = await nats.connect(f"nats://s:p@127.0.0.1:{port}")
     await system.subscribe("$SYS.ACCOUNT.>", cb=note)
     await system.subscribe("$SYS.SERVER.>", cb=note)
-    await system.flush()
+    await settled(system)
     client = await nats.connect(f"nats://a:p@127.0.0.1:{port}", name="w")
     assert (await event("ACCOUNT.A.SERVER.CONNS"))["conns"] == 1
     came = await event("$SYS.ACCOUNT.A.CONNECT")
@@ -93,7 +93,7 @@ async def test_that_it_ends(started: Started, connected: Connected) -> None:
     )
     client = await connected(server)
     told = await client.subscribe(f"$SYS.SERVER.{server.id}.*")
-    await client.flush()
+    await settled(client)
     ending = asyncio.ensure_future(server.lame_duck())
     lame = await told.next_msg(5)
     assert lame.subject.endswith(".LAMEDUCK")
