@@ -9,13 +9,13 @@ import sys
 import pytest
 
 from pelton.runtime import ProcessWatch
-from pelton.runtime.processes import ProcessIdentity, has_ended, this_process
+from pelton.runtime.processes import ProcessIdentity, has_ended, own_identity
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells when a process started")
 
 _PROGRAM = """
-from pelton.runtime.processes import this_process
-print(*this_process(), flush=True)
+from pelton.runtime.processes import own_identity
+print(*own_identity(), flush=True)
 input()
 """
 
@@ -32,7 +32,7 @@ def child() -> tuple[subprocess.Popen[str], ProcessIdentity]:
 def test_a_process_that_is_killed_has_ended_before_its_parent_looks() -> None:
     process, identity = child()
     with process:
-        own = this_process()
+        own = own_identity()
         assert own is not None
         assert own.host == identity.host
         assert own != identity
@@ -44,7 +44,7 @@ def test_a_process_that_is_killed_has_ended_before_its_parent_looks() -> None:
 
 
 def test_another_process_of_the_same_number_is_another_one() -> None:
-    own = this_process()
+    own = own_identity()
     assert own is not None
     assert not has_ended(own)
     assert has_ended(own._replace(started=own.started - 1))
@@ -52,15 +52,15 @@ def test_another_process_of_the_same_number_is_another_one() -> None:
 
 
 def test_a_fork_is_another_process() -> None:
-    own = this_process()
+    own = own_identity()
     pid = os.fork()
     if pid == 0:
-        os._exit(0 if this_process() not in (None, own) else 1)
+        os._exit(0 if own_identity() not in (None, own) else 1)
     assert os.waitpid(pid, 0)[1] == 0
 
 
 def test_a_process_of_another_user_is_not_taken_for_one_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = this_process()
+    own = own_identity()
     assert own is not None
 
     def refuse(pid: int, number: int) -> None:

@@ -16,7 +16,7 @@ from tests.storage.stores import raw
 
 _PAGE = 4096
 _STREAMS = {"plain": 60, "work": 30, "sourced": 60, "sched": 1, "interest": 5, "KV_b": 18}
-_SEEDS = {"short": range(4), "long": range(4, 200)}
+_SEEDS = {"short": range(4), "first-long": range(4, 200), "second-long": range(200, 400)}
 
 
 @pytest.fixture(scope="module")

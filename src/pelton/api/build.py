@@ -71,6 +71,10 @@ def check_name(what: str, name: object) -> None:
         raise ConfigError(f"{name!r} cannot name a {what}: use text without spaces and any of . * > / \\")
 
 
+STREAM_NAME_RULE: Final = "stream name is required and can not contain '.', '*', '>', '\\', '/'"
+"""The server's words for a name that no stream can have."""
+
+
 def check_token(what: str, name: str) -> None:
     """Refuse a name that is not one token of an API subject."""
     if not _TOKEN.fullmatch(name):

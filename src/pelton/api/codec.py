@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from pelton.api.build import check_token
+from pelton.api.build import STREAM_NAME_RULE, check_token
 from pelton.api.config import ConsumerConfig, StreamConfig
 from pelton.api.direct import DirectGet
 from pelton.api.durations import dec_hook, enc_hook
@@ -58,9 +58,7 @@ _LENIENT: Final = (
     ConsumerList,
     ConsumerPause,
 )
-# They ignore fields that they do not know.
-_NO_NAME: Final = "stream name is required and can not contain '.', '*', '>', '\\', '/'"
-_OPEN: Final = (ConsumerReset, ConsumerUnpin)
+_IGNORING_UNKNOWN: Final = (ConsumerReset, ConsumerUnpin)
 _ROOTS: Final[dict[type[Request[Any]], str]] = {
     StreamCreate: "StreamConfigRequest",
     StreamUpdate: "StreamConfigRequest",
@@ -114,9 +112,7 @@ def decode_request(subject: str, body: bytes, prefix: str = PREFIX) -> Request[A
         raise api_error("JSBadRequestErr", stream=names[0])
     if verb.request is MsgGet:
         data = _message_get(body, names[0])
-    elif verb.request is AccountInfoRequest or (
-        verb.request in _LENIENT and not body.lstrip().startswith((b"{", b"["))
-    ):
+    elif verb.request is AccountInfoRequest:
         data = {}
     else:
         data = _fields_of(verb.request, body)
@@ -141,7 +137,7 @@ def _fields_of(kind: type[Request[Any]], body: bytes) -> dict[str, Any]:
     root = _ROOTS.get(kind) or f"JSApi{kind.__name__.removesuffix('Request')}Request"
     if kind in _LENIENT and not body.lstrip().startswith((b"{", b"[")):
         return {}
-    if kind not in _OPEN:
+    if kind not in _IGNORING_UNKNOWN:
         return request_fields(kind, body, root)
     try:
         return read_object(kind, body, root) if body or kind is not ConsumerReset else {}
@@ -301,7 +297,7 @@ def _stream_create(verb: Verb, body: bytes, name: str) -> Request[Any]:
     pedantic = data.pop("pedantic", False)
     config = convert_request(StreamConfig, data)
     if verb.request is StreamUpdate and not config.name:
-        raise api_error("JSStreamInvalidConfigF", err=_NO_NAME)
+        raise api_error("JSStreamInvalidConfigF", err=STREAM_NAME_RULE)
     if config.name != name:
         raise api_error("JSStreamMismatchErr", stream=name)
     return convert_request(verb.request, {"config": config, "pedantic": pedantic})

@@ -46,7 +46,7 @@ def direct_request(subject: str, body: bytes) -> DirectGet:
     """Return a request from its body, and from what stands in its subject behind the stream. Raises BadRequestError."""
     if subject and not body:
         return DirectGet(last_by_subj=subject)
-    if not body.strip():
+    if not body:
         raise from_reply(BAD_REQUEST, BAD_REQUEST_CODE, "Empty Request")
     try:
         request = _read(body)

@@ -30,8 +30,10 @@ from typing import (
 
 import msgspec
 
+from pelton.api.build import TIMES
 from pelton.api.durations import Duration, dec_hook
 from pelton.api.errors import ConfigError
+from pelton.api.json_values import UNREADABLE
 from pelton.api.times import parse_rfc3339
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -64,7 +66,7 @@ _INTEGERS: Final = {
 }
 # No sequence is larger, in a store.
 _LARGEST: Final = (1 << 63) - 1
-_TIMES: Final = frozenset({"opt_start_time", "start_time", "up_to_time", "pause_until"})
+_TIMES: Final = TIMES | {"start_time", "up_to_time"}
 _GO_NAMES: Final = {
     "SubjectTransform": "SubjectTransformConfig",
     "Republish": "RePublish",
@@ -108,7 +110,7 @@ class StructReader(Generic[S]):
         """Return a struct from one JSON value. Raises GoJsonError."""
         try:
             return msgspec.convert(self._decode(body), self._kind, from_attributes=True)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except UNREADABLE:
             pass
         try:
             return msgspec.convert(read_object(self._kind, body, self._root), self._kind, dec_hook=dec_hook)

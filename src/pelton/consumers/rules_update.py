@@ -6,7 +6,7 @@ from typing import Final
 
 from pelton.api import ConsumerConfig, api_error
 
-# The fields that an update cannot change, each with its name in errors; all others can change.
+# Fields that an update cannot change, each with its name in errors.
 _FIXED: Final = {
     "deliver_policy": "deliver policy",
     "mem_storage": "storage type",
@@ -17,7 +17,6 @@ _FIXED: Final = {
     "replay_policy": "replay policy",
     "idle_heartbeat": "heart beats",
     "flow_control": "flow control",
-    "max_waiting": "max waiting",
 }
 
 
@@ -29,6 +28,8 @@ def check_consumer_update(old: ConsumerConfig, new: ConsumerConfig) -> None:
     if bool(old.deliver_subject) != bool(new.deliver_subject):
         text = "push consumer to pull" if old.deliver_subject else "pull consumer to push"
         raise _refused(new, f"can not update {text} based")
+    if old.max_waiting != new.max_waiting:
+        raise _refused(new, "max waiting can not be updated")
     if (old.priority_policy, old.priority_groups) != (new.priority_policy, new.priority_groups):
         # ADR-42; nats-server 2.15 accepts it, although clients do not learn of the change.
         raise _refused(new, "priority policy and groups can not be updated")

@@ -33,7 +33,7 @@ class ProcessIdentity(NamedTuple):
     started: int
 
 
-def this_process() -> ProcessIdentity | None:
+def own_identity() -> ProcessIdentity | None:
     """Return the identity of this process; None if the system does not tell it."""
     pid, host = os.getpid(), _host()
     with suppress(OSError, ValueError, IndexError):
@@ -83,7 +83,7 @@ class ProcessWatch:
     """
 
     def __init__(self, has_ended: Callable[[ProcessIdentity], bool] = has_ended) -> None:
-        self.own: ProcessIdentity | None = this_process()
+        self.own: ProcessIdentity | None = own_identity()
         self._has_ended = has_ended
         # When each was looked at last, and since when it has been known to have ended.
         self._known: dict[ProcessIdentity, tuple[float, float | None]] = {}

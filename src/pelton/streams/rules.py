@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from pelton.api import ApiError, ConfigError, StreamConfig, api_error
+from pelton.api.build import STREAM_NAME_RULE
 from pelton.streams.counters import check_counting
 from pelton.streams.mappings import check_mappings
 from pelton.streams.time_rules import check_time
@@ -102,7 +103,7 @@ def check_stream_name(name: str) -> None:
     if any(char in name for char in "/\\"):
         raise api_error("JSStreamNameContainsPathSeparatorsErr", stream=name)
     if not name or any(char in _NOT_IN_NAMES for char in name) or not name.isprintable():
-        raise invalid("stream name is required and can not contain '.', '*', '>', '\\', '/'", name)
+        raise invalid(STREAM_NAME_RULE, name)
     if len(name.encode()) > _NAME_LIMIT:
         raise invalid(f"stream name is too long, maximum allowed is {_NAME_LIMIT}", name)
 
