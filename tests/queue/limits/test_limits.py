@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from collections import Counter
 
@@ -19,6 +18,7 @@ from pelton.queue.model.records import AttemptRecords
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import Child, drain, ended, waiting, working
 from tests.queue.roles import QUEUE, register
+from tests.stopping import stand_still
 
 BOTH_KINDS = pytest.mark.parametrize("exclusive", [False, True])
 
@@ -287,7 +287,7 @@ async def test_a_killed_worker_frees_its_slots(path: str, jet: Jet) -> None:
         await child.says("started")
         await queue.pause(job="endless")
         async with working(queue, concurrency=2, grace=0.1):
-            child.process.send_signal(signal.SIGSTOP)
+            await asyncio.to_thread(stand_still, child.process.pid, path)
             # A server may hand some of them to the worker that is stopped.
             for _ in range(20):
                 await queue.enqueue("cut")
