@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import nats
+import pytest
 
 import pelton
 from tests.kit.served import served_store
@@ -84,9 +85,35 @@ def test_check_and_usage(tmp_path: Path) -> None:
     done = subprocess.run([*command, "-t", "s.pelton", "--max_payload", "128MB"], capture_output=True, text=True)
     assert done.returncode == 1
     assert "max_payload" in done.stderr
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert "give the file of a store" in done.stderr
+    done = subprocess.run([*command, "-js", "-sd", "/proc/x"], capture_output=True, text=True)
+    assert (done.returncode, "cannot be made" in done.stderr) == (1, True)
+
+
+async def test_without_a_store_it_is_core_nats_and_with_js_it_names_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with served_store(None) as server:
+        client = await nats.connect(server.url, allow_reconnect=False)
+        heard = await client.subscribe("s")
+        await client.publish("s", b"x")
+        assert (await heard.next_msg(timeout=10)).data == b"x"
+        with pytest.raises(nats.errors.NoRespondersError):
+            await client.request("$JS.API.INFO", b"")
+        await client.close()
+        assert server.stop() == 0
+    assert not list(tmp_path.iterdir())
+    folder = tmp_path / "pelton" / "jetstream"
+    for found in (0, 1):
+        with served_store(None, ["-js"]) as server:
+            assert f'Store Directory: "{folder}"' in server.log
+            client = await nats.connect(server.url, allow_reconnect=False)
+            js = client.jetstream()
+            await js.add_stream(name="S", subjects=["s"])
+            assert (await js.publish("s", b"x")).seq == found + 1
+            await client.close()
+            assert server.stop() == 0
+    assert folder.stat().st_mode & 0o777 == 0o700
 
 
 async def test_a_folder_for_stores_and_a_unix_socket(tmp_path: Path) -> None:

@@ -33,6 +33,11 @@ from pelton.storage import SyncMode
 _NS: Final = 1_000_000_000
 _KEY_BYTES: Final = 32
 _NO_PREFIX: Final = "\0"
+_STORE_HELP: Final = (
+    "STORE is the file of the store; it is created if it is missing. Without one, the server has no JetStream;",
+    "with -js it keeps its streams in the folder of -sd, or in one of its own, which it names.",
+    "",
+)
 
 
 class _Command(NamedTuple):
@@ -52,7 +57,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.prefix_chars = _NO_PREFIX
     parser.usage = "pelton serve [STORE] [flags]"
-    parser.epilog = "\n".join(["STORE is the file of the store; it is created if it is missing.", "", *_help_lines()])
+    parser.epilog = "\n".join([*_STORE_HELP, *_help_lines()])
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(run=run, help=parser.format_help)
 
@@ -100,8 +105,6 @@ def _command(line: CommandLine, runtime: Runtime) -> _Command:
     """Return what a command line asks for. Raises ConfigError."""
     if len(line.stores) > 1:
         raise ConfigError(f"serve takes one store, not {len(line.stores)}")
-    if not line.stores and not {"config", "jetstream", "jetstream.store_dir"} & set(line.values):
-        raise ConfigError("serve: give the file of a store, a folder for stores with -sd, or a configuration with -c")
     try:
         loaded = config_of_command(line, read=_read, environment=os.environ)
     except OSError as error:
@@ -145,6 +148,15 @@ def _write_pid(path: str) -> None:
         Path(path).write_text(f"{os.getpid()}\n")
 
 
+def _make_folder(path: str) -> None:
+    """Make the folder for stores, for its owner alone. Raises ConfigError."""
+    try:
+        if path:
+            os.makedirs(path, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"the folder {path!r} cannot be made: {error.strerror}; give another one with -sd") from None
+
+
 async def _serve(command: _Command, runtime: Runtime) -> int:
     loop, over, is_lame = asyncio.get_running_loop(), Signal(), False
 
@@ -157,8 +169,7 @@ async def _serve(command: _Command, runtime: Runtime) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, over.notify)
     loop.add_signal_handler(signal.SIGUSR2, lame_duck)
-    if command.folder:
-        os.makedirs(command.folder, exist_ok=True)
+    _make_folder(command.folder)
     door = ConfiguredDoor(command.users, runtime.clock)
     server = Server(command.settings, runtime, door)
     server.on_failure(over.notify)
@@ -170,6 +181,10 @@ async def _serve(command: _Command, runtime: Runtime) -> int:
         _write_pid(command.pid_file)
         for endpoint in server.endpoints:
             write_line(f"Listening for client connections on {endpoint}", error=True, flush=True)
+        if command.folder:
+            write_line(f'Store Directory: "{command.folder}"', error=True, flush=True)
+        elif not command.settings.stores:
+            write_line("There is no store: core NATS alone (give a store, or -js)", error=True, flush=True)
         if server.websocket_endpoint is not None:
             scheme = "ws" if server.settings.websocket is None or server.settings.websocket.tls is None else "wss"
             address = f"{scheme}://{server.websocket_endpoint}"

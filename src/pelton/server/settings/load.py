@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from pelton.server.settings.config import (
     RANDOM_PORT,
     SYSTEM_ACCOUNT,
@@ -52,7 +54,19 @@ def config_of_command(
     findings.warnings += line.warnings
     if line.config:
         settings = _read(read(line.config), ConfigPosition(line.config, 1, 1), read, environment or {}, findings)
-    return _checked(with_flags(settings, line), findings)
+    settings = with_flags(settings, line)
+    if not line.stores:
+        settings = _with_store_dir(settings, environment or {})
+    return _checked(settings, findings)
+
+
+def _with_store_dir(settings: ServerConfig, environment: Mapping[str, str]) -> ServerConfig:
+    """Return the settings with the user's own folder for streams, if there are to be streams and no folder is given."""
+    jetstream, home = settings.jetstream, environment.get("HOME", "")
+    states = environment.get("XDG_STATE_HOME") or (home and f"{home}/.local/state")
+    if jetstream is None or jetstream.store_dir or not states:
+        return settings
+    return replace(settings, jetstream=replace(jetstream, store_dir=f"{states}/pelton/jetstream"))
 
 
 def _read(
