@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,8 @@ async def ready(jet: pelton.Jet, per_subject: int = 0) -> pelton.Consumer:
 
 
 async def withdrawn(jet: pelton.Jet, seq: int) -> str:
-    return (await jet.backend.call(MsgWithdraw(stream="work", seq=seq, publish=(NOTE,)))).state
+    answer = await jet.backend.call(MsgWithdraw(stream="work", messages={seq: (NOTE,)}))
+    return "withdrawn" if answer.withdrawn == (seq,) else "held" if answer.held == (seq,) else "missing"
 
 
 async def notes(jet: pelton.Jet) -> int:
@@ -52,9 +54,28 @@ async def test_what_nobody_holds_is_removed(per_subject: int) -> None:
         assert (info.num_pending, info.num_ack_pending, await notes(jet)) == (0, 0, 3)
 
 
-async def test_nothing_is_removed_if_a_message_is_refused(tmp_path: Path) -> None:
+async def test_of_many_those_that_nobody_holds_are_removed_together() -> None:
+    async with pelton.open("memory:", runtime=manual_runtime()) as jet:
+        consumer = await ready(jet)
+        [held, given_back] = await consumer.fetch(2)
+        await given_back.nak(delay=60)
+        many = {seq: (Outgoing(f"notes.{seq}", b""),) for seq in (9, 3, 2, 1)}
+        answer = await jet.backend.call(MsgWithdraw(stream="work", messages=many))
+        assert (answer.withdrawn, answer.held, answer.stored) == ((2, 3), (1,), (1, 2))
+        stored = await (await jet.stream("notes")).info(subjects_filter=">")
+        assert stored.state.subjects == {"notes.2": 1, "notes.3": 1}
+        await held.ack()
+        info = await consumer.info()
+        assert (info.num_pending, info.num_ack_pending) == (0, 0)
+
+
+@pytest.mark.parametrize("count", [1, 20])
+async def test_nothing_is_removed_or_stored_if_a_message_is_refused(tmp_path: Path, count: int) -> None:
     async with pelton.open(str(tmp_path / "a.pelton"), sync="off") as jet:
         await ready(jet)
-        with pytest.raises(NoStreamForSubjectError):
-            await jet.backend.call(MsgWithdraw(stream="work", seq=1, publish=(Outgoing("nobody", b""),)))
+        refused = (*[NOTE] * count, Outgoing("nobody", b""))
+        withdrawing = jet.backend.call(MsgWithdraw(stream="work", messages={1: (), 2: refused}))
+        beside = asyncio.gather(jet.publish("notes.2", b""), withdrawing, return_exceptions=True)
+        assert isinstance((await beside)[1], NoStreamForSubjectError)
         assert (await (await jet.stream("work")).info()).state.messages == 3
+        assert await notes(jet) == 1

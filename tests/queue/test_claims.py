@@ -193,7 +193,7 @@ async def test_jobs_ahead_heed_a_pause(queue: Queue) -> None:
         await queue.pause(job="paint")
 
         async def heard() -> bool:
-            return claims._orders.is_paused("", "paint")
+            return bool(claims._orders.pause_of("", "paint"))
 
         await eventually(heard, True)
         assert await claims.take(1) == []

@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import msgspec
 import pytest
 
 import pelton
 from pelton import Jet, JobCounts, JobFailedError, JobNotFoundError
+from pelton.api import PullRequest
 from pelton.queue import JobContext, Queue
+from pelton.queue.limits.recall import LatePutOffs
+from pelton.queue.model.decide import PutOff
 from pelton.queue.model.orders import Order, Orders
+from pelton.queue.model.records import AttemptRecords
+from pelton.testing import manual_runtime
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import FAST, drain, working
 
@@ -257,6 +263,64 @@ async def test_keys_and_kinds_are_paused_alone(jet: Jet, exclusive: bool) -> Non
         outcomes = [await handle.outcome(timeout=40) for handle in held]
     assert sorted(ran) == ["1", "2", "3"]
     assert [outcome.attempt for outcome in outcomes] == [1, 1]
+
+
+@ON_BOTH
+@BOTH_KINDS
+@pytest.mark.parametrize("paused", ["key", "job"])
+async def test_what_was_put_off_for_a_pause_starts_at_once_when_that_is_over(
+    jet: Jet, exclusive: bool, paused: str
+) -> None:
+    queue = await jet.queue("garage", exclusive=exclusive)
+    started = asyncio.Event()
+
+    @queue.job
+    async def wash() -> None:
+        started.set()
+
+    named = {paused: "wash"}
+    await queue.options(key="wash").enqueue(wash)
+    await queue.pause(**named)
+    # As a worker gives it back that has met it many times, but for longer.
+    source = queue.job_source("w")
+    [taken] = [one for way in source.channels for one in await source.take(way, PullRequest(batch=1, no_wait=True))]
+    records = AttemptRecords(queue.names, "w", taken.delivered)
+    records.read()
+    [scope] = Order(pause_key=named.get("key", ""), pause_job=named.get("job", "")).pause_scopes
+    await source.settle(records.put_off(PutOff(3600, "it is paused", pause=scope), queue._context.clock.now()))
+    await source.close()
+    async with working(queue):
+        await queue.resume(**named)
+        await asyncio.wait_for(started.wait(), 20)
+
+
+async def test_a_worker_that_hears_late_of_the_end_of_a_pause_recalls_what_it_has_put_off_since() -> None:
+    async with pelton.open("memory:", runtime=(runtime := manual_runtime())) as jet:
+        queue = await jet.queue("garage")
+
+        @queue.job
+        async def wash() -> None: ...
+
+        handle = await queue.options(key="k").enqueue(wash)
+        pause, other = Order(pause_key="k"), Order(pause_job="wash")
+        late = LatePutOffs(queue._context)
+        late.heed(pause)
+        source = queue.job_source("w")
+        [taken] = await source.take(source.channels[-1], PullRequest(batch=1, no_wait=True))
+        records = AttemptRecords(queue.names, "w", taken.delivered)
+        records.read()
+        ended = records.put_off(PutOff(3600, "it is paused", pause=pause.pause_scopes[0]), runtime.clock.now())
+        await source.settle(ended)
+        late.note([ended])
+        late.heed(other)
+        late.heed(msgspec.structs.replace(other, over=True))
+        assert not late._tasks, "it is still paused"
+        late.heed(msgspec.structs.replace(pause, over=True))
+        await asyncio.gather(*late._tasks)
+        assert (await handle.info()).due <= runtime.clock.now()
+        assert await source.take(source.channels[-1], PullRequest(batch=1, no_wait=True))
+        await late.close()
+        await source.close()
 
 
 @ON_BOTH

@@ -127,12 +127,13 @@ class ConsumerUnsettledReply(Page, kw_only=True):
 
 
 class MsgWithdrawReply(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Whether a message was removed; ``held``: a consumer waits for its ack; ``missing``: there is none.
+    """Which messages were `withdrawn`, and which are `held`: a consumer waits for their ack. There are no others.
 
     `stored` are the sequences of the messages that were stored.
     """
 
-    state: Literal["withdrawn", "held", "missing"] = shown("missing")
+    withdrawn: tuple[int, ...] = ()
+    held: tuple[int, ...] = ()
     stored: tuple[int, ...] = ()
 
 
@@ -330,17 +331,17 @@ class ConsumerUnsettled(Request[ConsumerUnsettledReply], kw_only=True, frozen=Tr
 
 
 class MsgWithdraw(Request[MsgWithdrawReply], kw_only=True, frozen=True):
-    """Pelton's own: in one transaction, remove a message for which no consumer waits, and store others.
+    """Pelton's own: in one transaction, remove messages for which no consumer waits, and store others.
 
-    A message that was given back, or whose ack wait is over, is not waited for. If it is held or missing, nothing
-    changes, and nothing is stored.
+    `messages` says, by sequence, what to store if that message is removed. One that was given back, or whose ack wait
+    is over, is not waited for. Nothing is changed or stored for those that are held or missing. If one of the others
+    is refused, nothing changes at all.
     """
 
     _subject_fields: ClassVar[tuple[str, ...]] = ("stream",)
 
     stream: str
-    seq: int
-    publish: tuple[Outgoing, ...]
+    messages: dict[int, tuple[Outgoing, ...]]
 
 
 class StreamFill(Request[StreamFillReply], kw_only=True, frozen=True):

@@ -7,6 +7,7 @@ from typing import Final
 
 from pelton.api import (
     NotAStoreError,
+    PeltonError,
     SqlConstraintError,
     SqlError,
     SqlForbiddenError,
@@ -50,6 +51,14 @@ _SQL_ERRORS: Final[dict[RefusalKind, type[SqlError]]] = {
 }
 
 
+class UndoneError(Exception):
+    """What a caller asked for is refused after it had begun: its transaction is rolled back, and it gets ``error``."""
+
+    def __init__(self, error: PeltonError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 def sql_error(refusal: Refusal, statement: str) -> SqlError:
     """Return the public error for a statement that was refused."""
     return _SQL_ERRORS[refusal.kind](refusal.reason, str(statement))
@@ -57,6 +66,8 @@ def sql_error(refusal: Refusal, statement: str) -> SqlError:
 
 def public_error(error: Exception) -> Exception:
     """Return the public error for a storage fault; anything else unchanged."""
+    if isinstance(error, UndoneError):
+        return error.error
     if not isinstance(error, Fault):
         return error
     if error.kind == "newer":

@@ -272,7 +272,7 @@ class Queue(QueueWithFlows, QueueWithViews):
     async def resume(self, *, key: str | None = None, job: str | None = None) -> None:
         """Start jobs again that :meth:`pause` has held up, with the same ``key`` or ``job``.
 
-        Those of a key or a name that a worker has met while they were paused start within 15 s. Raises ConfigError.
+        They may start at once, also those that workers have met meanwhile. Raises ConfigError.
         """
         await self._steering.resume(key, job)
 

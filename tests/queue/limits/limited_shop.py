@@ -17,6 +17,7 @@ from pelton.queue.limits.parking import Parking
 from pelton.queue.limits.slot_extender import SlotExtender
 from pelton.queue.model.decide import PutOff
 from pelton.queue.model.limits import JobLimit
+from pelton.queue.model.orders import Order
 from pelton.queue.model.records import AttemptRecords, Ended
 from pelton.queue.ports import JobSource
 from pelton.queue.run.leases import DeliveryHold, LeaseKeeper, SharedLease
@@ -166,7 +167,7 @@ class LimitedHand:
         )
         self.parking: Parking[HandJob] = Parking(context, self.admission, 2)
         for limit in self._shop.rules.limits:
-            self.admission.heed(limit, over=False)
+            self.admission.heed(Order(limit=limit))
         self._client.spawn(self.parking.follow(lambda jobs: [job.go.set() for job in jobs] and None))
         while True:
             room = self.parking.room()

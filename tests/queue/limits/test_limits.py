@@ -14,6 +14,7 @@ from pelton.api import PullRequest
 from pelton.queue import JobContext, JobLimit, Queue, Rate
 from pelton.queue.limits.recall import LatePutOffs
 from pelton.queue.model.decide import PutOff
+from pelton.queue.model.orders import Order
 from pelton.queue.model.records import AttemptRecords
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import Child, drain, ended, waiting, working
@@ -359,7 +360,7 @@ async def test_a_worker_that_hears_late_of_a_change_recalls_what_it_has_put_off_
         records = AttemptRecords(queue.names, "w", taken.delivered)
         records.read()
         ended = records.put_off(PutOff(3600, "it waits", limit=old), queue._context.clock.now())
-        late.heed(new, over=False)
+        late.heed(Order(limit=new))
         await source.settle(ended)
         late.note([ended])
         async with working(queue):

@@ -28,7 +28,7 @@ class Limiting:
     async def set(self, limit: JobLimit) -> None:
         """Set a limit, which replaces one of the same scope; jobs that were put off for that one are recalled."""
         await self._tell(Order(limit=limit), limit.scope)
-        await self._recall.all_of(limit.scope, limit)
+        await self._recall.all_of(limit.scope, limit.text)
 
     async def remove(self, job: str, per_key: bool) -> bool:
         """Take a limit away; return whether there was one."""

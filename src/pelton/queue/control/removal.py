@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from pelton.queue.inspect.views import FoundJob, JobViews
     from pelton.queue.model.job_filter import JobFilter
 
-_AT_ONCE: Final = 64
+_REASON: Final = "the queue was purged"
 
 
 class Removal:
@@ -40,14 +39,10 @@ class Removal:
                 if found.is_taken or may_run:
                     continue
                 batch.append(found)
-                if len(batch) == _AT_ONCE:
-                    ended += await self._cancel(batch)
+                if len(batch) == self._withdrawal.at_once:
+                    ended += await self._withdrawal.cancel_all(batch, _REASON)
                     batch = []
-        return ended + await self._cancel(batch)
-
-    async def _cancel(self, batch: list[FoundJob]) -> int:
-        cancelling = (self._withdrawal.cancel(found.stored, found.info, "the queue was purged") for found in batch)
-        return sum(await asyncio.gather(*cancelling))
+        return ended + (await self._withdrawal.cancel_all(batch, _REASON) if batch else 0)
 
     async def delete(self, *, force: bool) -> None:
         """Remove all streams of the queue that are left. Raises QueueInUseError if jobs run."""

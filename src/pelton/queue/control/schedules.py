@@ -94,7 +94,7 @@ class Schedules:
             return
         kept = Outgoing(self._names.paused_schedule(leaf), stored.data)
         if MsgWithdraw in self._queue.backend.planning.own_verbs:
-            await self._queue.backend.call(MsgWithdraw(stream=self._names.jobs, seq=stored.seq, publish=(kept,)))
+            await self._queue.backend.call(MsgWithdraw(stream=self._names.jobs, messages={stored.seq: (kept,)}))
             return
         await self._queue.backend.publish(kept.subject, kept.data)
         await self._remove(await self._jobs(), stored)

@@ -20,6 +20,7 @@ from pelton.api import (
     rfc3339,
 )
 from pelton.queue.control.withdrawal import Withdrawal
+from pelton.queue.limits.recall import Recall
 from pelton.queue.model.checks import checked_id, checked_text
 from pelton.queue.model.naming import encode_key
 from pelton.queue.model.orders import Order
@@ -43,6 +44,7 @@ class Steering:
         self._queue = queue
         self._views = views
         self._withdrawal = Withdrawal(queue)
+        self._recall = Recall(queue)
 
     async def get(self, job_id: str) -> JobInfo:
         """Return a job by its id. Raises JobNotFoundError, ConfigError."""
@@ -79,11 +81,11 @@ class Steering:
 
     async def _pause(self, key: str | None, job: str | None, *, over: bool) -> None:
         if key is not None:
-            named = encode_key(key).replace(".", "%2E")
-            await self._order(Order(pause_key=key, over=over), f"pause.key.{named}")
+            encode_key(key)
+            await self._pause_some(Order(pause_key=key, over=over))
         if job is not None:
             name = checked_text(f"queue {self._queue.name!r}: job", job)
-            await self._order(Order(pause_job=name, over=over), f"pause.job.{encode_key(name).replace('.', '%2E')}")
+            await self._pause_some(Order(pause_job=name, over=over))
         if key is None and job is None:
             # The consumers stop everybody who takes jobs from them, the order those who take keys on a cluster.
             await self._order(Order(pause_all=True, over=over), _ALL)
@@ -107,6 +109,12 @@ class Steering:
         await self._order(Order(pause_all=True), _ALL)
         control = await self._queue.jet.stream(self._queue.names.control)
         return (await control.get_last_message(self._queue.names.order_subject(_ALL))).time_ns
+
+    async def _pause_some(self, order: Order) -> None:
+        [scope] = order.pause_scopes
+        await self._order(order, scope)
+        if order.over:
+            await self._recall.all_of(scope, None)
 
     async def _order(self, order: Order, subject: str) -> None:
         await self._queue.backend.publish(self._queue.names.order_subject(subject), _encode(order))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -17,8 +18,11 @@ from pelton.queue.model.states import Outcome, decode_envelope
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.inspect.views import FoundJob
     from pelton.queue.model.states import JobInfo
 
+# In a store file they share a transaction, on servers they are written side by side.
+_IN_FILE, _ON_SERVERS = 1000, 64
 _DELETE_FAILED: Final = 10057
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -28,22 +32,33 @@ class Withdrawal:
 
     def __init__(self, queue: QueueContext) -> None:
         self._queue = queue
+        self._is_file = MsgWithdraw in queue.backend.planning.own_verbs
+        # How many jobs to cancel at once.
+        self.at_once = _IN_FILE if self._is_file else _ON_SERVERS
 
     async def cancel(self, stored: StoredMessage, info: JobInfo, reason: str) -> bool:
         """End a job that nobody holds as cancelled; return False if somebody does, or if it is not there any more."""
         return await self.replace(stored, info, f"it was cancelled: {reason}" if reason else "it was cancelled")
+
+    async def cancel_all(self, jobs: Sequence[FoundJob], reason: str) -> int:
+        """Do the same for many jobs, in a store file in one transaction; return how many were cancelled."""
+        if not self._is_file:
+            return sum(await asyncio.gather(*(self.cancel(job.stored, job.info, reason) for job in jobs)))
+        error = f"it was cancelled: {reason}"
+        return await self._withdraw({job.stored.seq: self._ending(job.stored, job.info, error) for job in jobs})
+
+    async def _withdraw(self, messages: dict[int, tuple[Outgoing, ...]]) -> int:
+        request = MsgWithdraw(stream=self._queue.names.jobs, messages=messages)
+        return len((await self._queue.backend.call(request)).withdrawn)
 
     async def replace(self, stored: StoredMessage, info: JobInfo, error: str, others: Sequence[Outgoing] = ()) -> bool:
         """The same with the error that its outcome names; ``others`` are stored in the same transaction.
 
         That is only possible in a store file: on servers they are not stored.
         """
-        outcome = self._outcome(info, stored, error)
-        record = Outgoing(self._queue.names.ending_subject("cancelled", info.id), _encode(outcome))
-        told = self._told(stored, outcome)
-        if MsgWithdraw in self._queue.backend.planning.own_verbs:
-            request = MsgWithdraw(stream=self._queue.names.jobs, seq=stored.seq, publish=(*others, *told, record))
-            return (await self._queue.backend.call(request)).state == "withdrawn"
+        *told, record = self._ending(stored, info, error)
+        if self._is_file:
+            return await self._withdraw({stored.seq: (*others, *told, record)}) > 0
         try:
             if told:
                 # First, so that the flow learns of it even if this is interrupted: it looks for the outcome itself.
@@ -76,6 +91,12 @@ class Withdrawal:
             if (place := decode_envelope(stored.data).flow) is not None:
                 return (told_to_flow(self._queue.names, place, outcome),)
         return ()
+
+    def _ending(self, stored: StoredMessage, info: JobInfo, error: str) -> tuple[Outgoing, ...]:
+        """Return what the end of a job stores, its outcome last."""
+        outcome = self._outcome(info, stored, error)
+        record = Outgoing(self._queue.names.ending_subject("cancelled", info.id), _encode(outcome))
+        return (*self._told(stored, outcome), record)
 
     def _outcome(self, info: JobInfo, stored: StoredMessage, error: str) -> Outcome:
         return Outcome(

@@ -132,9 +132,9 @@ class DeadLetters:
         place, names = letter.envelope.flow, self._queue.names
         again = () if place is None else (redriven_in_flow(names, place, job_id_in(message.data, 0)),)
         if MsgWithdraw in self._queue.backend.planning.own_verbs:
-            request = MsgWithdraw(stream=names.dead, seq=stored.seq, publish=(message, *again))
+            request = MsgWithdraw(stream=names.dead, messages={stored.seq: (message, *again)})
             answer = await self._queue.backend.call(request)
-            if answer.state != "withdrawn":
+            if not answer.withdrawn:
                 raise self._missing(job_id)
             return self._enqueuer.handle(job_id_in(message.data, answer.stored[0]), letter.envelope.job)
         handle = await self._publish(message, letter)

@@ -28,6 +28,7 @@ from pelton.runtime import ProcessWatch, Signal
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.model.orders import Order
     from pelton.queue.model.slots import SlotDraft, SlotRecord
 
 _log: Final = logging.getLogger("pelton.queue")
@@ -100,14 +101,16 @@ class Admission:
         """Whether the queue has any limit."""
         return bool(self._limits)
 
-    def heed(self, limit: JobLimit, *, over: bool) -> None:
-        """Note a limit, which replaces an earlier one of its scope; ``over`` takes it away."""
-        if over:
+    def heed(self, order: Order) -> None:
+        """Note a limit, which replaces an earlier one of its scope, or that one is over; and which pauses are."""
+        self.put_offs.heed(order)
+        if (limit := order.limit) is None:
+            return
+        if order.over:
             self._limits.pop(limit.scope, None)
         else:
             self._limits[limit.scope] = limit
         self.limits_heard += 1
-        self.put_offs.heed(limit, over=over)
         if self._limits and self._watching is None:
             follow = SlotWatch(self._queue, self._saw).follow()
             self._watching = self._queue.runtime.spawn(follow, f"pelton {self._queue.name} limits")

@@ -1,8 +1,9 @@
-"""Jobs that were put off for a limit: they are recalled when it changes, the oldest first, and start if they may now.
+"""Jobs that were put off for a limit or a pause: they are recalled when it changes, and start if they may now.
 
-Design: What a worker puts off, it records with the delivery that it gave back. Whoever changes a limit reads these
-records, and has each job delivered at once that was put off for another limit of that scope, whether its worker still
-lives or not. A worker that did not know of the change yet recalls what it has put off since.
+Design: What a worker puts off, it records with the delivery that it gave back. Whoever changes a limit, or ends a
+pause, reads these records, and has each job delivered at once that was put off for another limit of that scope, or for
+the pause, the oldest first, whether its worker still lives or not. A worker that did not know of the change yet recalls
+what it has put off since.
 
 A store file refuses to give back a delivery twice. Servers do not: there, the record is claimed first, so that nobody
 recalls what somebody else has recalled, and those are left alone that are due in a moment.
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from pelton.api import StoredMessage
     from pelton.jet import Stream
     from pelton.queue.define.queue_context import QueueContext
-    from pelton.queue.model.limits import JobLimit
+    from pelton.queue.model.orders import Order
     from pelton.queue.model.records import Ended
 
 _AT_ONCE: Final = 64
@@ -40,7 +41,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class PutOffJob(NamedTuple):
-    """A job that was put off for a limit: its record, with the sequence of that, and the delivery given back."""
+    """A job that was put off: its record, with the sequence of that, and the delivery given back."""
 
     seq: int
     record: Attempt
@@ -54,8 +55,11 @@ class Recall:
         self._queue = queue
         self._ledger = Ledger(queue.backend, queue.names)
 
-    async def all_of(self, scope: str, limit: JobLimit | None) -> None:
-        """Recall what was put off for another limit of a scope than the present one; None: there is none any more."""
+    async def all_of(self, scope: str, limit: str | None) -> None:
+        """Recall what was put off for another limit of a scope than the present one, by its text.
+
+        None: there is none any more, or the pause is over.
+        """
         stream = await self._queue.jet.stream(self._queue.names.attempts)
         async with aclosing(stored_messages(stream, self._queue.names.attempt_subject("*"))) as stored:
             found = [job async for one in stored if (job := _put_off(one)) and is_outdated(job.delivery, scope, limit)]
@@ -117,16 +121,23 @@ class LatePutOffs:
     def __init__(self, queue: QueueContext) -> None:
         self._queue = queue
         self._recall = Recall(queue)
-        self._limits: dict[str, JobLimit] = {}
+        # What holds: limits by their texts, and pauses, by scope.
+        self._limits: dict[str, str] = {}
+        self.is_on: bool = False
         self._recent: deque[tuple[float, str, PutOffDelivery]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def heed(self, limit: JobLimit, *, over: bool) -> None:
-        """Note a limit; recall what was put off for another one of its scope."""
-        if over:
-            self._limits.pop(limit.scope, None)
-        else:
-            self._limits[limit.scope] = limit
+    def heed(self, order: Order) -> None:
+        """Note a limit or a pause; recall what was put off for another one of its scope."""
+        scopes = order.pause_scopes if order.limit is None else (order.limit.scope,)
+        for scope in scopes:
+            if order.over:
+                self._limits.pop(scope, None)
+            else:
+                self._limits[scope] = "" if order.limit is None else order.limit.text
+        if not scopes:
+            return
+        self.is_on = True
         self._forget()
         self._recall_outdated([(job_id, delivery) for _, job_id, delivery in self._recent])
 
@@ -162,9 +173,9 @@ class LatePutOffs:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def is_outdated(delivery: PutOffDelivery, scope: str, limit: JobLimit | None) -> bool:
+def is_outdated(delivery: PutOffDelivery, scope: str, limit: str | None) -> bool:
     """Whether a job was put off for another limit of a scope than the present one."""
-    return delivery.scope == scope and (limit is None or delivery.limit != limit.text)
+    return delivery.scope == scope and delivery.limit != limit
 
 
 def _put_off(stored: StoredMessage) -> PutOffJob | None:

@@ -50,13 +50,15 @@ class Again(msgspec.Struct, frozen=True):
 class PutOff(msgspec.Struct, frozen=True):
     """The job is given back for ``delay`` seconds, and the attempt is not counted.
 
-    None: for longer each time. ``began``: its function has run. ``limit``: it is held, for that limit.
+    None: for longer each time. ``began``: its function has run. ``limit``: it is held, for that limit. ``pause``: the
+    scope that is paused.
     """
 
     delay: float | None
     reason: str
     began: bool = False
     limit: JobLimit | None = None
+    pause: str = ""
 
 
 AfterAttempt = Finish | Again | PutOff

@@ -12,6 +12,7 @@ import msgspec
 
 from pelton.api import JobCancelledError, Outgoing, headers
 from pelton.queue.model.limits import JobLimit
+from pelton.queue.model.naming import encode_key
 
 if TYPE_CHECKING:
     from pelton.queue.model.naming import QueueNames
@@ -45,6 +46,11 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     over: bool = False
     flows: bool = False
     ended: bool = False
+
+    @property
+    def pause_scopes(self) -> tuple[str, ...]:
+        """What is paused of the queue, as parts of subjects."""
+        return tuple(filter(None, (_of_key(self.pause_key), _of_job(self.pause_job))))
 
 
 class Orders:
@@ -95,9 +101,23 @@ class Orders:
         reason = self._cancelled.get(job_id)
         return None if reason is None else JobCancelledError(job_id, key, reason)
 
-    def is_paused(self, key: str, job: str) -> bool:
-        """Whether jobs of this key, or of this name, are not to start now."""
-        return key in self._paused_keys or job in self._paused_jobs
+    def pause_of(self, key: str, job: str) -> str:
+        """Return the scope for which jobs of this key, or of this name, are not to start now; empty if they are."""
+        if key in self._paused_keys:
+            return _of_key(key)
+        return _of_job(job) if job in self._paused_jobs else ""
+
+
+def _of_key(key: str) -> str:
+    return key and f"pause.key.{_token(key)}"
+
+
+def _of_job(job: str) -> str:
+    return job and f"pause.job.{_token(job)}"
+
+
+def _token(text: str) -> str:
+    return encode_key(text).replace(".", "%2E")
 
 
 def to_cancel(names: QueueNames, job_id: str, reason: str, *, ended: bool) -> Outgoing:

@@ -12,7 +12,7 @@ from pelton.api.json_values import UNREADABLE
 from pelton.jet import ack_of
 from pelton.queue.model.decide import COMPLETED, SKIPPED, TOO_LATE, AfterAttempt, Again, Finish, PutOff, after_deaths
 from pelton.queue.model.flow_records import told_to_flow
-from pelton.queue.model.limits import JobLimit, number_of
+from pelton.queue.model.limits import number_of
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.orders import carried_out
 from pelton.queue.model.rules import JobRules
@@ -288,15 +288,17 @@ class AttemptRecords:
             began=known.began or why.began,
             sleeps=why.began,
             limit="" if why.limit is None else why.limit.name,
-            put_off=None if why.limit is None else self._put_off_for(why.limit),
+            put_off=self._put_off_for(why),
         )
         return self._given_back(record, delay, kept)
 
-    def _put_off_for(self, limit: JobLimit) -> PutOffDelivery:
+    def _put_off_for(self, why: PutOff) -> PutOffDelivery | None:
+        if why.limit is None and not why.pause:
+            return None
         delivered = self.delivered
         return PutOffDelivery(
-            limit.scope,
-            limit.text,
+            why.pause if why.limit is None else why.limit.scope,
+            "" if why.limit is None else why.limit.text,
             delivered.consumer,
             delivered.subject,
             delivered.seq,

@@ -202,7 +202,10 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PutOffDelivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The delivery of a job that was put off for a limit, by which it is recalled when that changes."""
+    """The delivery of a job that was put off for a limit or a pause, by which it is recalled when that changes.
+
+    ``scope`` says for which; a pause has no ``limit``.
+    """
 
     scope: str
     limit: str

@@ -105,8 +105,7 @@ class Claims:
                 job.cancelled = job.cancelled or job_id_of(job.records.delivered) == order.cancel
         if order.pause_all:
             self._admission.changed.notify()
-        if order.limit is not None:
-            self._admission.heed(order.limit, over=order.over)
+        self._admission.heed(order)
         if order.weight is not None:
             self._job_source.weigh(order.weight.tenant, order.weight.weight)
 

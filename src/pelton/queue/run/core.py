@@ -329,7 +329,7 @@ class HeldJobs(Generic[J]):
             for ending in settled:
                 ending.job.is_settled = True
             let_go([ending.job for ending in settled])
-            if self.admission.limits_heard:
+            if self.admission.put_offs.is_on:
                 self.admission.put_offs.note(ending.ended for ending in settled)
             endings = []
             if any(answers):

@@ -40,8 +40,8 @@ class StartGate(Generic[J]):
         envelope = job.records.envelope
         if (cancelled := self._orders.cancellation(job.records.id, envelope.key)) is not None:
             return self._held.after(job, cancelled)
-        if self._orders.is_paused(envelope.key, envelope.job):
-            return PutOff(None, "it is paused")
+        if pause := self._orders.pause_of(envelope.key, envelope.job):
+            return PutOff(None, "it is paused", pause=pause)
         return None
 
     async def overlap(self, job: J) -> AfterAttempt | None:

@@ -229,8 +229,7 @@ class Worker:
         if order.flows:
             self._intake.flows.notice()
         self._taken.notify()
-        if order.limit is not None:
-            self._held.admission.heed(order.limit, over=order.over)
+        self._held.admission.heed(order)
         if order.weight is not None:
             self._held.source.weigh(order.weight.tenant, order.weight.weight)
         if order.pause_all and not order.over:
