@@ -586,6 +586,81 @@ async def priorities(connect: Connect) -> list[Any]:
         return seen
 
 
+async def served(client: RawClient, count: int) -> list[str]:
+    """Publish messages one after the other, and return which pull each was delivered to."""
+    seen = []
+    for number in range(count):
+        client.pub("s.x", str(number))
+        seen += [line.split()[0] for line in await client.take(1)]
+    return seen
+
+
+@script
+async def the_highest_priority_is_filled_before_others(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        await stream(client)
+        await consumer(client, priority_groups=["g"], priority_policy="prioritized")
+        pulls = {"high": (3, 1), "low": (2, 9), "mid": (1, 5), "end": (1, 9)}
+        for name, (batch, priority) in pulls.items():
+            client.sub(f"in.{name}", name)
+            body = {"batch": batch, "priority": priority, "expires": 30 * 10**9, "group": "g"}
+            pull(client, body, f"in.{name}")
+        await client.settle()
+        return await served(client, 7)
+
+
+@script
+async def an_overflow_needs_its_condition_for_each_message(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        await stream(client)
+        await consumer(client, priority_groups=["g"], priority_policy="overflow")
+        await fill(client, 9)
+        for name in ("all", "far", "near"):
+            client.sub(f"in.{name}", name)
+        pull(client, {"batch": 20, "expires": 300_000_000, "group": "g", "min_pending": 4}, "in.far")
+        seen: list[Any] = [await client.take(7)]
+        pull(client, {"batch": 3, "group": "g"}, "in.all")
+        seen.append(await client.take(3))
+        # A pull without conditions does not come first.
+        for name, condition in (("far", {"min_pending": 1}), ("near", {})):
+            pull(client, {"batch": 9, "expires": 30 * 10**9, "group": "g"} | condition, f"in.{name}")
+            await client.settle()
+        return [*seen, await served(client, 4)]
+
+
+@script
+async def the_next_is_pinned_when_the_pin_is_taken(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        await stream(client)
+        await consumer(client, priority_groups=["g"], priority_policy="pinned_client", priority_timeout=60 * 10**9)
+        for name in ("a", "b", "c"):
+            client.sub(f"in.{name}", name)
+            pull(client, {"batch": 9, "expires": 30 * 10**9, "group": "g"}, f"in.{name}")
+            await client.settle()
+        seen: list[Any] = [await served(client, 3)]
+        for _ in range(2):
+            client.pub("$JS.API.CONSUMER.UNPIN.S.c", {"group": "g"})
+            await client.settle()
+            client.send(*["PUB s.x 0", ""] * 3)
+            # Three messages, and the end of the pull that had the pin.
+            seen.append(sorted(line.partition(" ")[0] + line[line.index("[") :] for line in await client.take(4)))
+        return seen
+
+
+@script
+async def several_pulls_of_one_inbox(connect: Connect) -> list[Any]:
+    """As clients that ask for more before they need it: they receive messages in order."""
+    async with connect() as client:
+        await stream(client)
+        await consumer(client)
+        client.sub("in", "1")
+        for _ in range(3):
+            pull(client, {"batch": 9, "expires": 30 * 10**9})
+        await client.settle()
+        client.send(*(f"PUB s.{number} 0\r\n\r\n" for number in range(20)))
+        return [line.split()[1] for line in await client.take(20)]
+
+
 @script
 async def a_pause(connect: Connect) -> list[Any]:
     async with connect() as client:

@@ -28,6 +28,7 @@ MAX_WAITING: Final = PullStatus(409, "Exceeded MaxWaiting")
 CONSUMER_DELETED: Final = PullStatus(409, "Consumer Deleted")
 LEADERSHIP_CHANGE: Final = PullStatus(409, "Leadership Change")
 SHUTDOWN: Final = PullStatus(409, "Server Shutdown")
+PIN_TAKEN: Final = PullStatus(423, "Nats-Wrong-Pin-Id")
 
 HEARTBEAT: Final = PullStatus(100, "Idle Heartbeat")
 

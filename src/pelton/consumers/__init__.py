@@ -1,7 +1,7 @@
 """Consumers: delivery, redelivery, acks, exclusive subjects, priority groups."""
 
 from pelton.consumers.deliver import Delivery
-from pelton.consumers.groups import GroupDecision
+from pelton.consumers.groups import GroupDecision, is_conditional
 from pelton.consumers.info import consumer_info
 from pelton.consumers.interest import Interest, first_wanted
 from pelton.consumers.log import NEVER, ConsumerLog, drop_rows, is_pending
@@ -31,6 +31,7 @@ __all__ = [
     "first_wanted",
     "follow_purge",
     "follow_roll_ups",
+    "is_conditional",
     "is_pending",
     "next_refresh",
     "say_unpinned",

@@ -12,7 +12,9 @@ pinned_client if it carries the id of the pin; without an id, if the pin is free
               (or a wait in one)
 ============= ==================================================================================================
 
-nats-server 2.15 ignores ``failover``, and lets a pin expire while its holder waits in a pull.
+nats-server 2.15 ignores ``failover``, and lets a pin expire while its holder waits in a pull. Pulls of NATS
+clients (``stands``) are decided as it does: those without conditions do not come first, and a pin that was taken is
+free at once.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ class Known(NamedTuple):
     """What a decision is based on; times are wall nanoseconds.
 
     ``pending`` counts messages never delivered, ``due`` those to be redelivered, ``ack_pending`` those that await an
-    ack; ``nearest`` is when each failover distance (0: none) last pulled.
+    ack; ``nearest`` is when each failover distance (0: none) last pulled. ``stands``: a NATS client asks.
     """
 
     now: int
@@ -60,6 +62,7 @@ class Known(NamedTuple):
     others: Sequence[Waiting]
     nearest: dict[int, int]
     pin: Pin | None
+    stands: bool
 
 
 class GroupDecision(NamedTuple):
@@ -88,10 +91,13 @@ def is_conditional(request: PullRequest) -> bool:
 def _overflow(request: PullRequest, known: Known) -> GroupDecision:
     if not is_conditional(request):
         return GroupDecision(True, request.batch)
-    if any(not other.conditional for other in known.others):
+    if not known.stands and any(not other.conditional for other in known.others):
         return GroupDecision(False)
-    if 0 < request.min_pending <= known.pending or 0 < request.min_ack_pending <= known.ack_pending:
+    if 0 < request.min_ack_pending <= known.ack_pending:
         return GroupDecision(True, request.batch)
+    if 0 < request.min_pending <= known.pending:
+        # As on nats-server, each message needs as many.
+        return GroupDecision(True, min(request.batch, known.pending - request.min_pending + 1))
     if not request.failover_ns:
         return GroupDecision(False)
     if any(other.failover_ns < request.failover_ns for other in known.others if other.failover_ns):
@@ -116,6 +122,6 @@ def _pinned(config: ConsumerConfig, request: PullRequest, known: Known) -> Group
         return GroupDecision(mine, request.batch, lost=not mine)
     if held and pin is not None:
         return GroupDecision(False, again_at=pin.seen + config.priority_timeout.ns)
-    if pin is not None and known.now < pin.free_at:
+    if pin is not None and known.now < pin.free_at and not known.stands:
         return GroupDecision(False, again_at=pin.free_at)
     return GroupDecision(True, request.batch)

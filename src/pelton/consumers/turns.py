@@ -25,11 +25,15 @@ _LOST_AFTER: Final = 3
 
 
 class Puller(NamedTuple):
-    """The origin of a pull: the pull's own id, the opener it belongs to, and a check whether an opener is alive."""
+    """The origin of a pull: its id, the opener it belongs to, and a check whether an opener is alive.
+
+    ``stands``: it is of a NATS client, and waits until all its messages were delivered.
+    """
 
     id: str
     owner: str
     is_alive: Callable[[str], bool]
+    stands: bool = False
 
 
 class Turn:
@@ -56,6 +60,7 @@ class Turn:
             others=self._others(),
             nearest=self._nearest(),
             pin=self.pin(),
+            stands=self._puller.stands,
         )
         found = judge(config, self._request, known)
         if found.lost:
@@ -143,8 +148,8 @@ class Turn:
         if gone:
             self._db.executemany("DELETE FROM pulls WHERE consumer=? AND id=?", gone)
 
-    def pin_to(self, messages: Sequence[Delivered], new_id: Callable[[], str]) -> None:
-        """Add the pin under which this pull is served to every message: a new one if the pin was free."""
+    def pin_to(self, messages: Sequence[Delivered], new_id: Callable[[], str]) -> str:
+        """Add the pin under which this pull is served to every message, and return it: a new one if it was free."""
         pin = self._request.pin_id
         if not pin:
             pin = new_id()
@@ -154,6 +159,7 @@ class Turn:
             self._c.advisories.send(GroupPinned(account=ACCOUNT, **names, pinned_id=pin))
         for message in messages:
             message.headers = headers.with_value(message.headers, headers.PIN_ID, pin)
+        return pin
 
     def expire_pin(self) -> bool:
         """Take the pin from a holder that was inactive for too long; return whether that happened."""

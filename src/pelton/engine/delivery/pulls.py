@@ -39,10 +39,14 @@ _POLL_S: Final = 0.05
 
 
 class Found(NamedTuple):
-    """The result of one try; ``blocked``: no messages, because the next one is larger than the pull allows."""
+    """The result of one try; ``blocked``: no messages, because the next one is larger than the pull allows.
+
+    ``pin``: the pin of its group under which it was served.
+    """
 
     messages: list[Delivered]
     blocked: bool = False
+    pin: str = ""
 
 
 class Pulls:
@@ -70,9 +74,9 @@ class Pulls:
         finally:
             self.end(one)
 
-    def begin(self, stream: str, consumer: str, request: PullRequest) -> WaitingPull:
-        """Return a pull that was not tried yet; :meth:`end` it."""
-        return WaitingPull(stream, consumer, request, self._host.session.new_id() if request.group else "")
+    def begin(self, stream: str, consumer: str, request: PullRequest, *, stands: bool = False) -> WaitingPull:
+        """Return a pull that was not tried yet; :meth:`end` it. ``stands``: until all its messages were delivered."""
+        return WaitingPull(stream, consumer, request, self._host.session.new_id() if request.group else "", stands)
 
     def end(self, one: WaitingPull) -> None:
         """Let other processes know that a pull waits no longer."""
@@ -128,10 +132,10 @@ class Pulls:
         turn.note()
         verdict = turn.verdict(counted=True)
         found = self._served(request, log, turn, verdict, now) if verdict.served else Found([])
-        if found.messages:
+        if found.messages and not one.stands:
             turn.leave()
-        elif not request.no_wait:
-            if not one.is_waiting and turn.is_crowded():
+        elif not request.no_wait and (one.is_waiting or len(found.messages) < request.batch):
+            if not one.is_waiting and not found.messages and turn.is_crowded():
                 raise too_many_waiting(log.config, one.stream)
             turn.wait()
             one.is_waiting, one.seen = True, now
@@ -141,13 +145,13 @@ class Pulls:
         request = msgspec.structs.replace(request, batch=verdict.batch)
         registry = self._host.session.registry
         delivery = Delivery(log, request, now, registry.consumers.token_floor, registry.interests.get(log.log))
-        messages = delivery.run()
+        messages, pin = delivery.run(), ""
         if messages and log.config.priority_policy == "pinned_client":
-            turn.pin_to(messages, self._host.session.new_id)
-        return Found(messages, delivery.blocked)
+            pin = turn.pin_to(messages, self._host.session.new_id)
+        return Found(messages, delivery.blocked, pin)
 
     def _turn(self, one: WaitingPull, request: PullRequest, log: ConsumerLog, now: int) -> Turn:
-        return Turn(log, request, Puller(one.id, self._peers.name, self._peers.is_alive), now)
+        return Turn(log, request, Puller(one.id, self._peers.name, self._peers.is_alive, one.stands), now)
 
     # --- waiting
 
@@ -245,11 +249,12 @@ class Pulls:
 class WaitingPull:
     """One pull; ``is_waiting`` while it has a row, ``seen`` is when that row was last refreshed."""
 
-    def __init__(self, stream: str, consumer: str, request: PullRequest, pull_id: str) -> None:
+    def __init__(self, stream: str, consumer: str, request: PullRequest, pull_id: str, stands: bool) -> None:
         self.stream = stream
         self.consumer = consumer
         self.request = request
         self.id = pull_id
+        self.stands = stands
         self.is_waiting = False
         self.seen = 0
         self.leftover: Leftover | None = None

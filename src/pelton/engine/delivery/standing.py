@@ -4,7 +4,7 @@ Design: A pull of an embedded user returns as soon as there is a message. A clie
 one by one as they come, and is told how its pull ended. So the pulls of a consumer stand in a line, and one task for
 each line delivers, in transactions like those of :class:`Pulls`: each message goes to the pull whose turn it is. In a
 priority group, whose turn it is follows from the rows of all pulls (``consumers/turns.py``): each pull of the line
-tries for itself.
+tries for itself, those with the lowest number first, and equals share what they got.
 
 A pull ends when its messages or bytes are used up, when it expires, when its client is gone, with its consumer, or
 with the server; a pull that does not wait ends when nothing is left to deliver. ``sink.end`` is called for all of these
@@ -16,24 +16,26 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import chain, groupby
 from typing import Final, Protocol
 
 import msgspec
 
-from pelton.api import ApiError, Delivered, NotFoundError, PullRequest, StoreError, api_error
+from pelton.api import ApiError, Delivered, NotFoundError, PinLostError, PullRequest, StoreError, api_error
 from pelton.api.pulling import (
     BATCH_COMPLETED,
     CONSUMER_DELETED,
     EXPIRED,
     MAX_WAITING,
     NO_MESSAGES,
+    PIN_TAKEN,
     REQUESTS_PENDING,
     SHUTDOWN,
     TOO_LARGE,
     PullStatus,
 )
 from pelton.api.store_errors import FINAL_ERRORS
-from pelton.consumers import ConsumerLog, Delivery, check_pull
+from pelton.consumers import ConsumerLog, Delivery, check_pull, is_conditional
 from pelton.engine.delivery.pulls import Pulls, WaitingPull
 from pelton.engine.delivery.waiting import WaitingPulls, seconds_until_due
 from pelton.engine.host import Host
@@ -79,8 +81,8 @@ class StandingPull:
 
     @property
     def is_filled(self) -> bool:
-        """Whether all its messages were delivered."""
-        return self.left <= 0
+        """Whether all its messages, or bytes, were delivered."""
+        return self.left <= 0 or (self.waiting.request.max_bytes > 0 and self.left_bytes <= 0)
 
     def take(self, messages: Sequence[Delivered], now: float) -> None:
         """Pass messages on, and subtract them from what is left."""
@@ -115,7 +117,8 @@ class StandingPulls:
     def pull(self, stream: str, consumer: str, request: PullRequest, beat_s: float, sink: PullSink) -> None:
         """Let a pull stand until it is filled or over; ``beat_s`` of silence are followed by a heartbeat (0: never)."""
         key = (stream, consumer)
-        one = StandingPull(self._pulls.begin(stream, consumer, request), sink, self._runtime.clock.monotonic(), beat_s)
+        waiting = self._pulls.begin(stream, consumer, request, stands=True)
+        one = StandingPull(waiting, sink, self._runtime.clock.monotonic(), beat_s)
         line = self._lines.get(key)
         if line is None:
             line = _Line(key, self._host, self._pulls, self._waiting, self._runtime, self._lines.pop)
@@ -221,15 +224,18 @@ class _Line:
     def _carry_out(self, plan: _Plan) -> bool:
         """Hand out what a transaction delivered, and end what it refused; return whether there were messages."""
         now = self._clock.monotonic()
-        for one, status in plan.ended:
-            if one in self._line:
-                self._end(one, status)
-        for one, messages in plan.shares.items():
+        for one, pin in plan.pins.items():
+            one.waiting.request = msgspec.structs.replace(one.waiting.request, pin_id=pin)
+        for one, messages in plan.runs:
             one.take(messages, now)
-            if one in self._line:
-                self._line.remove(one)
-                self._line.append(one)
-        return bool(plan.shares)
+        # Those that were served have their next turn after the others, and each after those served before it.
+        served = dict.fromkeys(one for one, _ in reversed(plan.runs))
+        for one in reversed(served):
+            self._line.remove(one)
+            self._line.append(one)
+        for one, status in plan.ended:
+            self._end(one, status)
+        return bool(plan.runs)
 
     def _drop_ended(self) -> None:
         now = self._clock.monotonic()
@@ -263,7 +269,11 @@ class _Line:
         log = self._host.session.registry.consumer(*self._key)
         self._waiting.follow(self._key, log.filters)
         if log.config.priority_groups:
-            looks = [self._pulls.look(one.waiting) for one in self._line]
+            try:
+                looks = [self._pulls.look(one.waiting) for one in self._line]
+            except PinLostError:
+                # It is told so when it is tried.
+                return True, None
             delays = [delay for _, delay in looks if delay is not None]
             return any(promising for promising, _ in looks), min(delays, default=None)
         now = self._host.session.now()
@@ -285,7 +295,7 @@ class _Line:
         plan = _Plan()
         admitted = self._admitted(line, log, plan)
         if log.config.priority_groups:
-            self._deliver_in_groups(admitted, plan)
+            self._deliver_in_groups(admitted, log, plan)
         elif any(one.waiting.request.max_bytes for one in admitted):
             self._deliver_one(admitted, log, now, plan)
         elif admitted:
@@ -339,40 +349,83 @@ class _Line:
                 return
             plan.ended.append((one, TOO_LARGE))
 
-    def _deliver_in_groups(self, line: list[StandingPull], plan: _Plan) -> None:
-        for one in line:
-            request = one.waiting.request
-            no_wait = request.no_wait and request.expires_ns is None
-            request = msgspec.structs.replace(
-                request, batch=one.left, max_bytes=max(one.left_bytes, 0), no_wait=no_wait
-            )
-            try:
-                found = self._pulls.tried(one.waiting, request, waited=True)
-            except ApiError as error:
-                plan.ended.append((one, PullStatus(error.code, error.description)))
+    def _deliver_in_groups(self, line: list[StandingPull], log: ConsumerLog, plan: _Plan) -> None:
+        policy = log.config.priority_policy
+        if policy == "overflow" and any(is_conditional(one.waiting.request) for one in line):
+            self._deliver_one_by_one(line, plan)
+            return
+
+        def number(one: StandingPull) -> int:
+            return one.waiting.request.priority if policy == "prioritized" else 0
+
+        for _, group in groupby(sorted(line, key=number), number):
+            equals = list(group)
+            found = [self._tried(one, one.left, one.left_bytes, plan) for one in equals]
+            if policy == "pinned_client" or any(one.waiting.request.max_bytes for one in equals):
+                for one, messages in zip(equals, found, strict=True):
+                    plan.share(messages, [one])
+            else:
+                plan.share(list(chain.from_iterable(found)), equals)
+
+    def _deliver_one_by_one(self, line: Sequence[StandingPull], plan: _Plan) -> None:
+        """Deliver each message to the next pull whose conditions hold: they may not for the message after it."""
+        queue, refused = deque((one, one.left, one.left_bytes) for one in line), 0
+        for _ in range(_BATCH + len(line)):
+            if refused == len(queue):
+                return
+            one, left, left_bytes = queue.popleft()
+            messages = self._tried(one, 1, left_bytes, plan)
+            if messages:
+                refused = 0
+                plan.share(messages, [one])
+                left_bytes -= _size(messages[0])
+                if left == 1 or left_bytes == 0:
+                    continue
+            elif plan.ended and plan.ended[-1][0] is one:
                 continue
-            if found.blocked:
-                plan.ended.append((one, TOO_LARGE))
-            elif found.messages:
-                plan.share(found.messages, [one])
+            else:
+                refused += 1
+            queue.append((one, left - len(messages), left_bytes))
+
+    def _tried(self, one: StandingPull, batch: int, left_bytes: int, plan: _Plan) -> list[Delivered]:
+        """Try one pull of a group; plan its end if it is refused, or if the next message is too large for it."""
+        request = one.waiting.request
+        no_wait = request.no_wait and request.expires_ns is None
+        request = msgspec.structs.replace(request, batch=batch, max_bytes=max(left_bytes, 0), no_wait=no_wait)
+        try:
+            found = self._pulls.tried(one.waiting, request, waited=True)
+        except ApiError as error:
+            is_taken = isinstance(error, PinLostError) and one.waiting.is_waiting
+            plan.ended.append((one, PIN_TAKEN if is_taken else PullStatus(error.code, error.description)))
+            return []
+        if found.blocked:
+            plan.ended.append((one, TOO_LARGE))
+        if found.pin:
+            plan.pins[one] = found.pin
+        return found.messages
 
 
 class _Plan:
-    """What a transaction delivers to which pull, and which pulls it ends."""
+    """What a transaction delivers to which pull, and which pulls it ends.
+
+    ``runs`` are in the order of the messages: a client with several pulls receives them in this order.
+    """
 
     def __init__(self) -> None:
-        self.shares: dict[StandingPull, list[Delivered]] = {}
+        self.runs: list[tuple[StandingPull, list[Delivered]]] = []
         self.ended: list[tuple[StandingPull, PullStatus]] = []
+        # The pin under which a pull is served, and stands from now on.
+        self.pins: dict[StandingPull, str] = {}
 
     def share(self, messages: Sequence[Delivered], line: Sequence[StandingPull]) -> None:
         """Give each message to the pull whose turn it is, beginning with the first."""
         if len(line) == 1:
             if messages:
-                self.shares.setdefault(line[0], []).extend(messages)
+                self.runs.append((line[0], list(messages)))
             return
         waiting = deque((one, one.left) for one in line)
         for message in messages:
             one, left = waiting.popleft()
-            self.shares.setdefault(one, []).append(message)
+            self.runs.append((one, [message]))
             if left > 1:
                 waiting.append((one, left - 1))

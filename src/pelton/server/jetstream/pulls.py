@@ -6,13 +6,22 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from pelton.api import ApiError, Delivered, headers
-from pelton.api.pulling import BATCH_COMPLETED, EXPIRED, HEARTBEAT, TOO_LARGE, NextRequest, PullStatus, decode_next
+from pelton.api.pulling import (
+    BATCH_COMPLETED,
+    EXPIRED,
+    HEARTBEAT,
+    PIN_TAKEN,
+    TOO_LARGE,
+    NextRequest,
+    PullStatus,
+    decode_next,
+)
 from pelton.engine.serving import Serving
 from pelton.server.jetstream.link import Send
 from pelton.server.ports import Published
 from pelton.wire import status_block
 
-_COUNTED: Final = (EXPIRED, TOO_LARGE, BATCH_COMPLETED)
+_COUNTED: Final = (EXPIRED, TOO_LARGE, BATCH_COMPLETED, PIN_TAKEN)
 
 
 class ClientPulls:
