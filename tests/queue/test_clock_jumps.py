@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton import JobCounts
+from pelton import FlowNotFoundError, JobCounts, MessageNotFoundError
 from pelton.api import Backoff
+from pelton.queue import Rate
+from pelton.queue.flow.cleaning import FlowCleaning
 from pelton.testing import ManualRuntime, manual_runtime
 from tests.queue.helpers import working
 
@@ -35,6 +37,7 @@ class Stage:
 
     queues: list[pelton.Queue]
     runtime: ManualRuntime
+    jet: pelton.Jet
 
     def jump(self, seconds: float) -> None:
         self.runtime.clock.set_wall(self.runtime.clock.now() + round(seconds * 1e9))
@@ -69,7 +72,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     path = tmp_path / "store.pelton"
     async with pelton.open(path, runtime=runtime) as one, pelton.open(path, runtime=runtime) as other:
         queues = [await jet.queue("garage", jobs=jobs, exclusive=True, lease=30) for jet in (one, other)]
-        yield Stage(queues, runtime)
+        yield Stage(queues, runtime, one)
 
 
 @JUMPS
@@ -200,3 +203,138 @@ async def test_a_sleep_lasts_as_long_as_it_was_asked_to(stage: Stage, seconds: f
     stage.runtime.clock.advance(3)
     await queue.work(until_idle=True, handle_signals=False)
     assert (await handle.info()).state == "completed"
+
+
+@pytest.mark.parametrize("jumps", [(-30,), (-50, -50), (-3600,), (DAY, -DAY), (DAY, 0, -DAY - 50)])
+async def test_a_rate_waits_no_longer_than_it_was_asked_to(stage: Stage, jumps: tuple[float, ...]) -> None:
+    one, other = stage.queues
+    running.end.set()
+    await one.limit(rate=Rate(1, 10))
+    for number in range(2 * len(jumps) + 2):
+        await one.options(key=f"{number}").enqueue(repair, f"{number}")
+    async with one.claims() as first, other.claims() as second:
+        assert len(await first.take(9, timeout=0)) == 1
+        for seconds in jumps:
+            stage.jump(seconds)
+            # Neither earlier nor later, whoever takes it: those that were put off are looked at in time.
+            for claims, passes, most in ((second, 4, 0), (first, 6.1, 1), (first, 9.8, 0), (second, 0.3, 1)):
+                stage.runtime.clock.advance(passes)
+                await stage.settle()
+                assert len(await claims.take(9, timeout=0)) == most
+
+
+@pytest.mark.parametrize("jumps", [(DAY,), (-DAY,), (-3600,), (DAY, -DAY)])
+async def test_a_time_to_live_counts_from_when_a_delayed_job_is_due(stage: Stage, jumps: tuple[float, ...]) -> None:
+    one, other = stage.queues
+    handles = [await one.options(key=f"{n}", delay=50, ttl=30).enqueue(repair, f"{n}") for n in range(2)]
+    async with one.claims() as first, other.claims() as second:
+        for seconds in jumps:
+            stage.jump(seconds)
+            stage.runtime.clock.advance(49.9 / len(jumps))
+            assert await first.take(9, timeout=0) == []
+        stage.runtime.clock.advance(0.1)
+        assert len(await first.take(1, timeout=0)) == 1
+        for seconds in jumps:
+            stage.jump(seconds)
+        stage.runtime.clock.advance(29.9)
+        assert (await handles[1].info()).state == "pending"
+        stage.runtime.clock.advance(0.1)
+        assert await second.take(9, timeout=0) == []
+        assert (await handles[1].info()).state == "expired"
+
+
+@pytest.mark.parametrize("seconds", [DAY, -DAY])
+async def test_a_job_that_a_worker_holds_for_a_limit_lives_as_long_as_it_was_asked_to(
+    stage: Stage, seconds: float
+) -> None:
+    one, other = stage.queues
+    await other.limit(concurrency=1)
+    handles = [await one.options(key=f"{n}", ttl=40).enqueue(repair, f"{n}") for n in range(2)]
+    async with working(one, concurrency=2):
+        while [(await handle.info()).state for handle in handles] != ["running", "held"]:
+            await asyncio.sleep(0.001)
+        stage.jump(seconds)
+        stage.runtime.clock.advance(5)
+        running.end.set()
+        while (await handles[1].info()).state not in ("completed", "expired"):
+            stage.runtime.clock.advance(0.1)
+            await asyncio.sleep(0.001)
+    assert [(await handle.info()).state for handle in handles] == ["completed", "completed"]
+
+
+@pytest.mark.parametrize("jumps", [(DAY,), (-DAY,), (-3600,), (DAY, -DAY)])
+@pytest.mark.parametrize("delay", [None, 20])
+async def test_a_job_stays_unique_for_as_long_as_it_was_asked_to(
+    stage: Stage, jumps: tuple[float, ...], delay: float | None
+) -> None:
+    one, other = stage.queues
+    running.end.set()
+    unique = one.options(unique="arguments", unique_for=600, delay=delay, key="a")
+    handle = await unique.enqueue(repair, "once")
+    for seconds in jumps:
+        stage.jump(seconds)
+        stage.runtime.clock.advance(30)
+    async with other.claims() as claims:
+        (job,) = await claims.take(timeout=0)
+        # While it runs, and after it has ended.
+        for seconds in jumps:
+            stage.jump(seconds)
+        job.complete()
+        await claims.settle([job])
+    for seconds in jumps:
+        stage.jump(seconds)
+    stage.runtime.clock.advance(570 - 30 * len(jumps))
+    assert (await unique.enqueue(repair, "once")).id == handle.id
+    # What is kept in the store ends on a whole second.
+    stage.runtime.clock.advance(32)
+    assert not (await unique.enqueue(repair, "once")).duplicate
+
+
+async def test_what_is_scheduled_is_shown_and_moved_as_it_is_due(stage: Stage) -> None:
+    queue, clock = stage.queues[0], stage.runtime.clock
+    there = await stage.jet.queue("there", jobs=jobs)
+    stage.jump(DAY)
+    stays, moves = [await queue.options(delay=60, key=key).enqueue(repair, key) for key in ("a", "b")]
+    await queue.schedule("often", repair, args=("often",), every=300)
+    stage.jump(-DAY)
+    assert (await stays.info()).due == clock.now() + 60 * 10**9
+    (often,) = await queue.schedules()
+    assert 0 < often.next_due - clock.now() <= 300 * 10**9
+    moved = await queue.move(moves.id, there)
+    stage.jump(DAY)
+    clock.advance(59.9)
+    assert [(await job.info()).state for job in (stays, moved)] == ["scheduled", "scheduled"]
+    clock.advance(0.1)
+    assert [(await job.info()).state for job in (stays, moved)] == ["pending", "pending"]
+
+
+async def test_a_flow_is_removed_after_its_time_not_when_a_clock_is_ahead(stage: Stage) -> None:
+    queue, clock = stage.queues[0], stage.runtime.clock
+    running.end.set()
+    flow = await queue.new_flow()
+    flow.add(repair, "one")
+    handle = await flow.enqueue()
+    await queue.work(until_idle=True, handle_signals=False)
+    context = queue._context
+    names, flows = context.names, await stage.jet.stream(context.names.flows)
+    age = (await (await stage.jet.stream(names.history)).info()).config.max_age.seconds
+    # Of a program that is enqueuing it.
+    await stage.jet.publish(names.flow_part("another", "0"), b"[]")
+    cleaning = FlowCleaning(context)
+    stage.jump(age + DAY)
+    for _ in range(3):
+        await cleaning.clean(flows)
+        clock.advance(60)
+    stage.jump(-age - DAY)
+    await cleaning.clean(flows)
+    assert (await handle.status()).state == "completed"
+    assert await flows.get_last_message(names.flow_part("another", "0"))
+    clock.advance(age + DAY)
+    await cleaning.clean(flows)
+    with pytest.raises(FlowNotFoundError):
+        await handle.status()
+    assert await flows.get_last_message(names.flow_part("another", "0"))
+    clock.advance(600)
+    await cleaning.clean(flows)
+    with pytest.raises(MessageNotFoundError):
+        await flows.get_last_message(names.flow_part("another", "0"))

@@ -13,6 +13,7 @@ from pelton.observe.summaries import LimitSummary
 from pelton.queue import JobLimit
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.slots import SlotRecord, decode
+from pelton.runtime import WallOffset, wall_ahead
 
 _MOST_KEYS: Final = 200
 
@@ -33,9 +34,10 @@ async def limit_summaries(jet: Jet, queue: str) -> list[LimitSummary]:
 async def _summary(jet: Jet, stream: Stream, names: QueueNames, limit: JobLimit) -> LimitSummary:
     records = await _records(stream, names, limit)
     held = [sum(len(slots.jobs) for slots in record.workers.values()) for record in records]
-    now, rate = jet.runtime.clock.now(), limit.rate
+    clock, rate = jet.runtime.clock, limit.rate
+    now, offset = clock.now(), WallOffset(clock.boot_id(), wall_ahead(clock))
     slack = 0 if rate is None else (rate.burst - 1) * rate.interval_ns
-    waits = [max(record.ahead - slack - now, 0) for record in records if rate is not None]
+    waits = [max(record.ahead_on(offset) - slack - now, 0) for record in records if rate is not None]
     return LimitSummary(
         queue=names.queue,
         job=limit.job,

@@ -9,7 +9,7 @@ can pass one whose clock moves only on demand. This is the only package that may
 from random import Random
 
 from pelton.runtime.blocking import pause, stopwatch
-from pelton.runtime.clock import Clock, SystemClock, Timer, boot_id
+from pelton.runtime.clock import Clock, SystemClock, Timer, WallOffset, boot_id, steady_now, wall_ahead
 from pelton.runtime.cpu_wait import cpu_wait
 from pelton.runtime.halt import Halt, on_thread, until_ended
 from pelton.runtime.home import Home, running_loop
@@ -53,6 +53,7 @@ __all__ = [
     "SystemClock",
     "Tasks",
     "Timer",
+    "WallOffset",
     "at_home",
     "boot_id",
     "calls_for",
@@ -65,9 +66,11 @@ __all__ = [
     "owner",
     "pause",
     "running_loop",
+    "steady_now",
     "stopwatch",
     "system_runtime",
     "this_thread",
     "until_ended",
+    "wall_ahead",
     "within",
 ]

@@ -12,12 +12,16 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 # Linux has a clock for it; on macOS the POSIX clock keeps running in sleep, Python's own does not. Elsewhere, as on
 # Windows, the monotonic clock does.
 _BOOTTIME: Final[int | None] = getattr(time, "CLOCK_MONOTONIC" if sys.platform == "darwin" else "CLOCK_BOOTTIME", None)
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+_NS: Final = 1_000_000_000
+# Between two readings that are further apart, the process stood still: they can't be compared.
+_APART_NS: Final = _NS // 100
+_TRIES: Final = 20
 
 
 def boot_id() -> str:
@@ -85,3 +89,29 @@ class SystemClock:
     async def sleep(self, delay_s: float) -> None:
         """Suspend the calling task for `delay_s` seconds."""
         await asyncio.sleep(delay_s)
+
+
+class WallOffset(NamedTuple):
+    """By how many nanoseconds the wall clock is ahead of the time since boot, in the run ``boot`` of a machine."""
+
+    boot: str
+    ahead: int
+
+
+def wall_ahead(clock: Clock) -> int:
+    """Return by how much the wall clock is ahead of the time since boot, read as closely together as possible."""
+    found: list[tuple[int, int]] = []
+    for _ in range(_TRIES):
+        before = round(clock.boottime() * _NS)
+        wall = clock.now()
+        after = round(clock.boottime() * _NS)
+        found.append((after - before, wall - (before + after) // 2))
+        if after - before < _APART_NS:
+            break
+    return min(found)[1]
+
+
+def steady_now(clock: Clock) -> Callable[[], int]:
+    """Return a wall clock that goes on from now as if the machine's was not set any more."""
+    ahead = wall_ahead(clock)
+    return lambda: ahead + round(clock.boottime() * _NS)

@@ -19,7 +19,7 @@ from typing import Final
 
 from pelton.api import ApiError, headers
 from pelton.api.durations import format_duration
-from pelton.api.schedule import Schedule, due_text, next_due
+from pelton.api.schedule import At, Schedule, due_text, next_due
 from pelton.api.times import SECOND
 from pelton.storage import intact
 from pelton.streams.appender import Appender
@@ -130,6 +130,10 @@ def _fire(appender: Appender, remover: Remover, firing: Firing, now: int) -> Non
         )
         state.timers.stop(firing.subject)
         return
+    jumped = state.counts_from(firing.seq, row.ts) - row.ts
+    if jumped and isinstance(schedule, At):
+        # For what counts from when it was stored.
+        hdr = with_header(without_headers(hdr, headers.JUMPED), headers.JUMPED, str(jumped))
     _produce(appender, firing.subject, hdr, row.data, schedule, following, now)
     if state.timers.schedule(firing.subject) != firing:
         # The stored message has replaced it.

@@ -12,6 +12,7 @@ import pelton
 import pelton.sync
 from pelton import FlowHandle, FlowInfo, Jet, JobFailedError, StoredMessage, Stream
 from pelton.queue import JobContext, Queue
+from pelton.queue.flow.cleaning import FlowCleaning
 from pelton.testing import manual_runtime
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import FAST, drain, working
@@ -437,8 +438,13 @@ async def test_a_flow_that_was_never_begun_is_removed() -> None:
                 await jet.publish_batch([(one.subject, one.data) for one in parts])
         await queue.work(until_idle=True)
         runtime.clock.advance(2 * 86_400)
-        await queue.work(until_idle=True)
         assert stream is not None
+        cleaning = FlowCleaning(queue._context)
+        for _ in range(11):
+            # It might be begun yet, if only the clock is ahead.
+            assert len({one.subject.split(".")[3] async for one in _messages(stream)}) == 2
+            await cleaning.clean(stream)
+            runtime.clock.advance(60)
         assert {one.subject.split(".")[3] async for one in _messages(stream)} == {handles[0].id}
         assert (await handles[0].status()).size == 300
 

@@ -18,15 +18,12 @@ import msgspec
 
 from pelton.api.times import SECOND
 from pelton.engine.session.deadlines import clamp_deadlines, jumps_after, last_used, shift_deadlines
-from pelton.runtime import Clock
+from pelton.runtime import Clock, wall_ahead
 from pelton.storage import Database, text
 from pelton.streams import Jumps
 
 # A clock that is off by less has not jumped: every lease has more to spare.
 _CLOSE: Final = SECOND // 10
-# Between two readings that are further apart, the process stood still: they can't be compared.
-_APART: Final = SECOND // 100
-_TRIES: Final = 20
 
 
 class ClockState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -59,11 +56,11 @@ class StoreClock:
     """The time of one connection. ``on_jump`` is called when this machine's wall clock is seen to have jumped."""
 
     def __init__(self, clock: Clock, on_jump: Callable[[], None]) -> None:
-        self._wall, self._boottime = clock.now, clock.boottime
+        self._clock, self._wall, self._boottime = clock, clock.now, clock.boottime
         self._on_jump = on_jump
         self._boot = clock.boot_id()
         # By how much the wall clock was ahead when it was last compared, and by how much the store's time is.
-        self._mine = self._offset = self._measured()
+        self._mine = self._offset = wall_ahead(self._clock)
 
     def now(self) -> int:
         """Wall time in nanoseconds since the epoch; after a jump, until rows are put right, what it was before."""
@@ -109,7 +106,7 @@ class StoreClock:
         """If the clock has jumped, put rows right, in a write transaction; return whether it did."""
         if -_CLOSE < self._wall() - self._boottime() * SECOND - self._offset < _CLOSE:
             return False
-        self._mine = self._measured()
+        self._mine = wall_ahead(self._clock)
         by = self._mine - self._offset
         if abs(by) <= _CLOSE:
             # The process stood still between the readings.
@@ -127,15 +124,3 @@ class StoreClock:
         # All processes load it, and everything else.
         database.execute("UPDATE meta SET value=value+1 WHERE key='catalogue'")
         self._offset = self._mine
-
-    def _measured(self) -> int:
-        """Return by how much the wall clock is ahead of the time since boot, read as closely together as possible."""
-        found: list[tuple[int, int]] = []
-        for _ in range(_TRIES):
-            before = round(self._boottime() * SECOND)
-            wall = self._wall()
-            after = round(self._boottime() * SECOND)
-            found.append((after - before, wall - (before + after) // 2))
-            if after - before < _APART:
-                break
-        return min(found)[1]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pelton.api import ConfigError, JobNotMovedError, MsgWithdraw, WrongLastSequenceError
+from pelton.api import ConfigError, JobNotMovedError, MsgWithdraw, WrongLastSequenceError, headers
 from pelton.api.json_values import UNREADABLE
 from pelton.queue.control.withdrawal import Withdrawal
 from pelton.queue.enqueue.announcing import announce_again
@@ -101,4 +101,6 @@ class Mover:
             raise ConfigError(f"queue {self._queue.name!r}: {info.id!r} is a job of a flow, which stays in its queue")
         form = JobMessage(self._other.names, envelope.job, exclusive=self._other.exclusive)
         plain = msgspec.structs.replace(envelope, due=info.due, timetable=None)
-        return form.moved(plain, self._queue.name, info.id, self._queue.names.leaf_of(stored.subject))
+        is_delayed = headers.first(stored.hdrs, headers.DELAY) is not None
+        left = max((info.due - self._queue.clock.now()) / 1e9, 0.0) if is_delayed else None
+        return form.moved(plain, self._queue.name, info.id, self._queue.names.leaf_of(stored.subject), left)

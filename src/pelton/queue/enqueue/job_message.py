@@ -133,14 +133,18 @@ class JobMessage:
         block = headers.replaced(message.headers, headers.EXPECTED_LAST_SUBJECT_SEQUENCE, str(seq))
         return Outgoing(message.subject, message.data, block)
 
-    def moved(self, envelope: Envelope, queue: str, job_id: str, leaf: str) -> Outgoing:
-        """Return the message of a job of another ``queue``, which is refused while the job is here and unfinished."""
+    def moved(self, envelope: Envelope, queue: str, job_id: str, leaf: str, delay: float | None) -> Outgoing:
+        """Return the message of a job of another ``queue``, which is refused while the job is here and unfinished.
+
+        ``delay``: in how many seconds it is due if it was delayed.
+        """
         if self._exclusive and envelope.key:
             # Here, its key takes turns.
             envelope = msgspec.structs.replace(envelope, tenant="")
         key = key_part(envelope.key, envelope.tenant, exclusive=self._exclusive)
         place = moved_place(queue, job_id, leaf, key)
-        return self._placed(envelope, key, JobOptions(idempotency_key=f"move-{queue}-{job_id}"), place)
+        options = JobOptions(idempotency_key=f"move-{queue}-{job_id}", delay=delay)
+        return self._placed(envelope, key, options, place)
 
     def redriven(self, envelope: Envelope) -> Outgoing:
         """Return the message of a failed job that is to run again; ``redriven_from`` is its id.

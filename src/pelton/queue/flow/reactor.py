@@ -256,7 +256,8 @@ class FlowReactor:
             # Another worker is about to store them.
             return _later(delivered)
         enqueue = step.enqueue
-        is_late = delivered.time_ns < self._queue.clock.now() - _LATE_NS
+        # If the clock is behind, nobody knows.
+        is_late = abs(self._queue.clock.now() - delivered.time_ns) > _LATE_NS
         if delivered.num_delivered > 1 or is_late:
             # Whoever had this before may have enqueued some, and they may have ended since. Also if it was another
             # consumer, which was removed.

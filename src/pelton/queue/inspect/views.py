@@ -20,7 +20,7 @@ from pelton.queue.model.checks import checked_id
 from pelton.queue.model.job_filter import ALL_JOBS, JobFilter
 from pelton.queue.model.naming import encode_key, key_part
 from pelton.queue.model.places import place_of
-from pelton.queue.model.records import job_id_in
+from pelton.queue.model.records import job_id_in, scheduled_for
 from pelton.queue.model.states import (
     ENDINGS,
     Envelope,
@@ -187,7 +187,7 @@ class JobViews:
             known = where.complete(known, stored.seq, delivery)
         is_later = self._queue.names.is_later(stored.subject)
         state = "scheduled" if is_later else where.of(stored.seq, delivery, known)
-        due = envelope.due if is_later else 0
+        due = scheduled_for(stored, envelope, self._queue.clock.now()) if is_later else 0
         if not is_later and state in ("retrying", "held", "scheduled"):
             due = where.due_of(delivery, known)
         return JobInfo(

@@ -24,7 +24,7 @@ from pelton.queue.limits.slot_book import SlotBook, SlotJob
 from pelton.queue.limits.slot_ledger import SlotLedger
 from pelton.queue.limits.slot_watch import SlotWatch
 from pelton.queue.model.limits import WHOLE_QUEUE, JobLimit, places_of
-from pelton.runtime import ProcessWatch, Signal
+from pelton.runtime import ProcessWatch, Signal, WallOffset, wall_ahead
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
@@ -71,6 +71,7 @@ class Admission:
     def __init__(self, queue: QueueContext, worker: str) -> None:
         self._queue = queue
         self._clock = queue.clock
+        self._boot = self._clock.boot_id()
         self._ledger = SlotLedger(queue.backend, queue.names)
         self._book = SlotBook(worker, queue.lease, ProcessWatch())
         self._limits: dict[str, JobLimit] = {}
@@ -163,7 +164,8 @@ class Admission:
     def _draft(self, place: str, limit: JobLimit | None, drafts: dict[str, SlotDraft]) -> SlotDraft:
         draft = drafts.get(place)
         if draft is None:
-            draft = self._book.draft(place, limit, self._clock.boottime(), self._clock.now())
+            offset = WallOffset(self._boot, wall_ahead(self._clock))
+            draft = self._book.draft(place, limit, self._clock.boottime(), self._clock.now(), offset)
             drafts[place] = draft
         return draft
 

@@ -70,7 +70,7 @@ class Parking(Generic[J]):
         )
         if not (fits or self._keeps_all):
             return self.put_off(job, held_back)
-        self._parked[job] = _Parked(held_back, self._clock.boottime(), self._lives_for(job))
+        self._parked[job] = _Parked(held_back, self._clock.boottime(), job.records.lives_for())
         self._at[place] = self._at.get(place, 0) + 1
         self._admission.changed.notify()
         return None
@@ -108,11 +108,6 @@ class Parking(Generic[J]):
             for job, parked in self._parked.items()
         ]
 
-    def _lives_for(self, job: J) -> float:
-        """Return in how many seconds the time to live of a job is over; infinity for none."""
-        expires = job.records.expires
-        return max((expires - self._clock.now()) / 1e9, 0.0) if expires else inf
-
     def put_off(self, job: J, held_back: HeldBack) -> PutOff:
         """Return for how long a job is to be given back."""
         place, now = held_back.place, self._clock.boottime()
@@ -130,7 +125,7 @@ class Parking(Generic[J]):
             # Spread, so that they do not all come back at once.
             delay = _LONGEST_PUT_OFF_S * (0.5 + self._random.random() / 2)
         # It ends when its time is over.
-        delay = min(delay, max(self._lives_for(job), _SHORTEST_S))
+        delay = min(delay, max(job.records.lives_for(), _SHORTEST_S))
         return PutOff(delay, f"it waits for a limit: {describe_limit(held_back)}", limit=held_back.limit)
 
     def ready(self) -> list[J]:

@@ -10,12 +10,13 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
-from pelton.queue.model.slots import EMPTY, SlotDraft, SlotRecord
+from pelton.queue.model.slots import EMPTY, UNKNOWN_OFFSET, SlotDraft, SlotRecord
 from pelton.runtime import LOOK_S, ProcessWatch
 
 if TYPE_CHECKING:
     from pelton.queue.model.limits import JobLimit
     from pelton.queue.model.records import AttemptRecords
+    from pelton.runtime import WallOffset
 
 _MOST_KNOWN: Final = 16_384
 _FIRST_BETWEEN_S: Final = 0.02
@@ -103,8 +104,10 @@ class SlotBook:
 
     # --- deciding
 
-    def draft(self, place: str, limit: JobLimit | None, now: float, wall: int) -> SlotDraft:
-        """Begin to change a record that is known. ``wall`` in wall nanoseconds."""
+    def draft(
+        self, place: str, limit: JobLimit | None, now: float, wall: int, clock: WallOffset = UNKNOWN_OFFSET
+    ) -> SlotDraft:
+        """Begin to change a record that is known. ``wall`` in wall nanoseconds, of this machine's ``clock``."""
         known = self._known[place]
         dead = {
             worker
@@ -113,7 +116,7 @@ class SlotBook:
             and (now - since >= self._lease or self._processes.is_gone(known.record.workers[worker].process, now))
         }
         mine = self._mine.get(place, ())
-        return SlotDraft(limit, known.record, self._worker, mine, dead, wall, self._processes.own)
+        return SlotDraft(limit, known.record, self._worker, mine, dead, wall, self._processes.own, clock)
 
     def next_death(self, place: str, now: float) -> float:
         """Return in how many seconds a worker may count as dead, if its part does not change; infinity for none."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from math import ceil, inf
 from typing import Final
 
 import msgspec
 
-from pelton.api import AckOp, Delivered, Outgoing, headers
+from pelton.api import AckOp, Delivered, Outgoing, StoredMessage, headers
+from pelton.api.durations import parse_duration
 from pelton.api.json_values import UNREADABLE
 from pelton.jet import ack_of
 from pelton.queue.model.decide import COMPLETED, SKIPPED, TOO_LATE, AfterAttempt, Again, Finish, PutOff, after_deaths
@@ -133,6 +136,14 @@ def job_id_of(delivered: Delivered) -> str:
     return job_id_in(delivered.data, delivered.seq)
 
 
+def scheduled_for(stored: StoredMessage, envelope: Envelope, now: int) -> int:
+    """Return when a scheduled job is due: after a delay, but not later than that from now, if the clock was set."""
+    delay = headers.first(stored.hdrs, headers.DELAY) if stored.hdrs else None
+    with suppress(ValueError):
+        return envelope.due if delay is None else min(envelope.due, now + parse_duration(delay))
+    return envelope.due
+
+
 def job_id_in(data: bytes, seq: int) -> str:
     """Return the id of a job from its message."""
     try:
@@ -144,17 +155,21 @@ def job_id_in(data: bytes, seq: int) -> str:
 class AttemptRecords:
     """A delivered job, and the attempt that begins when its function is called: number ``attempt``, from 1.
 
-    Times in wall nanoseconds.
+    Times in wall nanoseconds. ``now`` goes on since the job was taken as if the clock was not set any more; who gives
+    the job back without a look needs none.
     """
 
     attempt: int
     envelope: Envelope
     id: str
 
-    __slots__ = ("_names", "attempt", "delivered", "envelope", "has_begun", "id", "known", "started", "worker")
+    __slots__ = ("_names", "_now", "attempt", "delivered", "envelope", "has_begun", "id", "known", "started", "worker")
 
-    def __init__(self, names: QueueNames, worker: str, delivered: Delivered) -> None:
+    def __init__(
+        self, names: QueueNames, worker: str, delivered: Delivered, now: Callable[[], int] = lambda: 0
+    ) -> None:
         self._names = names
+        self._now = now
         self.worker: str = worker
         self.delivered: Delivered = delivered
         self.id = str(delivered.seq)
@@ -163,6 +178,10 @@ class AttemptRecords:
         self.attempt = delivered.num_delivered
         self.has_begun: bool = False
         self.started: int = 0
+
+    def anew(self) -> AttemptRecords:
+        """Return the records of the same delivery, of which nothing is known yet."""
+        return AttemptRecords(self._names, self.worker, self.delivered, self._now)
 
     @property
     def queue(self) -> str:
@@ -181,16 +200,26 @@ class AttemptRecords:
             self.id = self.envelope.id
         return None
 
-    @property
-    def expires(self) -> int:
-        """When its time to live is over if it has not begun by then; 0 for one that lives on."""
+    def _left(self, until: int) -> float:
+        """Return how many seconds are left until a time that was stored with the job; the clock may have jumped since.
+
+        A scheduled job is stored anew when it falls due: by how much it had jumped before is in a header.
+        """
+        block = self.delivered.headers if self.envelope.due else None
+        jumped = self.delivered.jumped_ns
+        with suppress(ValueError):
+            jumped += int((block and headers.first(block, headers.JUMPED)) or 0)
+        return (until + jumped - self._now()) / 1e9
+
+    def lives_for(self) -> float:
+        """Return in how many seconds its time to live is over if it has not begun by then; infinity: it lives on."""
         # One that began before sleeps, has snoozed, or is tried again.
         has_begun = self.attempt > 1 or (self.known is not None and self.known.began)
-        return 0 if has_begun or not self.envelope.expires else self.envelope.expires + self.delivered.jumped_ns
+        return inf if has_begun or not self.envelope.expires else self._left(self.envelope.expires)
 
-    def too_late(self, now: Callable[[], int]) -> Finish | None:
+    def too_late(self) -> Finish | None:
         """Return the end of a job whose time to live was over before its first attempt."""
-        return TOO_LATE if self.envelope.expires and 0 < self.expires <= now() else None
+        return TOO_LATE if self.envelope.expires and self.lives_for() <= 0 else None
 
     def learn(self, known: Attempt | None) -> None:
         """Add what is known of all earlier deliveries; those that were not begun do not count."""
@@ -218,7 +247,7 @@ class AttemptRecords:
         outcome = self._outcome(COMPLETED, result, now, self.known.errors if self.known is not None else ())
         record = Outgoing(self._names.completed_prefix + self.id, _encode(outcome))
         # As they are now: whoever still holds the context can't add to what is written down.
-        return Ended(self.delivered, ack_of(self.delivered, "ack"), record, (*emitted, *self._notes(outcome, now)))
+        return Ended(self.delivered, ack_of(self.delivered, "ack"), record, (*emitted, *self._notes(outcome)))
 
     def after(self, decision: AfterAttempt, now: int) -> Ended:
         """Return the end of an attempt that has not completed its job."""
@@ -231,19 +260,19 @@ class AttemptRecords:
         outcome = self._outcome(finish, NOTHING, now, self._errors(finish.error, now))
         record = Outgoing(self._names.ending_subject(outcome.state, self.id), _encode(outcome))
         letter = self._letter(outcome) if finish.state == "failed" else None
-        notes = () if finish is SKIPPED else self._notes(outcome, now)
+        notes = () if finish is SKIPPED else self._notes(outcome)
         if finish.by_order:
             notes = (*notes, carried_out(self._names, self.id))
         return Ended(self.delivered, ack_of(self.delivered, "ack"), record, notes, dead_letter=letter)
 
-    def _notes(self, outcome: Outcome, now: int) -> tuple[Outgoing, ...]:
+    def _notes(self, outcome: Outcome) -> tuple[Outgoing, ...]:
         """Return what the end of a job of a flow, of a schedule, or of one that stays unique for some time leaves."""
         if self.envelope.flow is not None:
             return (told_to_flow(self._names, self.envelope.flow, outcome),)
-        left = self.envelope.unique_until - now
+        left = ceil(self._left(self.envelope.unique_until)) if self.envelope.unique_until else 0
         if left > 0:
             kept = msgspec.structs.replace(self.envelope, args=NOTHING, id=self.id)
-            block = headers.encode({headers.TTL: f"{-(-left // 10**9)}s"})
+            block = headers.encode({headers.TTL: f"{left}s"})
             return (Outgoing(self._names.keeping(self.delivered.subject), _encode(kept), block),)
         if self.envelope.timetable is None:
             return ()

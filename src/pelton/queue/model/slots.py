@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from pelton.runtime import ProcessIdentity
+from pelton.runtime import ProcessIdentity, WallOffset
 
 if TYPE_CHECKING:
     from pelton.queue.model.limits import JobLimit
 
-# A record that is further ahead is one of a clock that was set back since.
+# A record that is further ahead is one of a clock, of another machine, that was set back since.
 _CLOCKS_DIFFER_NS: Final = 60 * 10**9
 _KEEP_FOR_S: Final = 60
 
@@ -43,11 +43,20 @@ class WorkerSlots(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class SlotRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The record of a limit. ``ahead`` is the time of its rate, in wall nanoseconds, for starts ``interval`` apart."""
+    """The record of a limit. ``ahead`` is the time of its rate, in wall nanoseconds, for starts ``interval`` apart.
+
+    ``clock`` is that of the worker which wrote this time; None if an older version did.
+    """
 
     workers: dict[str, WorkerSlots] = {}
     ahead: int = 0
     interval: int = 0
+    clock: WallOffset | None = None
+
+    def ahead_on(self, clock: WallOffset) -> int:
+        """Return the time of the rate on a machine's ``clock``, which may have been set since it was written."""
+        was = self.clock
+        return self.ahead if was is None or was.boot != clock.boot else self.ahead + clock.ahead - was.ahead
 
     def ttl(self, now: int) -> int:
         """Return after how many seconds the record says nothing any more; 0 while it has holders."""
@@ -55,6 +64,8 @@ class SlotRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 EMPTY: Final = SlotRecord()
+UNKNOWN_OFFSET: Final = WallOffset("", 0)
+"""Of a machine that does not name its runs: times of earlier ones can't be compared with it."""
 encode: Final = msgspec.msgpack.Encoder().encode
 decode: Final = msgspec.msgpack.Decoder(SlotRecord).decode
 
@@ -70,8 +81,8 @@ class SlotDraft:
     """What one worker makes of a record: takes slots and returns them.
 
     ``limit`` is None for one that was taken away; ``mine`` are the jobs that the worker holds slots for, whatever the
-    record says; ``dead`` are workers whose leases, or processes, have ended; ``now`` in wall nanoseconds; ``process``
-    is the worker's.
+    record says; ``dead`` are workers whose leases, or processes, have ended; ``now`` in wall nanoseconds, of this
+    ``clock``; ``process`` is the worker's.
     """
 
     def __init__(
@@ -83,12 +94,14 @@ class SlotDraft:
         dead: Collection[str],
         now: int,
         process: ProcessIdentity | None = None,
+        clock: WallOffset = UNKNOWN_OFFSET,
     ) -> None:
         self._limit = limit
         self._before = before
         self._worker = worker
         self._now = now
         self._process = process
+        self._clock = clock
         self._mine = dict.fromkeys(mine)
         self._others = {
             name: list(slots.jobs) for name, slots in before.workers.items() if name != worker and name not in dead
@@ -97,15 +110,16 @@ class SlotDraft:
 
     def _rate_of(self, before: SlotRecord) -> tuple[int, int]:
         rate = self._limit.rate if self._limit is not None else None
+        ahead = before.ahead_on(self._clock)
         if rate is None:
-            return before.ahead, before.interval
+            return ahead, before.interval
         interval = rate.interval_ns
         slack = (rate.burst - 1) * interval
-        is_lost = before.ahead > self._now + slack + interval + _CLOCKS_DIFFER_NS
+        is_lost = ahead > self._now + slack + interval + _CLOCKS_DIFFER_NS
         if before.interval != interval or is_lost:
             # Of another rate, or of another time: one may start, the others after it.
-            return (min(before.ahead, self._now + slack), interval)
-        return before.ahead, interval
+            return (min(ahead, self._now + slack), interval)
+        return ahead, interval
 
     def _held(self) -> int:
         return len(self._mine) + sum(map(len, self._others.values()))
@@ -164,4 +178,6 @@ class SlotDraft:
             # A part that was gone in between must not look like the same one.
             beat = max(before.beat + 1 if before is not None else 0, self._now)
             workers[self._worker] = WorkerSlots(beat, tuple(self._mine), self._process)
-        return SlotRecord(workers, self._ahead, self._interval)
+        return SlotRecord(
+            workers, self._ahead, self._interval, self._clock if self._ahead and self._clock.boot else None
+        )

@@ -57,7 +57,8 @@ def next_due(timetable: Timetable, since: int, now: int) -> int:
     try:
         if timetable.cron:
             return first_due(_parsed(timetable), now)
-        first = first_due(parse_schedule(schedule_text_of(timetable)), since)
+        # The clock may have been set back since.
+        first = first_due(parse_schedule(schedule_text_of(timetable)), min(since, now))
     except ValueError:
         # Another program, or a server, may know more time zones.
         return 0

@@ -214,7 +214,7 @@ class Claims:
             left = [job for job in found if self._held.is_held(job)]
             for job in left:
                 # Start over, so that nothing is counted twice.
-                job.records, job.has_looked_up = self._held.records_of(job.records.delivered), False
+                job.records, job.has_looked_up = job.records.anew(), False
             self._ready = left + self._ready
             raise
 

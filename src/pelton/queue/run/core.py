@@ -36,9 +36,10 @@ from pelton.queue.model.rules import JobRules
 from pelton.queue.run.failure_log import log_fields, report
 from pelton.queue.run.leases import DeliveryHold, LeaseKeeper, SharedLease
 from pelton.queue.run.worker_name import worker_name
+from pelton.runtime import steady_now
 
 if TYPE_CHECKING:
-    from pelton.api import Delivered, PullRequest
+    from pelton.api import PullRequest
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.ports import JobSource
 
@@ -134,12 +135,12 @@ class HeldJobs(Generic[J]):
 
     async def take(self, channel: str, request: PullRequest) -> list[J]:
         """Take jobs, and hold them from then on."""
-        make, names, worker = self._make, self._queue.names, self.worker
+        make, names, worker, now = self._make, self._queue.names, self.worker, steady_now(self._clock)
         asked = self._clock.boottime()
         jobs: list[J] = []
         # Mostly all at once: only some sources tell of each from when on it is held, and may have several consumers.
         for since, group in groupby(await self.source.take(channel, request), attrgetter("asked")):
-            together = [make(AttemptRecords(names, worker, taken.delivered)) for taken in group]
+            together = [make(AttemptRecords(names, worker, taken.delivered, now)) for taken in group]
             if since is None:
                 self._hold(together, asked)
             else:
@@ -154,10 +155,6 @@ class HeldJobs(Generic[J]):
             by_consumer.setdefault(job.records.delivered.consumer, []).append(job)
         for together in by_consumer.values():
             self._hold(together, since)
-
-    def records_of(self, delivered: Delivered) -> AttemptRecords:
-        """Return the records of a delivery."""
-        return AttemptRecords(self._queue.names, self.worker, delivered)
 
     def _hold(self, jobs: Sequence[J], since: float) -> None:
         lease: SharedLease[Any] = SharedLease(jobs, since, self._queue.lease, by_clock=self._by_clock)
@@ -251,7 +248,7 @@ class HeldJobs(Generic[J]):
         if unreadable is not None:
             report(self._queue.name, records, unreadable)
             return unreadable
-        if (late := records.too_late(self._queue.clock.now)) is not None:
+        if (late := records.too_late()) is not None:
             report(self._queue.name, records, late)
             return late
         rules = self._rules_of(records)

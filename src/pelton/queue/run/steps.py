@@ -193,7 +193,8 @@ class JobSteps:
         await self._make_sure()
         now = clock.now()
         until = now + int(limit * 1e9) if record is None else record.until
-        left = (until - now) / 1e9
+        # The clock may have been set back since the record was read.
+        left = min((until - now) / 1e9, limit)
         if left <= self._holder.longest_nap:
             await clock.sleep(max(left, 0.0))
             return
