@@ -338,3 +338,21 @@ async def test_a_flow_is_removed_after_its_time_not_when_a_clock_is_ahead(stage:
     await cleaning.clean(flows)
     with pytest.raises(MessageNotFoundError):
         await flows.get_last_message(names.flow_part("another", "0"))
+
+
+@pytest.mark.parametrize("seconds", [DAY, -DAY])
+async def test_what_comes_after_a_jump_counts_from_then(stage: Stage, seconds: float) -> None:
+    one, other = stage.queues
+    unique = one.options(unique="arguments", unique_for=600, key="a")
+    async with other.claims() as claims:
+        taking = asyncio.create_task(claims.take(timeout=30))
+        await stage.settle()
+        stage.jump(seconds)
+        handle = await unique.enqueue(repair, "once")
+        [job] = await taking
+        job.complete()
+        await claims.settle([job])
+    stage.runtime.clock.advance(599)
+    assert (await unique.enqueue(repair, "once")).id == handle.id
+    stage.runtime.clock.advance(2)
+    assert not (await unique.enqueue(repair, "once")).duplicate

@@ -135,11 +135,14 @@ class HeldJobs(Generic[J]):
 
     async def take(self, channel: str, request: PullRequest) -> list[J]:
         """Take jobs, and hold them from then on."""
-        make, names, worker, now = self._make, self._queue.names, self.worker, steady_now(self._clock)
+        make, names, worker = self._make, self._queue.names, self.worker
         asked = self._clock.boottime()
         jobs: list[J] = []
+        found = await self.source.take(channel, request)
+        # Afterwards: the clock may have jumped while it waited.
+        now = steady_now(self._clock)
         # Mostly all at once: only some sources tell of each from when on it is held, and may have several consumers.
-        for since, group in groupby(await self.source.take(channel, request), attrgetter("asked")):
+        for since, group in groupby(found, attrgetter("asked")):
             together = [make(AttemptRecords(names, worker, taken.delivered, now)) for taken in group]
             if since is None:
                 self._hold(together, asked)
