@@ -32,11 +32,11 @@ async def test_flows_and_one_with_its_jobs(jet: pelton.Jet, look: pelton.Jet) ->
         await pages.flow(each).outcome(timeout=30)
     pages.stop()
     await working
-    found = await observe.flow_summaries(look, "pages")
+    found = await observe.flow_summaries(look, "pages", within=600)
     assert [(one.name, one.state, one.size) for one in found] == [
         ("later", "running", 2), ("broken", "failed", 2), ("good", "completed", 2),
     ]  # fmt: skip
-    assert [one.name for one in await observe.flow_summaries(look, "pages", state="failed")] == ["broken"]
+    assert [one.name for one in await observe.flow_summaries(look, "pages", state="failed", within=600)] == ["broken"]
     assert [one.name for one in await observe.flow_summaries(look, "pages", limit=1)] == ["later"]
     broken = await observe.flow_details(look, "pages", ids[1])
     assert [(node.job, node.state, node.after) for node in broken.nodes] == [
@@ -107,7 +107,7 @@ async def test_jobs_are_found_by_id_key_name_and_argument(jet: pelton.Jet, look:
     await garage.schedule("nightly", repair, args=("über", "x"), cron="0 3 * * *")
 
     async def found(text: str, **options: int) -> list[str]:
-        return [job.id for job in (await observe.find_jobs(look, "garage", text, **options)).jobs]
+        return [job.id for job in (await observe.find_jobs(look, "garage", text, within=600, **options)).jobs]
 
     assert await found(done.id) == [done.id]
     assert await found(later.id) == [later.id]
@@ -118,9 +118,9 @@ async def test_jobs_are_found_by_id_key_name_and_argument(jet: pelton.Jet, look:
     assert len(await found("repair")) == 4
     assert await found("Zürich", begin=int(waits.id) + 1) == []
     assert await found("nothing") == []
-    whole = await observe.find_jobs(look, "garage", "nothing")
+    whole = await observe.find_jobs(look, "garage", "nothing", within=600)
     assert (whole.next_begin, whole.looked_at >= 5) == (0, True)
-    first = await observe.find_jobs(look, "garage", "repair", limit=3)
+    first = await observe.find_jobs(look, "garage", "repair", limit=3, within=600)
     assert first.next_begin == int(waits.id) + 1
     with pytest.raises(pelton.QueueNotFoundError):
         await observe.find_jobs(look, "none", "x")
@@ -165,7 +165,7 @@ async def test_jobs_of_a_key_and_how_many_each_has(jet: pelton.Jet, look: pelton
     assert len((await observe.key_counts(look, "garage", limit=1)).keys) == 1
     ids["a"].append(later)
     for key, expected in ids.items():
-        whole = await observe.jobs_of_key(look, "garage", key, limit=100)
+        whole = await observe.jobs_of_key(look, "garage", key, limit=100, within=600)
         assert ([job.id for job in whole.jobs], whole.next_begin) == (expected, 0)
         assert whole.total == (len(expected) if exclusive else -1)
         assert [job.id async for job in observe.unfinished_jobs(look, "garage", key=key)] == expected
@@ -179,7 +179,7 @@ async def test_jobs_of_a_key_and_how_many_each_has(jet: pelton.Jet, look: pelton
                 break
         assert found == expected
     assert done.id not in ids["a.b"]
-    assert (await observe.jobs_of_key(look, "garage", "none")).jobs == ()
+    assert (await observe.jobs_of_key(look, "garage", "none", within=600)).jobs == ()
     for wrong in (observe.key_counts(look, "none"), observe.jobs_of_key(look, "none", "a")):
         with pytest.raises(pelton.QueueNotFoundError):
             await wrong
