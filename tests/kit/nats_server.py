@@ -63,6 +63,11 @@ class NatsServer:
         return f"nats://127.0.0.1:{self.port}"
 
     @property
+    def log(self) -> str:
+        """What it has written to its standard error, lately."""
+        return b"".join(self._log).decode(errors="replace")
+
+    @property
     def pid(self) -> int:
         """The id of its process."""
         assert self._process is not None
@@ -91,7 +96,7 @@ class NatsServer:
         reader.start()
         if not self._ready.wait(_START_S) or self._process.poll() is not None:
             self.kill()
-            raise NatsServerError(b"".join(self._log).decode(errors="replace"))
+            raise NatsServerError(self.log)
 
     def kill(self) -> None:
         """End it at once, as a power cut would; its files stay. Idempotent."""
@@ -102,13 +107,14 @@ class NatsServer:
 
     def pause(self) -> None:
         """Stop it (SIGSTOP), like a machine that hangs, until :meth:`resume`."""
-        self._signal(signal.SIGSTOP)
+        self.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let it continue."""
-        self._signal(signal.SIGCONT)
+        self.signal(signal.SIGCONT)
 
-    def _signal(self, number: signal.Signals) -> None:
+    def signal(self, number: signal.Signals) -> None:
+        """Send its process a signal."""
         if self._process is not None:
             self._process.send_signal(number)
 

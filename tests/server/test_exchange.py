@@ -279,11 +279,9 @@ def test_a_private_export_needs_an_activation(token: str, is_allowed: bool) -> N
 
 
 def test_usage_is_limited() -> None:
-    usage = AccountUsage(ConnectionLimits(max_connections=1, max_subscriptions=2))
+    usage = AccountUsage(ConnectionLimits(max_connections=1))
     assert not usage.is_full()
-    assert usage.may_subscribe()
-    usage.connections, usage.subscriptions = 1, 2
+    usage.connections = 1
     assert usage.is_full()
-    assert not usage.may_subscribe()
     assert not AccountUsage(ConnectionLimits()).is_full()
     assert [smallest_limit(3, -1, 2), smallest_limit(-1), smallest_limit(0, 5)] == [2, -1, 0]

@@ -1,16 +1,28 @@
-"""SIGHUP: users and limits change while the server runs."""
+"""SIGHUP: what changes while the server runs, and what is refused with all as it was."""
 
 from __future__ import annotations
 
+import json
+import re
 import signal
+import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from pelton.api import AccountLimits, ConfigError, PeltonError
+from pelton.api.requests import AccountInfoRequest
+from pelton.server import StoreSettings, WebSocketDoor
+from pelton.server.settings.config import AccountConfig
+from tests.cluster.people import Certificates
+from tests.kit.nats_server import NatsServer, nats_server
 from tests.kit.served import ServedStore, served_store
 from tests.server.auth.real import BareClient
+from tests.server.conftest import Started
 
 BEFORE = """
 max_payload: 100
@@ -77,7 +89,196 @@ def test_a_mistake_changes_nothing(server: ServedStore, tmp_path: Path) -> None:
     with closing(BareClient(server.port, {"user": "goes", "pass": "p"})) as client:
         assert client.ask()
         reload(server, tmp_path, "max_payload: x", "max_payload must be an integer")
-        reload(server, tmp_path, "accounts { B {} }", "restart it")
+        reload(server, tmp_path, "server_name: other", "restart the server for it")
+        (tmp_path / "pelton.conf").write_bytes(b"max_payload: 5 # \xff")
+        server.signal(signal.SIGHUP)
+        while "it is no UTF-8" not in server.log:
+            server.pid  # noqa: B018  # fails if the server has ended
         assert client.ask()
     with closing(BareClient(server.port, {"user": "goes", "pass": "p"})) as client:
         assert client.ask()
+
+
+ACCOUNTS = """
+accounts {
+  A { jetstream: enabled
+      users: [{user: a, password: p}, {user: goes, password: p}]
+      exports: [{service: "q"}] }
+  B { users: [{user: b, password: p}, {user: moves, password: p}]
+      imports: [{service: {account: A, subject: "q"}}] }
+  OUT { users: [{user: out, password: p}] }
+}
+"""
+FIXED = [
+    ("server_name: pelton", "server_name: other", "server_?name"),
+    ("127.0.0.1", "0.0.0.0", "host"),
+    ("", "http_port: 8222", "http_?port"),
+    ("", "max_subscriptions: 5", "max_?sub"),
+    ("", "max_pending: 10M", "max_?pending"),
+    ("", "lame_duck_duration: 60s", "lame_?duck_?duration"),
+    ("", "lame_duck_grace_period: 5s", "lame_?duck_?grace_?period"),
+    ("", "max_closed_clients: 5", "max_?closed_?clients"),
+    ("", "system_account: B", "system_?account"),
+    ("", "no_system_account: true", "no_?system_?account"),
+    ("", "no_auth_user: a", "no_?auth_?user"),
+    ("", "websocket { port: -1, no_tls: true }", "websocket"),
+    ("/store", "/elsewhere", "jetstream.stor"),
+    ("8G", "4G", "decreasing jetstream.max"),
+    ("1G", "5M", "decreasing jetstream.max"),
+    (", max_file_store: 8G", "", "jetstream.*max"),
+    ("1G", "1G, domain: hub", "jetstream.?domain"),
+]
+
+
+class Reloaded:
+    """A server, ours or nats-server, that reads its configuration again when told to."""
+
+    def __init__(self, server: ServedStore | NatsServer, config: Path, text: str) -> None:
+        self.server, self.config, self.text = server, config, text
+        self.port = server.port
+
+    def reload(self, text: str) -> str:
+        """Let it read another configuration; return what it logs of that."""
+        before = len(self.server.log)
+        self.config.write_text(text)
+        self.server.signal(signal.SIGHUP)
+        while "configuration" not in (log := self.server.log[before:]) and "stay as they were" not in log:
+            self.server.pid  # noqa: B018  # the log is read on a thread
+        assert "Traceback" not in log
+        return log
+
+    def client(self, user: str, stack: ExitStack) -> BareClient:
+        return stack.enter_context(closing(BareClient(self.port, {"user": user, "pass": "p"})))
+
+
+@pytest.fixture(params=["nats", "pelton"])
+def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reloaded]:
+    if request.param == "nats":
+        with nats_server(tmp_path, extra=ACCOUNTS) as server:
+            text = (tmp_path / "server.conf").read_text()
+            yield Reloaded(server, tmp_path / "server.conf", text)
+        return
+    store = json.dumps(str(tmp_path / "store"))
+    jetstream = f"jetstream {{ store_dir: {store}, max_file_store: 8G, max_memory_store: 1G }}"
+    text = f'server_name: pelton\nhost: "127.0.0.1"\n{jetstream}\n{ACCOUNTS}'
+    (tmp_path / "pelton.conf").write_text(text)
+    with served_store(None, ("-c", str(tmp_path / "pelton.conf"))) as ours:
+        yield Reloaded(ours, tmp_path / "pelton.conf", text)
+
+
+def test_what_cannot_change_is_refused_and_nothing_changes(both: Reloaded) -> None:
+    with ExitStack() as stack:
+        client = both.client("goes", stack)
+        for old, new, named in FIXED:
+            # All that is asked for is refused, not the one setting alone.
+            text = (both.text.replace(old, new, 1) if old else f"{both.text}\n{new}").replace("goes", "gone")
+            log = both.reload(text).lower()
+            assert re.search(f"reload (is )?not supported for .*{named}", log), (new, log)
+            line = 3 if not new else 1 + text[: text.rindex(new)].count("\n")
+            assert isinstance(both.server, NatsServer) or f"{both.config}:{line}:".lower() in log, (new, log)
+        assert client.ask()
+
+
+def test_accounts_and_what_they_offer_change(both: Reloaded) -> None:
+    with ExitStack() as stack:
+        a, b, moves, out = (both.client(user, stack) for user in ("a", "b", "moves", "out"))
+        assert all(each.ask() for each in (a, b, moves, out))
+        assert '"name":"S"' in a.request("$JS.API.STREAM.CREATE.S", '{"name":"S","subjects":["s"]}')
+        # A service with one answer gets several; an account goes, one comes, a user moves, limits are smaller.
+        text = both.text.replace('service: "q"}]', 'service: "q", response: stream}]')
+        text = text.replace("jetstream: enabled", "jetstream { max_streams: 1 }").replace(
+            ", {user: moves, password: p}", ""
+        )
+        text = text.replace(
+            "OUT { users: [{user: out,", "NEW { jetstream: enabled, users: [{user: moves, password: p}, {user: new,"
+        )
+        assert "Reloaded server configuration" in both.reload(text)
+        assert [moves.ask(), out.ask()] == [False, False]
+        assert "maximum number of streams" in a.request("$JS.API.STREAM.CREATE.T", '{"name":"T","subjects":["t"]}')
+        assert '"seq":1' in a.request("s", "kept")
+        new = both.client("new", stack)
+        assert '"name":"S"' in new.request("$JS.API.STREAM.CREATE.S", '{"name":"S","subjects":["s"]}')
+        assert "stream not found" in new.request("$JS.API.STREAM.INFO.T")
+        assert [a.ask("SUB q 1"), b.ask("SUB answers 1", "PUB q answers 0\r\n")] == [True, True]
+        reply = a.next_reply()
+        assert a.ask(f"PUB {reply} 1\r\n1", f"PUB {reply} 1\r\n2")
+        assert [b.next_message(), b.next_message()] == ["1", "2"]
+        # Streams are turned off, and are there again when they are turned on; the import is gone.
+        off = text.replace("jetstream { max_streams: 1 }", "").replace(
+            'imports: [{service: {account: A, subject: "q"}}]', ""
+        )
+        assert "Reloaded server configuration" in both.reload(off)
+        assert "JetStream not enabled for account" in a.request("$JS.API.INFO")
+        assert b.ask("PUB q answers 0\r\n")
+        assert b.received == ["answers"]  # no responders
+        assert "Reloaded server configuration" in both.reload(text)
+        assert '"messages":1' in a.request("$JS.API.STREAM.INFO.S")
+        assert '"seq":2' in a.request("s", "more")
+
+
+def test_limits_change(both: Reloaded) -> None:
+    with ExitStack() as stack:
+        clients = [both.client("a", stack) for _ in range(3)]
+        assert all(client.ask("SUB x 1", "SUB y 2") for client in clients)
+        b, other = both.client("b", stack), both.client("b", stack)
+        assert [each.ask("SUB x 1") for each in (b, other)] == [True, True]
+        assert "Reloaded" in both.reload(both.text.replace("A {", "A { limits { max_conn: 2 }\n"))
+        assert sorted(client.ask() for client in clients) == [False, True, True]
+        # Each client may have so many, as on nats-server, which also cuts one that has just as many.
+        assert "Reloaded" in both.reload(both.text.replace("A {", "A { limits { max_subs: 1 }\n"))
+        assert not any(client.ask() for client in clients)
+        again = [both.client("a", stack) for _ in range(2)]
+        assert [client.ask("SUB x 1") for client in again] == [True, True]
+        assert not again[0].ask("SUB y 2")
+        assert "Reloaded" in both.reload(f"{both.text}\nmax_connections: 2\nmax_payload: 10")
+        assert [each.ask() for each in (b, other, *again)].count(True) == 2
+
+
+def certificate_of(port: int) -> bytes:
+    """Return the certificate that a server shows, nothing if it wants no TLS."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as plain:
+        if b'"tls_required":true' not in plain.makefile("rb").readline():
+            return b""
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with context.wrap_socket(plain) as secured:
+            return secured.getpeercert(binary_form=True) or b""
+
+
+def test_certificates_change(both: Reloaded, tmp_path: Path) -> None:
+    shown = [certificate_of(both.port)]
+    for number in range(2):
+        cert, key = Certificates(tmp_path / f"tls{number}").server
+        both.reload(f"{both.text}\ntls {{ cert_file: '{cert}', key_file: '{key}' }}")
+        shown.append(certificate_of(both.port))
+        assert shown[-1] == ssl.PEM_cert_to_DER_cert(cert.read_text())
+    assert re.search(
+        "no such file|does not exist", both.reload(f"{both.text}\ntls {{ cert_file: none, key_file: none }}")
+    )
+    assert certificate_of(both.port) == shown[-1]
+    both.reload(both.text)
+    assert certificate_of(both.port) == shown[0] == b""
+
+
+async def test_a_server_in_a_program_says_what_it_cannot_change(started: Started, tmp_path: Path) -> None:
+    server = await started()
+    settings = server.settings
+    moved = {"$G": StoreSettings(path=str(tmp_path / "other.pelton"))}
+    for changed in ({"domain": "hub"}, {"stores": moved}, {"websocket": WebSocketDoor()}):
+        with pytest.raises(ConfigError, match="cannot change while the server runs"):
+            await server.reload(replace(settings, **changed))
+    (tmp_path / "folder").mkdir()
+    broken = {
+        "accounts": {"A": AccountConfig(name="A")},
+        "stores": {**settings.stores, "A": StoreSettings(path=str(tmp_path / "folder"))},
+    }
+    with pytest.raises(PeltonError):
+        await server.reload(replace(settings, **broken))
+    assert server.settings is settings
+    assert server.account("A") is None
+    larger = StoreSettings(path=settings.stores["$G"].path, limits=AccountLimits(max_storage=1 << 20))
+    await server.reload(replace(settings, stores={"$G": larger}))
+    account = server.account("$G")
+    assert account is not None
+    assert account.link is not None
+    assert (await account.link.engine.call(AccountInfoRequest())).limits.max_storage == 1 << 20

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, get_args
 
 from pelton._version import VERSION
-from pelton.api import ConfigError
+from pelton.api import ConfigError, PeltonError
 from pelton.api.keys import Key, KeyFile, key_bytes
 from pelton.cli.keys import VARIABLE
 from pelton.cli.output import write_line
@@ -25,7 +25,8 @@ from pelton.server.auth import ConfiguredUsers
 from pelton.server.door import ConfiguredDoor
 from pelton.server.exchange import AccountExchange
 from pelton.server.settings.flags import FLAGS, CommandLine, parse_flags
-from pelton.server.settings.load import config_of_command
+from pelton.server.settings.load import LoadedConfig, config_of_command
+from pelton.server.settings.reload import check_configs
 from pelton.server.settings.runtime import runtime_settings
 from pelton.server.settings.section import SettingsError
 from pelton.storage import SyncMode
@@ -44,11 +45,19 @@ class _Command(NamedTuple):
     """What a command line asks for, checked."""
 
     line: CommandLine
+    loaded: LoadedConfig
     settings: ServerSettings
     users: ConfiguredUsers
-    folder: str
-    pid_file: str
-    warnings: tuple[str, ...]
+
+    @property
+    def folder(self) -> str:
+        """Where the stores of accounts are, empty if nowhere."""
+        jetstream = self.loaded.settings.jetstream
+        return jetstream.store_dir if jetstream is not None else ""
+
+    @property
+    def pid_file(self) -> str:
+        return self.loaded.settings.pid_file
 
 
 def define(parser: argparse.ArgumentParser) -> None:
@@ -87,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
         for fault in error.faults:
             write_line(f"pelton: {fault}", error=True)
         return 1
-    for warning in command.warnings:
+    for warning in command.loaded.warnings:
         write_line(f"pelton: {warning}", error=True)
     if line.has("check"):
         write_line("the settings are valid", error=True)
@@ -109,6 +118,8 @@ def _command(line: CommandLine, runtime: Runtime) -> _Command:
         loaded = config_of_command(line, read=_read, environment=os.environ)
     except OSError as error:
         raise ConfigError(f"the configuration {line.config!r} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"the configuration {line.config!r} cannot be read: it is no UTF-8 ({error})") from None
     users = ConfiguredUsers(loaded.settings, runtime.random.randbytes(_KEY_BYTES))
     accounts = accounts_of_server(loaded.settings, users.trust, runtime.clock.now() / _NS)
     AccountExchange(accounts.values())
@@ -120,9 +131,7 @@ def _command(line: CommandLine, runtime: Runtime) -> _Command:
         key=key_bytes(_key(line)),
         system_account=system_account_of(loaded.settings, users.trust),
     )
-    folder = loaded.settings.jetstream.store_dir if loaded.settings.jetstream is not None else ""
-    warnings = tuple(map(str, loaded.warnings))
-    return _Command(line, settings, users, folder, loaded.settings.pid_file, warnings)
+    return _Command(line, loaded, settings, users)
 
 
 def _read(path: str) -> str:
@@ -174,9 +183,9 @@ async def _serve(command: _Command, runtime: Runtime) -> int:
     server = Server(command.settings, runtime, door)
     server.on_failure(over.notify)
     await server.start()
-    reloading = partial(_reload, command.line, server, door, runtime)
-    server.on_reload(partial(_read_again, command.line, server, door, runtime))
-    loop.add_signal_handler(signal.SIGHUP, lambda: runtime.spawn(reloading(), "pelton reads its settings again"))
+    reloading = _Reloading(command, server, door, runtime)
+    server.on_reload(reloading.read_again)
+    loop.add_signal_handler(signal.SIGHUP, lambda: runtime.spawn(reloading.on_signal(), "pelton reads its settings"))
     try:
         _write_pid(command.pid_file)
         for endpoint in server.endpoints:
@@ -204,29 +213,42 @@ async def _serve(command: _Command, runtime: Runtime) -> int:
     return 1
 
 
-async def _reload(line: CommandLine, server: Server, door: ConfiguredDoor, runtime: Runtime) -> None:
-    """Read the settings again, and say so."""
-    try:
-        await _read_again(line, server, door, runtime)
-    except ConfigError as error:
-        faults = error.faults if isinstance(error, SettingsError) else (error,)
-        for fault in faults:
-            write_line(f"pelton: the settings stay as they were: {fault}", error=True, flush=True)
-        return
-    write_line("Reloaded server configuration", error=True, flush=True)
+class _Reloading:
+    """Reads the settings of a running server again; with a mistake in them, all stays as it was."""
 
+    def __init__(self, command: _Command, server: Server, door: ConfiguredDoor, runtime: Runtime) -> None:
+        self._command = command
+        self._server = server
+        self._door = door
+        self._runtime = runtime
 
-async def _read_again(line: CommandLine, server: Server, door: ConfiguredDoor, runtime: Runtime) -> None:
-    """Read the settings again; with a mistake in them, all stays as it was. Raises ConfigError."""
-    users = door.users
-    try:
-        command = _command(line, runtime)
-        command.users.remember(users)
-        door.users = command.users
-        await server.reload(command.settings)
-    except ConfigError:
-        door.users = users
-        raise
+    async def on_signal(self) -> None:
+        """Read them, and say so."""
+        try:
+            await self.read_again()
+        except PeltonError as error:
+            faults = error.faults if isinstance(error, SettingsError) else (error,)
+            for fault in faults:
+                write_line(f"pelton: the settings stay as they were: {fault}", error=True, flush=True)
+            return
+        write_line("Reloaded server configuration", error=True, flush=True)
+
+    async def read_again(self) -> None:
+        """Read them. Raises ConfigError, StoreError."""
+        command = _command(self._command.line, self._runtime)
+        check_configs(self._command.loaded.settings, command.loaded.settings, command.loaded.places)
+        _make_folder(command.folder)
+        await self._server.reload(command.settings, partial(self._apply, command))
+
+    def _apply(self, command: _Command) -> None:
+        """Go on with a command's users, and whatever else the server does not know of."""
+        for warning in command.loaded.warnings:
+            if warning not in self._command.loaded.warnings:
+                write_line(f"pelton: {warning}", error=True)
+        if command.pid_file != self._command.pid_file:
+            _write_pid(command.pid_file)
+        command.users.remember(self._door.users)
+        self._command, self._door.users = command, command.users
 
 
 async def _first_of(duck: asyncio.Task[None], runtime: Runtime, over: Signal, seen: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from pelton.api import AccountLimits
 from pelton.consumers import ConsumerLog
 from pelton.engine.faults import public_error
 from pelton.engine.pubsub.bus import Bus
@@ -90,6 +91,11 @@ class Connections:
         clock, new_id, limits = StoreClock(runtime.clock, self._on_jump), runtime.ids.new, self.settings.limits
         near = Surroundings(clock.now, random.randrange, new_id, has_waiters, waiting_pulls, limits, clock)
         return Session(database, bus, near)
+
+    def limit(self, limits: AccountLimits) -> None:
+        """Open later sessions with other limits."""
+        with self._keying:
+            self.settings = replace(self.settings, limits=limits)
 
     @contextmanager
     def unchanged(self) -> Iterator[EngineSettings]:

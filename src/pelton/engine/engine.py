@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from pelton._version import VERSION
 from pelton.api import (
+    AccountLimits,
     AckOp,
     ApiError,
     Delivered,
@@ -308,6 +309,11 @@ class Engine:
         """Return when time next makes a message of this store, in wall nanoseconds, or an earlier time; or NEVER."""
         self._check()
         return self._background.timekeeper.next_due()
+
+    def limit(self, limits: AccountLimits) -> None:
+        """Check requests by other limits from now on."""
+        self._connections.limit(limits)
+        self.account.limits = limits
 
     def serving(self) -> Serving:
         """Return what a server needs beyond the port; close it before this store."""

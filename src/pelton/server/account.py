@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from pelton.api import Incoming, Outgoing
 from pelton.server.accounts import AccountUsage
+from pelton.server.auth.refusals import MAX_ACCOUNT_CONNECTIONS
 from pelton.server.crossing import AccountCrossing, is_answer
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.ports import Client, Published, SubjectService
@@ -22,6 +23,7 @@ from pelton.wire import Command, Hpub, Pub, status_block
 
 _REMEMBERED: Final = 16_384
 _ACK: Final = "$JS.ACK."
+_GONE: Final = "Client Closed"
 
 
 class _Route(NamedTuple):
@@ -76,9 +78,32 @@ class ServerAccount:
             self.usage.connections -= 1
             self.clients.remove(client)
 
+    def attach(self, link: StoreLink | None) -> None:
+        """Have this store from now on, or none; what was known of routes may be wrong now."""
+        if link is not self.link:
+            self.link, self._stamp = link, (-1, -1)
+            if link is not None:
+                for client in self.clients:
+                    for one in client.subscription_list:
+                        link.interest.added(one)
+        self._routes.clear()
+        self._ack_route = None
+
+    def cut_excess(self) -> None:
+        """Refuse the newest clients if there are more than there may be by now."""
+        most = self.usage.limits.max_connections
+        if 0 <= most < len(self.clients):
+            for client in sorted(self.clients, key=lambda each: each.number)[most:]:
+                client.refuse(MAX_ACCOUNT_CONNECTIONS)
+
+    def end(self) -> None:
+        """Let go of all clients: the account is not served any more."""
+        self.attach(None)
+        for client in list(self.clients):
+            client.close(_GONE)
+
     def subscribe(self, subscription: ClientSubscription) -> None:
         """Add a subscription of a client."""
-        self.usage.subscriptions += 1
         self.router.add(subscription)
         self._forget(subscription.subject)
         if self.link is not None:
@@ -86,7 +111,6 @@ class ServerAccount:
 
     def unsubscribe(self, subscription: ClientSubscription) -> None:
         """Remove a subscription of a client."""
-        self.usage.subscriptions -= 1
         self.router.remove(subscription)
         self._forget(subscription.subject)
         if self.link is not None:

@@ -146,20 +146,15 @@ def _is_token_valid(
 
 
 class AccountUsage:
-    """What the clients of an account use of its limits."""
+    """How many clients an account has, and what its limits are; those but the first are for each client."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
         self.connections = 0
-        self.subscriptions = 0
 
     def is_full(self) -> bool:
         """Whether no client may connect any more."""
         return 0 <= self.limits.max_connections <= self.connections
-
-    def may_subscribe(self) -> bool:
-        """Whether there may be one more subscription."""
-        return not 0 <= self.limits.max_subscriptions <= self.subscriptions
 
 
 def smallest_limit(*limits: int) -> int:

@@ -320,8 +320,19 @@ class ClientConnection(ClientOutput):
         self._reconsidered = self._host.clock.monotonic()
         user = authenticator.anonymous(shown) if is_unknown else await self._identify(shown)
         self._reconsidered = None
-        if self.state != "open" or not self._let_in(user):
+        if self.state != "open":
             return
+        if isinstance(user, ServerUser) and user.account != self.account_name:
+            # It would keep none of its subscriptions, and not know that.
+            self.close("Client Closed")
+        elif not self._let_in(user):
+            return
+        elif self._membership.has_too_many:
+            self.refuse(said.MAX_SUBSCRIPTIONS)
+        else:
+            self._drop_forbidden()
+
+    def _drop_forbidden(self) -> None:
         for text in self._membership.drop_forbidden():
             self._deny(text)
 

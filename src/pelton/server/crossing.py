@@ -37,7 +37,7 @@ class CrossedAccount(Protocol):
 
 
 class AccountCrossing:
-    """The ways between the accounts of a server."""
+    """The ways between the accounts of a server, as ``exchange`` says, which may be replaced."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class AccountCrossing:
         new_id: Callable[[], str],
         server: str,
     ) -> None:
-        self._exchange = exchange
+        self.exchange: AccountExchange = exchange
         self._accounts = accounts
         self._clock = clock
         self._server = server
@@ -56,10 +56,10 @@ class AccountCrossing:
     def pass_on(self, account: str, client: Client, subject: str, reply: str, block: bytes | None, data: bytes) -> bool:
         """Pass on what was published in an account to those that import it; return whether somebody takes it."""
         taken = False
-        for stream in self._exchange.streams(account, subject):
+        for stream in self.exchange.streams(account, subject):
             importer = self._accounts[stream.account]
             taken |= importer.pass_on(client, stream.subject, reply, block, data, is_imported=True)
-        for service in self._exchange.services(account, subject):
+        for service in self.exchange.services(account, subject):
             there = self._replies.open(account, reply, service, self._clock.monotonic())
             told = self._with_info(client, account, block, share=service.share)
             taken |= self._accounts[service.account].pass_on(client, service.subject, there, told, data)
@@ -98,7 +98,10 @@ class AccountCrossing:
         back = self._replies.take(account, route, size, self._clock.monotonic())
         if back is None:
             return False
-        there = self._accounts[back.account]
+        there = self._accounts.get(back.account)
+        if there is None:
+            # It is not served any more.
+            return True
         if route == subject and not reply:
             there.answer(back.subject, block, data)
         else:

@@ -38,7 +38,9 @@ class Membership:
         limits = user.limits
         self.user, self.account, self.rights = user, account, ClientRights(user)
         self.max_payload = smallest_limit(limits.max_payload, account.usage.limits.max_payload)
-        self._max_subscriptions = smallest_limit(max_subscriptions or -1, limits.max_subscriptions)
+        self._max_subscriptions = smallest_limit(
+            max_subscriptions or -1, limits.max_subscriptions, account.usage.limits.max_subscriptions
+        )
         return ""
 
     def leave(self, client: Client) -> None:
@@ -64,9 +66,12 @@ class Membership:
         if not self.rights.may_subscribe(command.subject, command.queue):
             return said.subscription_violation(command.subject, command.queue)
         is_full = 0 <= self._max_subscriptions <= len(self.subscriptions)
-        if command.sid not in self.subscriptions and (is_full or not self.account.usage.may_subscribe()):
-            return said.MAX_SUBSCRIPTIONS
-        return ""
+        return said.MAX_SUBSCRIPTIONS if is_full and command.sid not in self.subscriptions else ""
+
+    @property
+    def has_too_many(self) -> bool:
+        """Whether the client has more subscriptions than it may have by now."""
+        return 0 <= self._max_subscriptions < len(self.subscriptions)
 
     def subscribe(self, client: Client, command: Sub) -> None:
         """Subscribe, unless the client does so already under this id."""

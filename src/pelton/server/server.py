@@ -9,36 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import os
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from pelton.api import ConfigError, PeltonError
-from pelton.engine import Engine, EngineSettings
+from pelton.api import ConfigError
 from pelton.runtime import Clock, Runtime, Timer
 from pelton.server.account import ServerAccount
-from pelton.server.accounts import AccountUsage
 from pelton.server.auth import Authenticator, OpenDoor
 from pelton.server.connection import ClientConnection
-from pelton.server.crossing import AccountCrossing
-from pelton.server.exchange import AccountExchange
 from pelton.server.handshake import let_in
 from pelton.server.introduction import introduction
-from pelton.server.jetstream.link import StoreLink
-from pelton.server.jetstream.missing import MissingJetStream
-from pelton.server.jetstream.service import JetStreamService
 from pelton.server.listening import Listener
-from pelton.server.monitoring import MonitoringListener, ObservedAccount, SystemService, TrafficTotals
+from pelton.server.monitoring import MonitoringListener, ObservedAccount, TrafficTotals
 from pelton.server.monitoring.events import SystemEvents
 from pelton.server.ports import Client, Flushed
 from pelton.server.reading import SharedBuffer
 from pelton.server.roster import ClientRoster
-from pelton.server.settings import Endpoint, ServerSettings, StoreSettings, WebSocketDoor
-from pelton.server.settings.config import GLOBAL_ACCOUNT, AccountConfig
+from pelton.server.served_accounts import ServedAccounts
+from pelton.server.settings import Endpoint, ServerSettings, WebSocketDoor
+from pelton.server.settings.reload import check_settings
 from pelton.wire import KnownLines, ServerHello, encode_info
 
 _LOOKS: Final = 10
@@ -72,8 +64,8 @@ class Server:
         self.begun = self.configured = runtime.clock.now()
         self._monitoring: MonitoringListener | None = None
         self._events = SystemEvents(self, lambda: self._accounts.get(settings.system_account), runtime)
-        self._accounts: dict[str, ServerAccount] = {}
-        self._crossing: AccountCrossing | None = None
+        self._accounts = ServedAccounts(self, runtime, self._store_ended, self._new_token)
+        self._changing = asyncio.Lock()
         self._roster = ClientRoster(settings.max_closed_clients)
         self._numbers = 0
         self._unflushed: list[Flushed] = []
@@ -91,16 +83,7 @@ class Server:
     async def start(self) -> None:
         """Open the stores, and listen. Raises ConfigError, StoreError."""
         try:
-            own = (GLOBAL_ACCOUNT, self.settings.system_account)
-            for name in filter(None, (*own, *self.settings.stores, *self.settings.accounts)):
-                self._accounts.setdefault(name, self._new_account(name))
-            self._connect_accounts()
-            if self.settings.stores:
-                for account in self._accounts.values():
-                    account.services["$JS"] = MissingJetStream(account.answer)
-            _check_apart(self.settings.stores)
-            for name, store in self.settings.stores.items():
-                await self._open(name, store)
+            await self._accounts.change(self.settings)
             for endpoint in self.settings.endpoints:
                 listener = Listener(endpoint, self._accept, self._runtime)
                 listener.open()
@@ -114,32 +97,6 @@ class Server:
             await self.close()
             raise
         self._look()
-
-    def _connect_accounts(self) -> None:
-        """Let messages cross between accounts that import from each other."""
-        if not any(account.imports for account in self.settings.accounts.values()):
-            return
-        exchange = AccountExchange(self.settings.accounts.values())
-        self._crossing = AccountCrossing(exchange, self._accounts, self.clock, self._new_token, self.name)
-        for account in self._accounts.values():
-            account.crossing = self._crossing
-
-    def _new_account(self, name: str) -> ServerAccount:
-        config = self.settings.accounts.get(name, AccountConfig(name=name))
-        account = ServerAccount(name, self._runtime.random.choice, AccountUsage(config.limits), self.clock.monotonic)
-        account.services["$SYS"] = SystemService(self, name, account.answer, self._runtime)
-        return account
-
-    async def _open(self, name: str, store: StoreSettings) -> None:
-        account = self._accounts[name]
-        settings = EngineSettings(path=store.path, sync=store.sync, limits=store.limits, key=store.key)
-        engine = Engine(settings, self._runtime)
-        link = account.link = StoreLink(engine, account.router, account.send, self._runtime)
-        engine.on_end(self._store_ended)
-        await link.interest.open()
-        account.services["$JS"] = JetStreamService(
-            link, account.send, account.answer, account.receives, self._runtime, name, self.settings.domain
-        )
 
     def _store_ended(self, error: Exception) -> None:
         """Let go of all clients, and tell who runs the server: a store has failed for good."""
@@ -176,15 +133,11 @@ class Server:
             await self._monitoring.close()
         for client in self._roster.all():
             client.stop_reading()
-        for account in self._accounts.values():
-            if account.link is not None:
-                with suppress(PeltonError):
-                    await account.link.finish()
-        for client in self._roster.all():
-            client.close(_SHUTDOWN)
-        for account in self._accounts.values():
-            if account.link is not None:
-                await account.link.close()
+        async with self._changing:
+            await self._accounts.finish()
+            for client in self._roster.all():
+                client.close(_SHUTDOWN)
+            await self._accounts.close()
 
     async def _stop_listening(self) -> None:
         for listener in self._listeners:
@@ -192,28 +145,29 @@ class Server:
         if self._websocket is not None:
             await self._websocket.close()
 
-    async def reload(self, settings: ServerSettings) -> None:
-        """Go on with the limits of other ``settings``, and with what the authenticator says now.
+    async def reload(self, settings: ServerSettings, apply: Callable[[], None] = lambda: None) -> None:
+        """Go on with other ``settings``, and with what the authenticator says then.
 
-        What is open stays as it is. Clients that are not let in any more are told, and go. Raises ConfigError if other
-        stores, accounts or addresses are asked for: they need a restart.
+        ``apply`` is called when they are valid and everything that they need is open. Clients that are not let in any
+        more are told, and go. Raises ConfigError if a setting changes that cannot while the server runs, StoreError
+        if a store cannot be opened; then all stays as it was.
         """
-        old = self.settings
-        if (settings.endpoints, set(settings.stores), set(settings.accounts)) != (
-            old.endpoints,
-            set(old.stores),
-            set(old.accounts),
-        ):
-            raise ConfigError("stores, accounts and addresses cannot be changed while the server runs: restart it")
-        if any(account.imports != old.accounts[name].imports for name, account in settings.accounts.items()):
-            raise ConfigError("imports cannot be changed while the server runs: restart it")
-        kept = ("stores", "endpoints", "monitoring", "tls", "websocket", "server_name", "domain", "system_account")
-        self.settings = replace(settings, **{name: getattr(old, name) for name in kept})
-        for name, account in settings.accounts.items():
-            self._accounts[name].usage.limits = account.limits
-        self.configured = self.clock.now()
+        async with self._changing:
+            if self._closed:
+                return
+            check_settings(self.settings, settings)
+
+            def change() -> None:
+                apply()
+                self.settings, self.configured = settings, self.clock.now()
+
+            await self._accounts.change(settings, change)
+        for client in self._roster.all()[settings.max_connections :]:
+            client.refuse(_TOO_MANY)
         # Together: those whose password has to be checked again keep nobody waiting who has to go.
         await asyncio.gather(*[client.reconsider() for client in self._roster.all()])
+        for account in self._accounts.all():
+            account.cut_excess()
 
     def on_reload(self, read: Callable[[], Awaitable[None]]) -> None:
         """Let the system account ask for the settings to be read again."""
@@ -256,9 +210,11 @@ class Server:
             raise ConfigError("WebSocket clients need websockets: pip install 'pelton[serve]'") from None
 
         async def accept(accepted: socket.socket) -> None:
-            loop, tls = asyncio.get_running_loop(), door.tls
+            # Certificates may have been replaced since.
+            now = self.settings.websocket or door
+            loop, tls = asyncio.get_running_loop(), now.tls
             await loop.connect_accepted_socket(
-                lambda: WebSocketBridge(door, self._new_bridged, self.buffer),
+                lambda: WebSocketBridge(now, self._new_bridged, self.buffer),
                 accepted,
                 ssl=None if tls is None else tls.context,
                 ssl_handshake_timeout=None if tls is None else tls.timeout,
@@ -339,8 +295,10 @@ class Server:
     def observed_accounts(self) -> dict[str, ObservedAccount]:
         """The accounts, for reports."""
         return {
-            name: ObservedAccount(name, one.clients, one.router, None if one.link is None else one.link.engine.call)
-            for name, one in self._accounts.items()
+            one.name: ObservedAccount(
+                one.name, one.clients, one.router, None if one.link is None else one.link.engine.call
+            )
+            for one in self._accounts.all()
         }
 
     @property
@@ -367,7 +325,7 @@ class Server:
     def about(self) -> ServerHello:
         """Return what everybody is told of the server."""
         first = self._listeners[0].endpoint if self._listeners else Endpoint()
-        has_jetstream = any(account.link is not None for account in self._accounts.values())
+        has_jetstream = any(account.link is not None for account in self._accounts.all())
         return introduction(
             self.settings,
             server_id=self.id,
@@ -407,30 +365,10 @@ class Server:
         """Check what only time tells, now and again."""
         now = self.clock.monotonic()
         self._events.look()
-        if self._crossing is not None:
-            self._crossing.look()
         for client in (*self._roster.all(), *self._roster.closing()):
             client.look(now)
-        for account in self._accounts.values():
-            if account.link is not None:
-                account.link.interest.look_at_pushes()
+        self._accounts.look()
         settings = self.settings
         logins = (settings.auth_timeout, settings.auth_timeout_of("WEBSOCKET"))
         shortest = min(settings.ping_interval, settings.write_deadline, *logins)
         self._look_timer = self.clock.call_later(min(shortest / _LOOKS, _LONGEST_LOOK_S), self._look)
-
-
-def _check_apart(stores: Mapping[str, StoreSettings]) -> None:
-    """Raise ConfigError if two accounts have one file, also by a link: they would share all that they store."""
-    known: dict[str | tuple[int, int], str] = {}
-    for account, store in stores.items():
-        file: str | tuple[int, int] = os.path.realpath(store.path)
-        with suppress(OSError):
-            found = os.stat(store.path)
-            file = found.st_dev, found.st_ino
-        other = known.setdefault(file, account)
-        if other != account:
-            raise ConfigError(
-                f"accounts {other!r} and {account!r} would share one file, {stores[other].path!r} and {store.path!r}: "
-                "give each a file of its own"
-            )

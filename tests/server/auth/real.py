@@ -21,6 +21,7 @@ class BareClient:
         self.send(f"CONNECT {json.dumps(common | said)}")
         self.errors: list[str] = []
         self.received: list[str] = []
+        self.first: list[str] = []
 
     def send(self, line: str) -> None:
         self._socket.sendall(line.encode() + b"\r\n")
@@ -45,6 +46,28 @@ class BareClient:
         except OSError as error:
             self.errors.append(str(error))
         return not self.errors
+
+    def request(self, subject: str, data: str = "") -> str:
+        """Return the next message after a request: its answer, if nothing else was asked for."""
+        self.send("SUB answer answer")
+        self.send(f"PUB {subject} answer {len(data)}\r\n{data}")
+        answer = self.next_message()
+        self.send("UNSUB answer")
+        return answer
+
+    def next_message(self) -> str:
+        """Wait for the next message, and return all of it but its first line."""
+        while not (line := self._file.readline().decode()).startswith(("MSG", "HMSG")):
+            if line.startswith("PING"):
+                self.send("PONG")
+            assert line, "the server has closed the connection"
+        self.first = line.split()
+        return str(self._file.read(int(self.first[-1]) + 2).decode().strip())
+
+    def next_reply(self) -> str:
+        """Wait for the next message, a request, and return where its answer goes."""
+        self.next_message()
+        return self.first[3]
 
     def close(self) -> None:
         self._file.close()

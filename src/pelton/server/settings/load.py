@@ -25,10 +25,11 @@ _PORTS: Final = range(RANDOM_PORT, 65_536)
 
 
 class LoadedConfig(NamedTuple):
-    """Settings, and what has no effect in them."""
+    """Settings, what has no effect in them, and where their keys stand."""
 
     settings: ServerConfig
     warnings: tuple[SettingsFault, ...] = ()
+    places: Mapping[str, ConfigPosition] = {}
 
 
 def config_of(
@@ -79,7 +80,7 @@ def _read(
 def _checked(settings: ServerConfig, findings: SettingsFindings) -> LoadedConfig:
     check_config(settings, findings)
     findings.check()
-    return LoadedConfig(settings, tuple(findings.warnings))
+    return LoadedConfig(settings, tuple(findings.warnings), findings.places)
 
 
 def check_config(settings: ServerConfig, findings: SettingsFindings) -> None:

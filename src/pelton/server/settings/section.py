@@ -39,6 +39,8 @@ class SettingsFindings:
     def __init__(self) -> None:
         self.errors: list[SettingsFault] = []
         self.warnings: list[SettingsFault] = []
+        self.places: dict[str, ConfigPosition] = {}
+        """Where keys stand that were read, by their paths, as the first of several spellings."""
 
     def error(self, at: ConfigPosition | None, text: str) -> None:
         """Add an error."""
@@ -78,6 +80,7 @@ class ConfigSection:
         for key in keys:
             if (written := self._left.pop(key, None)) is not None:
                 found = self._block.entries[written]
+                self.findings.places[f"{self.name}.{keys[0]}" if self.name else keys[0]] = found.at
         return found
 
     def fields(self, rows: Sequence[FieldRow]) -> dict[str, Any]:

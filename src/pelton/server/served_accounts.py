@@ -1,0 +1,162 @@
+"""The accounts that a server has, their stores, and the ways between them: by its settings, and by others later.
+
+Design: a change of settings first opens what is new, which may fail, and leaves everything as it was then. The switch
+to it is one step of the event loop: no message meets half of a change. What is not served any more is closed after it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from pelton.api import ConfigError, PeltonError
+from pelton.engine import Engine, EngineSettings
+from pelton.runtime import Runtime
+from pelton.server.account import ServerAccount
+from pelton.server.accounts import AccountUsage
+from pelton.server.crossing import AccountCrossing
+from pelton.server.exchange import AccountExchange
+from pelton.server.jetstream.link import StoreLink
+from pelton.server.jetstream.missing import MissingJetStream
+from pelton.server.jetstream.service import JetStreamService
+from pelton.server.monitoring import Observed, SystemService
+from pelton.server.settings import ServerSettings, StoreSettings
+from pelton.server.settings.config import GLOBAL_ACCOUNT, AccountConfig
+
+
+class ServedAccounts:
+    """The accounts of a server. ``store_ended`` is called when a store has failed for good."""
+
+    def __init__(
+        self,
+        server: Observed,
+        runtime: Runtime,
+        store_ended: Callable[[Exception], None],
+        new_token: Callable[[], str],
+    ) -> None:
+        self._server = server
+        self._runtime = runtime
+        self._store_ended = store_ended
+        self._new_token = new_token
+        self._accounts: dict[str, ServerAccount] = {}
+        self._crossing: AccountCrossing | None = None
+
+    def get(self, name: str) -> ServerAccount | None:
+        """Return an account, or None."""
+        return self._accounts.get(name)
+
+    def all(self) -> list[ServerAccount]:
+        """Return all accounts."""
+        return list(self._accounts.values())
+
+    async def change(self, settings: ServerSettings, apply: Callable[[], None] = lambda: None) -> None:
+        """Serve the accounts and stores of ``settings`` instead; ``apply`` is called when nothing can fail any more.
+
+        Raises ConfigError, StoreError; then nothing has changed.
+        """
+        _check_apart(settings.stores)
+        imports = any(account.imports for account in settings.accounts.values())
+        exchange = AccountExchange(settings.accounts.values()) if imports else None
+        wanted = filter(None, (GLOBAL_ACCOUNT, settings.system_account, *settings.stores, *settings.accounts))
+        accounts = {name: self._accounts.get(name) or self._new_account(name) for name in wanted}
+        opened: dict[str, StoreLink] = {}
+        try:
+            for name, store in settings.stores.items():
+                if accounts[name].link is None:
+                    opened[name] = self._linked(accounts[name], store)
+                    await opened[name].interest.open()
+        except BaseException:
+            for link in opened.values():
+                await link.close()
+            raise
+        apply()
+        gone = {name: one.link for name, one in self._accounts.items() if one.link and name not in settings.stores}
+        removed = [one for name, one in self._accounts.items() if name not in accounts]
+        self._accounts.clear()
+        self._accounts.update(accounts)
+        self._connect(exchange)
+        for name, account in accounts.items():
+            self._set_up(account, settings, opened.get(name))
+        for account in removed:
+            account.end()
+        for link in gone.values():
+            with suppress(PeltonError):
+                await link.finish()
+            await link.close()
+
+    def _new_account(self, name: str) -> ServerAccount:
+        usage = AccountUsage(AccountConfig(name=name).limits)
+        account = ServerAccount(name, self._runtime.random.choice, usage, self._runtime.clock.monotonic)
+        account.services["$SYS"] = SystemService(self._server, name, account.answer, self._runtime)
+        return account
+
+    def _linked(self, account: ServerAccount, store: StoreSettings) -> StoreLink:
+        settings = EngineSettings(path=store.path, sync=store.sync, limits=store.limits, key=store.key)
+        engine = Engine(settings, self._runtime)
+        engine.on_end(self._store_ended)
+        return StoreLink(engine, account.router, account.send, self._runtime)
+
+    def _connect(self, exchange: AccountExchange | None) -> None:
+        """Let messages cross between accounts that import from each other."""
+        if exchange is None:
+            self._crossing = None
+        elif self._crossing is None:
+            clock = self._runtime.clock
+            self._crossing = AccountCrossing(exchange, self._accounts, clock, self._new_token, self._server.name)
+        else:
+            self._crossing.exchange = exchange
+
+    def _set_up(self, account: ServerAccount, settings: ServerSettings, opened: StoreLink | None) -> None:
+        """Give an account what the settings say; ``opened`` is its store if it was none before."""
+        config = settings.accounts.get(account.name, AccountConfig(name=account.name))
+        store = settings.stores.get(account.name)
+        account.usage.limits, account.crossing = config.limits, self._crossing
+        if opened is not None:
+            account.services["$JS"] = JetStreamService(
+                opened, account.send, account.answer, account.receives, self._runtime, account.name, settings.domain
+            )
+        elif store is None:
+            account.services.pop("$JS", None)
+            if settings.stores:
+                account.services["$JS"] = MissingJetStream(account.answer)
+        elif account.link is not None:
+            account.link.engine.limit(store.limits)
+        account.attach(opened or (account.link if store is not None else None))
+
+    def look(self) -> None:
+        """Do what only time tells."""
+        if self._crossing is not None:
+            self._crossing.look()
+        for account in self.all():
+            if account.link is not None:
+                account.link.interest.look_at_pushes()
+
+    async def finish(self) -> None:
+        """Answer everything that clients have published."""
+        for account in self.all():
+            if account.link is not None:
+                with suppress(PeltonError):
+                    await account.link.finish()
+
+    async def close(self) -> None:
+        """Close the stores."""
+        for account in self.all():
+            if account.link is not None:
+                await account.link.close()
+
+
+def _check_apart(stores: Mapping[str, StoreSettings]) -> None:
+    """Raise ConfigError if two accounts have one file, also by a link: they would share all that they store."""
+    known: dict[str | tuple[int, int], str] = {}
+    for account, store in stores.items():
+        file: str | tuple[int, int] = os.path.realpath(store.path)
+        with suppress(OSError):
+            found = os.stat(store.path)
+            file = found.st_dev, found.st_ino
+        other = known.setdefault(file, account)
+        if other != account:
+            raise ConfigError(
+                f"accounts {other!r} and {account!r} would share one file, {stores[other].path!r} and {store.path!r}: "
+                "give each a file of its own"
+            )
