@@ -33,6 +33,7 @@ from pelton.api.numbers import from_digits, to_digits
 from pelton.api.times import Seconds
 from pelton.api.timing import schedule_headers, schedule_text
 from pelton.jet.outgoing import AnyMessage, HeaderValues, all_outgoing, batch_of, header_block, publish_block
+from pelton.jet.store_time import StoreTime
 from pelton.jet.stream import Stream, total_of
 from pelton.jet.subscription import Subscription
 from pelton.jet.traced import send, send_one
@@ -50,6 +51,7 @@ class Streams:
     def __init__(self, backend: Backend, runtime: Runtime) -> None:
         self.backend = backend
         self.runtime = runtime
+        self._time = StoreTime(backend, runtime)
 
     async def __aenter__(self) -> Self:
         return self
@@ -211,7 +213,9 @@ class Streams:
         a bad ``time_zone``, 10190 for a ``target`` that the stream does not take.
         """
         subject, data = message_of(subject, data)
-        text = schedule_text(self.runtime.clock.now(), at=at, delay=delay, every=every, cron=cron)
+        if delay is not None:
+            await self._time.refresh(subject=subject)
+        text = schedule_text(self._time.now(), at=at, delay=delay, every=every, cron=cron)
         asked = schedule_headers(text, target, time_zone, ttl, source, replace, delay)
         message = Outgoing(subject, data, header_block(headers, asked))
         if at is not None or delay is not None:

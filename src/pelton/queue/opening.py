@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from pelton.jet.store_time import StoreTime
 from pelton.queue.backing.beginnings import BegunJobs
 from pelton.queue.backing.failed_attempts import FailedAttempts
 from pelton.queue.backing.job_source import ConsumerJobSource
@@ -50,6 +51,7 @@ async def open_queue(jet: Streams, names: QueueNames, settings: QueueSettings, j
         begun=begun,
         source_for=source_for,
         jobs=jobs,
+        time=StoreTime(jet.backend, jet.runtime),
     )
 
 

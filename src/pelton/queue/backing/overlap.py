@@ -11,7 +11,7 @@ from pelton.queue.model.states import LastRun
 
 if TYPE_CHECKING:
     from pelton.api import Delivered
-    from pelton.jet import Streams
+    from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.model.naming import QueueNames
 
 # A run that has ended so much later than now was recorded by a clock that has been corrected since.
@@ -19,8 +19,9 @@ _CLOCKS_DIFFER_NS: Final = 2_000_000_000
 _decode: Final = msgspec.json.Decoder(LastRun).decode
 
 
-async def has_overlap(jet: Streams, names: QueueNames, delivered: Delivered) -> bool:
+async def has_overlap(queue: QueueContext, delivered: Delivered) -> bool:
     """Whether an earlier job of the same schedule is there, or has ended after this one was stored."""
+    jet, names = queue.jet, queue.names
     jobs, leaf = await jet.stream(names.jobs), names.leaf_of(delivered.subject)
     for subject in _places(names, delivered.subject, leaf):
         try:
@@ -35,7 +36,7 @@ async def has_overlap(jet: Streams, names: QueueNames, delivered: Delivered) -> 
         ran = await control.get_last_message(names.last_run(leaf))
     except MessageNotFoundError:
         return False
-    if ran.time_ns > jet.runtime.clock.now() + _CLOCKS_DIFFER_NS:
+    if ran.time_ns > queue.time.now() + _CLOCKS_DIFFER_NS:
         return False
     return ran.time_ns > delivered.time_ns and int(_decode(ran.data).id) < delivered.seq
 

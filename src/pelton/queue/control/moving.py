@@ -102,5 +102,5 @@ class Mover:
         form = JobMessage(self._other.names, envelope.job, exclusive=self._other.exclusive)
         plain = msgspec.structs.replace(envelope, due=info.due, timetable=None)
         is_delayed = headers.first(stored.hdrs, headers.DELAY) is not None
-        left = max((info.due - self._queue.clock.now()) / 1e9, 0.0) if is_delayed else None
+        left = max((info.due - self._queue.time.now()) / 1e9, 0.0) if is_delayed else None
         return form.moved(plain, self._queue.name, info.id, self._queue.names.leaf_of(stored.subject), left)

@@ -12,6 +12,7 @@ from pelton.api import StreamNotFoundError
 if TYPE_CHECKING:
     from pelton.api import Backend
     from pelton.jet import Stream, Streams
+    from pelton.jet.store_time import StoreTime
     from pelton.queue.define.registry import JobRegistry
     from pelton.queue.model.naming import QueueNames
     from pelton.queue.ports import BegunLookup, JobSource, QueueStats
@@ -22,7 +23,7 @@ class QueueContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The parts of an open queue.
 
     ``lease`` in seconds; ``jobs`` are those it knows; ``source_for`` returns the job source of the worker with
-    that name.
+    that name; ``time`` is that of its store, which what is stored counts by.
     """
 
     jet: Streams
@@ -33,6 +34,7 @@ class QueueContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     begun: BegunLookup
     source_for: Callable[[str], JobSource]
     jobs: JobRegistry
+    time: StoreTime
 
     async def side_to_read(self, name: str) -> Stream:
         """Return a side stream, to look for messages of its subjects.

@@ -90,6 +90,8 @@ class Enqueuer:
             return handles
 
     async def _enqueue(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
+        if any(call.options is not PLAIN and call.options.is_timed for call in calls):
+            await self._queue.time.refresh(self._queue.names.jobs)
         messages = self.messages_of(calls)
         try:
             if any(call.options.is_unique for call in calls):
@@ -205,7 +207,7 @@ class Enqueuer:
 
     def messages_of(self, calls: Sequence[JobCall]) -> list[Outgoing]:
         """Return the messages that put jobs into the queue; delays count from now. Raises ConfigError."""
-        now, new_id = self._queue.clock.now(), self._queue.runtime.ids.new
+        now, new_id = self._queue.time.now(), self._queue.runtime.ids.new
         messages: list[Outgoing] = []
         for call in calls:
             if call.queue is not None and call.queue.name != self._name:

@@ -225,4 +225,4 @@ class UniqueMessages:
 
 
 def _is_usual(options: JobOptions) -> bool:
-    return options.is_unique and not options.is_later and options.ttl is None and options.unique_for is None
+    return options.is_unique and not options.is_timed

@@ -85,7 +85,7 @@ class Flow(FlowBuilder):
 
     async def _put(self, publish: PublishFlow) -> None:
         log = self.messages()
-        self._stored = self._flows.first_jobs(self.id, self._wanted())
+        self._stored = await self._flows.first_jobs(self.id, self._wanted())
         await publish(log, self._stored)
 
     @property

@@ -110,8 +110,10 @@ class Flows:
         """Whether a flow and its first jobs are stored in one transaction."""
         return self._queue.backend.planning.atomic_batches
 
-    def first_jobs(self, flow_id: str, specs: Sequence[NodeSpec]) -> list[Outgoing]:
+    async def first_jobs(self, flow_id: str, specs: Sequence[NodeSpec]) -> list[Outgoing]:
         """Return the messages of the jobs of a new flow that come after no other."""
+        if any(spec.options.is_timed for spec in specs):
+            await self._queue.time.refresh(self.names.jobs)
         return self._messages.first_jobs(flow_id, specs)
 
     async def publish(self, log: Sequence[Outgoing], jobs: Sequence[Outgoing]) -> Sequence[Outgoing]:

@@ -42,7 +42,7 @@ class FlowMessages:
     def _job(self, flow: str, node: int, spec: NodeSpec, args: bytes, generation: int) -> Outgoing:
         form = JobMessage(self._names, spec.job, exclusive=self._queue.exclusive)
         place = FlowPlace(flow, node, wanted=spec.wanted)
-        return form.of_flow(args, spec.options, self._queue.clock.now(), spec.meta, place, generation)
+        return form.of_flow(args, spec.options, self._queue.time.now(), spec.meta, place, generation)
 
     def event(self, flow: str, ended: NodeEnd) -> Outgoing:
         """Return the event that the job of a node has ended."""

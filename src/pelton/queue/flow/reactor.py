@@ -263,6 +263,8 @@ class FlowReactor:
             # consumer, which was removed.
             told = await asyncio.gather(*(self._has_told(flow, progress.job_ids[node]) for node in enqueue))
             enqueue = [node for node, is_told in zip(enqueue, told, strict=True) if not is_told]
+        if any(progress.specs[node].options.is_timed for node in enqueue):
+            await self._queue.time.refresh(self._queue.names.jobs)
         messages = [self._messages.job(flow, progress, node) for node in enqueue]
         messages += [self._messages.cancelled(progress, node) for node in step.cancelled]
         messages += [self._messages.gone(flow, progress, job_id) for job_id in gone]

@@ -100,6 +100,7 @@ class JobViews:
         return await self._ended(job_id) if stored is None else await self._unfinished(stored, unsettled, where)
 
     async def _states(self) -> tuple[Underway, JobStates]:
+        await self._queue.time.refresh(self._queue.names.jobs)
         underway, unlisted = await self._queue.stats.underway(), await self._queue.stats.unlisted()
         return underway, await job_states(self._queue.jet, self._queue.names, self._queue.begun, unlisted)
 
@@ -187,7 +188,7 @@ class JobViews:
             known = where.complete(known, stored.seq, delivery)
         is_later = self._queue.names.is_later(stored.subject)
         state = "scheduled" if is_later else where.of(stored.seq, delivery, known)
-        due = scheduled_for(stored, envelope, self._queue.clock.now()) if is_later else 0
+        due = scheduled_for(stored, envelope, self._queue.time.now()) if is_later else 0
         if not is_later and state in ("retrying", "held", "scheduled"):
             due = where.due_of(delivery, known)
         return JobInfo(

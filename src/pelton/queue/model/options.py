@@ -60,6 +60,11 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.delay is not None or self.at is not None
 
     @property
+    def is_timed(self) -> bool:
+        """Whether anything about the job counts from when it is enqueued."""
+        return self.is_later or self.ttl is not None or self.unique_for is not None
+
+    @property
     def is_unique(self) -> bool:
         """Whether no other unfinished job may take its place."""
         return bool(self.unique or self.id)

@@ -36,7 +36,6 @@ from pelton.queue.model.rules import JobRules
 from pelton.queue.run.failure_log import log_fields, report
 from pelton.queue.run.leases import DeliveryHold, LeaseKeeper, SharedLease
 from pelton.queue.run.worker_name import worker_name
-from pelton.runtime import steady_now
 
 if TYPE_CHECKING:
     from pelton.api import PullRequest
@@ -136,11 +135,12 @@ class HeldJobs(Generic[J]):
     async def take(self, channel: str, request: PullRequest) -> list[J]:
         """Take jobs, and hold them from then on."""
         make, names, worker = self._make, self._queue.names, self.worker
+        await self._queue.time.refresh(names.jobs)
         asked = self._clock.boottime()
         jobs: list[J] = []
         found = await self.source.take(channel, request)
         # Afterwards: the clock may have jumped while it waited.
-        now = steady_now(self._clock)
+        now = self._queue.time.steady()
         # Mostly all at once: only some sources tell of each from when on it is held, and may have several consumers.
         for since, group in groupby(found, attrgetter("asked")):
             together = [make(AttemptRecords(names, worker, taken.delivered, now)) for taken in group]
@@ -284,7 +284,7 @@ class HeldJobs(Generic[J]):
         timetable = job.records.envelope.timetable
         if timetable is None or timetable.overlap != "skip" or job.records.attempt > 1:
             return None
-        if not await has_overlap(self._queue.jet, self._queue.names, job.records.delivered):
+        if not await has_overlap(self._queue, job.records.delivered):
             return None
         report(self._queue.name, job.records, SKIPPED)
         return SKIPPED

@@ -191,7 +191,7 @@ class JobSteps:
         self._use(subject, f"sleep {name!r}")
         record, clock = (await self._known()).get(subject), self._queue.clock
         await self._make_sure()
-        now = clock.now()
+        now = self._queue.time.now()
         until = now + int(limit * 1e9) if record is None else record.until
         # The clock may have been set back since the record was read.
         left = min((until - now) / 1e9, limit)
