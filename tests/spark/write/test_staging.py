@@ -1,11 +1,13 @@
 """The folders of staged files."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from pelton.api import NotAStoreError
+from pelton.runtime import SystemClock
 from pelton.spark.write.staging import StagingFolder, file_name
 from pelton.spark.write.task_attempt import BatchId
 
@@ -38,7 +40,30 @@ def test_what_a_dead_driver_left_goes_after_a_day_unless_something_in_it_is_new(
     for part in (young.parent, young.parent.parent):
         os.utime(part, _DAYS_AGO)
     staging.done(BatchId("another", 0))
-    assert [path.exists() for path in (old, young)] == [False, True]
+    assert old.exists(), "the clock may be ahead"
+    [mark] = (tmp_path / "staged").glob("*.stale")
+    for days, left in ((0.9, True), (1.1, False)):
+        at = time.time() - days * 86_400
+        os.utime(mark, (at, at))
+        staging.done(BatchId("another", 0))
+        assert [path.exists() for path in (old, young, mark)] == [left, True, left]
+
+
+def test_a_clock_that_is_ahead_for_a_moment_takes_nothing_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    staging = StagingFolder(str(tmp_path / "staged"))
+    files = [fill(staging, "a", 0), fill(staging, "b", 3)]
+    real, ahead = SystemClock.now, 0
+    monkeypatch.setattr(SystemClock, "now", lambda clock: real(clock) + ahead)
+    for days in (3, 0, 3, 3, 0, 30, 0, -3, 0):
+        ahead = days * 86_400 * 10**9
+        staging.done(BatchId("another", 0))
+        assert all(path.exists() for path in files)
+    ahead = 3 * 86_400 * 10**9
+    staging.done(BatchId("another", 0))
+    for writer, number in (("a", 0), ("b", 3)):
+        staging.done(BatchId(writer, number))
+    staging.done(BatchId("another", 0))
+    assert not (tmp_path / "staged").exists()
 
 
 def test_what_somebody_else_keeps_there_stays(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pelton.jet import Streams
     from pelton.spark.write.task_attempt import BatchId
 
+# The servers' clocks, each from the others: any may be the leader.
+_CLOCKS_DIFFER_NS: Final = 2 * 10**9
 _ROOT: Final = "$SPARK.commits"
 
 
@@ -114,7 +116,8 @@ class CommitLog:
         # By the server's clock, which also expires message ids: a task's own may be wrong.
         server_time = (await (await self._jet.stream(COMMIT_STREAM)).info()).ts
         now = parse_rfc3339(server_time) if server_time else self._jet.runtime.clock.now()
-        if now - entry.time_ns >= window_ns:
+        # If the server's clock was set back, nobody knows how long ago it began.
+        if not -_CLOCKS_DIFFER_NS <= now - entry.time_ns < window_ns:
             raise LateReplayError(self._target, batch.writer, batch.number, rfc3339(entry.time_ns), window_ns)
 
     async def finish(self, batch: BatchId) -> None:

@@ -2,7 +2,7 @@
 
 ``<folder>/<writer>/<batch>/<name>``: every attempt of every task writes its own file. The driver that has loaded a
 batch removes its folder, including files of failed and speculative attempts, and the folders of earlier batches. Files
-of a driver that died before that and never restarts are removed by another write, after a day.
+of a driver that died before that and never restarts are removed by another write, after two days: marked, then removed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pelton.spark.write.task_attempt import BatchId
 
 _STALE_NS: Final = 24 * 3600 * 10**9
+_MARK: Final = ".stale"
 _NUMBER: Final = re.compile(r"[0-9]+")
 _SAFE: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
@@ -53,8 +55,11 @@ class StagingFolder:
         now = system_runtime().clock.now()
         for name in _names(self.folder):
             path = os.path.join(self.folder, name)
-            if _is_staged(path) and now - _changed(path, now) > _STALE_NS:
+            if _is_staged(path) and _is_stale(path, now):
                 shutil.rmtree(path, ignore_errors=True)
+                _remove_mark(path)
+            elif name.endswith(_MARK) and not os.path.exists(folder := path.removesuffix(_MARK)):
+                _remove_mark(folder)
         for path in (writer, self.folder):
             if not _names(path):
                 _remove_empty(path)
@@ -88,6 +93,28 @@ def _names(folder: str) -> list[str]:
 def _is_staged(folder: str) -> bool:
     """Return whether a folder is a writer's: it holds folders of batches and nothing else."""
     return not os.path.islink(folder) and all(map(_NUMBER.fullmatch, _names(folder) or ("x",)))
+
+
+def _is_stale(folder: str, now: int) -> bool:
+    """Return whether a folder was seen twice, a day apart, to be a day old: once, only the clock may be ahead."""
+    changed, mark = _changed(folder, now), f"{folder}{_MARK}"
+    if now - changed <= _STALE_NS:
+        _remove_mark(folder)
+        return False
+    try:
+        marked = os.stat(mark).st_mtime_ns
+    except OSError:
+        marked = 0
+    if changed < marked <= now:
+        return now - marked > _STALE_NS
+    with suppress(OSError), open(mark, "wb"):
+        os.utime(mark, ns=(now, now))
+    return False
+
+
+def _remove_mark(folder: str) -> None:
+    with suppress(OSError):
+        os.remove(f"{folder}{_MARK}")
 
 
 def _changed(folder: str, default: int) -> int:
