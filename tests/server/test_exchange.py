@@ -237,7 +237,7 @@ def test_accounts_of_an_operator() -> None:
         ExportConfig(kind="service", subject="q.*", response_type="Stream", response_threshold=2.0),
     )
     two = found[TWO.public]
-    assert two.jetstream == AccountLimits(max_memory=5, max_storage=-1, max_streams=6)
+    assert two.jetstream == AccountLimits(max_memory=5, max_storage=-1, max_streams=6, max_consumers=0)
     assert two.limits == ConnectionLimits(max_connections=2, max_subscriptions=3, max_payload=4)
     assert two.imports == (
         ImportConfig(kind="stream", account=ONE.public, subject="ev.a", to="mine"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+import bcrypt
 import pytest
 from msgspec.structs import replace
 
@@ -97,6 +99,39 @@ def test_a_mistake_changes_nothing(server: ServedStore, tmp_path: Path) -> None:
         assert client.ask()
     with closing(BareClient(server.port, {"user": "goes", "pass": "p"})) as client:
         assert client.ask()
+
+
+# Seconds of work for each wrong password, and for the right one, too: nobody knows that.
+SLOW = bcrypt.gensalt(12, prefix=b"2a").decode() + "a" * 31
+QUICK = bcrypt.hashpw(b"p", bcrypt.gensalt(4, prefix=b"2a")).decode()
+
+
+def test_removed_users_go_at_once_behind_a_queue_of_passwords(tmp_path: Path) -> None:
+    users = (
+        "{{user: slow, password: '{slow}'}}, {{user: late, password: '{slow}'}}, {{user: stays, password: '{quick}'}}"
+    )
+    stay = f"[{users}]".format(slow=SLOW, quick=QUICK)
+    before = stay.replace("]", f", {{user: goes, password: '{QUICK}'}}]")
+    config = tmp_path / "pelton.conf"
+    config.write_text(f"authorization {{ timeout: 600, users: {before} }}")
+    with served_store(None, ("-c", str(config))) as server, ExitStack() as stack:
+
+        def client(user: str) -> BareClient:
+            return stack.enter_context(closing(BareClient(server.port, {"user": user, "pass": "p"})))
+
+        stays, goes = client("stays"), client("goes")
+        assert [stays.ask(), goes.ask()] == [True, True]
+        waiting = [client("slow") for _ in range(20 * (os.cpu_count() or 1))]
+        late = client("late")
+        # They have arrived when what was sent after them is answered.
+        assert stays.ask()
+        reload(server, tmp_path, f"authorization {{ timeout: 600, users: {stay.replace('late', 'new')} }}", "Reloaded")
+        assert [goes.ask(), stays.ask()] == [False, True]
+        assert goes.errors[0] == "Authorization Violation"
+        # As soon as a thread is free, one that was under way is refused: nobody is checked who is gone.
+        assert not late.ask()
+        assert late.errors[0] == "Authorization Violation"
+        assert not all(each.is_answered for each in waiting)
 
 
 ACCOUNTS = """

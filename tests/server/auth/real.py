@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -68,6 +69,11 @@ class BareClient:
         """Wait for the next message, a request, and return where its answer goes."""
         self.next_message()
         return self.first[3]
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether anything waits to be read."""
+        return bool(select.select([self._socket], [], [], 0)[0])
 
     def close(self) -> None:
         self._file.close()

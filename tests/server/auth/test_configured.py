@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from pelton.server.auth.passwords import is_hash, is_password
 from pelton.server.settings.load import config_of
 from tests.kit.nats_server import nats_server
 from tests.kit.served import served_store
-from tests.server.auth.keys import Key, account_jwt, jwt, part, user_jwt
+from tests.server.auth.keys import ACCOUNT_LIMITS, Key, account_jwt, jwt, part, user_jwt
 from tests.server.auth.real import BareClient
 
 HASH = bcrypt.hashpw(b"s3cr3t", bcrypt.gensalt(4, prefix=b"2a")).decode()
@@ -322,6 +322,50 @@ def unscoped() -> dict[str, Any]:
 
 def is_scoped(answer: ServerUser | LoginRefusal) -> bool:
     return isinstance(answer, ServerUser) and answer.limits.max_subscriptions == 5
+
+
+@contextmanager
+def both_servers(folder: Path, text: str) -> Iterator[list[int]]:
+    """Run nats-server and ours with a configuration and JetStream; yields their ports."""
+    (folder / "pelton.conf").write_text(f"jetstream {{ store_dir: '{folder}/stores' }}\n{text}")
+    with nats_server(folder, extra=text) as theirs, served_store(None, ("-c", str(folder / "pelton.conf"))) as ours:
+        yield [theirs.port, ours.port]
+
+
+def test_limits_that_an_account_leaves_out_are_zero(tmp_path: Path) -> None:
+    stored = ACCOUNT_LIMITS | {"disk_storage": -1}
+    keys = {name: Key("account", 10 + number) for number, name in enumerate(("conn", "subs", "payload", "streams"))}
+    tokens = [
+        account_jwt(OP, key, {"limits": {at: most for at, most in stored.items() if at != name}})
+        for name, key in keys.items()
+    ]
+    operator = jwt(OP, OP.public, "operator", nats={"system_account": ACME.public})
+    tokens.append(account_jwt(OP, ACME))
+    preload = "\n".join(f"{key.public}: {token}" for key, token in zip([*keys.values(), ACME], tokens, strict=True))
+    text = f"operator: {operator}\nresolver: MEMORY\nresolver_preload: {{\n{preload}\n}}"
+
+    def client(port: int, name: str) -> BareClient:
+        return stack.enter_context(closing(BareClient(port, signed(ANN, jwt=user_jwt(keys[name], ANN)))))
+
+    with both_servers(tmp_path, text) as ports, ExitStack() as stack:
+        for port in ports:
+            refused = client(port, "conn")
+            assert not refused.ask()
+            assert refused.errors[0] == "maximum account active connections exceeded"
+            refused = client(port, "subs")
+            assert refused.ask() or refused.errors == ["maximum subscriptions exceeded"]
+            assert not refused.ask("SUB a 1")
+            assert refused.errors == ["maximum subscriptions exceeded"]
+            refused = client(port, "payload")
+            assert refused.ask("PUB a 0\r\n")
+            assert not refused.ask("PUB a 1\r\nx")
+            assert refused.errors[0] == "Maximum Payload Violation"
+            # Of streams, none is no limit.
+            streaming = client(port, "streams")
+            assert '"max_streams":0' in streaming.request("$JS.API.INFO")
+            assert '"name":"S"' in streaming.request("$JS.API.STREAM.CREATE.S", '{"name":"S","subjects":["s"]}')
+            consumer = '{"stream_name":"S","config":{"durable_name":"c"}}'
+            assert '"name":"c"' in streaming.request("$JS.API.CONSUMER.CREATE.S.c", consumer)
 
 
 # --- passwords

@@ -73,8 +73,8 @@ class Account:
     # --- streams
 
     def check_number(self) -> None:
-        """Refuse another stream if the limit is reached (10027)."""
-        if 0 <= self.limits.max_streams <= len(self._contents.streams):
+        """Refuse another stream if the limit is reached (10027); 0 is none, as on a NATS server."""
+        if 0 < self.limits.max_streams <= len(self._contents.streams):
             raise api_error("JSMaximumStreamsLimitErr")
 
     def check_bytes(self, config: StreamConfig) -> None:
@@ -110,9 +110,9 @@ class Account:
             raise api_error("JSConsumerMaxPendingAckExcessErrF", stream=stream, consumer=name, limit=most)
 
     def check_consumers(self, config: StreamConfig, others: int, name: str) -> None:
-        """Refuse another consumer of a stream beyond its own limit or the account's (10026)."""
+        """Refuse another consumer of a stream beyond its own limit or the account's (10026); 0 is none."""
         for most in (config.max_consumers, self.limits.max_consumers):
-            if 0 <= most <= others:
+            if 0 < most <= others:
                 raise api_error("JSMaximumConsumersLimitErr", stream=config.name, consumer=name)
 
     # --- use

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
 ClaimKind = Literal["operator", "account", "user", "activation"]
-NO_LIMIT: Final = -1
 
 
 class SubjectPermissionClaims(msgspec.Struct, frozen=True):
@@ -99,22 +98,23 @@ class ImportClaims(msgspec.Struct, frozen=True):
 class StreamLimitClaims(msgspec.Struct, frozen=True):
     """What an account may store; 0 bytes of both kinds is no JetStream."""
 
+    # As on the server, a limit that is not there is 0: nothing, or of the last five any number.
     mem_storage: int = 0
     disk_storage: int = 0
-    streams: int = NO_LIMIT
-    consumer: int = NO_LIMIT
-    max_ack_pending: int = NO_LIMIT
-    mem_max_stream_bytes: int = NO_LIMIT
-    disk_max_stream_bytes: int = NO_LIMIT
+    streams: int = 0
+    consumer: int = 0
+    max_ack_pending: int = 0
+    mem_max_stream_bytes: int = 0
+    disk_max_stream_bytes: int = 0
     max_bytes_required: bool = False
 
 
 class AccountLimitClaims(StreamLimitClaims, frozen=True):
     """What the connections of an account may use, and what it may store."""
 
-    subs: int = NO_LIMIT
-    payload: int = NO_LIMIT
-    conn: int = NO_LIMIT
+    subs: int = 0
+    payload: int = 0
+    conn: int = 0
     disallow_bearer: bool = False
     tiered_limits: dict[str, StreamLimitClaims] | None = None
 
