@@ -44,7 +44,8 @@ async def left(jet: pelton.Jet) -> tuple[int, int, int]:
 
 
 def op(message: pelton.Message, kind: AckKind = "ack") -> AckOp:
-    return AckOp(kind=kind, seq=message.metadata.stream_seq, consumer_seq=message.metadata.consumer_seq)
+    told = message.metadata
+    return AckOp(kind=kind, seq=told.stream_seq, consumer_seq=told.consumer_seq, token=told.token)
 
 
 async def answered(jet: pelton.Jet, *ops: AckOp) -> list[bool]:
@@ -131,11 +132,12 @@ async def test_two_processes_that_ack_at_once_count_once(store: pelton.Jet, path
 
 
 async def test_of_a_consumer_that_was_reset_no_old_ack_counts(store: pelton.Jet) -> None:
-    """Delivery numbers continue, so earlier deliveries cannot be mistaken for later ones."""
+    """Deliveries are numbered from 1 again: their fencing tokens tell earlier ones from later ones."""
     old = await taken(store, 2)
     await (await (await store.stream("work")).consumer("c")).reset()
     new = await taken(store, 2)
-    assert [m.metadata.stream_seq for m in new] == [1, 2]
+    assert [(m.metadata.stream_seq, m.metadata.consumer_seq) for m in new] == [(1, 1), (2, 2)]
+    assert max(m.metadata.token for m in old) < min(m.metadata.token for m in new)
     assert await answered(store, *map(op, old), *map(op, new)) == [False, False, True, True]
 
 

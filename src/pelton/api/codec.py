@@ -41,6 +41,7 @@ from pelton.api.requests import (
     StreamUpdate,
     Verb,
 )
+from pelton.api.times import ZERO_TIME
 from pelton.subjects import is_filter
 
 R = TypeVar("R")
@@ -66,6 +67,23 @@ _ROOTS: Final[dict[type[Request[Any]], str]] = {
     ConsumerNames: "JSApiConsumersRequest",
     ConsumerList: "JSApiConsumersRequest",
 }
+
+
+_NO_PAGE: Final = {"total": 0, "offset": 0, "limit": 0}
+# What a reply shows that is an error, too, as Go's structs do.
+_SHOWN: Final[dict[str, dict[str, Any]]] = {
+    "stream_info": _NO_PAGE,
+    "stream_names": {**_NO_PAGE, "streams": None},
+    "stream_list": {**_NO_PAGE, "streams": []},
+    "consumer_names": {**_NO_PAGE, "consumers": []},
+    "consumer_list": {**_NO_PAGE, "consumers": []},
+    "stream_purge": {"purged": 0},
+    "stream_restore": {"deliver_subject": ""},
+    "consumer_pause": {"paused": False, "pause_until": ZERO_TIME},
+    "consumer_reset": {"reset_seq": 0},
+}
+_TYPE: Final = "io.nats.jetstream.api.v1.{}_response"
+_ALWAYS_SHOWN: Final = {_TYPE.format(name): fields for name, fields in _SHOWN.items()}
 
 
 class _Envelope(msgspec.Struct):
@@ -176,7 +194,11 @@ def verb_of(subject: str, prefix: str = PREFIX) -> Verb | None:
 
 def encode_reply(request: type[Request[R]], reply: R) -> bytes:
     """Return the JSON of a reply, with its type."""
-    return msgspec.json.encode({"type": VERB_OF[request].reply_type} | msgspec.to_builtins(reply, enc_hook=enc_hook))
+    kind = VERB_OF[request].reply_type
+    body = msgspec.to_builtins(reply, enc_hook=enc_hook)
+    if request is StreamNames:
+        body["streams"] = body["streams"] or None
+    return msgspec.json.encode({"type": kind, **_ALWAYS_SHOWN.get(kind, {}), **body})
 
 
 def encode_error(request: type[Request[Any]], error: ApiError) -> bytes:
@@ -186,12 +208,12 @@ def encode_error(request: type[Request[Any]], error: ApiError) -> bytes:
 
 def encode_failure(kind: str, error: ApiError) -> bytes:
     """Return the JSON of an error in place of a reply of a verb that only servers have, such as ``stream_snapshot``."""
-    return _failure(f"io.nats.jetstream.api.v1.{kind}_response", error)
+    return _failure(_TYPE.format(kind), error)
 
 
 def _failure(reply_type: str, error: ApiError) -> bytes:
     body = ErrorBody(code=error.code, err_code=error.err_code, description=error.description)
-    return msgspec.json.encode({"type": reply_type, "error": body})
+    return msgspec.json.encode({"type": reply_type, "error": body, **_ALWAYS_SHOWN.get(reply_type, {})})
 
 
 def decode_reply(request: Request[R], body: bytes) -> R:

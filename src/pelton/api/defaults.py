@@ -49,7 +49,7 @@ def resolved_stream(config: StreamConfig) -> StreamConfig:
         allow_msg_ttl=config.allow_msg_ttl or config.subject_delete_marker_ttl > ZERO,
         persist_mode="" if config.persist_mode == "default" else config.persist_mode,
         placement=None if config.placement == _ANYWHERE else config.placement,
-        metadata={key: value for key, value in config.metadata.items() if key not in SERVER_METADATA},
+        metadata=_own_metadata(config),
     )
 
 
@@ -82,7 +82,12 @@ def resolved_consumer(config: ConsumerConfig, limits: ConsumerLimits = NO_LIMITS
         priority_policy="" if config.priority_policy == "none" else config.priority_policy,
         priority_timeout=max(config.priority_timeout, ZERO) or (PINNED_TIMEOUT if pinned else ZERO),
         inactive_threshold=threshold or (ZERO if config.durable_name else INACTIVE_THRESHOLD),
+        metadata=_own_metadata(config),
     )
+
+
+def _own_metadata(config: StreamConfig | ConsumerConfig) -> dict[str, str]:
+    return {key: value for key, value in config.metadata.items() if key not in SERVER_METADATA}
 
 
 def _ack_pending(config: ConsumerConfig, limits: ConsumerLimits) -> int:

@@ -35,6 +35,7 @@ from pelton.api import (
     ConsumerNames,
     ConsumerNotFoundError,
     JetStreamMissingError,
+    MessageNotFoundError,
     MsgDelete,
     MsgGet,
     PeltonError,
@@ -56,7 +57,7 @@ from pelton.cluster.retry import Retry
 
 R = TypeVar("R")
 _CONSUMER_OFFLINE: Final = 10119
-_NO_MESSAGE: Final = "no message found"
+_NO_MESSAGE: Final = frozenset({"no message found", "stream store EOF"})
 _AGAIN: Final = frozenset(
     {
         AccountInfoRequest,
@@ -169,8 +170,9 @@ class ApiCall(Generic[R]):
 def _is_gone(request: Request[Any], error: ApiError) -> bool:
     """Whether the thing to remove is not there."""
     if isinstance(request, MsgDelete):
-        # A stream that denies deletion uses the same code.
-        return error.constant == "JSStreamMsgDeleteFailedF" and error.description == _NO_MESSAGE
+        # A stream that denies deletion uses the same code as one of the errors.
+        is_failed = error.constant == "JSStreamMsgDeleteFailedF"
+        return isinstance(error, MessageNotFoundError) or (is_failed and error.description in _NO_MESSAGE)
     return isinstance(request, ConsumerDelete) and isinstance(error, ConsumerNotFoundError)
 
 

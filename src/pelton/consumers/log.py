@@ -122,7 +122,7 @@ class ConsumerLog:
         self.ranks: tuple[str, ...] = tuple(f"{prefix}." for prefix in config.max_ack_pending_subject_ranks)
         self.sampled = sample_percent(config.sample_freq) if config.ack_policy == "explicit" else 0
         self.room = config.max_ack_pending if config.max_ack_pending > 0 else NEVER
-        self.paused_until = parse_rfc3339(config.pause_until) if config.pause_until else 0
+        self.paused_until = max(parse_rfc3339(config.pause_until), 0) if config.pause_until else 0
 
     def load(self) -> None:
         """Reload the state row, which another process may have changed."""
@@ -342,7 +342,7 @@ class ConsumerLog:
         self.cursor = self.delivered = seq - 1
         self.unsettled = self.waiting = self.replay_shift = self.replay_due = 0
         self.due = NEVER
-        # Delivery numbers continue: an ack of an earlier delivery must not fit a later one.
+        self.last_ack = 0
         self.ahead_removals = -1
         self.dirty = True
 

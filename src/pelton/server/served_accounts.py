@@ -19,6 +19,7 @@ from pelton.server.crossing import AccountCrossing
 from pelton.server.exchange import AccountExchange
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.jetstream.missing import MissingJetStream
+from pelton.server.jetstream.replies import ReplyCompletion
 from pelton.server.jetstream.service import JetStreamService
 from pelton.server.monitoring import Observed, SystemService
 from pelton.server.settings import ServerSettings, StoreSettings
@@ -113,8 +114,9 @@ class ServedAccounts:
         store = settings.stores.get(account.name)
         account.usage.limits, account.crossing = config.limits, self._crossing
         if opened is not None:
+            completion = ReplyCompletion(self._server.name, settings.domain)
             account.services["$JS"] = JetStreamService(
-                opened, account.send, account.answer, account.receives, self._runtime, account.name, settings.domain
+                opened, account.send, account.answer, account.receives, self._runtime, account.name, completion
             )
         elif store is None:
             account.services.pop("$JS", None)

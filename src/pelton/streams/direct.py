@@ -54,6 +54,9 @@ class DirectReads:
         return DirectReply([self._intact(log, _row(log, request))])
 
     def _last_of_each(self, log: StreamLog, request: DirectGet) -> DirectReply:
+        if request.up_to_seq > log.state.last and log.config.storage == "file":
+            # As nats-server's file store.
+            raise api_error("JSNoMessageFoundErr", stream=log.name)
         up_to = _up_to(log, request)
         found = last_of_each(log, request.multi_last, min(up_to, log.state.last), MAX_SUBJECTS)
         if not found:

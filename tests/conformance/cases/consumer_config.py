@@ -92,13 +92,21 @@ async def priority_groups_need_a_policy(jet: Jet) -> None:
 
 
 @only("engine", "ADR-42 asks for it; nats-server 2.15 accepts such a consumer and serves the first group alone")
-async def one_group_with_explicit_acks(jet: Jet) -> None:
+async def one_group(jet: Jet) -> None:
     stream = await _stream(jet)
     await refused(10094, stream.create_consumer(priority_policy="overflow", priority_groups=["a", "b"]))
-    for policy in ("none", "all"):
-        await refused(
-            10094, stream.create_consumer(priority_policy="overflow", priority_groups=["a"], ack_policy=policy)
-        )
+
+
+@case
+async def groups_with_any_acks(jet: Jet) -> None:
+    stream = await _stream(jet)
+    await jet.publish_batch([("s.1", b"")] * 4)
+    for acks in ("none", "all"):
+        for policy in ("overflow", "prioritized", "pinned_client"):
+            consumer = await stream.create_consumer(priority_policy=policy, priority_groups=["a"], ack_policy=acks)
+            assert len(await consumer.fetch(3, group="a", timeout=10)) == 3
+            info = await consumer.info()
+            assert (info.num_pending, info.num_ack_pending) == (1, 0 if acks == "none" else 3)
 
 
 @case

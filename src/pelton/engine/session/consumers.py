@@ -57,6 +57,7 @@ class ConsumerRegistry:
                     consumer = self._made(number, log, decode_config(ConsumerConfig, raw), created, floor)
                 elif configs.get(number) != raw:
                     consumer.configure(decode_config(ConsumerConfig, raw))
+                consumer.token_floor = floor
             except DamagedRowError:
                 damaged.append((log.name, text(name)))
                 continue
@@ -108,8 +109,17 @@ class ConsumerRegistry:
     def drop_rows(self, consumers: Sequence[ConsumerLog]) -> None:
         """Remove all rows of deleted consumers, whose state is fresh."""
         drop_rows(self._db, [consumer.id for consumer in consumers])
-        if given := max((consumer.dseq for consumer in consumers), default=0):
-            # New consumers may reuse their names, and number deliveries from 1 again.
+        # New consumers may reuse their names, and number deliveries from 1 again.
+        self._raise_floor(max((consumer.dseq for consumer in consumers), default=0))
+
+    def number_again(self, consumer: ConsumerLog) -> None:
+        """Let a consumer number its deliveries from 1 again; the tokens of those so far belong to an earlier one."""
+        self._raise_floor(consumer.dseq)
+        self._db.execute("UPDATE consumers SET token_floor=? WHERE id=?", (self.token_floor, consumer.id))
+        consumer.token_floor, consumer.dseq, consumer.dirty = self.token_floor, 0, True
+
+    def _raise_floor(self, given: int) -> None:
+        if given:
             self._db.execute("UPDATE meta SET value=value+? WHERE key='token_floor'", (given,))
             self.token_floor += given
 

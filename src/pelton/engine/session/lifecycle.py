@@ -98,7 +98,7 @@ def create_consumer(session: Session, log: StreamLog, config: ConsumerConfig, cu
     consumer = registry.consumer(log.name, config.name)
     begin(consumer)
     session.advise(ConsumerAction(stream=log.name, consumer=config.name, action="create"))
-    if config.pause_until:
+    if consumer.paused_until > now:
         advise_paused(session, consumer)
     return consumer
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final
 
-from pelton.api import AccountLimits, CorruptConfigError, StreamConfig, api_error
+from pelton.api import AccountLimits, CorruptConfigError, DirectGetDisabledError, StreamConfig, api_error
 from pelton.consumers import ConsumerLog, Interest
 from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session.account import Account
@@ -210,6 +210,21 @@ class Registry:
             self.check_sound(name)
             raise api_error("JSStreamNotFoundErr", stream=name)
         return self.use(log)
+
+    def direct(self, name: str) -> StreamLog:
+        """Return the stream that answers direct gets, with fresh state: itself, or a mirror if it is gone (ADR-31).
+
+        Raises StreamNotFoundError, DirectGetDisabledError.
+        """
+        if name not in self.streams:
+            for log in self.streams.values():
+                mirror = log.config.mirror
+                if mirror is not None and mirror.name == name and log.config.mirror_direct:
+                    return self.use(log)
+        log = self.stream(name)
+        if not log.config.allow_direct:
+            raise DirectGetDisabledError(name)
+        return log
 
     def use(self, log: StreamLog) -> StreamLog:
         """Return a stream with fresh state, to be flushed when the transaction ends."""

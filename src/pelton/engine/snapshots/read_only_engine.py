@@ -23,7 +23,6 @@ from pelton.api import (
     ApiError,
     Delivered,
     DirectGet,
-    DirectGetDisabledError,
     DirectReply,
     Outgoing,
     PeltonError,
@@ -155,9 +154,7 @@ class ReadOnlyEngine:
         await asyncio.sleep(0)
 
         def look(view: _View) -> DirectReply:
-            log = view.session.registry.stream(stream)
-            if not log.config.allow_direct:
-                raise DirectGetDisabledError(stream)
+            log = view.session.registry.direct(stream)
             return living_messages(view.direct, log, request, view.session.now())
 
         return self._read(look)

@@ -25,7 +25,7 @@ from pelton.engine.verbs.consumers import info_of
 def pause(session: Session, request: ConsumerPause) -> PauseReply:
     """Pause a consumer until a time, or resume it."""
     consumer = session.registry.consumer(request.stream, request.name)
-    until = parse_rfc3339(request.pause_until) if request.pause_until else 0
+    until = max(parse_rfc3339(request.pause_until), 0) if request.pause_until else 0
     config = msgspec.structs.replace(consumer.config, pause_until=rfc3339(until) if until else "")
     was_paused = consumer.paused_until > 0
     consumer = update_consumer(session, consumer, config)
@@ -43,10 +43,10 @@ def reset(session: Session, request: ConsumerReset) -> ConsumerResetReply:
     seq = request.seq or info_of(session, request.stream, request.name).ack_floor.stream_seq + 1
     first = first_wanted(consumer)
     consumer.restart(seq)
-    if seq > consumer.log.state.last + 1:
-        # Earlier messages are not kept for this consumer, so every process must reload it.
-        consumer.flush()
-        session.registry.reload()
+    session.registry.consumers.number_again(consumer)
+    # Every process must load its token floor, and learn which messages are kept for it.
+    consumer.flush()
+    session.registry.reload()
     session.registry.tidy(consumer.log, first)
     info = info_of(session, request.stream, request.name)
     fields = {name: getattr(info, name) for name in info.__struct_fields__}

@@ -68,7 +68,7 @@ def create(session: Session, request: StreamCreate) -> StreamInfo:
     """Create a stream; with the same configuration again, return the existing stream."""
     if request.pedantic:
         check_time_pedantic(request.config)
-    config = resolved_stream(request.config)
+    config = _as_origin(session, resolved_stream(request.config), pedantic=request.pedantic)
     _check_new(session, config)
     existing = session.registry.streams.get(config.name)
     if existing is not None:
@@ -82,6 +82,18 @@ def create(session: Session, request: StreamCreate) -> StreamInfo:
     reply = info_of(session, log)
     reply.did_create = True
     return reply
+
+
+def _as_origin(session: Session, config: StreamConfig, *, pedantic: bool) -> StreamConfig:
+    """Return the configuration of a mirror that allows direct gets if its origin does, as on nats-server."""
+    mirror = config.mirror
+    origin = session.registry.streams.get(mirror.name) if mirror is not None and mirror.external is None else None
+    if origin is None or config.mirror_direct == origin.config.allow_direct:
+        return config
+    if pedantic:
+        text = "origin stream has direct get set, mirror has it disabled"
+        raise api_error("JSPedanticErrF", stream=config.name, err=text)
+    return msgspec.structs.replace(config, mirror_direct=origin.config.allow_direct)
 
 
 def _check_new(session: Session, config: StreamConfig) -> None:
@@ -137,7 +149,7 @@ def update(session: Session, request: StreamUpdate) -> StreamInfo:
     """Replace a stream's configuration; new limits apply at once."""
     if request.pedantic:
         check_time_pedantic(request.config)
-    wanted = resolved_stream(request.config)
+    wanted = _as_origin(session, resolved_stream(request.config), pedantic=request.pedantic)
     check_stream(wanted)
     check_sourcing(wanted)
     log = fresh(session, wanted.name)
@@ -276,10 +288,13 @@ def delete_message(session: Session, request: MsgDelete) -> Success:
     _check_open(log.config)
     if log.config.deny_delete:
         raise api_error("JSStreamMsgDeleteFailedF", stream=log.name, err="message delete not permitted")
-    if request.seq > log.state.last or not log.remover.remove([request.seq]):
-        if log.state.first <= request.seq <= log.state.last:
+    is_ahead = request.seq > log.state.last
+    if is_ahead or not log.remover.remove([request.seq]):
+        if log.config.storage == "memory" or (log.state.first <= request.seq and not is_ahead):
             raise api_error("JSSequenceNotFoundErrF", stream=log.name, seq=request.seq)
-        raise api_error("JSStreamMsgDeleteFailedF", stream=log.name, err="no message found", seq=request.seq)
+        # The texts of nats-server's file store.
+        err = "stream store EOF" if is_ahead else "no message found"
+        raise api_error("JSStreamMsgDeleteFailedF", stream=log.name, err=err, seq=request.seq)
     return Success()
 
 

@@ -101,7 +101,8 @@ class Ledger:
         try:
             await self._backend.call(MsgDelete(stream=self._names.jobs, seq=job, no_erase=True))
         except ApiError as error:
-            if error.err_code != _DELETE_FAILED or await self._is_there(job):
+            is_gone = isinstance(error, MessageNotFoundError)
+            if not is_gone and (error.err_code != _DELETE_FAILED or await self._is_there(job)):
                 raise
 
     async def _is_there(self, job: int) -> bool:

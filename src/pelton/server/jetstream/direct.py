@@ -47,6 +47,7 @@ class DirectGetService:
         reply, subject = message.reply, message.subject
         try:
             await self._link.storing.up_to_here()
+            stream = self._link.serving.answering_directly(stream)
             if request.batch > 0 or request.multi_last:
                 await self._get_pages(stream, request, reply)
             else:

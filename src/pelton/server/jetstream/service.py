@@ -12,6 +12,7 @@ from pelton.server.jetstream.archives import TRANSFERS, ArchiveService
 from pelton.server.jetstream.direct import DirectGetService
 from pelton.server.jetstream.link import Send, StoreLink
 from pelton.server.jetstream.pulls import ClientPulls
+from pelton.server.jetstream.replies import ReplyCompletion
 from pelton.server.jetstream.verbs import ApiVerbs
 from pelton.server.ports import Published
 
@@ -34,13 +35,14 @@ class JetStreamService:
         receives: Callable[[str], bool],
         runtime: Runtime,
         account: str,
-        domain: str,
+        completion: ReplyCompletion,
     ) -> None:
+        domain = completion.domain
         self._domain = f"$JS.{domain}.API." if domain else ""
         self._pulls = ClientPulls(link.serving, send, answer, receives, link.has_room)
         self._acks = ClientAcks(link.serving, answer, self._pulls.pull, long_ack_prefix(account, domain))
         self._direct = DirectGetService(link, answer, runtime)
-        self._verbs = ApiVerbs(link, answer, runtime, domain)
+        self._verbs = ApiVerbs(link, answer, runtime, completion)
         self._archives = ArchiveService(link, send, answer, runtime)
 
     def take(self, message: Published) -> bool:

@@ -6,10 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from pelton.api import (
-    AccountInfo,
     ApiError,
     ConfigError,
     ConsumerCreate,
@@ -22,14 +19,15 @@ from pelton.api import (
     api_error,
     headers,
 )
-from pelton.api.codec import decode_request, encode_error, encode_failure, encode_reply, verb_of
+from pelton.api.build import check_token
+from pelton.api.codec import decode_request, encode_error, encode_failure, encode_reply, names_of, verb_of
 from pelton.runtime import Runtime
 from pelton.server.jetstream.clients import info_of
 from pelton.server.jetstream.link import StoreLink
+from pelton.server.jetstream.replies import API_LEVEL, ReplyCompletion
 from pelton.server.ports import Published
 
 _log: Final = logging.getLogger("pelton.server")
-API_LEVEL: Final = 3
 _PREFIX: Final = "$JS.API"
 _OF_CLUSTERS: Final = {
     "STREAM.LEADER.STEPDOWN": "stream_leader_stepdown",
@@ -45,12 +43,16 @@ class ApiVerbs:
     """Answers the verbs of one account."""
 
     def __init__(
-        self, link: StoreLink, answer: Callable[[str, bytes | None, bytes], None], runtime: Runtime, domain: str
+        self,
+        link: StoreLink,
+        answer: Callable[[str, bytes | None, bytes], None],
+        runtime: Runtime,
+        completion: ReplyCompletion,
     ) -> None:
         self._link = link
         self._answer = answer
         self._runtime = runtime
-        self._domain = domain
+        self._completion = completion
 
     def take(self, path: str, message: Published) -> bool:
         """Answer a request; ``path`` is its subject below the prefix. False if there is no such verb."""
@@ -62,10 +64,11 @@ class ApiVerbs:
         try:
             _check_level(message.block)
             request = decode_request(subject, message.data)
+            assert request is not None
+            _check_names(request)
         except ApiError as error:
             self._answer(message.reply, None, encode_error(kind, error))
             return True
-        assert request is not None
         self._runtime.spawn(self._call(request, message), "pelton answers a request of the API")
         return True
 
@@ -82,16 +85,22 @@ class ApiVerbs:
         try:
             await self._link.storing.up_to_here()
             found = await self._link.engine.call(request, info_of(message.client))
-            if isinstance(found, AccountInfo):
-                found = replace(found, domain=self._domain, api=replace(found.api, level=API_LEVEL))
-            if isinstance(request, StreamCreate):
-                # Also for one that is there already, as on NATS.
-                found = replace(found, did_create=True)
-            body = encode_reply(kind, found)
+            body = encode_reply(kind, self._completion.complete(request, found))
         except PeltonError as error:
             body = encode_error(kind, as_api_error(request, error))
         self._link.interest.look_at_pushes()
         self._answer(message.reply, None, body)
+
+
+def _check_names(request: Request[Any]) -> None:
+    """Raise ApiError if a request names what cannot be there; what is to be made gets its reason from the engine."""
+    if isinstance(request, StreamCreate | StreamUpdate | ConsumerCreate):
+        return
+    for what, name in names_of(request).items():
+        try:
+            check_token(what, name)
+        except ConfigError:
+            raise api_error("JSStreamNotFoundErr" if what == "stream" else "JSConsumerNotFoundErr") from None
 
 
 def _check_level(block: bytes | None) -> None:

@@ -1,0 +1,128 @@
+"""Requests written down as data (``requests/*.txt``), played on a served store and on nats-server: the same answers.
+
+A line is a request, its subject and body, whose answers are compared; ``[Header: value|Header: value]`` may come first.
+Or it is ``sub SUBJECT``, of which the messages are compared at the end, or ``raw`` and bytes of the protocol.
+``== NAME`` begins a case, which has an account of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from pelton.wire import Msg
+from pelton.wire.commands import Command, Pong
+from tests.server.conftest import Started
+from tests.server.oracle import Oracle, running_oracle
+from tests.server.raw import RawClient, raw_client, shown
+from tests.server.test_scripts import logged_in
+
+_TIMES: Final = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
+_ACK: Final = re.compile(r"(\$JS\.ACK(?:\.[^.]+){5})\.\d+")
+# What differs each time, or names another server.
+_VARIABLE: Final = frozenset({"id", "_nats.level", "active", "pause_remaining", "level"})
+_INBOX: Final = "_INBOX.n."
+
+
+def _cases() -> Iterator[Any]:
+    for file in sorted((Path(__file__).parent / "requests").glob("*.txt")):
+        for case in file.read_text().split("\n== ")[1:]:
+            name, *lines = case.splitlines()
+            lines = [line for line in lines if line and not line.startswith("#")]
+            yield pytest.param(lines, id=f"{file.stem}: {name}")
+
+
+def _masked(value: Any, name: str = "") -> Any:
+    if name in _VARIABLE:
+        return "*"
+    if isinstance(value, dict):
+        return {key: _masked(item, key) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_masked(item) for item in value]
+    if isinstance(value, str):
+        # The zero time is not just any time.
+        return value if value.startswith("0001-") else _TIMES.sub("TIME", value)
+    return value
+
+
+def _described(command: Command) -> str:
+    if not isinstance(command, Msg):
+        return shown(command)
+    block = _TIMES.sub("TIME", (command.block or b"").decode()).replace("\r\n", "|")
+    try:
+        data = json.dumps(_masked(json.loads(command.data)), sort_keys=True)
+    except ValueError:
+        data = repr(command.data)
+    reply = _ACK.sub(r"\1.T", command.reply)
+    return f"{command.subject} {reply} [{block}] {data}"
+
+
+class _Player:
+    """Plays lines on one connection; ``heard`` is what subscriptions got, in its own order."""
+
+    def __init__(self, client: RawClient) -> None:
+        self._client = client
+        self.heard: list[str] = []
+
+    async def play(self, line: str, number: int) -> list[str]:
+        """Return a line and its answers."""
+        client, words = self._client, line.split(" ", 2)
+        if words[0] == "sub":
+            client.sub(words[1], "heard")
+        elif words[0] == "raw":
+            client.send(line[4:].encode().decode("unicode_escape"))
+        else:
+            self._request(line, f"{_INBOX}{number}")
+        seen = [line]
+        while words[0] not in ("sub", "raw") and len(seen) == 1:
+            await self._take(seen)
+        for _ in range(2):
+            client.send("PING")
+            while await self._take(seen):
+                pass
+        return seen
+
+    async def hear(self, count: int) -> None:
+        """Wait until so much was heard."""
+        while len(self.heard) < count:
+            await self._take([])
+
+    def _request(self, line: str, inbox: str) -> None:
+        found = re.fullmatch(r"(?:\[(.*?)\] )?(\S+) ?(.*)", line)
+        assert found is not None
+        fields = "\r\n".join(["NATS/1.0", *(found[1] or "").split("|"), "", ""])
+        self._client.sub(inbox, inbox)
+        self._client.pub(found[2], found[3], inbox, fields.encode() if found[1] else None)
+
+    async def _take(self, seen: list[str]) -> bool:
+        command = await self._client.next()
+        if command is None or isinstance(command, Pong):
+            return False
+        is_heard = isinstance(command, Msg) and command.sid == b"heard"
+        (self.heard if is_heard else seen).append(_described(command))
+        return True
+
+
+@pytest.fixture(scope="module")
+def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
+    with running_oracle(tmp_path_factory.mktemp("nats")) as running:
+        yield running
+
+
+@pytest.mark.parametrize("lines", list(_cases()))
+async def test_requests_are_answered_alike(lines: list[str], started: Started, oracle: Oracle) -> None:
+    async with logged_in(oracle.port, oracle.user()) as client:
+        there = _Player(client)
+        expected = [await there.play(line, number) for number, line in enumerate(lines)]
+    server = await started(server_name="pelton")
+    async with raw_client(server.endpoints[0].port) as client:
+        here = _Player(client)
+        for number, line in enumerate(lines):
+            assert await here.play(line, number) == expected[number]
+        await here.hear(len(there.heard))
+    assert here.heard == there.heard
