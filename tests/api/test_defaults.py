@@ -16,6 +16,7 @@ from pelton.api.defaults import sealed_stream
         ({"subjects": ["a"], "max_age": 600}, 120),
         ({"subjects": ["a"], "duplicate_window": 5}, 5),
         ({"sources": [{"name": "b"}]}, 0),
+        ({"subjects": ["a"], "sources": [{"name": "b"}]}, 0),
         ({"mirror": {"name": "b"}}, 0),
     ],
 )

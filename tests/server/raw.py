@@ -118,8 +118,8 @@ class RawClient:
 def shown(command: Command) -> str:
     """Describe a command, without what differs each time."""
     if isinstance(command, Msg):
-        block = _TIMES.sub("TIME", (command.block or b"").decode()).replace("\r\n", "|")
-        names = f"{command.sid.decode()} {command.subject} {_named(command.reply)}"
+        block = _TIMES.sub("TIME", (command.block or b"").decode(errors="backslashreplace")).replace("\r\n", "|")
+        names = f"{command.sid.decode(errors='backslashreplace')} {command.subject} {_named(command.reply)}"
         return f"{names} [{_ID.sub('ID', block)}] {_data(command.data)}"
     if isinstance(command, ErrLine):
         return f"-ERR {command.text}"

@@ -28,8 +28,8 @@ _ALL: Final = ">"
 def resolved_stream(config: StreamConfig) -> StreamConfig:
     """Return the configuration as a server reports it, with all defaults. Nothing is checked here."""
     window = config.duplicate_window
-    # A stream that only copies others keeps no message ids.
-    if not window and (config.subjects or not (config.mirror or config.sources)):
+    # A stream that copies others keeps no message ids, also if it has subjects of its own.
+    if not window and not (config.mirror or config.sources):
         window = min(DUPLICATE_WINDOW, config.max_age) if config.max_age > ZERO else DUPLICATE_WINDOW
     # Markers and schedules replace the messages under their subjects.
     replaces = config.allow_msg_schedules or config.subject_delete_marker_ttl > ZERO

@@ -19,7 +19,7 @@ from pelton.server.ports import Client, Published, SubjectService
 from pelton.server.router import NO_TARGETS, ClientSubscription, MessageFrame, Router, Targets, encoded
 from pelton.subjects import has_wildcard
 from pelton.subjects.index import LONGEST_CACHED
-from pelton.wire import Command, Hpub, Pub, status_block
+from pelton.wire import Command, Hpub, Pub, encode_msg, status_block
 
 _REMEMBERED: Final = 16_384
 _ACK: Final = "$JS.ACK."
@@ -132,9 +132,11 @@ class ServerAccount:
 
     # --- messages
 
-    def tell_no_responders(self, subject: str, reply: str) -> None:
-        """Tell a client that nobody takes its request."""
-        self.send(reply, reply, "", status_block(503, Nats_Subject=subject), b"")
+    def tell_no_responders(self, client: Client, subject: str, reply: str) -> None:
+        """Tell a client that nobody takes its request, by one of its own subscriptions of no group."""
+        own = next((one for one in self.router.targets(reply).plain if one.client is client), None)
+        if own is not None:
+            client.write(encode_msg(reply, own.sid, "", status_block(503, Nats_Subject=subject), b""))
 
     def pass_on_run(self, client: Client, commands: Sequence[Command], begin: int, until: float) -> int:
         """Pass on the messages of a client from ``begin`` to the next other command, whose index is returned.
@@ -163,7 +165,7 @@ class ServerAccount:
                 direct.client.deliver_encoded(direct, encoded(head, reply, block, data, direct.client), reply)
                 continue
             if not self.pass_on(client, subject, reply, block, data) and reply and client.options.no_responders:
-                self.tell_no_responders(subject, reply)
+                self.tell_no_responders(client, subject, reply)
             if self._now() > until:
                 index += 1
                 break

@@ -391,7 +391,7 @@ class ClientConnection(ClientOutput):
         if options.verbose:
             self.write(OK)
         if not self.account.pass_on(self, subject, reply, block, data) and reply and options.no_responders:
-            self.account.tell_no_responders(subject, reply)
+            self.account.tell_no_responders(self, subject, reply)
 
     def _subscribe(self, command: Sub) -> None:
         objection = self._membership.objection(command)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from pelton.server.auth.identity import ServerUser
 from pelton.server.auth.permissions import Permissions
 
@@ -15,7 +17,7 @@ class ClientRights:
         self.permissions: Permissions | None = user.permissions
         self.answers: bool = self.permissions is not None and self.permissions.responses != 0
         """Whether requests have to be noted, because the client may answer them."""
-        self._open: dict[str, tuple[int, float]] = {}
+        self._open: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
     def may_publish(self, subject: str, now: float) -> bool:
         """Whether the client may publish to a subject, or answer a request there; an answer is counted."""
@@ -44,12 +46,9 @@ class ClientRights:
         """Let the client answer a request that it received."""
         if self.permissions is None or not reply:
             return
+        self._open.pop(reply, None)
         if len(self._open) >= _MOST_ANSWERS:
-            self._open = {
-                subject: (left, until) for subject, (left, until) in self._open.items() if not until or until >= now
-            }
-            if len(self._open) >= _MOST_ANSWERS:
-                # The oldest request has waited longest.
-                del self._open[next(iter(self._open))]
+            # The oldest request has waited longest, and expires first.
+            self._open.popitem(last=False)
         seconds = self.permissions.response_s
         self._open[reply] = (self.permissions.responses, now + seconds if seconds else 0.0)

@@ -119,8 +119,17 @@ def as_api_error(request: Request[Any], error: PeltonError) -> ApiError:
             return api_error("JSStreamReplicasNotSupportedErr")
         if isinstance(request, ConsumerPause):
             return api_error("JSInvalidJSONErr", err=str(error))
-        return api_error("JSStreamInvalidConfigF", err=str(error))
+        return _missing(request) or api_error("JSStreamInvalidConfigF", err=str(error))
     if isinstance(error, StoreError):
         _log.warning("a request of the API was refused: %s", error)
         return api_error("JSClusterNotAvailErr")
     return api_error("JSStreamStoreFailedF", err=str(error))
+
+
+def _missing(request: Request[Any]) -> ApiError | None:
+    """Return that what a request is about is not there, if nothing can have its name."""
+    wanted = {"StreamNotFound": getattr(request, "stream", ""), "ConsumerNotFound": getattr(request, "name", "")}
+    if not wanted["StreamNotFound"]:
+        wanted = {"StreamNotFound": wanted["ConsumerNotFound"]}
+    codes = (f"JS{code}Err" for code, name in wanted.items() if "*" in name or ">" in name)
+    return next(map(api_error, codes), None)

@@ -1,0 +1,5 @@
+"""Servers of tests/server."""
+
+from tests.server.conftest import started
+
+__all__ = ["started"]

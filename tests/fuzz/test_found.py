@@ -1,0 +1,82 @@
+"""What was found by `make fuzz`, played on a served store and on nats-server: both must show the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.kit.nats_server import NatsServer, nats_server
+from tests.server.conftest import Started
+from tests.server.raw import RawClient, raw_client
+
+_ID = b"NATS/1.0\r\nNats-Msg-Id: 1\r\n\r\n"
+
+
+async def only_one_subscription_is_told_that_nobody_answers(client: RawClient) -> list[Any]:
+    for subject, sid, queue in (("a.b", "1", ""), ("a.*", "2", ""), ("a.b", "3", "g")):
+        client.sub(subject, sid, queue)
+    client.pub("nobody", b"", "a.b")
+    client.pub("nobody", b"", "c")
+    seen = await client.settle()
+    client.send("UNSUB 1", "UNSUB 2")
+    client.pub("nobody", b"", "a.b")
+    # Which one is told is nobody's promise.
+    return [each[1:] for each in seen] + await client.settle()
+
+
+async def being_told_is_no_message_for_a_limited_subscription(client: RawClient) -> list[Any]:
+    client.sub("a", "1")
+    client.send("UNSUB 1 1")
+    client.pub("nobody", b"", "a")
+    client.pub("a", b"x")
+    client.pub("a", b"y")
+    return await client.settle()
+
+
+async def a_stream_that_copies_another_keeps_no_ids(client: RawClient) -> list[Any]:
+    await client.request("$JS.API.STREAM.CREATE.D", {"name": "D", "subjects": ["d"], "sources": [{"name": "X"}]})
+    return [await client.request("d", b"", _ID) for _ in range(2)]
+
+
+async def names_that_cannot_be_are_not_there(client: RawClient) -> list[Any]:
+    await client.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s"]})
+    paths = ("STREAM.DELETE.*", "STREAM.INFO.>", "CONSUMER.INFO.S.*", "CONSUMER.DELETE.*.c", "CONSUMER.INFO.a*.b>")
+    found = [await client.request(f"$JS.API.{path}") for path in paths]
+    return [json.loads(each.partition("] ")[2])["error"] for each in found]
+
+
+async def subjects_with_an_empty_token_reach_nobody(client: RawClient) -> list[Any]:
+    await client.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s"], "allow_direct": True})
+    paths = ("DIRECT.GET.S.", "DIRECT.GET.S.s..1", "STREAM.UPDATE.", "STREAM.INFO..S")
+    return [await client.request(f"$JS.API.{path}") for path in paths]
+
+
+FOUND: list[Callable[[RawClient], Awaitable[list[Any]]]] = [
+    only_one_subscription_is_told_that_nobody_answers,
+    being_told_is_no_message_for_a_limited_subscription,
+    a_stream_that_copies_another_keeps_no_ids,
+    names_that_cannot_be_are_not_there,
+    subjects_with_an_empty_token_reach_nobody,
+]
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    accounts = "".join(
+        f"A{n} {{ jetstream: enabled, users: [{{ user: u{n}, password: p }}] }}\n" for n in range(len(FOUND))
+    )
+    with nats_server(tmp_path_factory.mktemp("nats"), extra=f"accounts {{ {accounts} }}") as running:
+        yield running
+
+
+@pytest.mark.parametrize("number", range(len(FOUND)), ids=lambda number: FOUND[number].__name__)
+async def test_it_is_the_same(number: int, started: Started, real: NatsServer) -> None:
+    plain = '{"verbose":false,"pedantic":false,"headers":true,"no_responders":true'
+    async with raw_client(real.port, f'{plain},"user":"u{number}","pass":"p"}}') as client:
+        expected = await FOUND[number](client)
+    server = await started()
+    async with raw_client(server.endpoints[0].port, f"{plain}}}") as client:
+        assert await FOUND[number](client) == expected
