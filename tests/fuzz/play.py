@@ -312,10 +312,10 @@ async def _configurations(side: Side, user: str, case: Case) -> list[str]:
 
 def _read(text: str) -> str:
     try:
-        config_of(text, file="server.conf", read=lambda path: Path(path).read_text())
+        loaded = config_of(text, file="server.conf", read=lambda path: Path(path).read_text())
     except (ConfigError, OSError) as error:
         return f"refused: {error}"
-    return "accepted"
+    return "accepted, not all of it" if loaded.warnings else "accepted"
 
 
 Play = Callable[[Side, str, Case], Awaitable[list[str]]]

@@ -277,6 +277,7 @@ WRONG = [
     ("authorization {users: [{user: a, permissions: {sub: ''}}]}", "no valid subject"),
     ("authorization {users: [{user: a, permissions: {sub: [1, 2 ]}}]}", "must be a subject"),
     ("authorization {users: [{user: a, permissions: {allow_responses: 1}}]}", "allow_responses must be"),
+    ("authorization {users: [{user: a, permissions: {allow_responses: {expires: 1m}}}]}", "expires must be a duration"),
     ("authorization {users: [{user: a, permissions: {sub: {permit: a}}}]}", "unknown key 'permit'"),
     ("accounts { A: x }", "must be a block"),
     ("accounts { '$G' {} }", "cannot be the name"),

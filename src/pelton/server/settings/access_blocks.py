@@ -41,7 +41,7 @@ _AUTHORIZATION_ROWS: Final = (
 )
 _RESPONSE_ROWS: Final = (
     FieldRow("max_msgs", ("max", "max_msgs", "max_messages", "max_responses"), "integer"),
-    FieldRow("expires", ("expires", "expiration", "ttl"), "seconds"),
+    FieldRow("expires", ("expires", "expiration", "ttl"), "duration"),
 )
 
 

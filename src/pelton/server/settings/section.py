@@ -10,7 +10,7 @@ from pelton.api import ConfigError
 from pelton.server.settings.grammar import ConfigBlock, ConfigNode, ConfigPosition
 from pelton.server.settings.scalars import duration_ns
 
-Kind = Literal["text", "integer", "flag", "seconds", "texts", "mapping", "sections"]
+Kind = Literal["text", "integer", "flag", "seconds", "duration", "texts", "mapping", "sections"]
 
 _NS: Final = 1_000_000_000
 
@@ -125,6 +125,14 @@ class ConfigSection:
             return None
         if isinstance(node.value, int | float) and not isinstance(node.value, bool):
             return float(node.value)
+        return self._duration(node, keys)
+
+    def duration(self, *keys: str) -> float | None:
+        """Return the seconds of a duration that has a unit. Without quotes, ``1m`` is a million."""
+        node = self.take(*keys)
+        return None if node is None else self._duration(node, keys)
+
+    def _duration(self, node: ConfigNode, keys: Sequence[str]) -> float | None:
         if isinstance(node.value, str):
             try:
                 return duration_ns(node.value) / _NS
