@@ -223,12 +223,16 @@ def test_tasks_of_killed_processes_are_run_again_and_nothing_is_lost(shop: Any) 
         held = [shop.hold.delay(number) for number in range(6)]
         until(lambda: sum(len(notes(f"hold-{number}")) for number in range(6)) == 4)
         # One of the second worker's processes, and all of the first worker.
-        others = [pid for number in range(6) for parent, pid in notes(f"hold-{number}") if parent != first.pid]
-        os.kill(others[0], signal.SIGKILL)
+        begun = [(number, parent, pid) for number in range(6) for parent, pid in notes(f"hold-{number}")]
+        others = [(number, pid) for number, parent, pid in begun if parent != first.pid]
+        lost = {others[0][0], *(number for number, parent, _ in begun if parent == first.pid)}
+        os.kill(others[0][1], signal.SIGKILL)
         os.killpg(first.pid, signal.SIGKILL)
         Path("go").touch()
         assert [result.get(timeout=60) for result in held] == list(range(6))
-        assert sum(len(notes(f"hold-{number}")) for number in range(6)) == 9
+        assert len(lost) == 3
+        # Others may have run again as well: a machine that is busy for longer than their leases loses these, too.
+        assert all(len(notes(f"hold-{number}")) > (number in lost) for number in range(6))
         until(lambda: counts().unfinished == 0)
 
 
