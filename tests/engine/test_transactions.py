@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,31 @@ async def test_readers_of_a_memory_store_wait_for_its_end() -> None:
                 await asyncio.sleep(0)
             assert not any(read.done() for read in reads)
         assert ((await reads[0]).data, (await reads[1]).state.messages) == (b"after", 1)
+
+
+@pytest.mark.parametrize("rolled_back", [False, True])
+async def test_readers_of_a_clone_of_a_memory_store_wait_without_blocking_the_loop(rolled_back: bool) -> None:
+    async with pelton.open("memory:") as jet, await jet.clone() as clone:
+        await jet.create_stream("s", subjects=["s"], allow_direct=True)
+        stream = await clone.stream("s")
+        consumer = await stream.create_consumer(durable_name="c")
+        pull = asyncio.create_task(consumer.fetch(1, timeout=60))
+        with suppress(KeyError):
+            async with jet.transaction(timeout=60) as tx:
+                await tx.publish("s", b"a")
+                info, direct = asyncio.create_task(stream.info()), asyncio.create_task(stream.get_last_message("s"))
+                for _ in range(5):
+                    # If one of them blocked the loop, this took ten seconds each time.
+                    await asyncio.sleep(0.001)
+                assert not info.done()
+                assert not direct.done()
+                if rolled_back:
+                    raise KeyError
+        assert (await info).state.messages == 1 - rolled_back
+        assert (await asyncio.gather(direct, return_exceptions=True))[0] is not None
+        if rolled_back:
+            await clone.publish("s", b"a")
+        assert [message.data for message in await pull] == [b"a"]
 
 
 async def test_others_publishes_wait_and_are_not_in_it(jet: pelton.Jet) -> None:

@@ -64,6 +64,16 @@ async def test_nothing_runs_until_it_is_drained(pelton_queue: Queue) -> None:
     assert (await later.info()).state == "scheduled"
 
 
+async def test_locks_and_terms_are_kept_while_the_clock_is_turned(pelton_queue: Queue, pelton_jet: Jet) -> None:
+    for delay in (50, 120):
+        await pelton_queue.options(delay=delay).enqueue("note", what=str(delay))
+    async with pelton_jet.lock("press", ttl=30) as press, pelton_jet.elect("boss", ttl=30) as term:
+        await drain(pelton_queue, within=120)
+        assert ran == ["50", "120"]
+        press.check()
+        term.check()
+
+
 async def test_the_clock_is_turned_from_one_due_time_to_the_next(
     pelton_queue: Queue, pelton_clock: ManualClock
 ) -> None:

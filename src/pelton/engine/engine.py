@@ -112,8 +112,9 @@ class Engine:
         self._committer = Committer(
             self._db, self, mode=settings.sync, interval=settings.interval, busy_timeout=settings.busy_timeout
         )
+        memory = self._channel if isinstance(self._channel, MemoryChannel) else None
         self._transactions = Transactions(
-            self, self._db, self._committer, self._clock, busy_timeout=settings.busy_timeout
+            self, self._db, self._committer, self._clock, memory, busy_timeout=settings.busy_timeout
         )
         self.check_outside, self.readable = self._transactions.check_outside, self._transactions.readable
         self._submissions = Submissions(self.session, self._committer, self._transactions, self._check)
@@ -411,6 +412,7 @@ class Engine:
         if self._is_over:
             return
         self._committer.woken()
+        self._transactions.woken()
         self._waiting.others_committed(self.read)
         self._background.woken()
         if self.session.bus.has_own and not self._transactions.is_unreadable:

@@ -221,6 +221,7 @@ class MemoryChannel:
         self.name: str = f"{os.getpid()}-{next(_count)}"
         self._on_wake = on_wake
         self._loop = asyncio.get_running_loop()
+        self._is_held = False
         with self._lock:
             self._members.setdefault(path, []).append(self)
 
@@ -236,11 +237,23 @@ class MemoryChannel:
     def wake_others(self) -> None:
         """Wake every other opener of the store on its own event loop."""
         with self._lock:
-            others = [member for member in self._members[self._path] if member is not self]
+            others = [member for member in self._members.get(self._path, ()) if member is not self]
         for member in others:
             # A closing loop needs no wake-up.
             with suppress(RuntimeError):
                 member._loop.call_soon_threadsafe(member._on_wake)
+
+    def hold(self, held: bool) -> None:
+        """Note whether this opener holds the store: the others can't read it then. They are woken when it ends."""
+        self._is_held = held
+        if not held:
+            self.wake_others()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether any opener holds the store."""
+        with self._lock:
+            return any(member._is_held for member in self._members.get(self._path, ()))
 
     def wake(self, name: str) -> None:
         """Do nothing: openers in one process do not die alone."""

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Event
 
 from pelton.api import Cancel, ConfigError, Discard, JobCancelledError, RetryJob, Snooze
 from pelton.api.times import Seconds
 from pelton.engine import Engine
 from pelton.queue import Queue
 from pelton.queue.model.checks import seconds
+from pelton.runtime.loop_thread import loop_threads
 from pelton.testing.clock import ManualClock, in_background
 
 # What a job raises to say how it goes on: decisions, not mistakes.
 _DECISIONS = (RetryJob, Snooze, Cancel, Discard, JobCancelledError)
+# The tasks that renew a lock or a term, on threads of their own. They begin, and go on, some rounds of the loop later.
+_RENEWALS = {"pelton-renewal", "pelton election: ask"}
+_ROUNDS = 20
+_PATIENCE_S = 5.0
 
 
 async def drain(queue: Queue, *, within: Seconds = 0, raises: bool = True, concurrency: int = 1) -> None:
@@ -79,11 +86,30 @@ def _clock_turner(queue: Queue, within: float) -> Callable[[float], bool] | None
             return False
         # What is overdue is done now.
         clock.advance(0)
+        _let_threads_catch_up()
         waits = [left, starts_in, (backend.next_due() - clock.now()) / 1e9, clock.next_call() or 0.0]
         clock.advance(max(min(wait for wait in waits if wait > 0), 1e-9))
         return True
 
     return turn
+
+
+def _let_threads_catch_up() -> None:
+    """Wait until the threads that keep locks and terms have renewed what is due by now."""
+    for thread in loop_threads():
+        if not thread.is_here and not thread.is_blocked and thread.call_soon(_go_round, done := Event(), _ROUNDS):
+            done.wait(_PATIENCE_S)
+
+
+def _go_round(done: Event, rounds: int) -> None:
+    loop = asyncio.get_running_loop()
+    if any(task.get_name() in _RENEWALS for task in asyncio.all_tasks()):
+        # It may wait for another thread that writes.
+        loop.call_later(0.001, _go_round, done, _ROUNDS)
+    elif rounds:
+        loop.call_soon(_go_round, done, rounds - 1)
+    else:
+        done.set()
 
 
 async def _raise(queue: Queue, errors: dict[str, BaseException]) -> None:

@@ -23,16 +23,25 @@ from pelton.engine.transactions.operations import Operations
 from pelton.engine.transactions.transaction import OpenTransaction
 from pelton.engine.transactions.works import CallWork
 from pelton.runtime import Clock, Signal, owner, within
-from pelton.storage import Committer, Database, Fault
+from pelton.storage import Committer, Database, Fault, MemoryChannel
 
 
 class Transactions:
     """The transactions of one engine. ``busy_timeout`` (seconds) bounds the wait for the writer."""
 
     def __init__(
-        self, host: Host, database: Database, committer: Committer, clock: Clock, *, busy_timeout: float
+        self,
+        host: Host,
+        database: Database,
+        committer: Committer,
+        clock: Clock,
+        memory: MemoryChannel | None,
+        *,
+        busy_timeout: float,
     ) -> None:
         self._host = host
+        # Of a memory store, which nobody can read while a transaction of any opener is open.
+        self._memory = memory
         self._db = database
         self._committer = committer
         self.clock = clock
@@ -69,7 +78,11 @@ class Transactions:
     @property
     def is_unreadable(self) -> bool:
         """Whether readers have to wait."""
-        return self._db.memory and self._holder is not None
+        return self._memory is not None and self._memory.is_held
+
+    def woken(self) -> None:
+        """Let readers look again: another opener may have ended its transaction."""
+        self._ended.notify()
 
     async def rest(self) -> None:
         """Wait for the open transaction, and close the second connection until the next transaction."""
@@ -87,6 +100,8 @@ class Transactions:
         if self._operations is not None:
             self._operations.writer.give_up()
             self._operations.db.close()
+        if self._memory is not None:
+            self._memory.hold(False)
 
     # --- for a transaction
 
@@ -119,6 +134,8 @@ class Transactions:
             reason = f"a transaction waited {self._busy_timeout:g} s for other writers"
             raise StoreBusyError(self._db.path, reason) from None
         self._holder = transaction
+        if self._memory is not None:
+            self._memory.hold(True)
         self._committer.hold()
         return operations
 
@@ -192,8 +209,8 @@ class Transactions:
     def _give_back(self) -> None:
         self._holder = None
         self._turn.release()
-        if self._db.memory:
-            self._ended.notify()
+        if self._memory is not None:
+            self._memory.hold(False)
             self._host.woken()
 
 
