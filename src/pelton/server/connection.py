@@ -131,6 +131,8 @@ class ClientConnection(ClientOutput):
 
     def receive(self, data: bytes) -> None:
         """Carry out what the client sent, as far as it may be carried out now."""
+        if self.state == "closed":
+            return
         self.heard = self._host.clock.monotonic()
         waits = self._parser.is_paused
         commands = self._parser.feed(data)
@@ -203,11 +205,11 @@ class ClientConnection(ClientOutput):
     def look(self, now: float) -> None:
         """Check what only time tells: a client that is silent, one that never introduced itself, one that is stuck."""
         settings = self._host.settings
-        if self.stalled_since is not None and now - self.stalled_since > settings.write_deadline:
-            if self.state == "closed":
+        if self.state == "closed":
+            if self.stalled_since is not None and now - self.stalled_since > self.lingers_for:
                 self.cut(self.reason)
-            else:
-                self._cut_slow()
+        elif self.stalled_since is not None and now - self.stalled_since > settings.write_deadline:
+            self._cut_slow()
         elif (since := self._unproven_since) is not None and now - since > settings.auth_timeout_of(self.kind):
             self.refuse(said.AUTHENTICATION_TIMEOUT)
         elif self.user is not None and self._has_expired(self.user):
@@ -435,6 +437,11 @@ class ClientConnection(ClientOutput):
     def has_to_log_in(self) -> bool:
         """Whether nothing but its ``CONNECT`` is read."""
         return self._parser.awaits_connect
+
+    @property
+    def has_more(self) -> bool:
+        """Whether it has sent what is not carried out yet: others have their turn, or too much waits to be stored."""
+        return self._parser.is_paused or self._stops > 0
 
     @property
     def max_payload(self) -> int:

@@ -4,6 +4,10 @@ Design: what is written in a round of the event loop is joined and written once,
 nothing, what is written waits here, in one piece, so that many small answers cost no more than their bytes. A client
 that does not read is cut when too much waits for it, or when what waits is not taken for too long; also if the
 connection is to be closed, which counts as long as it is there.
+
+A connection ends in order: what is written is followed by the end of the stream, and what the client still sends is
+read and dropped until it has closed, too. A socket that is closed with unread input resets the connection, and the
+client loses what it was sent last.
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ _ROOM: Final = 2048
 _ROOM_BYTES: Final = 16 << 20
 _RESERVE: Final = 65_536
 _SLOW_BYTES: Final = 1 << 16
+# For so long a client may take to close its side, once everything was sent to it.
+LINGER_S: Final = 1.0
 
 
 class ClientOutput(asyncio.BufferedProtocol):
@@ -134,14 +140,15 @@ class ClientOutput(asyncio.BufferedProtocol):
     def stop_reading(self) -> None:
         """Read nothing until :meth:`read_again` was called as often as this."""
         self._stops += 1
-        if self._transport is not None and not self._transport.is_closing():
+        if self.state != "closed" and self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def read_again(self) -> None:
         """Read what the client sends, unless there is another reason not to."""
         self._stops -= 1
-        if not self._stops and self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        transport = self._transport
+        if self.state != "closed" and not self._stops and transport is not None and not transport.is_closing():
+            transport.resume_reading()
 
     # --- the end
 
@@ -164,12 +171,24 @@ class ClientOutput(asyncio.BufferedProtocol):
             return
         self.flush()
         self._close_state(reason)
-        if self._transport is not None:
-            self.stalled_since = self._host.clock.monotonic()
-            if self._waiting:
-                self._transport.write(self._waiting)
-                self._waiting = bytearray()
-            self._transport.close()
+        transport = self._transport
+        if transport is None:
+            return
+        self.stalled_since = self._host.clock.monotonic()
+        if self._waiting:
+            transport.write(self._waiting)
+            self._waiting = bytearray()
+        if transport.is_closing() or not transport.can_write_eof():
+            # TLS says goodbye in its own way.
+            transport.close()
+            return
+        transport.write_eof()
+        transport.resume_reading()
+
+    @property
+    def lingers_for(self) -> float:
+        """How long a connection may stay that is to be closed (s)."""
+        return self._host.settings.write_deadline if self.pending_bytes else LINGER_S
 
     def _close_state(self, reason: str) -> None:
         if self.state == "closed":

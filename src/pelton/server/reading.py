@@ -24,6 +24,8 @@ class SharedBuffer:
         self.for_login: memoryview[int] = self.whole[:_LOGIN]
         self._reader = -1
         self._in_a_row = 0
+        # How often anything was read.
+        self.reads = 0
 
     def room_for(self, reader: int) -> memoryview:
         """Return where a connection reads into."""
@@ -35,4 +37,5 @@ class SharedBuffer:
 
     def taken(self, size: int) -> bytes:
         """Return what was read."""
+        self.reads += 1
         return bytes(self.whole[:size])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import socket
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -25,6 +25,7 @@ from pelton.server.introduction import introduction
 from pelton.server.listening import Listener
 from pelton.server.monitoring import MonitoringListener, ObservedAccount, TrafficTotals
 from pelton.server.monitoring.events import SystemEvents
+from pelton.server.output import LINGER_S
 from pelton.server.ports import Client, Flushed
 from pelton.server.reading import SharedBuffer
 from pelton.server.roster import ClientRoster
@@ -38,6 +39,10 @@ _LONGEST_LOOK_S: Final = 1.0
 _TOO_MANY: Final = "maximum connections exceeded"
 _SHUTDOWN: Final = "Server Shutdown"
 _NONCE_BYTES: Final = 11
+# The last look at what clients have sent, before the server ends.
+_LAST_READ_S: Final = 0.25
+_QUIET_ROUNDS: Final = 3
+_LOOK_AT_CLOSING_S: Final = 0.01
 
 
 class Server:
@@ -131,13 +136,31 @@ class Server:
         await self._stop_listening()
         if self._monitoring is not None:
             await self._monitoring.close()
+        await self._read_what_is_there()
         for client in self._roster.all():
             client.stop_reading()
         async with self._changing:
             await self._accounts.finish()
-            for client in self._roster.all():
-                client.close(_SHUTDOWN)
+            await self._let_go(self._roster.all())
             await self._accounts.close()
+
+    async def _read_what_is_there(self) -> None:
+        """Let clients be read until none of them has sent anything for some rounds of the loop, or for too long."""
+        until, quiet, seen = self.clock.monotonic() + _LAST_READ_S, 0, -1
+        while quiet < _QUIET_ROUNDS and self.clock.monotonic() < until:
+            await asyncio.sleep(0)
+            is_quiet = seen == self.buffer.reads and not any(client.has_more for client in self._roster.all())
+            quiet, seen = quiet + 1 if is_quiet else 0, self.buffer.reads
+
+    async def _let_go(self, clients: Sequence[ClientConnection]) -> None:
+        """Close connections, and wait until that is done; those that do not close their side are cut."""
+        for client in clients:
+            client.close(_SHUTDOWN)
+        until = self.clock.monotonic() + LINGER_S
+        while self._roster.closing() and self.clock.monotonic() < until:
+            await self.clock.sleep(_LOOK_AT_CLOSING_S)
+        for client in self._roster.closing():
+            client.cut(client.reason)
 
     async def _stop_listening(self) -> None:
         for listener in self._listeners:
@@ -193,6 +216,9 @@ class Server:
         if clients:
             pause = self.settings.lame_duck_duration / len(clients)
             for client in clients:
+                account = self._accounts.get(client.account_name)
+                if account is not None and account.link is not None:
+                    await account.link.up_to_here()
                 client.close(_SHUTDOWN)
                 await self._runtime.clock.sleep(min(pause, 1.0))
         await self.close()

@@ -20,6 +20,7 @@ from websockets.server import ServerProtocol
 
 from pelton.server.reading import SharedBuffer
 from pelton.server.settings.web_socket import WebSocketDoor
+from pelton.wire import ConnectionState
 from pelton.wire.parser import TOO_LONG
 
 # What a handshake may have, with a browser's cookies; what the frames of a login may; and a frame beyond a message.
@@ -32,6 +33,8 @@ _FORBIDDEN: Final = 403
 
 class BridgedClient(Protocol):
     """The connection behind a bridge."""
+
+    state: ConnectionState
 
     @property
     def has_to_log_in(self) -> bool: ...
@@ -75,6 +78,9 @@ class WebSocketBridge(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Pass on what the frames carry."""
         data, client = self._buffer.taken(nbytes), self._client
+        if client is not None and client.state == "closed":
+            # It is read until it has closed its side.
+            return
         if client is None or client.has_to_log_in:
             self._left -= nbytes
             if self._left < 0:
@@ -157,12 +163,20 @@ class WebSocketBridge(asyncio.BufferedProtocol):
             self._flush()
 
     def close(self) -> None:
-        """Say goodbye, and close the connection once that is sent."""
+        """Say goodbye, and close the connection."""
+        self._say_goodbye()
+        self.raw.close()
+
+    def end(self) -> None:
+        """Say goodbye, send nothing more, and let the client close the connection."""
+        self._say_goodbye()
+        self.raw.write_eof()
+
+    def _say_goodbye(self) -> None:
         # If the client has said goodbye first, there is nothing to say.
         with suppress(InvalidState):
             self._frames.send_close(_GOING_AWAY)
         self._flush()
-        self.raw.close()
 
     def _flush(self) -> None:
         data = b"".join(self._frames.data_to_send())
@@ -184,6 +198,14 @@ class WebSocketTransport(asyncio.Transport):
     def close(self) -> None:
         """Close the connection once everything is sent."""
         self._bridge.close()
+
+    def can_write_eof(self) -> bool:
+        """Whether the connection can end on this side alone."""
+        return self._bridge.raw.can_write_eof()
+
+    def write_eof(self) -> None:
+        """Send nothing more."""
+        self._bridge.end()
 
     def abort(self) -> None:
         """Close the connection at once."""

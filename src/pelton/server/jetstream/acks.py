@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pelton.api import AckOp, ApiError, PeltonError
 from pelton.api.acks import ack_target, ack_verdict
 from pelton.api.pulling import NextRequest
-from pelton.engine.serving import Serving
+from pelton.server.jetstream.link import StoreLink
 from pelton.server.ports import Published
 from pelton.wire import status_block
 
@@ -28,12 +28,13 @@ class ClientAcks:
 
     def __init__(
         self,
-        serving: Serving,
+        link: StoreLink,
         answer: Callable[[str, bytes | None, bytes], None],
         pull: Callable[[str, str, NextRequest, str], None],
         long_prefix: str,
     ) -> None:
-        self._serving = serving
+        self._link = link
+        self._serving = link.serving
         self._answer = answer
         self._pull = pull
         self._long_prefix = long_prefix
@@ -78,6 +79,7 @@ class ClientAcks:
             except PeltonError:
                 # The store is closed, or has failed: what is not answered is redelivered.
                 continue
+            self._link.answers_after(done)
             done.add_done_callback(lambda done, replies=replies: self._settled(done, replies))  # type: ignore[misc]  # a default argument
 
     def _settled(self, done: asyncio.Future[list[PeltonError | None]], replies: list[str]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from typing import Any, Final
 
 from pelton.api import Incoming, Outgoing, PeltonError
 from pelton.engine import Engine
@@ -17,6 +19,7 @@ from pelton.server.router import Router
 
 Send = Callable[[str, str, str, bytes | None, bytes], int]
 """Delivers to clients: route, subject, reply, header block, data; returns how many got it."""
+_LONGEST_ANSWER_S: Final = 2.0
 
 
 class StoreLink:
@@ -33,6 +36,27 @@ class StoreLink:
             self.serving, self.interest, lambda reply, data: send(reply, reply, "", None, data)
         )
         self.announcing: Announcing = Announcing(self.serving)
+        self._runtime = runtime
+        self._unanswered: set[asyncio.Future[Any]] = set()
+
+    def spawn(self, answer: Coroutine[Any, Any, None], name: str) -> None:
+        """Answer a request in the background."""
+        self.answers_after(self._runtime.spawn(answer, name))
+
+    def answers_after(self, future: asyncio.Future[Any]) -> None:
+        """Note that a request is answered when a future ends."""
+        self._unanswered.add(future)
+        future.add_done_callback(self._unanswered.discard)
+
+    async def up_to_here(self) -> None:
+        """Wait until what clients have sent so far is stored, settled and answered; not for what takes very long."""
+        # What came in this round is begun at its end.
+        await asyncio.sleep(0)
+        await self.storing.up_to_here()
+        if self._unanswered:
+            await asyncio.wait(self._unanswered, timeout=_LONGEST_ANSWER_S)
+        # The callbacks of what ended last.
+        await asyncio.sleep(0)
 
     def receives(self, subject: str) -> bool:
         """Whether a client subscribes to a subject."""
@@ -55,10 +79,10 @@ class StoreLink:
             self.announcing.add(message)
 
     async def finish(self) -> None:
-        """End waiting pulls and transfers, and answer everything that clients have published."""
+        """End waiting pulls and transfers, and answer everything that clients have sent."""
+        await self.up_to_here()
         await self.transfers.close()
         await self.serving.close()
-        await self.storing.up_to_here()
 
     async def close(self) -> None:
         """Close the store."""

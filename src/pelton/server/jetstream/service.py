@@ -40,9 +40,9 @@ class JetStreamService:
         domain = completion.domain
         self._domain = f"$JS.{domain}.API." if domain else ""
         self._pulls = ClientPulls(link.serving, send, answer, receives, link.has_room)
-        self._acks = ClientAcks(link.serving, answer, self._pulls.pull, long_ack_prefix(account, domain))
+        self._acks = ClientAcks(link, answer, self._pulls.pull, long_ack_prefix(account, domain))
         self._direct = DirectGetService(link, answer, runtime)
-        self._verbs = ApiVerbs(link, answer, runtime, completion)
+        self._verbs = ApiVerbs(link, answer, completion)
         self._archives = ArchiveService(link, send, answer, runtime)
 
     def take(self, message: Published) -> bool:

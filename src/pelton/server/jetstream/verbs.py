@@ -21,7 +21,6 @@ from pelton.api import (
 )
 from pelton.api.build import check_token
 from pelton.api.codec import decode_request, encode_error, encode_failure, encode_reply, names_of, verb_of
-from pelton.runtime import Runtime
 from pelton.server.jetstream.clients import info_of
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.jetstream.replies import API_LEVEL, ReplyCompletion
@@ -43,15 +42,10 @@ class ApiVerbs:
     """Answers the verbs of one account."""
 
     def __init__(
-        self,
-        link: StoreLink,
-        answer: Callable[[str, bytes | None, bytes], None],
-        runtime: Runtime,
-        completion: ReplyCompletion,
+        self, link: StoreLink, answer: Callable[[str, bytes | None, bytes], None], completion: ReplyCompletion
     ) -> None:
         self._link = link
         self._answer = answer
-        self._runtime = runtime
         self._completion = completion
 
     def take(self, path: str, message: Published) -> bool:
@@ -69,7 +63,7 @@ class ApiVerbs:
         except ApiError as error:
             self._answer(message.reply, None, encode_error(kind, error))
             return True
-        self._runtime.spawn(self._call(request, message), "pelton answers a request of the API")
+        self._link.spawn(self._call(request, message), "pelton answers a request of the API")
         return True
 
     def _take_other(self, path: str, message: Published) -> bool:
