@@ -781,6 +781,22 @@ async def header_blocks_of_no_bytes(connect: Connect) -> list[Any]:
 
 
 @script
+async def a_backup_waits_for_the_subscription_that_it_is_for(connect: Connect) -> list[Any]:
+    """A client's wildcard for all its answers matches the deliver subject before the client subscribes to it."""
+    async with connect() as client:
+        await stream(client)
+        await fill(client, 3)
+        client.sub("_INBOX.mux.*", "mux")
+        client.sub("$JS.EVENT.ADVISORY.STREAM.SNAPSHOT_CREATE.S", "begun")
+        client.pub("$JS.API.STREAM.SNAPSHOT.S", {"deliver_subject": "_INBOX.mux.x"}, "_INBOX.mux.answer")
+        seen = sorted(line.split()[:2] for line in await client.take(2))
+        for _ in range(30):
+            seen += await client.settle()
+        client.sub("_INBOX.mux.x", "exact")
+        return [*seen, *sorted(line.split()[:2] for line in await client.take(4))]
+
+
+@script
 async def streams_that_republish_side_by_side(connect: Connect) -> list[Any]:
     async with connect() as client:
         for name in ("A", "B"):

@@ -62,6 +62,10 @@ class StoreLink:
         """Whether a client subscribes to a subject."""
         return self._router.has_subscriber(subject)
 
+    def has_own_subscription(self, subject: str) -> bool:
+        """Whether a client subscribes to exactly a subject, by itself: a wildcard may be for something else."""
+        return any(one.subject == subject and not one.queue for one in self._router.subscriptions(subject))
+
     def has_room(self, subject: str) -> bool:
         """Whether a client that subscribes to a subject keeps up with what it gets."""
         return any(one.client.room for one in self._router.subscriptions(subject))

@@ -166,11 +166,12 @@ class _Sending:
         return self._send(subject, subject, reply, block, data)
 
     async def _find_interest(self) -> None:
-        deadline = Deadline(self._clock, _INTEREST_S)
-        while not self._link.receives(self._request.deliver_subject):
-            if deadline.is_over:
-                raise _TransferError(408, "No Interest")
+        """Wait for a subscription to the deliver subject; what only matches it is taken after a while."""
+        deadline, subject = Deadline(self._clock, _INTEREST_S), self._request.deliver_subject
+        while not self._link.has_own_subscription(subject) and not deadline.is_over:
             await self._clock.sleep(_LOOK_S)
+        if not self._link.receives(subject):
+            raise _TransferError(408, "No Interest")
 
     async def _send_full(self) -> None:
         """Send as many whole chunks as there are."""
