@@ -19,6 +19,7 @@ from pelton.api.keys import Key, KeyFile, key_bytes
 from pelton.cli.keys import VARIABLE
 from pelton.cli.output import write_line
 from pelton.runtime import Runtime, Signal, system_runtime
+from pelton.runtime.garbage import ShortCollections
 from pelton.server import Server, ServerSettings
 from pelton.server.accounts import accounts_of_server, system_account_of
 from pelton.server.auth import ConfiguredUsers
@@ -101,7 +102,8 @@ def run(options: argparse.Namespace) -> int:
     if line.has("check"):
         write_line("the settings are valid", error=True)
         return 0
-    return asyncio.run(_serve(command, runtime))
+    with ShortCollections(runtime.clock.monotonic):
+        return asyncio.run(_serve(command, runtime))
 
 
 def print_help(text: str) -> None:
