@@ -18,6 +18,7 @@ from nats.js.errors import NotFoundError
 
 import pelton
 from pelton.api import AccountLimits
+from pelton.engine.archives import StreamArchives
 from pelton.server import Server, StoreSettings
 from pelton.server.archive.entries import END, MAGIC, ArchiveEntry, encode_entry
 from pelton.server.archive.framing import FrameWriter
@@ -340,6 +341,18 @@ async def test_an_archive_beyond_the_limit_is_refused(started: Started, connecte
     taken = await backup(here, "S")
     done = await restore(there, taken, data=bytes(1_200_000), size=400_000)
     assert done["error"]["err_code"] == 10002
+
+
+async def test_an_archive_without_a_limit_leaves_room_on_the_disk(
+    here: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(here)
+    taken = await backup(here, "S")
+    monkeypatch.setattr(StreamArchives, "free_bytes", lambda _: 8 * len(taken.data))
+    done = await restore(here, taken, name="T", subjects=["t.>"], data=bytes(4 * len(taken.data)))
+    assert done["error"]["err_code"] == 10002
+    monkeypatch.setattr(StreamArchives, "free_bytes", lambda _: 8 << 20)
+    assert "error" not in await restore(here, taken, name="T", subjects=["t.>"])
 
 
 # --- what was made to do harm

@@ -151,9 +151,22 @@ def test_an_account_without_imports_has_no_routes() -> None:
     assert exchange.streams("unknown", "x") == ()
 
 
-def replies() -> ServiceReplies:
+def replies(most: int = 10) -> ServiceReplies:
     numbers = count(1)
-    return ServiceReplies(lambda: f"id{next(numbers)}")
+    return ServiceReplies(lambda: f"id{next(numbers)}", most)
+
+
+def test_the_oldest_request_of_an_account_gives_way() -> None:
+    table, route = replies(most=2), ServiceRoute("A", "q")
+    other = table.open("C", "_INBOX.1", route, 10.0)
+    first, *later = [table.open("B", "_INBOX.1", route, 10.0) for _ in range(3)]
+    assert first not in table
+    assert all(subject in table for subject in (other, *later))
+    table.forget(later[0])
+    table.forget(first)
+    assert table.open("B", "_INBOX.2", route, 10.0) in table
+    assert later[1] in table
+    assert len(table) == 3
 
 
 def test_an_answer_finds_its_way_back_once() -> None:

@@ -11,7 +11,7 @@ import nats.errors
 import pytest
 
 import pelton
-from pelton.server import TlsDoor, tls_context
+from pelton.server import TlsDoor, WebSocketDoor, tls_context
 from tests.cluster.people import Certificates
 from tests.server.conftest import Started
 from tests.server.raw import PLAIN, RawClient
@@ -105,3 +105,24 @@ def test_files_that_cannot_be_used(tmp_path: Path, certificates: Certificates) -
     (tmp_path / "x.pem").write_text("no certificate")
     with pytest.raises(pelton.ConfigError, match="cannot be used"):
         tls_context(str(tmp_path / "x.pem"), str(tmp_path / "x.pem"))
+
+
+@pytest.mark.parametrize("kind", ["tls", "websocket"])
+async def test_handshakes_count_as_connections(kind: str, started: Started, certificates: Certificates) -> None:
+    own = {"tls": door(certificates, first=True, timeout=60.0)}
+    server = await started(max_connections=2, **own if kind == "tls" else {"websocket": WebSocketDoor(timeout=60.0)})
+    where = server.endpoints[0] if kind == "tls" else server.websocket_endpoint
+    assert where is not None
+    silent = [await asyncio.open_connection("127.0.0.1", where.port) for _ in range(2)]
+    reader, writer = await asyncio.open_connection("127.0.0.1", where.port)
+    assert await reader.read() == b""
+    writer.close()
+    for begun, ended in silent:
+        ended.write(b"no handshake\r\n\r\n")
+        await begun.read()
+        ended.close()
+    # They are gone, and make room.
+    _, writer = await asyncio.open_connection("127.0.0.1", where.port)
+    while not server._shaking:  # nobody else is told
+        await asyncio.sleep(0)
+    writer.close()

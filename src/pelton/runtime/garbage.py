@@ -1,7 +1,7 @@
 """Keeps Python's collector of cyclic garbage from stopping a process for long that has many objects.
 
-Design: a full collection looks at every object: a tenth of a second for a quarter of a million subscriptions, in which no
-client is answered. What has survived one is *frozen*, so that the next one looks at what is new. What becomes
+Design: a full collection looks at every object: a tenth of a second for a quarter of a million subscriptions, in which
+no client is answered. What has survived one is *frozen*, so that the next one looks at what is new. What becomes
 cyclic garbage while it is frozen is found when all is looked at again, once an hour; what is in no cycle is freed at
 once as ever.
 """

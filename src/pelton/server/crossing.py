@@ -62,7 +62,11 @@ class AccountCrossing:
         for service in self.exchange.services(account, subject):
             there = self._replies.open(account, reply, service, self._clock.monotonic())
             told = self._with_info(client, account, block, share=service.share)
-            taken |= self._accounts[service.account].pass_on(client, service.subject, there, told, data)
+            if self._accounts[service.account].pass_on(client, service.subject, there, told, data):
+                taken = True
+            else:
+                # Nobody will answer.
+                self._replies.forget(there)
         return taken
 
     def _with_info(self, client: Client, account: str, block: bytes | None, *, share: bool) -> bytes:

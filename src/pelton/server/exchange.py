@@ -19,6 +19,7 @@ from pelton.server.settings.config import AccountConfig, ExportConfig, ImportCon
 from pelton.subjects import SubjectIndex, Transform, is_subset, overlaps
 
 _DEFAULT_THRESHOLD_S: Final = 120.0
+_MOST_WAITING: Final = 65_536
 REPLY_PREFIX: Final = "_R_."
 
 
@@ -196,11 +197,17 @@ class _OpenReply(NamedTuple):
 
 
 class ServiceReplies:
-    """The requests to services that wait for answers. ``new_id`` makes unique ids."""
+    """The requests to services that wait for answers. ``new_id`` makes unique ids.
 
-    def __init__(self, new_id: Callable[[], str]) -> None:
+    Of an account, ``most`` may wait: the oldest gives way, as if it had not been answered in time.
+    """
+
+    def __init__(self, new_id: Callable[[], str], most: int = _MOST_WAITING) -> None:
         self._new_id = new_id
+        self._most = most
         self._open: dict[str, _OpenReply] = {}
+        # The same by the account that asked, the oldest first.
+        self._asked: defaultdict[str, dict[str, None]] = defaultdict(dict)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -212,8 +219,12 @@ class ServiceReplies:
         """Return the subject at which the exporting account answers a request of ``account``; ``now`` in seconds."""
         if not reply:
             return ""
+        asked = self._asked[account]
+        if len(asked) >= self._most:
+            self.forget(next(iter(asked)))
         subject = f"{REPLY_PREFIX}{self._new_id()}"
         self._open[subject] = _OpenReply(account, reply, route, now + route.threshold_s)
+        asked[subject] = None
         return subject
 
     def take(self, account: str, subject: str, size: int, now: float) -> StreamRoute | None:
@@ -223,12 +234,20 @@ class ServiceReplies:
             return None
         kind = waiting.route.response_type
         if waiting.expires < now or kind == "Singleton" or (kind == "Chunked" and size == 0):
-            del self._open[subject]
+            self.forget(subject)
         else:
             self._open[subject] = waiting._replace(expires=now + waiting.route.threshold_s)
         return None if waiting.expires < now else StreamRoute(waiting.account, waiting.reply)
 
+    def forget(self, subject: str) -> None:
+        """Wait for this answer no more. Idempotent."""
+        gone = self._open.pop(subject, None)
+        if gone is not None:
+            del self._asked[gone.account][subject]
+            if not self._asked[gone.account]:
+                del self._asked[gone.account]
+
     def forget_expired(self, now: float) -> None:
         """Forget the requests that were not answered in time."""
         for subject in [subject for subject, waiting in self._open.items() if waiting.expires < now]:
-            del self._open[subject]
+            self.forget(subject)

@@ -11,6 +11,7 @@ import asyncio
 import base64
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -72,6 +73,8 @@ class Server:
         self._accounts = ServedAccounts(self, runtime, self._store_ended, self._new_token)
         self._changing = asyncio.Lock()
         self._roster = ClientRoster(settings.max_closed_clients)
+        # Those whose TLS or WebSocket is not ready yet.
+        self._shaking: set[socket.socket] = set()
         self._numbers = 0
         self._unflushed: list[Flushed] = []
         self._listeners: list[Listener] = []
@@ -227,7 +230,21 @@ class Server:
 
     async def _accept(self, accepted: socket.socket) -> None:
         door = None if accepted.family == socket.AF_UNIX else self.settings.tls
-        await let_in(accepted, self._new_client, door)
+        if door is None:
+            await let_in(accepted, self._new_client, None)
+        elif arrived := self._arriving(accepted):
+            try:
+                await let_in(accepted, self._new_client, door)
+            finally:
+                arrived()
+
+    def _arriving(self, accepted: socket.socket) -> Callable[[], None] | None:
+        """Count a connection until its handshake is over and what is returned is called; None if there are too many."""
+        if len(self._roster) + len(self._shaking) >= self.settings.max_connections:
+            accepted.close()
+            return None
+        self._shaking.add(accepted)
+        return partial(self._shaking.discard, accepted)
 
     def _open_websocket(self, door: WebSocketDoor) -> None:
         try:
@@ -237,14 +254,20 @@ class Server:
 
         async def accept(accepted: socket.socket) -> None:
             # Certificates may have been replaced since.
-            now = self.settings.websocket or door
+            now, arrived = self.settings.websocket or door, self._arriving(accepted)
+            if arrived is None:
+                return
             loop, tls = asyncio.get_running_loop(), now.tls
-            await loop.connect_accepted_socket(
-                lambda: WebSocketBridge(now, self._new_bridged, self.buffer),
-                accepted,
-                ssl=None if tls is None else tls.context,
-                ssl_handshake_timeout=None if tls is None else tls.timeout,
-            )
+            try:
+                await loop.connect_accepted_socket(
+                    lambda: WebSocketBridge(now, self._new_bridged, self.buffer, arrived),
+                    accepted,
+                    ssl=None if tls is None else tls.context,
+                    ssl_handshake_timeout=None if tls is None else tls.timeout,
+                )
+            except BaseException:
+                arrived()
+                raise
 
         self._websocket = Listener(Endpoint(host=door.host, port=door.port), accept, self._runtime)
         self._websocket.open()

@@ -49,12 +49,22 @@ class BridgedClient(Protocol):
 
 
 class WebSocketBridge(asyncio.BufferedProtocol):
-    """One WebSocket; ``make`` makes the client behind it once the handshake is done; all read into ``buffer``."""
+    """One WebSocket; ``make`` makes the client behind it once the handshake is done; all read into ``buffer``.
 
-    def __init__(self, door: WebSocketDoor, make: Callable[[], BridgedClient], buffer: SharedBuffer) -> None:
+    ``arrived`` is called when the handshake is over, however it ended.
+    """
+
+    def __init__(
+        self,
+        door: WebSocketDoor,
+        make: Callable[[], BridgedClient],
+        buffer: SharedBuffer,
+        arrived: Callable[[], None],
+    ) -> None:
         self._door = door
         self._make = make
         self._buffer = buffer
+        self._arrived = arrived
         self._client: BridgedClient | None = None
         self._raw: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -114,6 +124,7 @@ class WebSocketBridge(asyncio.BufferedProtocol):
         self._flush()
         if self._frames.state is State.OPEN:
             self._left = _LOGIN
+            self._arrived()
             self._client = self._make()
             self._client.connection_made(WebSocketTransport(self))
 
@@ -133,6 +144,7 @@ class WebSocketBridge(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
         client, self._client = self._client, None
+        self._arrived()
         if client is not None:
             client.connection_lost(error)
         # A generator that holds what holds it.

@@ -107,6 +107,10 @@ class StreamArchives:
         """The limits of the account."""
         return self._host.session.registry.account.limits
 
+    def free_bytes(self) -> int:
+        """Return how much room the disk of the store has. Raises OSError."""
+        return shutil.disk_usage(os.path.dirname(self._connections.settings.path) or ".").free
+
     def new_folder(self, name: str) -> RestoreFolder:
         """Make a folder for what a restore writes; remove those of killed processes. Raises ConfigError, OSError."""
         settings = self._connections.settings

@@ -32,6 +32,8 @@ _KIND: Final = "stream_restore"
 _SILENT_S: Final = 5.0
 # An archive has names and consumers besides, and may be hard to compress.
 _BESIDES: Final = 1 << 20
+# An archive and the stream that it becomes are on the disk together; three quarters of it is what nats-server may use.
+_OF_FREE: Final = (3, 8)
 
 
 class RestoreService:
@@ -65,7 +67,7 @@ class RestoreService:
             subject = self._transfers.new_subject(CHUNKS, stream)
             receiving = _Receiving(self._link, self._answer, self._runtime, config, message, subject)
             self._transfers.begin(subject, receiving, receiving.run)
-        except PeltonError as error:
+        except (PeltonError, OSError) as error:
             self._answer(message.reply, None, encode_failure(_KIND, _shown(error, config)))
 
 
@@ -98,7 +100,8 @@ class _Receiving:
         self._bytes = 0
         # What is unpacked is counted, too: an archive that is larger than the account allows is not even read.
         most = most_bytes(link.archives.limits, config.storage)
-        self._most = most if most < 0 else 2 * most + _BESIDES
+        free = link.archives.free_bytes() * _OF_FREE[0] // _OF_FREE[1]
+        self._most = free if most < 0 else min(free, 2 * most + _BESIDES)
         self._failure: OSError | PeltonError | None = None
         self._last: Published | None = None
         self._told = Signal()
