@@ -65,3 +65,17 @@ async def test_times_to_live_and_uniqueness_count_from_then(
         stream = await jet.stream("JOBS_garage")
         kept = await stream.get_next_message(">", 1)
         assert 500 < int((headers.first(kept.hdrs, headers.TTL) or "").removesuffix("s")) <= 600
+
+
+@ON_CLUSTER
+async def test_what_is_young_is_not_removed_by_age(path: str, jet: Jet) -> None:
+    bucket, files = await jet.create_bucket("cars"), await jet.create_objects("files")
+    await bucket.put("car1", b"red")
+    await bucket.delete("car1")
+    # Of a put that is under way.
+    await jet.publish("$O.files.C.some", b"chunk")
+    async with pelton.open(path, runtime=runtime_behind(-7200)) as ahead:
+        await (await ahead.bucket("cars")).purge_deletes()
+        assert await (await ahead.objects("files")).cleanup() == 0
+    assert [entry.operation for entry in await bucket.history("car1")] == ["delete"]
+    assert await files.cleanup(older_than=0) == 1

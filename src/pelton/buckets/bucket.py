@@ -26,7 +26,7 @@ from pelton.api import (
 )
 from pelton.api.arguments import check_instance, check_whole
 from pelton.api.build import seconds_to_ns
-from pelton.api.times import Seconds
+from pelton.api.times import Seconds, parse_rfc3339
 from pelton.buckets.codecs import Codec
 from pelton.buckets.coding import Coding
 from pelton.buckets.entry import OPERATION_HEADER, BucketStatus, Entry, operation_of
@@ -257,7 +257,10 @@ class Bucket(Generic[T]):
 
         Younger markers stay, so that watchers still learn of them. A key that is created during the call is left alone.
         """
-        limit = self._jet.runtime.clock.now() - seconds_to_ns("older_than", older_than, f"bucket {self.name!r}")
+        age = seconds_to_ns("older_than", older_than, f"bucket {self.name!r}")
+        # By the server's clock, which is also that of the markers.
+        now = (await self._stream.info()).ts
+        limit = (parse_rfc3339(now) if now else self._jet.runtime.clock.now()) - age
         found = present(self._jet, self._stream.name, self._coding.filters(()), headers_only=True)
         try:
             marks = [one async for one in found if operation_of(one.headers) != "put"]

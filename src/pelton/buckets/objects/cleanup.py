@@ -22,7 +22,8 @@ async def cleaned(records: Records, older_than_ns: int) -> int:
     if not subjects:
         return 0
     subjects -= await _described(records)
-    limit = records.jet.runtime.clock.now() - older_than_ns
+    # By the server's clock, which is also that of the chunks.
+    limit = (parse_rfc3339(info.ts) if info.ts else records.jet.runtime.clock.now()) - older_than_ns
     return sum([await _removed(records, subject, limit) for subject in sorted(subjects)])
 
 

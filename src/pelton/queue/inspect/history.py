@@ -46,7 +46,8 @@ class History:
         Raises ConfigError.
         """
         age = seconds(f"queue {self._queue.name!r}: older_than", older_than)
-        limit = self._queue.clock.now() - int(age * 1e9)
+        await self._queue.time.refresh(self._queue.names.history)
+        limit = self._queue.time.now() - int(age * 1e9)
         stream = await self._queue.jet.stream(self._queue.names.history)
         upto = 0
         async with aclosing(scan(stream, "")) as records:
