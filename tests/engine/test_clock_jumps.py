@@ -304,3 +304,34 @@ async def test_a_restart_alone_changes_nothing(path: Path, runtime: ManualRuntim
         assert len(await consumer.fetch(1, timeout=0)) == 1
         started.clock.advance(40)
         assert await count(stream, "s.work") == 0
+
+
+@pytest.mark.parametrize("is_restart", [True, False])
+@pytest.mark.parametrize("last", [["s.2", "other"], ["other", "s.2"], ["s.2"]])
+async def test_a_clock_that_was_ahead_once_and_put_right_ages_nothing_later(
+    path: Path, runtime: ManualRuntime, is_restart: bool, last: list[str]
+) -> None:
+    async with pelton.open(path, runtime=runtime) as jet:
+        stream = await jet.create_stream("s", subjects=["s.*"], max_age=3600, allow_msg_schedules=True)
+        await jet.create_stream("plain", subjects=["other"])
+        await jet.create_stream("right", subjects=["right"])
+        await jet.publish("s.1")
+        await jet.schedule("s.plan", target="s.delayed", delay=600)
+        jump(runtime.clock, DAY)
+        for subject in last:
+            await jet.publish(subject)
+        jump(runtime.clock, -DAY)
+        await jet.publish("right")
+        runtime.clock.advance(60)
+    again = manual_runtime() if is_restart else runtime
+    # It is down for ten minutes; the same machine's clock is corrected meanwhile.
+    again.clock.advance(660 if is_restart else 600)
+    if not is_restart:
+        jump(again.clock, -DAY)
+    async with pelton.open(path, runtime=again) as jet:
+        stream = await jet.stream("s")
+        assert await count(stream, "s.delayed") == 1
+        again.clock.advance(3600 - 661)
+        assert await count(stream, "s.1") == 1
+        again.clock.advance(1)
+        assert await count(stream, "s.1") == 0

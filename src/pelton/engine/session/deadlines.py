@@ -132,14 +132,29 @@ def _after(jumps: Jumps, by: int, first: int, last: int) -> Jumps:
     return tuple(kept[-_MOST_JUMPS:])
 
 
-def last_used(database: Database) -> int:
-    """Return when the store was last used, by the clock that it had then, as far as its rows tell; 0 if they don't."""
+def last_used(database: Database, ahead: Mapping[int, int]) -> int:
+    """Return when the store was last used, by the clock that it had then, as far as its rows tell; 0 if they don't.
+
+    Nothing is told by the streams of :func:`stored_ahead`, as long as they have got no other message.
+    """
     consumers = "SELECT max(max(last_active, last_ack)) FROM consumer_state"
-    times = [int(database.value(consumers) or 0)]
-    for stream, config, *_ in _streams(database):
+    times = [time for stream, (last, time) in _last_stored(database).items() if ahead.get(stream) != last]
+    return max([int(database.value(consumers) or 0), *times])
+
+
+def stored_ahead(database: Database, now: int) -> dict[int, int]:
+    """Return the streams whose last message has a time later than ``now``, with its sequence."""
+    return {stream: last for stream, (last, time) in _last_stored(database).items() if time > now}
+
+
+def _last_stored(database: Database) -> dict[int, tuple[int, int]]:
+    """Return the sequence and time of the last message of each stream whose times are those of this machine."""
+    found: dict[int, tuple[int, int]] = {}
+    for stream, config, _, last in _streams(database):
         if not (config.mirror or config.sources):
-            times.append(int(database.value("SELECT last_ts FROM stream_state WHERE id=?", (stream,)) or 0))
-    return max(times)
+            sql = "SELECT last_ts FROM stream_state WHERE id=?"
+            found[stream] = last, int(database.value(sql, (stream,)) or 0)
+    return found
 
 
 def _streams(database: Database) -> Iterator[tuple[int, _StreamAges, int, int]]:

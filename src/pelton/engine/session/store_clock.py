@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from pelton.api.times import SECOND
-from pelton.engine.session.deadlines import clamp_deadlines, jumps_after, last_used, shift_deadlines
+from pelton.engine.session.deadlines import clamp_deadlines, jumps_after, last_used, shift_deadlines, stored_ahead
 from pelton.runtime import Clock, wall_ahead
 from pelton.storage import Database, text
 from pelton.streams import Jumps
@@ -30,13 +30,15 @@ class ClockState(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a store knows of its clock, written at ``seen``.
 
     In the run ``boot`` of the machine, the wall clock is ``offset`` ahead of the time since boot. ``jumps``: of streams
-    whose messages age, by row id.
+    whose messages age, by row id. ``ahead``: the last sequences of streams whose last message was stored by a clock
+    that was ahead, and was put right since.
     """
 
     boot: str = ""
     offset: int = 0
     seen: int = 0
     jumps: dict[int, Jumps] = {}
+    ahead: dict[int, int] = {}
 
 
 _decode: Final = msgspec.json.Decoder(ClockState).decode
@@ -93,7 +95,7 @@ class StoreClock:
             now, is_same = self._wall(), bool(self._boot) and state.boot == self._boot
             by = self._mine - state.offset if is_same else 0
             # Nothing was written later than now.
-            by += min(now - max(state.seen, last_used(database)) - by, 0)
+            by += min(now - max(state.seen, last_used(database, state.ahead)) - by, 0)
             self._move(database, state, by if abs(by) > _CLOSE else 0)
             clamp_deadlines(database, now)
 
@@ -119,7 +121,8 @@ class StoreClock:
         if by:
             shift_deadlines(database, by, now)
         jumps = jumps_after(database, state.jumps, by) if by else state.jumps
-        written = msgspec.json.encode(ClockState(self._boot, self._mine, now, jumps)).decode()
+        ahead = stored_ahead(database, now)
+        written = msgspec.json.encode(ClockState(self._boot, self._mine, now, jumps, ahead)).decode()
         database.execute("INSERT OR REPLACE INTO meta VALUES('clock', ?)", (written,))
         # All processes load it, and everything else.
         database.execute("UPDATE meta SET value=value+1 WHERE key='catalogue'")
