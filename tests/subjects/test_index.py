@@ -1,5 +1,7 @@
 """The index compared with a linear scan, through any history of insertions and removals."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,3 +92,15 @@ def test_memory_of_answers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(100):
         assert subjects.match(f"a.{number}") == ("x",)
         assert len(subjects._cache) <= 10
+
+
+def test_many_subjects_that_match_alike_take_little_memory() -> None:
+    tracemalloc.start()
+    try:
+        index: SubjectIndex[int] = SubjectIndex()
+        index.insert("a.>", 1)
+        for number in range(66_000):
+            assert index.match(f"a.{number}.x") == (1,)
+        assert tracemalloc.get_traced_memory()[1] < 6 << 20
+    finally:
+        tracemalloc.stop()

@@ -61,6 +61,7 @@ class ServerAccount:
         # By the first token of the subjects that they answer; a client cannot subscribe in their place.
         self.services: dict[str, SubjectService] = {}
         self._routes: dict[str, _Route] = {}
+        self._alike: dict[_Route, _Route] = {}
         # That of acks, if they lead to the service alone; None if that is not known.
         self._ack_route: _Route | None = None
         self._stamp = (-1, -1)
@@ -87,6 +88,7 @@ class ServerAccount:
                     for one in client.subscription_list:
                         link.interest.added(one)
         self._routes.clear()
+        self._alike.clear()
         self._ack_route = None
 
     def cut_excess(self) -> None:
@@ -207,6 +209,7 @@ class ServerAccount:
         if self.link is not None and (stamp := self.link.serving.stamp) != self._stamp:
             self._stamp = stamp
             self._routes.clear()
+            self._alike.clear()
             self._ack_route = None
 
     def _forget(self, subject: str) -> None:
@@ -240,6 +243,9 @@ class ServerAccount:
             head = b"MSG %b %b " % (subject.encode(), only.sid) if only is not None else b""
         stream, no_ack = (config.name, config.no_ack) if config is not None else ("", False)
         found = _Route(only, head, targets, service, stream, no_ack, has_others)
+        if not targets.any:
+            # Subjects that nobody subscribes to lead to few places.
+            found = self._alike.setdefault(found, found)
         if len(subject) <= LONGEST_CACHED:
             if len(self._routes) >= _REMEMBERED:
                 self._routes.clear()

@@ -13,7 +13,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 _T = TypeVar("_T")
 
-_CACHE_LIMIT: Final = 65_536
+_CACHE_LIMIT: Final = 32_768
 LONGEST_CACHED: Final = 128
 
 
@@ -64,6 +64,8 @@ class SubjectIndex(Generic[_T]):
         self._cache: dict[str, tuple[_T, ...]] = {}
         # What a subject matches whose last token is in no filter, by all before it: subjects often end in an id.
         self._families: dict[str, _Family[_T]] = {}
+        # Those below which there is nothing to look up, by what they match: most are alike.
+        self._alike: dict[tuple[_T, ...], _Family[_T]] = {}
 
     def __len__(self) -> int:
         return self._size
@@ -83,6 +85,7 @@ class SubjectIndex(Generic[_T]):
     def _changed(self) -> None:
         self._cache.clear()
         self._families.clear()
+        self._alike.clear()
 
     def remove(self, filter: str, value: _T) -> None:
         """Remove the pair. Raises KeyError if it does not exist."""
@@ -139,6 +142,9 @@ class SubjectIndex(Generic[_T]):
         if len(parent) <= LONGEST_CACHED:
             if len(self._families) >= _CACHE_LIMIT:
                 self._families.clear()
+                self._alike.clear()
+            if not level:
+                found = self._alike.setdefault(found.found, found)
             self._families[parent] = found
         return found
 
