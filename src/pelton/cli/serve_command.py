@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, get_args
 
+from msgspec.structs import replace
+
 from pelton._version import VERSION
 from pelton.api import ConfigError, PeltonError
 from pelton.api.keys import Key, KeyFile, key_bytes
@@ -122,6 +124,10 @@ def _command(line: CommandLine, runtime: Runtime) -> _Command:
         raise ConfigError(f"the configuration {line.config!r} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"the configuration {line.config!r} cannot be read: it is no UTF-8 ({error})") from None
+    operator = loaded.settings.operator
+    if operator is not None and operator.folder:
+        operator = replace(operator, stored=_stored_accounts(operator.folder))
+        loaded = loaded._replace(settings=replace(loaded.settings, operator=operator))
     users = ConfiguredUsers(loaded.settings, runtime.random.randbytes(_KEY_BYTES))
     accounts = accounts_of_server(loaded.settings, users.trust, runtime.clock.now() / _NS)
     AccountExchange(accounts.values())
@@ -133,7 +139,18 @@ def _command(line: CommandLine, runtime: Runtime) -> _Command:
         key=key_bytes(_key(line)),
         system_account=system_account_of(loaded.settings, users.trust),
     )
+    if operator is not None and operator.folder and not settings.system_account:
+        raise ConfigError("a resolver of type full needs a system account: give system_account, or name it in the JWT")
     return _Command(line, loaded, settings, users)
+
+
+def _stored_accounts(folder: str) -> dict[str, str]:
+    """Return the JWTs in a resolver's folder, by the accounts' public keys. Raises ConfigError."""
+    try:
+        found = {path.stem: _read(str(path)).strip() for path in sorted(Path(folder).glob("*.jwt"))}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the accounts in the resolver's folder {folder!r} cannot be read: {error}") from None
+    return found
 
 
 def _read(path: str) -> str:

@@ -48,6 +48,14 @@ def jwt(issuer: Key, subject: str, kind: str, *, algorithm: str = "ed25519-nkey"
     return f"{signed}.{base64.urlsafe_b64encode(issuer.sign(signed.encode())).decode().rstrip('=')}"
 
 
+def first_jwt(issuer: Key, subject: str, kind: str, nats: dict[str, Any] | None = None, **fields: Any) -> str:
+    """Return a JWT of version 1."""
+    body = {"iat": NOW - 10, "iss": issuer.public, "sub": subject, "name": kind, "type": kind, "nats": nats or {}}
+    said = part(body | {"jti": "x"} | fields)
+    signature = base64.urlsafe_b64encode(issuer.sign(said.encode())).decode().rstrip("=")
+    return f"{part({'typ': 'jwt', 'alg': 'ed25519'})}.{said}.{signature}"
+
+
 UNLIMITED = {"subs": -1, "data": -1, "payload": -1}
 ACCOUNT_LIMITS = UNLIMITED | {"imports": -1, "exports": -1, "wildcards": True, "conn": -1, "leaf": -1}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -14,10 +16,11 @@ import pytest
 from pelton.server.auth.configured import ConfiguredUsers
 from pelton.server.auth.identity import Credentials, LoginRefusal, ServerUser
 from pelton.server.auth.passwords import is_hash, is_password
+from pelton.server.settings.config import ConnectionLimits
 from pelton.server.settings.load import config_of
 from tests.kit.nats_server import nats_server
 from tests.kit.served import served_store
-from tests.server.auth.keys import ACCOUNT_LIMITS, Key, account_jwt, jwt, part, user_jwt
+from tests.server.auth.keys import ACCOUNT_LIMITS, Key, account_jwt, first_jwt, jwt, part, user_jwt
 from tests.server.auth.real import BareClient
 
 HASH = bcrypt.hashpw(b"s3cr3t", bcrypt.gensalt(4, prefix=b"2a")).decode()
@@ -313,6 +316,71 @@ def test_operator_mode(tmp_path: Path) -> None:
     assert scoped.permissions.publish.allows("jobs.user.1")
     assert not scoped.permissions.publish.allows("jobs.other.1")
     assert scoped.limits.max_payload == 100
+
+
+def test_jwts_of_version_1(tmp_path: Path) -> None:
+    now = int(time.time())
+
+    def user(issuer: Key, nats: dict[str, Any] | None = None, **fields: Any) -> Fields:
+        return signed(ANN, jwt=first_jwt(issuer, ANN.public, "user", nats, **{"iat": now - 10} | fields))
+
+    acme = first_jwt(
+        OP, ACME.public, "account", {"limits": account_limits(), "signing_keys": [ACME_SIGNING.public]}, iat=now - 10
+    )
+    text = (
+        f"operator: {first_jwt(OP, OP.public, 'operator', iat=now - 10)}\n"
+        f"resolver: MEMORY\nresolver_preload: {{ {ACME.public}: {acme} }}"
+    )
+    clients: list[tuple[Fields, str | None]] = [
+        (user(ACME), ACME.public),
+        (user(ACME, {"bearer_token": True}), ACME.public),
+        (user(ACME_SIGNING, issuer_account=ACME.public), ACME.public),
+        (user(ACME_SIGNING, {"issuer_account": ACME.public}), None),
+        (user(STRICT), None),
+        (user(ACME, exp=now - 1), None),
+        (signed(ANN, jwt=user_jwt(ACME, ANN, iat=now - 10)), ACME.public),
+        (signed(ANN, jwt=first_jwt(ACME, ANN.public, "account")), None),
+    ]
+    found = compare(tmp_path, text, clients)
+    assert isinstance(found[0], ServerUser)
+    # A limit that is not there is none, unlike in version 2.
+    assert found[0].limits == ConnectionLimits()
+
+
+def test_accounts_in_the_folder_of_a_resolver(tmp_path: Path) -> None:
+    now = int(time.time())
+    folders = [tmp_path / name for name in ("theirs", "ours")]
+    (tmp_path / "op.jwt").write_text(f"-----BEGIN JWT-----\n{jwt(OP, OP.public, 'operator')}\n-----END JWT-----\n")
+    small = account_jwt(OP, STRICT, {"limits": account_limits() | {"conn": 0}}, iat=now - 100)
+    for folder in folders:
+        folder.mkdir()
+        (folder / f"{STRICT.public}.jwt").write_text(account_jwt(OP, STRICT, iat=now - 50))
+        (folder / f"{FOREIGN.public}.jwt").write_text(account_jwt(FALSE_OP, FOREIGN))
+        (folder / f"{EXPIRED.public}.jwt").write_text("no JWT")
+
+    def config(folder: Path) -> str:
+        preload = f"{ACME.public}: {account_jwt(OP, ACME)}, {STRICT.public}: {small}"
+        return (
+            f"operator: '{tmp_path}/op.jwt'\nsystem_account: {ACME.public}\nresolver_preload: {{ {preload} }}\n"
+            f"resolver: {{ type: full, dir: '{folder}', allow_delete: false, interval: '2m', timeout: '1.9s' }}\n"
+        )
+
+    (tmp_path / "ours.conf").write_text(config(folders[1]))
+    expected = {STRICT: True, ACME: True, FOREIGN: False, EXPIRED: False}
+    with (
+        nats_server(tmp_path, jetstream=False, extra=config(folders[0])) as theirs,
+        served_store(None, ("-c", str(tmp_path / "ours.conf"))) as ours,
+    ):
+        for port in (theirs.port, ours.port):
+            for account, is_let_in in expected.items():
+                with closing(BareClient(port, signed(ANN, jwt=user_jwt(account, ANN, iat=now - 10)))) as client:
+                    assert client.ask("SUB a 1") == is_let_in, (account, client.errors)
+    text = config(folders[1]).replace("system_account", "# system_account")
+    (tmp_path / "ours.conf").write_text(text)
+    # As nats-server: the accounts of such a resolver are for a system account to replace.
+    command = [sys.executable, "-m", "pelton", "serve", "-t", "-c", str(tmp_path / "ours.conf")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, "needs a system account" in done.stderr) == (1, True)
 
 
 def unscoped() -> dict[str, Any]:

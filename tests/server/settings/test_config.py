@@ -232,7 +232,11 @@ def test_operator_mode() -> None:
     assert load(f"operator: [{token}]\nresolver: {{type: memory}}").settings.operator == OperatorConfig(
         operators=(token,)
     )
-    assert "MEMORY" in faults("resolver: {type: full, dir: x}")
+    assert load(f"operator: {token}\nresolver: {{type: full, dir: x}}").settings.operator == OperatorConfig(
+        operators=(token,), folder="x"
+    )
+    assert "MEMORY" in faults("resolver: {type: cache, dir: x}")
+    assert "MEMORY" in faults("resolver: {type: full}")
     assert "MEMORY" in faults("resolver: URL(http://a/b)")
     assert "need an operator" in faults("resolver_preload: {A: b}")
     assert "from JWTs alone" in faults(f"operator: {token}\nauthorization {{users: [{{user: a, password: b}}]}}")

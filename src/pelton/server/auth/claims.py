@@ -62,6 +62,14 @@ class UserClaims(UserLimits, frozen=True):
     tags: tuple[str, ...] | None = None
 
 
+class FirstUserClaims(UserClaims, frozen=True):
+    """A user in version 1, in which a limit that is not there is none."""
+
+    subs: int = -1
+    data: int = -1
+    payload: int = -1
+
+
 class ScopedKey(msgspec.Struct, frozen=True):
     """A signing key whose users have the template's permissions."""
 

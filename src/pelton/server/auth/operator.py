@@ -7,6 +7,7 @@ it when the settings are read. A scoped signing key gives its users the permissi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Final
 
@@ -20,6 +21,7 @@ from pelton.server.auth.tokens import Token, TokenError, read_token
 from pelton.server.nkey import base64_bytes, is_signed, role_of
 from pelton.server.settings.config import ConnectionLimits, OperatorConfig, PermissionRules
 
+_log: Final = logging.getLogger("pelton.server")
 _EVERY_USER: Final = "*"
 
 
@@ -35,9 +37,17 @@ class OperatorTrust:
         self.system_account = ""
         self._sentinel = config.default_sentinel
         self._trusted = self._trusted_keys(config)
-        self.accounts: Mapping[str, Token[AccountClaims]] = {
-            key: self._account(key, text) for key, text in config.accounts.items()
-        }
+        accounts = {key: self._account(key, text) for key, text in config.accounts.items()}
+        for key, text in config.stored.items():
+            try:
+                token = self._account(key, text)
+            except ConfigError as error:
+                # As on nats-server, the others are served.
+                _log.warning("%s in the resolver's folder is not served: %s", key, error)
+                continue
+            if key not in accounts or accounts[key].issued_at < token.issued_at:
+                accounts[key] = token
+        self.accounts: Mapping[str, Token[AccountClaims]] = accounts
 
     def _trusted_keys(self, config: OperatorConfig) -> frozenset[str]:
         trusted = set(config.trusted_keys)

@@ -2,6 +2,8 @@
 
 They are signed with ed25519 nkeys (``alg: ed25519-nkey``), which JWT libraries do not know. The issuer's public key is
 in the token itself: a good signature says who issued it, and whether that issuer counts is for the caller to decide.
+In version 1, the kind of a claim, a user's account and tags stand beside what it says, the header is not signed, and a
+user has no limit where it says none.
 """
 
 from __future__ import annotations
@@ -9,14 +11,16 @@ from __future__ import annotations
 from typing import Final, Generic, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from pelton.api.json_values import UNREADABLE
-from pelton.server.auth.claims import AccountClaims, ActivationClaims, OperatorClaims, UserClaims
+from pelton.server.auth.claims import AccountClaims, ActivationClaims, FirstUserClaims, OperatorClaims, UserClaims
 from pelton.server.nkey import base64_bytes, is_signed, role_of
 
 Claims = TypeVar("Claims", UserClaims, AccountClaims, OperatorClaims, ActivationClaims)
 
 _ALGORITHM: Final = "ed25519-nkey"
+_ALGORITHMS: Final = frozenset({_ALGORITHM, "ed25519"})
 _VERSION: Final = 2
 _LONGEST: Final = 1 << 20
 # Who may issue a claim, and who it may be about.
@@ -36,7 +40,7 @@ class _Header(msgspec.Struct):
 class Token(msgspec.Struct, Generic[Claims], frozen=True, kw_only=True):
     """A signed claim: who issued it (``iss``), about whom (``sub``), when (Unix seconds), and what it says.
 
-    ``expires`` and ``not_before`` are 0 for no such time.
+    ``expires`` and ``not_before`` are 0 for no such time. A claim of version 1 has a ``type`` of its own.
     """
 
     iss: str
@@ -45,6 +49,9 @@ class Token(msgspec.Struct, Generic[Claims], frozen=True, kw_only=True):
     issued_at: int = msgspec.field(default=0, name="iat")
     expires: int = msgspec.field(default=0, name="exp")
     not_before: int = msgspec.field(default=0, name="nbf")
+    type: str = ""
+    issuer_account: str = ""
+    tags: tuple[str, ...] | None = None
     nats: Claims
 
     def is_expired(self, now: float) -> bool:
@@ -66,16 +73,28 @@ def read_token(text: str, kind: type[Claims]) -> Token[Claims]:
         raise TokenError("the parts of a JWT are base64")
     try:
         said = msgspec.json.decode(header, type=_Header)
-        token: Token[Claims] = msgspec.json.decode(body, type=Token[kind])  # type: ignore[valid-type]
+        token = _decoded(body, kind)
     except UNREADABLE as error:
         raise TokenError(f"it is no JWT of NATS: {error}") from None
-    if said.typ.upper() != "JWT" or said.alg.lower() != _ALGORITHM:
+    if said.typ.upper() != "JWT" or said.alg.lower() not in _ALGORITHMS:
         raise TokenError(f"its algorithm must be {_ALGORITHM}")
     claims = token.nats
-    if claims.type != kind().type or claims.version != _VERSION:
-        raise TokenError(f"it must be of an {kind().type}, in version {_VERSION}")
+    if (token.type or claims.type) != kind().type or (not token.type and claims.version != _VERSION):
+        raise TokenError(f"it must be of an {kind().type}, in version 1 or {_VERSION}")
     if role_of(token.sub) != _SUBJECTS[claims.type] or role_of(token.iss) != _ISSUERS[claims.type]:
         raise TokenError("its issuer or subject is of the wrong kind")
-    if not is_signed(token.iss, f"{pieces[0]}.{pieces[1]}".encode(), signature):
+    signed = pieces[1] if token.type else f"{pieces[0]}.{pieces[1]}"
+    if not is_signed(token.iss, signed.encode(), signature):
         raise TokenError("its signature is not its issuer's")
     return token
+
+
+def _decoded(body: bytes, kind: type[Claims]) -> Token[Claims]:
+    token: Token[Claims] = msgspec.json.decode(body, type=Token[kind])  # type: ignore[valid-type]
+    if not token.type:
+        return token
+    if kind is UserClaims:
+        first = msgspec.json.decode(body, type=Token[FirstUserClaims])
+        claims = replace(first.nats, issuer_account=token.issuer_account, tags=token.tags)
+        return replace(token, nats=claims)
+    return replace(token, nats=replace(token.nats, tags=token.tags)) if kind is AccountClaims else token

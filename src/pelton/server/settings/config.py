@@ -169,12 +169,14 @@ class OperatorConfig(_Config, frozen=True, kw_only=True):
     """Operator mode: accounts and users prove themselves by JWTs.
 
     ``operators`` are the operators' JWTs, ``trusted_keys`` public keys that are trusted besides; ``accounts`` are the
-    JWTs of accounts by their public keys.
+    JWTs of accounts by their public keys, ``stored`` those in the resolver's ``folder``, which count if they are newer.
     """
 
     operators: tuple[str, ...] = ()
     trusted_keys: frozenset[str] = frozenset()
     accounts: dict[str, str] = msgspec.field(default_factory=dict)
+    folder: str = ""
+    stored: dict[str, str] = msgspec.field(default_factory=dict)
     default_sentinel: str = ""
 
 

@@ -80,6 +80,10 @@ REFUSED: Final[dict[str, dict[str, str]]] = {
 }
 
 IGNORED: Final[dict[str, dict[str, str]]] = {
+    "resolver": dict.fromkeys(
+        ("allow_delete", "hard_delete", "limit", "ttl", "interval", "timeout"),
+        "the accounts in its folder are read at the start and by SIGHUP: none are pushed or fetched",
+    ),
     "": {
         **dict.fromkeys(
             (

@@ -103,6 +103,9 @@ _WEBSOCKET_ROWS: Final = (
 )
 _SHORTEST_LAME_DUCK_S: Final = 30.0
 _OPERATOR_KEYS: Final = ("operator", "operators", "root", "roots", "root_operator", "root_operators")
+_RESOLVERS: Final = (
+    "resolver must be MEMORY, with resolver_preload, or { type: full, dir: FOLDER }: accounts are not fetched"
+)
 _TOKEN: Final = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
 _ADDRESS: Final = re.compile(r"(\[[^]]*\]|[^:]*):(-?[0-9]{1,5})", re.ASCII)
 
@@ -222,10 +225,7 @@ def _operator(section: ConfigSection, read: ReadFile) -> OperatorConfig | None:
     accounts = section.mapping("resolver_preload")
     sentinel = section.text("default_sentinel")
     resolver = section.take("resolver", "account_resolver", "accounts_resolver")
-    if resolver is not None and not _is_memory(resolver):
-        section.findings.error(
-            resolver.at, "resolver must be MEMORY: accounts are those of resolver_preload, and are not fetched or kept"
-        )
+    folder = "" if resolver is None or _is_memory(resolver) else _folder_of(section, resolver)
     if not tokens and not trusted:
         if accounts or sentinel:
             section.findings.error(section.at, "resolver_preload and default_sentinel need an operator")
@@ -234,8 +234,22 @@ def _operator(section: ConfigSection, read: ReadFile) -> OperatorConfig | None:
         operators=tuple(tokens),
         trusted_keys=frozenset(trusted or ()),
         accounts=accounts or {},
+        folder=folder,
         default_sentinel=sentinel or "",
     )
+
+
+def _folder_of(section: ConfigSection, node: ConfigNode) -> str:
+    """Return the folder of a resolver that keeps accounts."""
+    if not isinstance(node.value, ConfigBlock):
+        section.findings.error(node.at, _RESOLVERS)
+        return ""
+    inner = section.inside(node, "resolver")
+    folder = inner.text("dir") or ""
+    if (inner.text("type") or "").lower() != "full" or not folder:
+        section.findings.error(node.at, _RESOLVERS)
+    finish(inner, "resolver")
+    return folder
 
 
 def _is_memory(node: ConfigNode) -> bool:
