@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from pelton.wire import InfoLine, Msg, Parser, Ping, Pong, encode_pub, encode_sub
+from pelton.wire import InfoLine, Msg, Parser, Ping, Pong, ServerHello, encode_pub, encode_sub, parse_info
 from pelton.wire.commands import Command, ErrLine
 
 PLAIN = '{"verbose":false,"pedantic":false,"headers":true,"no_responders":true,"protocol":1}'
@@ -79,6 +79,14 @@ class RawClient:
             return await self.next()
         self._is_greeted = True
         return found
+
+    async def info(self) -> ServerHello:
+        """Return the next INFO."""
+        self._is_greeted = False
+        found = await self.next()
+        hello = parse_info(found.facts) if isinstance(found, InfoLine) else None
+        assert hello is not None
+        return hello
 
     async def settle(self) -> list[str]:
         """Return what has come up to the answer to a ping, described."""

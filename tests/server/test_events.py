@@ -18,7 +18,10 @@ from tests.kit.served import served_store
 from tests.server.conftest import Connected, Started, settled
 from tests.server.raw import raw_client
 
-CONFIG = "accounts { $SYS { users: [{user: s, password: p}] }, A { users: [{user: a, password: p}] } }"
+CONFIG = """
+accounts { $SYS { users: [{user: s, password: p}] }, A { users: [{user: a, password: p}] } }
+no_auth_user: a
+"""
 
 
 @pytest.fixture(scope="module", params=["nats", "pelton"])
@@ -63,6 +66,13 @@ async def test_who_comes_and_goes(port: int) -> None:
     assert (gone["reason"], gone["sent"]) == ("Client Closed", {"msgs": 1, "bytes": 2})
     assert {"start", "stop", "id"} <= gone["client"].keys()
     assert {"name", "id", "ver", "host", "time", "seq"} <= gone["server"].keys()
+    async with raw_client(port, '{"verbose":false,"name":"n","protocol":1}') as nobody:
+        # It is let in without a name, and has come when it has introduced itself.
+        came = await event("$SYS.ACCOUNT.A.CONNECT")
+        assert [came["client"][key] for key in ("acc", "user", "name")] == ["A", "a", "n"]
+        assert await nobody.settle() == []
+        told_of_account = await nobody.info()
+        assert (told_of_account.connect_info, told_of_account.remote_account) == (True, "A")
     async with raw_client(port, '{"verbose":false,"user":"a","pass":"bad"}') as stranger:
         assert await stranger.take(1) == ["-ERR Authorization Violation"]
     refused = await event("CLIENT.AUTH.ERR")

@@ -212,8 +212,11 @@ def test_accounts_of_a_configuration() -> None:
     config = config_of("accounts {A {jetstream: enabled}}\njetstream: true", read=lambda path: "").settings
     found = accounts_of_server(config, None, 0.0)
     assert set(found) == {"A", "$G", "$SYS"}
-    assert found["A"].jetstream == found["$G"].jetstream == AccountLimits()
-    assert found["$SYS"].jetstream is None
+    assert found["A"].jetstream == AccountLimits()
+    # As on nats-server, with configured accounts the global one has no JetStream by itself.
+    assert found["$SYS"].jetstream is found["$G"].jetstream is None
+    alone = accounts_of_server(config_of("jetstream: true", read=lambda path: "").settings, None, 0.0)
+    assert alone["$G"].jetstream == AccountLimits()
     assert set(accounts_of_server(ServerConfig(no_system_account=True), None, 0.0)) == {"$G"}
 
 

@@ -1,6 +1,8 @@
 """``pelton serve`` as a process: how it starts, ends, and comes back."""
 
 import asyncio
+import json
+import re
 import signal
 import subprocess
 import sys
@@ -114,6 +116,19 @@ async def test_without_a_store_it_is_core_nats_and_with_js_it_names_its_folder(
             await client.close()
             assert server.stop() == 0
     assert folder.stat().st_mode & 0o777 == 0o700
+
+
+async def test_the_file_with_the_ports_is_there_while_it_runs(tmp_path: Path) -> None:
+    flags = ["--ports_file_dir", str(tmp_path), "-m", "-1", "--websocket_port", "-1"]
+    with served_store(None, flags) as server:
+        (file,) = tmp_path.iterdir()
+        assert file.name == f"nats-server_{server.pid}.ports"
+        found = json.loads(file.read_text())
+        assert found["nats"] == [server.url]
+        assert re.fullmatch(r"http://127.0.0.1:\d+", *found["monitoring"])
+        assert re.fullmatch(r"ws://127.0.0.1:\d+", *found["websocket"])
+        assert server.stop() == 0
+    assert not list(tmp_path.iterdir())
 
 
 async def test_a_folder_for_stores_and_a_unix_socket(tmp_path: Path) -> None:

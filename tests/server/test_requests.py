@@ -2,7 +2,8 @@
 
 A line is a request, its subject and body, whose answers are compared; ``[Header: value|Header: value]`` may come first.
 Or it is ``sub SUBJECT``, of which the messages are compared at the end, or ``raw`` and bytes of the protocol.
-``== NAME`` begins a case, which has an account of its own.
+``== NAME`` begins a case, which has an account of its own. A file whose head is a configuration has its own servers,
+and ``@ USER`` before lines that this user sends, whose password is ``p``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +19,8 @@ import pytest
 
 from pelton.wire import Msg
 from pelton.wire.commands import Command, Pong
+from tests.kit.nats_server import nats_server
+from tests.kit.served import served_store
 from tests.server.conftest import Started
 from tests.server.oracle import Oracle, running_oracle
 from tests.server.raw import RawClient, raw_client, shown
@@ -29,12 +33,14 @@ _VARIABLE: Final = frozenset({"id", "_nats.level", "active", "pause_remaining", 
 _INBOX: Final = "_INBOX.n."
 
 
-def _cases() -> Iterator[Any]:
+def _cases(*, configured: bool) -> Iterator[Any]:
     for file in sorted((Path(__file__).parent / "requests").glob("*.txt")):
-        for case in file.read_text().split("\n== ")[1:]:
+        head, *cases = file.read_text().split("\n== ")
+        config = head if "{" in head else ""
+        for case in cases if bool(config) == configured else ():
             name, *lines = case.splitlines()
-            lines = [line for line in lines if line and not line.startswith("#")]
-            yield pytest.param(lines, id=f"{file.stem}: {name}")
+            values = ([config] if config else []) + [[line for line in lines if line and not line.startswith("#")]]
+            yield pytest.param(*values, id=f"{file.stem}: {name}")
 
 
 def _masked(value: Any, name: str = "") -> Any:
@@ -114,7 +120,7 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
         yield running
 
 
-@pytest.mark.parametrize("lines", list(_cases()))
+@pytest.mark.parametrize("lines", list(_cases(configured=False)))
 async def test_requests_are_answered_alike(lines: list[str], started: Started, oracle: Oracle) -> None:
     async with logged_in(oracle.port, oracle.user()) as client:
         there = _Player(client)
@@ -126,3 +132,27 @@ async def test_requests_are_answered_alike(lines: list[str], started: Started, o
             assert await here.play(line, number) == expected[number]
         await here.hear(len(there.heard))
     assert here.heard == there.heard
+
+
+async def _played(port: int, lines: list[str]) -> list[list[str]]:
+    async with AsyncExitStack() as stack:
+        players: dict[str, _Player] = {}
+        user, seen = "", []
+        for number, line in enumerate(lines):
+            if line.startswith("@ "):
+                user = line[2:]
+                continue
+            if user not in players:
+                players[user] = _Player(await stack.enter_async_context(logged_in(port, user)))
+            seen.append([user, *await players[user].play(line, number)])
+        return seen
+
+
+@pytest.mark.parametrize(("config", "lines"), list(_cases(configured=True)))
+async def test_requests_of_accounts_are_answered_alike(config: str, lines: list[str], tmp_path: Path) -> None:
+    with nats_server(tmp_path / "nats", extra=config) as server:
+        expected = await _played(server.port, lines)
+    (tmp_path / "c.conf").write_text(f"server_name: pelton\njetstream {{ store_dir: '{tmp_path}' }}\n{config}")
+    with served_store(None, ["-c", str(tmp_path / "c.conf")]) as served:
+        for one, other in zip(await _played(served.port, lines), expected, strict=True):
+            assert one == other

@@ -13,6 +13,7 @@ import nats
 import pytest
 from nats.aio.client import Client
 
+from pelton.server.nkey import role_of
 from tests.kit.nats_server import free_ports, nats_server
 from tests.kit.served import served_store
 from tests.server.conftest import settled
@@ -46,7 +47,8 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         with nats_server(folder, extra=config) as server:
             yield Running(server.port, reports)
         return
-    (folder / "server.conf").write_text(f"{config}\njetstream {{ store_dir: '{folder}' }}")
+    limits = "max_file_store: 8G, max_memory_store: 1G"
+    (folder / "server.conf").write_text(f"{config}\njetstream {{ store_dir: '{folder}', {limits} }}")
     with served_store(None, ["-c", str(folder / "server.conf")]) as served:
         yield Running(served.port, reports)
 
@@ -107,6 +109,34 @@ async def test_reports(users: Users) -> None:
     info = (await ask(users.system, "$SYS.REQ.ACCOUNT.A.INFO"))["data"]
     assert [info[key] for key in ("client_connections", "jetstream_enabled")] == [1, True]
     assert info["exports"] == [{"subject": "q.*", "type": "service", "response_type": "Singleton"}]
+
+
+async def test_figures(users: Users) -> None:
+    found = await ask(users.system, "$SYS.REQ.SERVER.PING.VARZ")
+    server, data = found["server"], found["data"]
+    assert (role_of(server["id"]), server["id"], server["flags"]) == ("server", data["server_id"], 7)
+    assert (await ask(users.system, "$SYS.REQ.SERVER.PING.IDZ"))["id"] == server["id"]
+    assert data["auth_required"]
+    assert data["config_digest"].startswith("sha256:")
+    assert [data[key] for key in ("tls_timeout", "http_host", "http_base_path", "stalled_clients")] == [
+        2,
+        "127.0.0.1",
+        "",
+        0,
+    ]
+    assert data["slow_consumer_stats"] == {"clients": 0, "routes": 0, "gateways": 0, "leafs": 0}
+    for stats in (data, (await ask(users.system, "$SYS.REQ.SERVER.PING"))["statsz"]):
+        config = stats["jetstream"]["config"]
+        assert (config["max_memory"], config["max_storage"]) == (10**9, 8 * 10**9)
+        assert (stats["jetstream"]["stats"]["accounts"], stats["gomaxprocs"] >= 1) == (1, True)
+    conns = await ask(users.system, "$SYS.REQ.ACCOUNT.A.CONNS")
+    assert (conns["type"], conns["conns"]) == ("io.nats.server.advisory.v1.account_connections", 1)
+    assert {"id", "timestamp", "num_subscriptions"} <= conns.keys()
+    assert conns["sent"].keys() == {"msgs", "bytes", "gateways", "routes", "leafs"}
+    again = await ask(users.system, "$SYS.REQ.SERVER.PING.VARZ")
+    assert again["server"]["seq"] > server["seq"] > 0
+    limits = (await ask(users.a, "$JS.API.INFO"))["limits"]
+    assert (limits["max_memory"], limits["max_storage"]) == (-1, -1)
 
 
 async def test_what_makes_no_sense(users: Users, running: Running) -> None:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import signal
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple, get_args
 
@@ -138,6 +140,7 @@ def _command(line: CommandLine, runtime: Runtime) -> _Command:
         sync=_sync(line),
         key=key_bytes(_key(line)),
         system_account=system_account_of(loaded.settings, users.trust),
+        digest=f"sha256:{sha256(_read(line.config).encode()).hexdigest()}" if line.config else "",
     )
     if operator is not None and operator.folder and not settings.system_account:
         raise ConfigError("a resolver of type full needs a system account: give system_account, or name it in the JWT")
@@ -205,31 +208,56 @@ async def _serve(command: _Command, runtime: Runtime) -> int:
     reloading = _Reloading(command, server, door, runtime)
     server.on_reload(reloading.read_again)
     loop.add_signal_handler(signal.SIGHUP, lambda: runtime.spawn(reloading.on_signal(), "pelton reads its settings"))
+    ports = Path(command.loaded.settings.ports_file_dir) / f"nats-server_{os.getpid()}.ports"
     try:
         _write_pid(command.pid_file)
-        for endpoint in server.endpoints:
-            write_line(f"Listening for client connections on {endpoint}", error=True, flush=True)
-        if command.folder:
-            write_line(f'Store Directory: "{command.folder}"', error=True, flush=True)
-        elif not command.settings.stores:
-            write_line("There is no store: core NATS alone (give a store, or -js)", error=True, flush=True)
-        if server.websocket_endpoint is not None:
-            scheme = "ws" if server.settings.websocket is None or server.settings.websocket.tls is None else "wss"
-            address = f"{scheme}://{server.websocket_endpoint}"
-            write_line(f"Listening for websocket clients on {address}", error=True, flush=True)
-        if server.monitoring_endpoint is not None:
-            write_line(f"Starting http monitor on {server.monitoring_endpoint}", error=True, flush=True)
-        write_line("Server is ready", error=True, flush=True)
+        if command.loaded.settings.ports_file_dir:
+            _write_ports(ports, server)
+        _announce(command, server)
         seen = await over.wait(seen)
         if is_lame:
             duck = runtime.spawn(server.lame_duck(), "pelton lets its clients go")
             await _first_of(duck, runtime, over, seen)
     finally:
         await server.close()
+        ports.unlink(missing_ok=True)
     if server.failure is None:
         return 0
     write_line(f"pelton: {server.failure}", error=True)
     return 1
+
+
+def _announce(command: _Command, server: Server) -> None:
+    """Say where the server listens, and where its streams are."""
+    lines = [f"Listening for client connections on {endpoint}" for endpoint in server.endpoints]
+    if command.folder:
+        lines.append(f'Store Directory: "{command.folder}"')
+    elif not command.settings.stores:
+        lines.append("There is no store: core NATS alone (give a store, or -js)")
+    if server.websocket_endpoint is not None:
+        lines.append(f"Listening for websocket clients on {_websocket_url(server)}")
+    if server.monitoring_endpoint is not None:
+        lines.append(f"Starting http monitor on {server.monitoring_endpoint}")
+    for line in (*lines, "Server is ready"):
+        write_line(line, error=True, flush=True)
+
+
+def _websocket_url(server: Server) -> str:
+    door = server.settings.websocket
+    return f"{'ws' if door is None or door.tls is None else 'wss'}://{server.websocket_endpoint}"
+
+
+def _write_ports(path: Path, server: Server) -> None:
+    """Write the file with the ports, as nats-server does; who started the server reads there what it got."""
+    found = {"nats": [f"nats://{endpoint}" for endpoint in server.endpoints if not endpoint.path]}
+    if server.monitoring_endpoint is not None:
+        found["monitoring"] = [f"http://{server.monitoring_endpoint}"]
+    if server.websocket_endpoint is not None:
+        found["websocket"] = [_websocket_url(server)]
+    try:
+        path.write_text(json.dumps(found))
+    except OSError as error:
+        write_line(f"pelton: the file with the ports {str(path)!r} cannot be written: {error.strerror}", error=True)
 
 
 class _Reloading:

@@ -31,16 +31,17 @@ _RESPONSES: Final[dict[str, ResponseType]] = {"Stream": "Stream", "Chunked": "Ch
 def accounts_of_server(config: ServerConfig, trust: OperatorTrust | None, now: float) -> dict[str, AccountConfig]:
     """Return all accounts by their names; ``now`` is Unix seconds, for activations.
 
-    Without a configuration of its own, the global account has JetStream if the server has.
+    The global account has JetStream if the server has, unless others are configured.
     """
     if trust is not None:
         return _operator_accounts(trust, now)
     found = {account.name: account for account in config.accounts}
+    others = set(found) - {GLOBAL_ACCOUNT, config.system_account or SYSTEM_ACCOUNT}
     named = {user.account for user in config.users} | {GLOBAL_ACCOUNT}
     if not config.no_system_account:
         named.add(config.system_account or SYSTEM_ACCOUNT)
     for name in sorted(named - set(found)):
-        is_global = name == GLOBAL_ACCOUNT and config.jetstream is not None
+        is_global = name == GLOBAL_ACCOUNT and config.jetstream is not None and not others
         found[name] = AccountConfig(name=name, jetstream=AccountLimits() if is_global else None)
     return found
 

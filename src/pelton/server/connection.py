@@ -80,7 +80,7 @@ class ClientConnection(ClientOutput):
         # Asked for each message: most clients have no limits of their own.
         self._is_limited = self._notes_replies = self._is_plain = False
         self._nonce = ""
-        self._is_greeted = self.is_bridged = False
+        self._is_greeted = self.is_bridged = self._has_entered = self._knows_account = False
         self._login: asyncio.Task[None] | None = None
         self._reconsidered: float | None = None
         self.started = self.heard = self.pinged = host.clock.monotonic()
@@ -297,7 +297,7 @@ class ClientConnection(ClientOutput):
             self._host.turned_away(self)
             self.refuse(said.AUTHORIZATION_VIOLATION)
             return False
-        is_new = account is not self.account
+        is_new = account is not self.account or not self._has_entered
         refused = self._membership.enter(self, user, account, self._host.settings.max_subscriptions)
         if refused:
             self.refuse(refused)
@@ -309,7 +309,8 @@ class ClientConnection(ClientOutput):
         self._parser.limits = WireLimits(line=settings.max_control_line, payload=largest)
         self._max_pending = settings.max_pending
         self._is_plain = not (self._is_limited or self.options.verbose or self.options.pedantic)
-        if is_new and self.options is not _UNSAID:
+        if is_new and self.is_introduced:
+            self._has_entered = True
             self._host.entered(self)
         return True
 
@@ -354,6 +355,7 @@ class ClientConnection(ClientOutput):
         self.pings = 0
         if self.account is None or self.account.is_settled(self):
             self.write(PONG)
+            self._tell_account()
             return
         # Other processes learn of the client's subscriptions first. Pings meanwhile are answered together, next time.
         self._unanswered += 1
@@ -362,9 +364,16 @@ class ClientConnection(ClientOutput):
 
     def _answer_pings(self, count: int) -> None:
         self.write(PONG * count)
+        self._tell_account()
         self._unanswered -= count
         if self._unanswered and self.account is not None and self.state == "open":
             self.account.on_settled(partial(self._answer_pings, self._unanswered))
+
+    def _tell_account(self) -> None:
+        """Tell a client once, after its first ping, what its account is."""
+        if not self._knows_account and self.is_introduced and self.options.protocol >= 1:
+            self._knows_account = True
+            self.write(encode_info(self._host.hello(self, self._nonce)))
 
     def _pong(self, command: Pong) -> None:
         if self.pinged > self.started:
@@ -467,6 +476,11 @@ class ClientConnection(ClientOutput):
     def account_name(self) -> str:
         """The name of its account, empty before it has one."""
         return "" if self.account is None else self.account.name
+
+    @property
+    def is_introduced(self) -> bool:
+        """Whether its ``CONNECT`` has come."""
+        return self.options is not _UNSAID
 
     @property
     def user_name(self) -> str:

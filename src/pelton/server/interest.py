@@ -27,7 +27,6 @@ from pelton.engine.pubsub.subscribers import RELAYED
 from pelton.engine.serving import Serving
 from pelton.runtime import Runtime
 from pelton.server.router import ClientSubscription, MessageFrame, Receiver, Router
-from pelton.subjects import has_wildcard
 
 _log: Final = logging.getLogger("pelton.server")
 _INBOXES: Final = "_INBOX"
@@ -161,7 +160,7 @@ class RelayedInterest:
             self._adjust_soon()
 
     def _look_at_pushes(self, subject: str) -> None:
-        """Adjust the row of one deliver subject, or of all that a filter may match."""
+        """Adjust the row of one deliver subject, or of all if consumers have changed."""
         if self._serving.version != self._version:
             self._version, subject = self._serving.version, ""
             pushed = self._serving.deliver_subjects()
@@ -170,14 +169,15 @@ class RelayedInterest:
             self._pushed = pushed
         if subject in self._pushed:
             self._look_at_push(subject)
-        elif not subject or has_wildcard(subject):
+        elif not subject:
             for deliver in self._pushed:
                 self._look_at_push(deliver)
 
     def _look_at_push(self, deliver: str) -> None:
         row = _Row(deliver, "")
-        # That of a group has its row already.
-        if not self._pushed[deliver] and self._router.has_subscriber(deliver, ""):
+        # That of a group has its row already. A wildcard is no interest, as on nats-server.
+        subscriptions = () if self._pushed[deliver] else self._router.subscriptions(deliver)
+        if any(one.subject == deliver and not one.queue for one in subscriptions):
             self._want(row)
         else:
             self._want_no_more(row)

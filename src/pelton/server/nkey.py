@@ -23,6 +23,12 @@ _KEY_BYTES: Final = 32
 _SIGNATURE_BYTES: Final = 64
 
 
+def server_key(key: bytes) -> str:
+    """Return the public key of a server as a text."""
+    raw = bytes([13 << 3]) + key
+    return base64.b32encode(raw + binascii.crc_hqx(raw, 0).to_bytes(2, "little")).decode().rstrip("=")
+
+
 def role_of(nkey: str) -> KeyRole | None:
     """Return what a public key is for; None if the text is no public key."""
     raw = _decoded(nkey)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 
-from pelton.api import ConfigError, PeltonError
+from pelton.api import AccountLimits, ConfigError, PeltonError
 from pelton.engine import Engine, EngineSettings
 from pelton.runtime import Runtime
 from pelton.server.account import ServerAccount
@@ -114,17 +115,33 @@ class ServedAccounts:
         store = settings.stores.get(account.name)
         account.usage.limits, account.crossing = config.limits, self._crossing
         if opened is not None:
-            completion = ReplyCompletion(self._server.name, settings.domain)
+            completion = ReplyCompletion(self._server.name, settings.domain, partial(self._limits, account.name))
             account.services["$JS"] = JetStreamService(
                 opened, account.send, account.answer, account.receives, self._runtime, account.name, completion
             )
         elif store is None:
             account.services.pop("$JS", None)
             if settings.stores:
-                account.services["$JS"] = MissingJetStream(account.answer)
+                purge = self._purge if account.name == settings.system_account else None
+                account.services["$JS"] = MissingJetStream(account.answer, purge)
         elif account.link is not None:
             account.link.engine.limit(store.limits)
         account.attach(opened or (account.link if store is not None else None))
+
+    def _limits(self, name: str) -> AccountLimits:
+        config = self._server.settings.accounts.get(name)
+        return (config.jetstream if config is not None else None) or AccountLimits()
+
+    def _purge(self, name: str, done: Callable[[], None]) -> None:
+        """Remove the streams of an account (``nats server account purge``), and call back."""
+        account = self._accounts.get(name)
+
+        async def purge() -> None:
+            if account is not None and account.link is not None:
+                await account.link.purge()
+            done()
+
+        self._runtime.spawn(purge(), f"pelton purges account {name}")
 
     def look(self) -> None:
         """Do what only time tells."""

@@ -26,6 +26,7 @@ from pelton.server.introduction import introduction
 from pelton.server.listening import Listener
 from pelton.server.monitoring import MonitoringListener, ObservedAccount, TrafficTotals
 from pelton.server.monitoring.events import SystemEvents
+from pelton.server.nkey import server_key
 from pelton.server.output import LINGER_S
 from pelton.server.ports import Client, Flushed
 from pelton.server.reading import SharedBuffer
@@ -44,6 +45,7 @@ _NONCE_BYTES: Final = 11
 _LAST_READ_S: Final = 0.25
 _QUIET_ROUNDS: Final = 3
 _LOOK_AT_CLOSING_S: Final = 0.01
+_KEY_BYTES: Final = 32
 
 
 class Server:
@@ -64,7 +66,7 @@ class Server:
         self.authenticator: Authenticator = OpenDoor() if authenticator is None else authenticator
         self.buffer: SharedBuffer = SharedBuffer()
         self.known_lines: KnownLines = KnownLines()
-        self.id: str = runtime.ids.new()
+        self.id: str = server_key(runtime.random.randbytes(_KEY_BYTES))
         self.name: str = settings.server_name or self.id
         self._runtime = runtime
         self.begun = self.configured = runtime.clock.now()
@@ -75,7 +77,7 @@ class Server:
         self._roster = ClientRoster(settings.max_closed_clients)
         # Those whose TLS or WebSocket is not ready yet.
         self._shaking: set[socket.socket] = set()
-        self._numbers = 0
+        self._numbers = self._told = 0
         self._unflushed: list[Flushed] = []
         self._listeners: list[Listener] = []
         self._websocket: Listener | None = None
@@ -367,9 +369,14 @@ class Server:
         # What lies below a WebSocket has its own TLS, and has used it by now.
         tls = about.tls_required and not client.is_bridged
         auth = self.authenticator.is_required(client.kind)
-        return replace(
+        told = replace(
             about, tls_required=tls, auth_required=auth, client_id=client.number, client_ip=address, nonce=nonce
         )
+        account = client.account_name if client.is_introduced else ""
+        if not account:
+            return told
+        is_system = account == self.settings.system_account
+        return replace(told, connect_info=True, remote_account=account, acc_is_sys=is_system)
 
     def about(self) -> ServerHello:
         """Return what everybody is told of the server."""
@@ -385,6 +392,11 @@ class Server:
             jetstream=has_jetstream,
             ldm=self._is_lame,
         )
+
+    def next_number(self) -> int:
+        """Return the number of the next report or event."""
+        self._told += 1
+        return self._told
 
     def new_nonce(self) -> str:
         """Return a text for a client to sign."""

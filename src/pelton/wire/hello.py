@@ -24,6 +24,9 @@ class ServerHello(msgspec.Struct, kw_only=True, omit_defaults=True):
     jetstream: bool = False
     client_id: int = 0
     client_ip: str = ""
+    connect_info: bool = False
+    remote_account: str = ""
+    acc_is_sys: bool = False
     nonce: str = ""
     cluster: str = ""
     domain: str = ""

@@ -275,8 +275,12 @@ class Pump:
 
 
 def subscriptions_of(session: Session, consumer: ConsumerLog) -> list[SubscriptionRow]:
-    """Return the subscriptions that a push consumer delivers to, the oldest first."""
-    config = consumer.config
-    if not config.deliver_subject:
+    """Return the subscriptions that a push consumer delivers to, the oldest first.
+
+    There are none before somebody subscribes to its very subject: a wildcard is no interest, as on nats-server.
+    """
+    subject, group = consumer.config.deliver_subject, consumer.config.deliver_group
+    if not subject:
         return []
-    return [one for one in session.bus.subscriptions(config.deliver_subject) if one.queue == config.deliver_group]
+    found = [one for one in session.bus.subscriptions(subject) if one.queue == group]
+    return found if any(one.subject == subject for one in found) else []

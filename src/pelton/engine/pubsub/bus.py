@@ -141,9 +141,12 @@ class Bus:
             for row in self._index.match(config.deliver_subject)
             if row.queue == config.deliver_group and self._lives(row.owner)
         ]
+        if not any(row.subject == config.deliver_subject for row in found):
+            # A wildcard alone is no interest.
+            return None
         mine = [self._mine.get(row.id) for row in found]
         reserves = [_KEPT_ROWS if subscriber is None else subscriber.reserve for subscriber in mine]
-        return _together(found, reserves) if found else None
+        return _together(found, reserves)
 
     def _capacity_of(self, subscription: SubscriptionRow) -> int:
         subscriber = self._mine.get(subscription.id)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final
 
-from pelton.api import Incoming, Outgoing, PeltonError
+from pelton.api import Incoming, Outgoing, PeltonError, StreamDelete, StreamNames, StreamNotFoundError
 from pelton.engine import Engine
 from pelton.engine.archives.archives import StreamArchives
 from pelton.engine.serving import Serving
@@ -81,6 +81,13 @@ class StoreLink:
             self.storing.add(None, Outgoing(message.subject, message.data, message.headers), "", config.name)
         elif self.serving.has_others(message.subject):
             self.announcing.add(message)
+
+    async def purge(self) -> None:
+        """Remove all streams."""
+        while names := (await self.engine.call(StreamNames())).streams:
+            for name in names:
+                with suppress(StreamNotFoundError):
+                    await self.engine.call(StreamDelete(name=name))
 
     async def finish(self) -> None:
         """End waiting pulls and transfers, and answer everything that clients have sent."""

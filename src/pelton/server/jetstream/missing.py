@@ -7,21 +7,50 @@ from typing import Final
 
 import msgspec
 
+from pelton.api import AccountInfoRequest, api_error
+from pelton.api.codec import encode_error, encode_failure, verb_of
+from pelton.server.jetstream.verbs import refusal_for_clusters
 from pelton.server.ports import Published
 
 _API: Final = "$JS.API."
-_ERROR: Final = {"code": 503, "err_code": 10039, "description": "JetStream not enabled for account"}
+_PURGE: Final = "$JS.API.ACCOUNT.PURGE."
+_PURGED: Final = {"type": "io.nats.jetstream.api.v1.account_purge_response", "initiated": True}
+_SYSTEM: Final = "system"
+_TRANSFERS: Final = {"STREAM.SNAPSHOT.": "stream_snapshot", "STREAM.RESTORE.": "stream_restore"}
+
+Purge = Callable[[str, Callable[[], None]], None]
+"""Removes the streams of an account by its name, and calls back then."""
 
 
 class MissingJetStream:
-    """Tells clients that their account has no JetStream. ``answer`` sends a reply."""
+    """Tells clients that their account has no JetStream, as nats-server does. ``answer`` sends a reply.
 
-    def __init__(self, answer: Callable[[str, bytes | None, bytes], None]) -> None:
+    ``purge`` removes the streams of another account; None if that is not for this one, which is not the system account.
+    """
+
+    def __init__(self, answer: Callable[[str, bytes | None, bytes], None], purge: Purge | None = None) -> None:
         self._answer = answer
+        self._purge = purge
 
     def take(self, message: Published) -> bool:
-        """Answer a request; False if the message is none."""
-        if not message.subject.startswith(_API):
+        """Answer a request; False if nobody does."""
+        subject = message.subject
+        if not subject.startswith(_API):
             return False
-        self._answer(message.reply, None, msgspec.json.encode({"error": _ERROR}))
-        return True
+        if self._purge is not None and subject.startswith(_PURGE):
+            purged = msgspec.json.encode(_PURGED)
+            self._purge(subject[len(_PURGE) :], lambda: self._answer(message.reply, None, purged))
+            return True
+        body = self._refusal(subject)
+        if body is not None:
+            self._answer(message.reply, None, body)
+        return body is not None
+
+    def _refusal(self, subject: str) -> bytes | None:
+        error, path, verb = api_error("JSNotEnabledForAccountErr"), subject[len(_API) :], verb_of(subject)
+        if self._purge is not None and (verb is None or verb.request is not AccountInfoRequest):
+            return encode_failure(_SYSTEM, error)
+        if verb is not None:
+            return encode_error(verb.request, error)
+        kind = next((_TRANSFERS[name] for name in _TRANSFERS if path.startswith(name)), "")
+        return encode_failure(kind, error) if kind else refusal_for_clusters(path)

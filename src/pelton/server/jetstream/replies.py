@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from pelton.api import (
     AccountInfo,
+    AccountLimits,
     ClusterInfo,
     ConsumerConfig,
     ConsumerInfo,
@@ -29,16 +31,20 @@ _OWN: Final = {"_nats.ver": NATS_VERSION, "_nats.level": str(API_LEVEL)}
 
 
 class ReplyCompletion:
-    """Completes the replies of one account's engine. ``domain`` is the JetStream domain, "" for none."""
+    """Completes the replies of one account's engine. ``domain`` is the JetStream domain, "" for none.
 
-    def __init__(self, server_name: str, domain: str) -> None:
+    ``limits`` returns the account's own: those of the server bound it, too, and are not shown.
+    """
+
+    def __init__(self, server_name: str, domain: str, limits: Callable[[], AccountLimits]) -> None:
         self._cluster = ClusterInfo(leader=server_name)
         self.domain: str = domain
+        self._limits = limits
 
     def complete(self, request: Request[Any], reply: Any) -> Any:
         """Return a reply as clients get it."""
         if isinstance(reply, AccountInfo):
-            return replace(reply, domain=self.domain, api=replace(reply.api, level=API_LEVEL))
+            return replace(reply, limits=self._limits(), domain=self.domain, api=replace(reply.api, level=API_LEVEL))
         if isinstance(reply, StreamListReply):
             return replace(reply, streams=tuple(map(_listed, reply.streams)))
         if isinstance(reply, ConsumerListReply):

@@ -68,10 +68,10 @@ class ApiVerbs:
 
     def _take_other(self, path: str, message: Published) -> bool:
         """Refuse a request that is for clusters."""
-        name = next((name for name in _OF_CLUSTERS if path.startswith(name)), "")
-        if not name:
+        refusal = refusal_for_clusters(path)
+        if refusal is None:
             return False
-        self._answer(message.reply, None, encode_failure(_OF_CLUSTERS[name], api_error("JSClusterRequiredErr")))
+        self._answer(message.reply, None, refusal)
         return True
 
     async def _call(self, request: Request[Any], message: Published) -> None:
@@ -84,6 +84,12 @@ class ApiVerbs:
             body = encode_error(kind, as_api_error(request, error))
         self._link.interest.look_at_pushes()
         self._answer(message.reply, None, body)
+
+
+def refusal_for_clusters(path: str) -> bytes | None:
+    """Return the refusal of a request that is for clusters; None for another one."""
+    name = next((name for name in _OF_CLUSTERS if path.startswith(name)), "")
+    return encode_failure(_OF_CLUSTERS[name], api_error("JSClusterRequiredErr")) if name else None
 
 
 def _check_names(request: Request[Any]) -> None:

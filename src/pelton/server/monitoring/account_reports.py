@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from pelton.api import rfc3339
 from pelton.server.monitoring.observed import Observed, ObservedAccount
 from pelton.server.monitoring.parameters import ReportError, ReportParameters
 from pelton.server.settings.config import ExportConfig, ImportConfig
+
+_NOTHING: Final = {"msgs": 0, "bytes": 0}
+_NO_OTHERS: Final[dict[str, Any]] = {"gateways": _NOTHING, "routes": _NOTHING, "leafs": _NOTHING}
 
 
 async def accountz(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
@@ -87,7 +90,7 @@ def account_connections(server: Observed, name: str) -> dict[str, Any]:
         "leafnodes": 0,
         "total_conns": len(clients),
         "num_subscriptions": server.observed_accounts[name].num_subscriptions,
-        "sent": {"msgs": sum(c.out_msgs for c in clients), "bytes": sum(c.out_bytes for c in clients)},
-        "received": {"msgs": sum(c.in_msgs for c in clients), "bytes": sum(c.in_bytes for c in clients)},
+        "sent": _NO_OTHERS | {"msgs": sum(c.out_msgs for c in clients), "bytes": sum(c.out_bytes for c in clients)},
+        "received": _NO_OTHERS | {"msgs": sum(c.in_msgs for c in clients), "bytes": sum(c.in_bytes for c in clients)},
         "slow_consumers": 0,
     }

@@ -39,7 +39,6 @@ class SystemEvents:
         self._subscribers = subscribers
         self._runtime = runtime
         self._clock = runtime.clock
-        self._seq = 0
         self._pause = _FIRST_S
         self._next = self._clock.monotonic() + self._pause
 
@@ -107,13 +106,13 @@ class SystemEvents:
             self._runtime.spawn(self._tell_stats(subject), "pelton tells how the server does")
 
     async def _tell_stats(self, subject: str) -> None:
-        body = {"server": self._facts(), "statsz": await statsz(self._server, ReportParameters({}))}
+        body = {"server": server_facts(self._server), "statsz": await statsz(self._server, ReportParameters({}))}
         self._publish(subject, body)
 
     def ends(self, how: str) -> None:
         """Tell that the server ends: ``LAMEDUCK`` or ``SHUTDOWN``."""
         if self._is_heard(subject := f"$SYS.SERVER.{self._server.id}.{how}"):
-            self._publish(subject, self._facts())
+            self._publish(subject, server_facts(self._server))
 
     # --- sending
 
@@ -121,16 +120,23 @@ class SystemEvents:
         there = self._subscribers()
         return there is not None and there.receives(subject)
 
-    def _facts(self) -> dict[str, Any]:
-        self._seq += 1
-        return server_facts(self._server) | {"seq": self._seq}
-
     def _send(self, subject: str, kind: str, what: dict[str, Any]) -> None:
-        now = rfc3339(self._clock.now())
-        head = {"type": f"{_ADVISORY}{kind}", "id": self._runtime.ids.new(), "timestamp": now}
-        self._publish(subject, {**head, "server": self._facts(), **what})
+        head = _head(kind, self._runtime)
+        self._publish(subject, {**head, "server": server_facts(self._server), **what})
 
     def _publish(self, subject: str, body: dict[str, Any]) -> None:
         there = self._subscribers()
         if there is not None:
             there.answer(subject, None, msgspec.json.encode(body))
+
+
+def connections_event(server: Observed, account: str, runtime: Runtime) -> dict[str, Any]:
+    """Return the event of how many clients an account has."""
+    return (
+        _head("account_connections", runtime) | {"server": server_facts(server)} | account_connections(server, account)
+    )
+
+
+def _head(kind: str, runtime: Runtime) -> dict[str, Any]:
+    now = rfc3339(runtime.clock.now())
+    return {"type": f"{_ADVISORY}{kind}", "id": runtime.ids.new(), "timestamp": now}

@@ -16,6 +16,8 @@ from pelton.wire import ConnectOptions, ServerHello
 Call = Callable[[Any], Awaitable[Any]]
 _T = TypeVar("_T")
 _AT_ONCE: Final = 256
+# JetStream, archives of streams in its binary format, and one that only clusters have.
+_JETSTREAM_FLAGS: Final = 7
 
 
 class TrafficTotals(msgspec.Struct):
@@ -143,6 +145,10 @@ class Observed(Protocol):
         """Ask a client to go elsewhere, as in lame duck mode; False if there is none of the number."""
         ...
 
+    def next_number(self) -> int:
+        """Return the number of the next report or event."""
+        ...
+
     async def reload_settings(self) -> None:
         """Read the settings again. Raises ConfigError."""
         ...
@@ -165,6 +171,7 @@ def server_facts(server: Observed) -> dict[str, Any]:
         "id": server.id,
         "ver": about.version,
         "jetstream": about.jetstream,
-        "seq": 0,
+        "flags": _JETSTREAM_FLAGS if about.jetstream else 0,
+        "seq": server.next_number(),
         "time": rfc3339(server.clock.now()),
     }

@@ -20,6 +20,8 @@ from pelton.server.monitoring.stream_reports import healthz, jetstream_config, j
 
 Report = Callable[[Observed, ReportParameters], Awaitable[dict[str, Any]]]
 _SECOND: Final = 1_000_000_000
+_TLS_TIMEOUT_S: Final = 2.0
+_NO_OTHERS: Final = {"routes": 0, "gateways": 0, "leafs": 0}
 
 
 def traffic(server: Observed) -> dict[str, int]:
@@ -47,14 +49,16 @@ async def varz(server: Observed, parameters: ReportParameters) -> dict[str, Any]
         "max_connections": settings.max_connections,
         "ping_interval": int(settings.ping_interval * _SECOND),
         "ping_max": settings.ping_max,
-        "http_host": "" if monitoring is None else monitoring.host,
+        "http_host": about.host if monitoring is None else monitoring.host,
         "http_port": 0 if monitoring is None else monitoring.port,
+        "http_base_path": "",
         "https_port": 0,
         "max_control_line": settings.max_control_line,
         "max_payload": settings.max_payload,
         "max_pending": settings.max_pending,
         "write_deadline": int(settings.write_deadline * _SECOND),
         "auth_timeout": settings.auth_timeout,
+        "tls_timeout": _TLS_TIMEOUT_S if settings.tls is None else settings.tls.timeout,
         "cluster": {},
         "gateway": {},
         "leaf": {},
@@ -71,12 +75,14 @@ async def varz(server: Observed, parameters: ReportParameters) -> dict[str, Any]
         "leafnodes": 0,
         "subscriptions": _subscriptions(server),
         "slow_consumers": totals.slow_consumers,
-        "slow_consumer_stats": {"clients": totals.slow_consumers},
+        "slow_consumer_stats": _NO_OTHERS | {"clients": totals.slow_consumers},
         "stale_connections": totals.stale_connections,
-        "stale_connection_stats": {"clients": totals.stale_connections},
+        "stale_connection_stats": _NO_OTHERS | {"clients": totals.stale_connections},
+        "stalled_clients": 0,
         **flow,
         **{name.replace("_", "_client_"): count for name, count in flow.items()},
         "config_load_time": rfc3339(server.configured),
+        **({"config_digest": settings.config_digest} if settings.config_digest else {}),
         "system_account": settings.system_account,
         "jetstream": {"config": jetstream_config(server), "stats": await jetstream_usage(server)},
     }
@@ -89,7 +95,8 @@ def _websocket(server: Observed) -> dict[str, Any]:
 
 def _machine(server: Observed) -> dict[str, Any]:
     seconds = max((server.clock.now() - server.begun) / _SECOND, 0.001)
-    return {"mem": memory_bytes(), "cores": os.cpu_count() or 1, "cpu": round(100 * cpu_seconds() / seconds, 1)}
+    cores = os.cpu_count() or 1
+    return {"mem": memory_bytes(), "cores": cores, "gomaxprocs": cores, "cpu": round(100 * cpu_seconds() / seconds, 1)}
 
 
 def _subscriptions(server: Observed) -> int:

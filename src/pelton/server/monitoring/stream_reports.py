@@ -29,10 +29,10 @@ _DETAILS: Final = ("streams", "consumers", "config")
 def jetstream_config(server: Observed) -> dict[str, Any]:
     """Return the settings of all stores together."""
     stores = server.settings.stores.values()
-    memory, storage = [one.limits.max_memory for one in stores], [one.limits.max_storage for one in stores]
     found: dict[str, Any] = {
-        "max_memory": -1 if min(memory, default=0) < 0 else sum(memory),
-        "max_storage": -1 if min(storage, default=0) < 0 else sum(storage),
+        "max_memory": server.settings.max_memory_store,
+        "max_storage": server.settings.max_file_store,
+        "compress_ok": True,
         "sync_interval": 0,
         "strict": True,
     }

@@ -14,8 +14,9 @@ import msgspec
 from pelton.api import PeltonError
 from pelton.runtime import Runtime
 from pelton.server.auth.identity import ServerUser
-from pelton.server.monitoring.account_reports import account_connections, account_detail, accstatz
+from pelton.server.monitoring.account_reports import account_detail, accstatz
 from pelton.server.monitoring.connections import connz, subsz
+from pelton.server.monitoring.events import connections_event
 from pelton.server.monitoring.observed import Observed, server_facts
 from pelton.server.monitoring.parameters import ReportError, ReportParameters
 from pelton.server.monitoring.reports import REPORTS, Report, idz, leafz, statsz
@@ -106,7 +107,7 @@ class SystemService:
         if (account, name) == ("PING", "STATZ"):
             self._spawn(self._told(accstatz, message, {}), message.reply)
         elif name == "CONNS" and account in self._server.observed_accounts:
-            self._reply(message.reply, account_connections(self._server, account))
+            self._reply(message.reply, connections_event(self._server, account, self._runtime))
         elif (report := _OF_ACCOUNT.get(name)) is not None:
             given = {"acc": account} | ({"subs": True} if name == "SUBSZ" else {})
             self._spawn(self._told(report, message, given), message.reply)

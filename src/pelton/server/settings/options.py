@@ -95,6 +95,12 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How many seconds it waits before it begins."""
     max_closed_clients: int = 1000
     """How many clients that have left are reported."""
+    max_memory_store: int = -1
+    """How many bytes all streams in memory may have, as reports tell it; -1 for any number. Stores have the limits."""
+    max_file_store: int = -1
+    """The same for streams in files."""
+    config_digest: str = ""
+    """The digest of the configuration, as reports tell it; empty for none."""
     system_account: str = SYSTEM_ACCOUNT
     """The account that may ask for reports; empty for none."""
 

@@ -33,7 +33,6 @@ _NOT_YET: Final = {
     "http_base_path": "reports are at the root",
     "no_header_support": "clients always may send headers",
     "client_advertise": "clients are not told of other addresses",
-    "ports_file_dir": "ports are on standard error, in the line 'Listening for client connections on'",
     "max_subscription_tokens": "subjects may have any number of tokens",
     "default_js_domain": "give the domain of this server with jetstream { domain: NAME }",
 }
@@ -57,6 +56,7 @@ def runtime_settings(
     sync: SyncMode = "commit",
     key: bytes | None = None,
     system_account: str = SYSTEM_ACCOUNT,
+    digest: str = "",
 ) -> ServerSettings:
     """Return what a server with these accounts runs with; ``store`` is the file of the global account.
 
@@ -96,6 +96,9 @@ def runtime_settings(
         lame_duck_grace_period=config.lame_duck_grace_period,
         max_closed_clients=max(config.max_closed_clients, 0),
         system_account=system_account,
+        max_memory_store=jetstream.max_memory_store,
+        max_file_store=jetstream.max_file_store,
+        config_digest=digest,
     )
 
 
