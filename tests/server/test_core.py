@@ -1,12 +1,15 @@
 """Core NATS with nats-py: subjects, queue groups, requests, and who hears what."""
 
 import asyncio
+from typing import Any
 
 import nats.errors
 import pytest
 
-from pelton.server import Server
+from pelton.server import Server, account
+from pelton.server.router import ClientSubscription, MessageFrame, WideDelivery
 from tests.server.conftest import Connected, settled
+from tests.server.raw import raw_client
 
 
 async def test_publish_and_subscribe(connected: Connected) -> None:
@@ -92,6 +95,53 @@ async def test_many_clients(connected: Connected) -> None:
     await clients[0].publish("all", b"x")
     for subscription in subscriptions:
         assert (await subscription.next_msg(5)).data == b"x"
+
+
+async def test_a_message_to_very_many_arrives_in_order_while_others_have_their_turn(
+    server: Server, connected: Connected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(account, "_AT_ONCE", 2)
+    rounds: list[bool] = []
+    deliver = WideDelivery.deliver
+
+    def counted(delivery: WideDelivery, most: int) -> bool:
+        rounds.append(deliver(delivery, most))
+        return rounds[-1]
+
+    monkeypatch.setattr(WideDelivery, "deliver", counted)
+    async with raw_client(server.endpoints[0].port) as receiver, raw_client(server.endpoints[0].port) as sender:
+        for number in range(9):
+            receiver.sub("x", f"{number}")
+        assert await receiver.settle() == []
+        for text in "ab":
+            sender.pub("x", text)
+        assert await sender.settle() == []
+        assert rounds == 2 * [True, True, True, True, False]
+        assert await receiver.settle() == [f"{sid} x - [] {text!r}" for text in (b"a", b"b") for sid in range(9)]
+
+
+def test_a_subscription_that_ends_meanwhile_gets_nothing() -> None:
+    class Fake:
+        echo = True
+
+        def __init__(self) -> None:
+            self.got: list[ClientSubscription] = []
+            self.left: set[ClientSubscription] = set()
+
+        def has(self, one: ClientSubscription) -> bool:
+            return one in self.left
+
+        def deliver(self, one: ClientSubscription, frame: MessageFrame) -> None:
+            self.got.append(one)
+
+    fake: Any = Fake()
+    ones = [ClientSubscription(fake, b"%d" % number, "x", "") for number in range(5)]
+    fake.left = set(ones)
+    delivery = WideDelivery(ones, "x", MessageFrame("x", "", None, b""), fake)
+    assert delivery.deliver(2)
+    fake.left.remove(ones[3])
+    assert not delivery.deliver(3)
+    assert fake.got == [*ones[:3], ones[4]]
 
 
 async def test_what_a_client_may_no_longer_receive(server: Server, connected: Connected) -> None:

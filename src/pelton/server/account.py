@@ -7,6 +7,7 @@ or else to subscribers in other processes that have the same store open. If nobo
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
@@ -16,13 +17,23 @@ from pelton.server.auth.refusals import MAX_ACCOUNT_CONNECTIONS
 from pelton.server.crossing import AccountCrossing, is_answer
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.ports import Client, Published, SubjectService
-from pelton.server.router import NO_TARGETS, ClientSubscription, MessageFrame, Router, Targets, encoded
+from pelton.server.router import (
+    NO_TARGETS,
+    ClientSubscription,
+    MessageFrame,
+    Router,
+    Targets,
+    WideDelivery,
+    encoded,
+)
 from pelton.subjects import has_wildcard
 from pelton.subjects.index import LONGEST_CACHED
 from pelton.wire import Command, Hpub, Pub, encode_msg, status_block
 
 _REMEMBERED: Final = 16_384
 _ACK: Final = "$JS.ACK."
+# So many subscriptions get a message in one round of the event loop.
+_AT_ONCE: Final = 1024
 _GONE: Final = "Client Closed"
 
 
@@ -62,6 +73,8 @@ class ServerAccount:
         self.services: dict[str, SubjectService] = {}
         self._routes: dict[str, _Route] = {}
         self._alike: dict[_Route, _Route] = {}
+        # What is on its way to very many, and whose it is.
+        self._wide: dict[WideDelivery, Client] = {}
         # That of acks, if they lead to the service alone; None if that is not known.
         self._ack_route: _Route | None = None
         self._stamp = (-1, -1)
@@ -168,7 +181,7 @@ class ServerAccount:
                 continue
             if not self.pass_on(client, subject, reply, block, data) and reply and client.options.no_responders:
                 self.tell_no_responders(client, subject, reply)
-            if self._now() > until:
+            if client.is_held or self._now() > until:
                 index += 1
                 break
             self._check_routes()
@@ -185,7 +198,11 @@ class ServerAccount:
         self._check_routes()
         route, found = self._routes.get(subject) or self._route(subject), 0
         if route.targets.any:
-            found = self.router.deliver_to(route.targets, subject, MessageFrame(subject, reply, block, data), client)
+            frame, targets = MessageFrame(subject, reply, block, data), route.targets
+            if len(targets.plain) > _AT_ONCE:
+                found = self._deliver_widely(targets.plain, subject, frame, client)
+                targets = targets._replace(plain=())
+            found += self.router.deliver_to(targets, subject, frame, client)
         if route.service is not None and route.service.take(Published(client, subject, reply, block, data)):
             return True
         if self.crossing is not None and not is_imported:
@@ -201,6 +218,34 @@ class ServerAccount:
                 self.link.announcing.add(Incoming(subject, data, block, reply))
                 return True
         return bool(found)
+
+    def _deliver_widely(
+        self, targets: Sequence[ClientSubscription], subject: str, frame: MessageFrame, client: Client
+    ) -> bool:
+        """Deliver to very many, so many in a round of the event loop; return whether somebody gets it.
+
+        What its client sends next waits until all have it: what one client sends arrives in order.
+        """
+        delivery = WideDelivery(targets, subject, frame, client)
+        client.hold()
+        self._wide[delivery] = client
+        self._go_on(delivery)
+        return any(one.client is not client or client.echo for one in targets)
+
+    def _go_on(self, delivery: WideDelivery) -> None:
+        if delivery in self._wide:
+            if delivery.deliver(_AT_ONCE):
+                asyncio.get_running_loop().call_soon(self._go_on, delivery)
+            else:
+                self._wide.pop(delivery).release()
+
+    def finish(self) -> None:
+        """Deliver at once what is on its way."""
+        for delivery, client in list(self._wide.items()):
+            while delivery.deliver(_AT_ONCE):
+                pass
+            del self._wide[delivery]
+            client.release()
 
     # --- routes
 

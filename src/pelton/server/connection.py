@@ -83,6 +83,8 @@ class ClientConnection(ClientOutput):
         self._is_greeted = self.is_bridged = self._has_entered = self._knows_account = False
         self._login: asyncio.Task[None] | None = None
         self._reconsidered: float | None = None
+        self._holds = 0
+        self._left: list[Command] | None = None
         self.started = self.heard = self.pinged = host.clock.monotonic()
         self.pings = self._unanswered = 0
         self.rtt: float | None = None
@@ -143,7 +145,7 @@ class ClientConnection(ClientOutput):
         now = self._host.clock.monotonic
         index, until = 0, now() + _TURN_S
         while index < len(commands) and self.state != "closed":
-            if index and now() > until:
+            if self._holds or (index and now() > until):
                 self._parser.pause()
                 break
             command = commands[index]
@@ -153,15 +155,36 @@ class ClientConnection(ClientOutput):
                 continue
             index += 1
             _TAKES[kind](self, command)
+        if self._holds:
+            self._parser.pause()
         if self._parser.is_paused and self._login is None and self.state != "closed":
             self.stop_reading()
-            asyncio.get_running_loop().call_soon(self._take_turn, commands[index:])
+            if self._holds:
+                self._left = commands[index:]
+            else:
+                asyncio.get_running_loop().call_soon(self._take_turn, commands[index:])
 
     def _take_turn(self, commands: list[Command]) -> None:
         """Continue where :meth:`_carry_out` has let others have their turn."""
         if self.state != "closed":
             self.read_again()
             self._carry_out(commands or self._parser.go_on())
+
+    def hold(self) -> None:
+        """Carry out nothing more until :meth:`release` was called as often as this: in a later round of the loop."""
+        self._holds += 1
+
+    def release(self) -> None:
+        """Go on where :meth:`hold` has stopped."""
+        self._holds -= 1
+        if not self._holds and self._left is not None:
+            left, self._left = self._left, None
+            asyncio.get_running_loop().call_soon(self._take_turn, left)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether nothing more is carried out for now."""
+        return self._holds > 0
 
     def eof_received(self) -> bool:
         """Close the connection when the client has."""
@@ -439,6 +462,10 @@ class ClientConnection(ClientOutput):
     def may_receive(self, subscription: ClientSubscription, subject: str) -> bool:
         """Whether a subscription, of which not all messages may reach the client, gets a message."""
         return self._membership.rights.may_receive(subject, subscription.queue)
+
+    def has(self, subscription: ClientSubscription) -> bool:
+        """Whether a subscription has not ended."""
+        return self._membership.subscriptions.get(subscription.sid) is subscription
 
     # --- what is told of it
 

@@ -86,6 +86,7 @@ class Receiver(Protocol):
 
     def deliver(self, subscription: ClientSubscription, frame: MessageFrame) -> None: ...
     def may_receive(self, subscription: ClientSubscription, subject: str) -> bool: ...
+    def has(self, subscription: ClientSubscription) -> bool: ...
     def stop_reading(self) -> None: ...
     def read_again(self) -> None: ...
     @property
@@ -119,6 +120,30 @@ class Targets(NamedTuple):
     groups: tuple[tuple[ClientSubscription, ...], ...]
     any: bool
     only: ClientSubscription | None
+
+
+class WideDelivery:
+    """A message on its way to very many plain subscriptions: to some at a time, so that others have their turn."""
+
+    def __init__(
+        self, targets: Sequence[ClientSubscription], route: str, frame: MessageFrame, origin: Receiver
+    ) -> None:
+        self._targets = targets
+        self._next = 0
+        self._route = route
+        self._frame = frame
+        self._origin = origin
+
+    def deliver(self, most: int) -> bool:
+        """Deliver to the next ones that still subscribe; return whether there are more."""
+        begin, self._next = self._next, self._next + most
+        origin = self._origin
+        for one in self._targets[begin : self._next]:
+            client = one.client
+            is_meant = client.has(one) and (client is not origin or origin.echo)
+            if is_meant and not (one.is_cut and not client.may_receive(one, self._route)):
+                client.deliver(one, self._frame)
+        return self._next < len(self._targets)
 
 
 NO_TARGETS: Final = Targets((), (), False, None)

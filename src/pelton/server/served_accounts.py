@@ -154,6 +154,7 @@ class ServedAccounts:
     async def finish(self) -> None:
         """Answer everything that clients have published."""
         for account in self.all():
+            account.finish()
             if account.link is not None:
                 with suppress(PeltonError):
                     await account.link.finish()
