@@ -30,22 +30,25 @@ class StoreTime:
         # The clocks of the processes that have a file open are one.
         self._is_here = backend.planning.steady_time
         self._asked = float("-inf")
-        # By how much our own clock was ahead of the time since boot when we asked, and the store's.
-        self._mine = self._theirs = 0
+        # By how much our own clock was ahead of the time since boot when we asked, and the store's, if we did.
+        self._mine = 0
+        self._theirs: int | None = None
 
     async def refresh(self, stream: str = "", *, subject: str = "") -> None:
         """Ask for the time if it is not known well: of a stream, or of one that takes ``subject``."""
         if self._is_here or self._is_known:
             return
-        self._mine = self._theirs = wall_ahead(self._clock)
-        self._asked = before = self._clock.boottime()
+        mine, before = wall_ahead(self._clock), self._clock.boottime()
+        text, differs = "", 0
         # Whoever needs it goes on without, or meets the error next.
         with suppress(PeltonError, TimeoutError):
             text = await within(self._clock, _LONGEST_S, self._ask(stream, subject))
-            took = self._clock.boottime() - before
-            differs = parse_rfc3339(text) - self._mine - round((before + took / 2) * SECOND) if text else 0
-            if abs(differs) > _CLOSE + took * SECOND:
-                self._theirs = self._mine + differs
+        took = self._clock.boottime() - before
+        if text:
+            differs = parse_rfc3339(text) - mine - round((before + took / 2) * SECOND)
+        if text or self._theirs is None:
+            self._theirs = mine + (differs if abs(differs) > _CLOSE + took * SECOND else 0)
+        self._asked, self._mine = before, mine
 
     @property
     def _is_known(self) -> bool:
@@ -58,11 +61,11 @@ class StoreTime:
 
     def now(self) -> int:
         """Return the store's wall time in nanoseconds, as far as it is known: call ``refresh`` before."""
-        return self._clock.now() if self._theirs == self._mine else self._steady()
+        return self._clock.now() if self._theirs is None else self._steady()
 
     def steady(self) -> Callable[[], int]:
         """Return the store's wall clock as it goes on from now though this machine's is set."""
-        return steady_now(self._clock) if self._theirs == self._mine else self._steady
+        return steady_now(self._clock) if self._theirs is None else self._steady
 
     def _steady(self) -> int:
-        return self._theirs + round(self._clock.boottime() * SECOND)
+        return (self._theirs or 0) + round(self._clock.boottime() * SECOND)
