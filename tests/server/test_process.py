@@ -2,18 +2,20 @@
 
 import asyncio
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import nats
 import pytest
 
 import pelton
-from tests.kit.served import served_store
+from tests.kit.nats_server import NatsServer, nats_server
+from tests.kit.served import ServedStore, served_store
 
 
 async def test_it_starts_serves_and_stops(tmp_path: Path) -> None:
@@ -68,16 +70,33 @@ async def test_killed_under_load_it_loses_nothing_acknowledged_and_clients_go_on
         assert set(before) <= set(stored)
 
 
-async def test_a_lame_duck_tells_its_clients_and_lets_them_go(tmp_path: Path) -> None:
-    flags = ("--lame_duck_grace_period", "100ms", "--lame_duck_duration", "100ms")
-    with served_store(tmp_path / "s.pelton", flags) as server:
+@pytest.mark.parametrize("which", ["nats", "pelton"])
+async def test_a_lame_duck_tells_its_clients_and_lets_them_go(which: str, tmp_path: Path) -> None:
+    config = 'lame_duck_grace_period: "100ms"\nlame_duck_duration: "30s"\nclient_advertise: "example.com:77"\n'
+    (tmp_path / "s.conf").write_text(config)
+    with ExitStack() as stack:
+        server: NatsServer | ServedStore
+        if which == "nats":
+            server = stack.enter_context(nats_server(tmp_path, extra=config))
+        else:
+            server = stack.enter_context(served_store(tmp_path / "s.pelton", ("-c", str(tmp_path / "s.conf"))))
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        assert (await reader.readline()).startswith(b"INFO ")
-        server.signal(signal.SIGUSR2)
-        assert b'"ldm":true' in await reader.readline()
+        # A server on its own names no others.
+        told = json.loads((await reader.readline())[len(b"INFO ") :])
+        assert (told["host"], told["port"]) == ("example.com", 77)
+        assert not {"connect_urls", "ldm"} & told.keys()
+        writer.write(b'CONNECT {"protocol":1,"verbose":false}\r\nPING\r\n')
+        while await reader.readline() != b"PONG\r\n":
+            pass
+        os.kill(server.pid, signal.SIGUSR2)
+        while b'"ldm":true' not in (line := await reader.readline()):
+            assert line
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", server.port)
         assert await reader.read() == b""
         writer.close()
-        assert await asyncio.to_thread(server.wait) == 0
+        if isinstance(server, ServedStore):
+            assert await asyncio.to_thread(server.wait) == 0
 
 
 def test_check_and_usage(tmp_path: Path) -> None:

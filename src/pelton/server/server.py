@@ -381,13 +381,14 @@ class Server:
     def about(self) -> ServerHello:
         """Return what everybody is told of the server."""
         first = self._listeners[0].endpoint if self._listeners else Endpoint()
+        host, port = self.settings.told_address(first)
         has_jetstream = any(account.link is not None for account in self._accounts.all())
         return introduction(
             self.settings,
             server_id=self.id,
             server_name=self.name,
-            host=first.host,
-            port=max(first.port, 0),
+            host=host,
+            port=port,
             auth_required=self.authenticator.is_required(),
             jetstream=has_jetstream,
             ldm=self._is_lame,

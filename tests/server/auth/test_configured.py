@@ -423,7 +423,8 @@ def test_limits_that_an_account_leaves_out_are_zero(tmp_path: Path) -> None:
             refused = client(port, "subs")
             assert refused.ask() or refused.errors == ["maximum subscriptions exceeded"]
             assert not refused.ask("SUB a 1")
-            assert refused.errors == ["maximum subscriptions exceeded"]
+            # Perhaps twice: that of the login may come after the answer to the first ping.
+            assert set(refused.errors) == {"maximum subscriptions exceeded"}
             refused = client(port, "payload")
             assert refused.ask("PUB a 0\r\n")
             assert not refused.ask("PUB a 1\r\nx")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 from collections.abc import Iterator
@@ -14,8 +15,8 @@ import pytest
 from nats.aio.client import Client
 
 from tests.cluster.people import Certificates
-from tests.kit.nats_server import free_ports, nats_server
-from tests.kit.served import served_store
+from tests.kit.nats_server import NatsServer, free_ports, nats_server
+from tests.kit.served import ServedStore, served_store
 from tests.server.auth.keys import ACCOUNT_LIMITS, Key, account_jwt, jwt, user_jwt
 from tests.server.conftest import settled
 
@@ -32,8 +33,11 @@ class Secured(NamedTuple):
     websocket: int
     trusting: ssl.SSLContext
     folder: Path
+    server: NatsServer | ServedStore
 
-    async def connect(self, account: Key, number: int, *, scheme: str = "tls", **claims: Any) -> Client:
+    async def connect(
+        self, account: Key, number: int, *, scheme: str = "tls", reconnects: bool = False, **claims: Any
+    ) -> Client:
         user = Key("user", number)
         token = user_jwt(account, user, claims or None, name=f"u{number}", iat=0)
         path = self.folder / f"{account.public}-{number}.creds"
@@ -43,7 +47,12 @@ class Secured(NamedTuple):
         )
         port = self.port if scheme == "tls" else self.websocket
         return await nats.connect(
-            f"{scheme}://localhost:{port}", tls=self.trusting, user_credentials=str(path), allow_reconnect=False
+            f"{scheme}://localhost:{port}",
+            tls=self.trusting,
+            user_credentials=str(path),
+            allow_reconnect=reconnects,
+            reconnect_time_wait=0.05,
+            max_reconnect_attempts=-1,
         )
 
 
@@ -73,11 +82,11 @@ def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     trusting = ssl.create_default_context(cafile=str(certificates.ca))
     if request.param == "nats":
         with nats_server(folder / "nats", extra=config) as server:
-            yield Secured(server.port, websocket, trusting, folder)
+            yield Secured(server.port, websocket, trusting, folder, server)
         return
     (folder / "server.conf").write_text(f"{config}\njetstream {{ store_dir: '{folder}' }}")
     with served_store(None, ["-c", str(folder / "server.conf")]) as served:
-        yield Secured(served.port, websocket, trusting, folder)
+        yield Secured(served.port, websocket, trusting, folder, served)
 
 
 @pytest.mark.parametrize("scheme", ["tls", "wss"])
@@ -94,6 +103,21 @@ async def test_a_user_stores_and_reads(scheme: str, secured: Secured) -> None:
     bucket = await js.create_key_value(bucket=scheme)
     await bucket.put("color", b"green")
     assert (await bucket.get("color")).value == b"green"
+    await client.close()
+
+
+@pytest.mark.parametrize("scheme", ["tls", "wss"])
+async def test_a_client_connects_again_when_the_server_is_back(scheme: str, secured: Secured) -> None:
+    client = await secured.connect(SHOP, 1, scheme=scheme, reconnects=True)
+    heard = await client.subscribe("a")
+    await client.flush()
+    await asyncio.to_thread(secured.server.stop)
+    await asyncio.to_thread(secured.server.start)
+    async with asyncio.timeout(60):
+        while not client.stats["reconnects"]:
+            await asyncio.sleep(0.01)
+    await client.publish("a", b"again")
+    assert (await heard.next_msg(30)).data == b"again"
     await client.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -17,6 +18,7 @@ from pelton.wire import WireLimits
 
 MAX_PENDING: Final = 64 << 20
 _LARGEST_PAYLOAD: Final = 64 << 20
+_ADDRESS: Final = re.compile(r"(\[[^]]+\]|[^:\s]+)(?::([0-9]{1,5}))?", re.ASCII)
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +71,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where WebSocket clients connect; None for nowhere."""
     server_name: str = ""
     """The server's name, without white space; a random one if empty."""
+    client_advertise: str = ""
+    """Where clients reach the server, ``HOST`` or ``HOST:PORT``, as they are told; empty for where it listens."""
     domain: str = ""
     """The JetStream domain; empty for none."""
     max_payload: int = 1 << 20
@@ -116,6 +120,16 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConfigError(f"{name} is {getattr(self, name)}: give a time above 0 seconds")
         if any(character in self.server_name for character in " \t\r\n"):
             raise ConfigError(f"server_name is {self.server_name!r}: leave white space out")
+
+        if self.client_advertise and _ADDRESS.fullmatch(self.client_advertise) is None:
+            raise ConfigError(f"client_advertise is {self.client_advertise!r}: give HOST or HOST:PORT")
+
+    def told_address(self, endpoint: Endpoint) -> tuple[str, int]:
+        """Return the host and port that clients are told of a server that listens on ``endpoint``."""
+        found = _ADDRESS.fullmatch(self.client_advertise)
+        if found is None:
+            return endpoint.host, max(endpoint.port, 0)
+        return found[1].strip("[]"), int(found[2] or max(endpoint.port, 0))
 
     def auth_timeout_of(self, kind: str) -> float:
         """Return how many seconds a client has to say who it is, that connects by ``kind``."""

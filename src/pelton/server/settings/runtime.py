@@ -32,12 +32,10 @@ _NOT_YET: Final = {
     "https_port": "reports are told over HTTP without TLS, with http_port",
     "http_base_path": "reports are at the root",
     "no_header_support": "clients always may send headers",
-    "client_advertise": "clients are not told of other addresses",
     "max_subscription_tokens": "subjects may have any number of tokens",
     "default_js_domain": "give the domain of this server with jetstream { domain: NAME }",
 }
 _NOT_YET_FOR_WEBSOCKETS: Final = {
-    "advertise": "clients are not told of other addresses",
     "jwt_cookie": "credentials are in the CONNECT of a client",
     "user_cookie": "credentials are in the CONNECT of a client",
     "pass_cookie": "credentials are in the CONNECT of a client",
@@ -82,6 +80,7 @@ def runtime_settings(
         tls=_tls(config.tls),
         websocket=_websocket(config),
         server_name=config.server_name,
+        client_advertise=config.client_advertise,
         domain=jetstream.domain,
         max_payload=config.max_payload,
         max_control_line=config.max_control_line,
