@@ -13,7 +13,8 @@ import pytest
 import pelton
 from pelton import ConfigError, Jet, JobCall, JobContext, JobFailedError
 from pelton.queue import Queue
-from tests.queue.helpers import FAST, drain
+from tests.queue.conftest import ON_BOTH
+from tests.queue.helpers import FAST, drain, working
 
 seen: list[Any] = []
 
@@ -230,8 +231,7 @@ async def test_a_lifespan_is_entered_once_for_all_workers_of_a_store(jet: Jet) -
 
     @jobs.job
     def pack(context: JobContext) -> str:
-        with pytest.raises(ConfigError, match="async"):
-            _ = context.jet
+        assert isinstance(context.jet, pelton.sync.Jet)
         return str(context.state)
 
     queues = [await jet.queue(name, jobs=jobs) for name in ("one", "two")]
@@ -241,6 +241,65 @@ async def test_a_lifespan_is_entered_once_for_all_workers_of_a_store(jet: Jet) -
     assert seen == ["begin", "fetch", "fetch", "end"]
     with pytest.raises(ConfigError, match="one already"):
         jobs.lifespan(client)
+
+
+@ON_BOTH
+async def test_a_plain_function_gets_the_blocking_face_of_the_store(jet: Jet) -> None:
+    jobs = pelton.Jobs()
+
+    @jobs.lifespan
+    def shelf(opened: pelton.sync.Jet) -> Iterator[pelton.sync.Bucket]:
+        seen.append(threading.current_thread() is threading.main_thread())
+        yield opened.create_bucket("shelf")
+        seen.append("end")
+
+    @jobs.around_run
+    def noted(context: JobContext) -> Iterator[None]:
+        if context.job == "pack":
+            context.jet.publish("packed", b"soon")
+        yield
+
+    @jobs.job
+    def pack(number: int, context: JobContext) -> int:
+        context.state.put("last", str(number).encode())
+        with pytest.raises(pelton.StreamNotFoundError):
+            context.jet.stream("unknown")
+        with context.jet.lock("press"):
+            return int(context.jet.queue(context.queue).enqueue("sell", number=number).value())
+
+    @jobs.job
+    async def sell(number: int) -> int:
+        return number
+
+    notes = await jet.create_stream("notes", subjects=["packed"])
+    queue = await jet.queue("shop", jobs=jobs)
+    handle = await queue.enqueue(pack, 7)
+    async with working(queue, concurrency=2):
+        assert await handle.value(timeout=60) == 7
+    assert (await (await jet.bucket("shelf")).get("last")).value == b"7"
+    assert (await notes.get_last_message("packed")).data == b"soon"
+    assert seen == [False, "end"]
+
+
+async def test_a_plain_lifespan_is_left_also_if_its_worker_is_cancelled_as_it_begins(jet: Jet) -> None:
+    jobs, begins, go = pelton.Jobs(), threading.Event(), threading.Event()
+
+    @jobs.lifespan
+    def pool(_: pelton.sync.Jet) -> Iterator[None]:
+        begins.set()
+        go.wait(60)
+        yield
+        seen.append("end")
+
+    queue = await jet.queue("shop", jobs=jobs)
+    work = asyncio.create_task(queue.work())
+    await asyncio.to_thread(begins.wait, 60)
+    work.cancel()
+    await asyncio.sleep(0)
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert seen == ["end"]
 
 
 async def test_nothing_is_taken_if_a_lifespan_fails_at_its_start(jet: Jet) -> None:

@@ -11,6 +11,7 @@ Their signatures for type checkers are in ``__init__.pyi``, written by ``tools/s
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 from typing import Any
@@ -197,3 +198,8 @@ def open(address: str | os.PathLike[str], **options: Any) -> Any:
     except BaseException:
         portal.stop()
         raise
+
+
+def on_loop(jet: connect.Jet, loop: asyncio.AbstractEventLoop) -> Any:
+    """Return the blocking face of an open store, for other threads than that of its running ``loop``."""
+    return wrap(jet, Portal("the worker's store", loop))

@@ -17,8 +17,10 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextvars
+import os
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from inspect import isawaitable
 from typing import Any
 
@@ -84,14 +86,37 @@ async def _finished(awaitable: Any, waiter: Any) -> Any:
     return await awaitable
 
 
-class Portal:
-    """A running event loop that other threads may use; ``name`` names it in errors (the store's address)."""
+class _BorrowedLoop(LoopThread):
+    """An event loop that somebody else runs, and ends."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._pid = os.getpid()
+        self._loop = loop
+
+    @property
+    def is_here(self) -> bool:
+        with suppress(RuntimeError):
+            return asyncio.get_running_loop() is self._loop
+        return False
+
+    def join(self) -> None:
+        """Do not wait: it goes on."""
+
+
+class Portal:
+    """A running event loop that other threads may use; ``name`` names it in errors (the store's address).
+
+    With ``loop`` it is that one, which does not end with the portal.
+    """
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._name = name
         self._calls: set[_Call] = set()
         self._stopping = False
         self._end = asyncio.Event()
+        if loop is not None:
+            self._thread: LoopThread = _BorrowedLoop(loop)
+            return
         self._thread = LoopThread(self._until_stopped, f"pelton-sync {name}")
         self._thread.start()
         # A daemon, so that a program that forgot to close can exit; but with an orderly end if possible.

@@ -12,14 +12,41 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
-from typing import Any, TypeVar
+from contextvars import copy_context
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pelton.api import ConfigError
+
+if TYPE_CHECKING:
+    from pelton.jet import Streams
 
 Call = TypeVar("Call")
 Around = Callable[[Any], AbstractContextManager[Any]]
 # Takes a `JobCall`, and returns one or None.
 OnEnqueue = Callable[[Any], Any]
+
+
+def blocking(jet: Streams, loop: asyncio.AbstractEventLoop) -> Any:
+    """Return the blocking face of a worker's store, for code on its threads."""
+    # Imported by its name, when it is needed: it is derived from the classes of this room.
+    return import_module("pelton.sync").on_loop(jet, loop)
+
+
+@asynccontextmanager
+async def _on_threads(make: Callable[[Any], AbstractContextManager[Any]], jet: Streams) -> AsyncGenerator[Any]:
+    """Be within a plain context manager, which is entered and left on threads."""
+    loop = asyncio.get_running_loop()
+    manager = make(blocking(jet, loop))
+    entering = loop.run_in_executor(None, copy_context().run, manager.__enter__)
+    try:
+        yield await asyncio.shield(entering)
+    finally:
+        # If it was cancelled meanwhile, its thread goes on.
+        await asyncio.wait([entering])
+        if entering.exception() is None:
+            await asyncio.to_thread(manager.__exit__, None, None, None)
 
 
 class _Entered:
@@ -55,9 +82,12 @@ class JobHooks:
         """Put an async context manager around the workers. Raises ConfigError."""
         if self._lifespan is not None:
             raise ConfigError(f"lifespan({function!r}): these jobs have one already; enter both in one function")
-        if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
-            raise ConfigError(f"lifespan({function!r}): write an async function that yields once")
-        self._lifespan = asynccontextmanager(function) if inspect.isasyncgenfunction(function) else function
+        if inspect.iscoroutinefunction(function):
+            raise ConfigError(f"lifespan({function!r}): write a function that yields once")
+        if inspect.isgeneratorfunction(function):
+            self._lifespan = partial(_on_threads, contextmanager(function))
+        else:
+            self._lifespan = asynccontextmanager(function) if inspect.isasyncgenfunction(function) else function
 
     def state(self, jet: object) -> Any:
         """Return what the lifespan has yielded for the workers of a store; None without one."""

@@ -139,7 +139,8 @@ class DeclaresJobs:
         """Put something around the workers of these jobs, such as a session or a pool; a decorator.
 
         The async function takes the open store and yields once, as for ``contextlib.asynccontextmanager``, or returns
-        an async context manager. It is entered once in a process for each open store, before a worker takes a job, and
+        an async context manager. A plain function that yields gets the blocking face of the store, and runs on threads.
+        It is entered once in a process for each open store, before a worker takes a job, and
         left when the last job of the last worker is settled. Jobs find what it yields as ``context.state``. If it
         raises at the start, so does ``work``, and nothing was taken. Raises ConfigError.
         """

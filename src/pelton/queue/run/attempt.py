@@ -31,6 +31,7 @@ from pelton.api import (
 from pelton.api.times import Seconds
 from pelton.queue.backing.outage import is_busy
 from pelton.queue.define.batch import BatchJob
+from pelton.queue.define.hooks import blocking
 from pelton.queue.define.job import Job
 from pelton.queue.enqueue.announcing import announce_held, announce_start, has_listeners
 from pelton.queue.enqueue.transaction import JobEnding, JobTransaction
@@ -80,6 +81,10 @@ class AttemptEnv(NamedTuple):
     is_cancelled: Callable[[], bool]
     copies: Copies
     longest_nap: float
+
+    def jet_for(self, *, is_async: bool, loop: asyncio.AbstractEventLoop) -> Any:
+        """Return the open store as a job gets it: its blocking face on a thread."""
+        return self.queue.jet if is_async else blocking(self.queue.jet, loop)
 
 
 class JobAttempt(HeldJob):
@@ -341,7 +346,7 @@ class JobAttempt(HeldJob):
                 partial(JobSteps, env.queue, env.held.source, records, self) if job.is_async else None,
                 partial(ProgressNotes, env.queue, records.id, asyncio.get_running_loop()),
                 tracing,
-                env.queue.jet if job.is_async else None,
+                partial(env.jet_for, is_async=job.is_async, loop=asyncio.get_running_loop()),
                 partial(job.hooks.state, env.queue.jet),
             )
             if job.context_parameter:

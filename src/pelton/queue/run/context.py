@@ -72,7 +72,7 @@ class JobContext(RunContext):
         make_steps: Callable[[], JobSteps] | None,
         make_notes: Callable[[], TellsProgress],
         tracing: Tracing | None = None,
-        jet: object = None,
+        jet: Callable[[], Any] | None = None,
         state: Callable[[], Any] | None = None,
     ) -> None:
         self.queue: str = queue
@@ -103,12 +103,15 @@ class JobContext(RunContext):
 
     @property
     def jet(self) -> Any:
-        """The open store of the worker: publish, enqueue and look there. For async jobs. Raises ConfigError."""
+        """The open store of the worker: publish, enqueue and look there.
+
+        A plain function gets its blocking face, as that of `pelton.sync`. Raises ConfigError in a process.
+        """
         if self._jet is None:
             raise ConfigError(
-                f"job {self.job!r}: context.jet needs an async function; one on a thread or in a process opens its own"
+                f"job {self.job!r}: context.jet is of the worker; this job runs in a process of its own: open the store"
             )
-        return self._jet
+        return self._jet()
 
     @property
     def state(self) -> Any:
