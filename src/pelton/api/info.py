@@ -123,6 +123,8 @@ class StreamInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
     """When it was created, RFC 3339."""
     state: StreamState
     """The messages that it holds."""
+    domain: str = ""
+    """The JetStream domain of the server, if it has one."""
     cluster: ClusterInfo | None = None
     mirror: StreamSourceInfo | None = None
     """How far behind it is, if it is a mirror."""

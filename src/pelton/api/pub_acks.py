@@ -37,8 +37,10 @@ def decode_pub_ack(data: bytes) -> PubAck | ApiError:
     return PubAck(found.stream, found.seq, found.duplicate, found.domain, found.val, found.batch, found.count)
 
 
-def encode_pub_ack(ack: PubAck) -> bytes:
-    """Return the answer to a publish that was stored, or kept for its batch."""
+def encode_pub_ack(ack: PubAck, domain: str = "") -> bytes:
+    """Return the answer to a publish that was stored, or kept for its batch, by a server in a JetStream domain."""
+    if domain:
+        ack = msgspec.structs.replace(ack, domain=domain)
     return _encode(ack) if ack.stream else b""
 
 

@@ -123,6 +123,8 @@ class ServerAccount:
         self._forget(subscription.subject)
         if self.link is not None:
             self.link.interest.added(subscription)
+        if self.crossing is not None:
+            self.crossing.subscribed(self.name, subscription.subject)
 
     def unsubscribe(self, subscription: ClientSubscription) -> None:
         """Remove a subscription of a client."""
@@ -130,6 +132,8 @@ class ServerAccount:
         self._forget(subscription.subject)
         if self.link is not None:
             self.link.interest.removed(subscription)
+        if self.crossing is not None:
+            self.crossing.subscribed(self.name, subscription.subject)
 
     def is_settled(self, client: Client) -> bool:
         """Whether other processes know all subscriptions of a client."""
@@ -141,9 +145,36 @@ class ServerAccount:
         self.link.interest.on_settled(call)
 
     def has_room(self) -> None:
-        """Let push consumers continue: a client reads again."""
+        """Let consumers continue: a client reads again."""
+        if self.crossing is not None:
+            self.crossing.poke()
+        else:
+            self.poke()
+
+    def poke(self) -> None:
+        """Let the account's own consumers continue."""
         if self.link is not None:
             self.link.poke()
+
+    def look_at_push(self, subject: str) -> None:
+        """Let push consumers with this deliver subject begin or end: who subscribes in other accounts has changed."""
+        if self.link is not None:
+            self.link.interest.look_at_push(subject)
+
+    def importing(self, subject: str) -> list[ClientSubscription]:
+        """Return the subscriptions of other accounts' clients to a deliver subject of this one."""
+        return [] if self.crossing is None else self.crossing.subscriptions(self.name, subject)
+
+    def push_abroad(self, subject: str, message: Incoming) -> None:
+        """Pass what a push consumer delivers on to other accounts."""
+        if self.crossing is not None:
+            self.crossing.push(self.name, subject, message)
+
+    def has_room_for(self, subject: str) -> bool:
+        """Whether a client that gets messages on a subject keeps up, perhaps one of another account."""
+        if self.crossing is not None and is_answer(subject):
+            return self.crossing.has_room(subject)
+        return any(one.client.room for one in self.router.subscriptions(subject))
 
     # --- messages
 

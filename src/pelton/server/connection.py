@@ -212,7 +212,8 @@ class ClientConnection(ClientOutput):
         size = len(message)
         self._out_bytes += size
         self.out_msgs += 1
-        self.out_bytes += size
+        # As nats-server counts: what the message holds, without its line.
+        self.out_bytes += size - message.find(b"\r\n") - 4
         subscription.received += 1
         if subscription.limit and subscription.received >= subscription.limit:
             self._membership.drop(subscription)

@@ -8,13 +8,14 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from pelton.api import headers, rfc3339
+from pelton.api import Incoming, headers, rfc3339
 from pelton.api.durations import Duration, enc_hook
 from pelton.api.json_values import UNREADABLE
 from pelton.runtime import Clock
 from pelton.server.exchange import REPLY_PREFIX, AccountExchange, ServiceReplies
 from pelton.server.jetstream.clients import info_of
 from pelton.server.ports import Client
+from pelton.server.router import ClientSubscription, Router
 
 REQUEST_INFO: Final = "Nats-Request-Info"
 # However a client may have written it, also several times, and with the line ends that parsers of headers take.
@@ -25,6 +26,7 @@ class CrossedAccount(Protocol):
     """An account at the end of a way."""
 
     name: str
+    router: Router
 
     def pass_on(
         self, client: Client, subject: str, reply: str, block: bytes | None, data: bytes, *, is_imported: bool = False
@@ -34,6 +36,9 @@ class CrossedAccount(Protocol):
 
     def send(self, route: str, subject: str, reply: str, block: bytes | None, data: bytes) -> int: ...
     def answer(self, reply: str, block: bytes | None, data: bytes) -> None: ...
+    def has_room_for(self, subject: str) -> bool: ...
+    def poke(self) -> None: ...
+    def look_at_push(self, subject: str) -> None: ...
 
 
 class AccountCrossing:
@@ -95,6 +100,36 @@ class AccountCrossing:
     def awaits(self, subject: str) -> bool:
         """Whether a request waits for an answer at this subject."""
         return subject in self._replies
+
+    def subscriptions(self, account: str, subject: str) -> list[ClientSubscription]:
+        """Return those of other accounts' clients at the subject under which one of an account appears there."""
+        return [
+            one
+            for stream in self.exchange.streams(account, subject)
+            for one in self._accounts[stream.account].router.subscriptions(stream.subject)
+            if one.subject == stream.subject and not one.queue
+        ]
+
+    def push(self, account: str, route: str, message: Incoming) -> None:
+        """Pass on a message that a push consumer of an account delivers to ``route``."""
+        for stream in self.exchange.streams(account, route):
+            there = self._accounts[stream.account]
+            there.send(stream.subject, message.subject, message.reply, message.headers, message.data)
+
+    def subscribed(self, account: str, subject: str) -> None:
+        """Let push consumers of other accounts begin or end: their deliver subject may be one of this account's."""
+        for origin in self.exchange.origins(account, subject):
+            self._accounts[origin.account].look_at_push(origin.subject)
+
+    def has_room(self, subject: str) -> bool:
+        """Whether the client that waits for answers at this subject keeps up."""
+        back = self._replies.where(subject)
+        return back is not None and self._accounts[back.account].has_room_for(back.subject)
+
+    def poke(self) -> None:
+        """Let the consumers of all accounts continue: a client reads again that may get messages of another account."""
+        for account in self._accounts.values():
+            account.poke()
 
     def answer(self, account: str, route: str, subject: str, reply: str, block: bytes | None, data: bytes) -> bool:
         """Pass an answer back to the account of its request; return False if none waits for it."""

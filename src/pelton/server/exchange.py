@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from pelton.api import ConfigError
@@ -61,6 +62,7 @@ class AccountExchange:
 
     def __init__(self, accounts: Iterable[AccountConfig]) -> None:
         self._services: defaultdict[str, SubjectIndex[_Service]] = defaultdict(SubjectIndex)
+        self._origins: defaultdict[str, SubjectIndex[_Stream]] = defaultdict(SubjectIndex)
         self._streams: defaultdict[str, SubjectIndex[_Stream]] = defaultdict(SubjectIndex)
         named = {account.name: account for account in accounts}
         for account in named.values():
@@ -92,6 +94,9 @@ class AccountExchange:
         if imported.kind == "stream":
             stream = _Stream(importer, Transform(imported.subject, _numbered(imported), _no_draw))
             self._streams[imported.account].insert(imported.subject, stream)
+            with suppress(ConfigError):
+                origin = _Stream(imported.account, Transform(local, _ordered(imported), _no_draw))
+                self._origins[importer].insert(local, origin)
             return
         export = next(each for each in exports if each.kind == "service" and is_subset(imported.subject, each.subject))
         service = _Service(
@@ -117,13 +122,21 @@ class AccountExchange:
 
     def streams(self, account: str, subject: str) -> tuple[StreamRoute, ...]:
         """Return where a message that is published in an account appears, too."""
-        if account not in self._streams:
-            return ()
-        found = []
-        for stream in self._streams[account].match(subject):
-            if (there := stream.transform.apply(subject)) is not None:
-                found.append(StreamRoute(stream.account, there))
-        return tuple(found)
+        return _routes(self._streams, account, subject)
+
+    def origins(self, account: str, subject: str) -> tuple[StreamRoute, ...]:
+        """Return the accounts whose messages appear under a subject of an account, and their subject there."""
+        return _routes(self._origins, account, subject)
+
+
+def _routes(index: Mapping[str, SubjectIndex[_Stream]], account: str, subject: str) -> tuple[StreamRoute, ...]:
+    if account not in index:
+        return ()
+    found = []
+    for stream in index[account].match(subject):
+        if (there := stream.transform.apply(subject)) is not None:
+            found.append(StreamRoute(stream.account, there))
+    return tuple(found)
 
 
 def local_of(imported: ImportConfig) -> str:
@@ -226,6 +239,11 @@ class ServiceReplies:
         self._open[subject] = _OpenReply(account, reply, route, now + route.threshold_s)
         asked[subject] = None
         return subject
+
+    def where(self, subject: str) -> StreamRoute | None:
+        """Return where answers at a subject go; None if nobody waits for one."""
+        waiting = self._open.get(subject)
+        return None if waiting is None else StreamRoute(waiting.account, waiting.reply)
 
     def take(self, account: str, subject: str, size: int, now: float) -> StreamRoute | None:
         """Return where an answer of ``size`` bytes goes that an account published; None if nobody waits for it."""

@@ -20,7 +20,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from pelton.api import Incoming, PeltonError
 from pelton.engine.pubsub.subscribers import RELAYED
@@ -42,6 +42,13 @@ class _Row(NamedTuple):
     queue: str
 
 
+class Abroad(Protocol):
+    """The clients of other accounts that get what push consumers of this account deliver."""
+
+    def importing(self, subject: str) -> list[ClientSubscription]: ...
+    def push_abroad(self, subject: str, message: Incoming) -> None: ...
+
+
 class RelayedInterest:
     """Keeps the rows of one account's clients."""
 
@@ -50,7 +57,9 @@ class RelayedInterest:
         serving: Serving,
         router: Router,
         runtime: Runtime,
+        abroad: Abroad,
     ) -> None:
+        self._abroad = abroad
         self._serving = serving
         self._router = router
         self._runtime = runtime
@@ -159,6 +168,11 @@ class RelayedInterest:
         if self._changed:
             self._adjust_soon()
 
+    def look_at_push(self, subject: str) -> None:
+        """Adjust the row of one deliver subject, if it is one."""
+        if subject in self._pushed:
+            self._look_at_push(subject)
+
     def _look_at_pushes(self, subject: str) -> None:
         """Adjust the row of one deliver subject, or of all if consumers have changed."""
         if self._serving.version != self._version:
@@ -177,7 +191,8 @@ class RelayedInterest:
         row = _Row(deliver, "")
         # That of a group has its row already. A wildcard is no interest, as on nats-server.
         subscriptions = () if self._pushed[deliver] else self._router.subscriptions(deliver)
-        if any(one.subject == deliver and not one.queue for one in subscriptions):
+        is_here = any(one.subject == deliver and not one.queue for one in subscriptions)
+        if is_here or (not self._pushed[deliver] and self._abroad.importing(deliver)):
             self._want(row)
         else:
             self._want_no_more(row)
@@ -240,7 +255,7 @@ class RelayedInterest:
         missing = sorted((row for row in rows if row in self._wanted and row not in self._rows), key=_is_evidence)
         extra = sorted((row for row in rows if row not in self._wanted and row in self._rows), key=_is_evidence)
         made = await self._serving.change(
-            [(row.subject, row.queue, _Relay(row, self._router)) for row in missing],
+            [(row.subject, row.queue, _Relay(row, self._router, self._abroad)) for row in missing],
             [self._rows[row] for row in reversed(extra)],
         )
         for row in extra:
@@ -293,15 +308,18 @@ class _Relay:
 
     is_relay = True
 
-    def __init__(self, row: _Row, router: Router) -> None:
+    def __init__(self, row: _Row, router: Router, abroad: Abroad) -> None:
         self._row = row
+        self._abroad = abroad
         self._router = router
 
     def receive(self, route: str, messages: Sequence[Incoming]) -> None:
         """Deliver messages to the clients for whom the row stands."""
         queue = self._row.queue
         if not queue:
-            # It stands for a push consumer's subscriber, whom another row covers.
+            # It stands for a push consumer's subscriber, whom another row covers, but for those of other accounts.
+            for message in messages:
+                self._abroad.push_abroad(route, message)
             return
         wanted = "" if queue == RELAYED else queue
         for message in messages:
@@ -320,7 +338,8 @@ class _Relay:
 
     def _clients(self) -> list[Receiver]:
         row = self._row
-        return [one.client for one in self._router.subscriptions(row.subject) if one.queue == row.queue]
+        there = self._abroad.importing(row.subject) if not row.queue else []
+        return [one.client for one in (*self._router.subscriptions(row.subject), *there) if one.queue == row.queue]
 
     def _together(self, rooms: Sequence[int]) -> int:
         return (max(rooms) if self._row.queue else min(rooms)) if rooms else 0

@@ -66,7 +66,7 @@ class ServedAccounts:
         try:
             for name, store in settings.stores.items():
                 if accounts[name].link is None:
-                    opened[name] = self._linked(accounts[name], store)
+                    opened[name] = self._linked(accounts[name], store, settings.domain)
                     await opened[name].interest.open()
         except BaseException:
             for link in opened.values():
@@ -93,11 +93,11 @@ class ServedAccounts:
         account.services["$SYS"] = SystemService(self._server, name, account.answer, self._runtime)
         return account
 
-    def _linked(self, account: ServerAccount, store: StoreSettings) -> StoreLink:
+    def _linked(self, account: ServerAccount, store: StoreSettings, domain: str) -> StoreLink:
         settings = EngineSettings(path=store.path, sync=store.sync, limits=store.limits, key=store.key)
         engine = Engine(settings, self._runtime)
         engine.on_end(self._store_ended)
-        return StoreLink(engine, account.router, account.send, self._runtime)
+        return StoreLink(engine, account.router, account.send, self._runtime, domain, account)
 
     def _connect(self, exchange: AccountExchange | None) -> None:
         """Let messages cross between accounts that import from each other."""
@@ -117,7 +117,14 @@ class ServedAccounts:
         if opened is not None:
             completion = ReplyCompletion(self._server.name, settings.domain, partial(self._limits, account.name))
             account.services["$JS"] = JetStreamService(
-                opened, account.send, account.answer, account.receives, self._runtime, account.name, completion
+                opened,
+                account.send,
+                account.answer,
+                account.receives,
+                account.has_room_for,
+                self._runtime,
+                account.name,
+                completion,
             )
         elif store is None:
             account.services.pop("$JS", None)

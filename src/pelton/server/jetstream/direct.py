@@ -25,9 +25,18 @@ _PAUSE_S: Final = 0.005
 class DirectGetService:
     """Answers direct gets."""
 
-    def __init__(self, link: StoreLink, answer: Callable[[str, bytes | None, bytes], None], runtime: Runtime) -> None:
+    def __init__(
+        self,
+        link: StoreLink,
+        answer: Callable[[str, bytes | None, bytes], None],
+        receives: Callable[[str], bool],
+        has_room: Callable[[str], bool],
+        runtime: Runtime,
+    ) -> None:
         self._link = link
         self._answer = answer
+        self._receives = receives
+        self._has_room = has_room
         self._runtime = runtime
 
     def take(self, path: str, message: Published) -> bool:
@@ -77,7 +86,7 @@ class DirectGetService:
 
     async def _room(self, reply: str) -> None:
         """Wait until the client has read most of what it was sent; if it is gone, nothing more is sent anyway."""
-        while self._link.receives(reply) and not self._link.has_room(reply):
+        while self._receives(reply) and not self._has_room(reply):
             await self._runtime.clock.sleep(_PAUSE_S)
 
     def _send(

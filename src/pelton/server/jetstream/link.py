@@ -12,7 +12,7 @@ from pelton.engine import Engine
 from pelton.engine.archives.archives import StreamArchives
 from pelton.engine.serving import Serving
 from pelton.runtime import Runtime
-from pelton.server.interest import RelayedInterest
+from pelton.server.interest import Abroad, RelayedInterest
 from pelton.server.jetstream.storing import Storing
 from pelton.server.jetstream.transfers import TransferTable
 from pelton.server.router import Router
@@ -25,15 +25,17 @@ _LONGEST_ANSWER_S: Final = 2.0
 class StoreLink:
     """An account's open store. ``answer`` sends a reply to a client."""
 
-    def __init__(self, engine: Engine, router: Router, send: Send, runtime: Runtime) -> None:
+    def __init__(
+        self, engine: Engine, router: Router, send: Send, runtime: Runtime, domain: str, abroad: Abroad
+    ) -> None:
         self.engine = engine
         self._router = router
         self.serving: Serving = engine.serving()
         self.archives: StreamArchives = engine.archives()
         self.transfers: TransferTable = TransferTable(runtime)
-        self.interest: RelayedInterest = RelayedInterest(self.serving, router, runtime)
+        self.interest: RelayedInterest = RelayedInterest(self.serving, router, runtime, abroad)
         self.storing: Storing = Storing(
-            self.serving, self.interest, lambda reply, data: send(reply, reply, "", None, data)
+            self.serving, self.interest, lambda reply, data: send(reply, reply, "", None, data), domain
         )
         self.announcing: Announcing = Announcing(self.serving)
         self._runtime = runtime
@@ -65,10 +67,6 @@ class StoreLink:
     def has_own_subscription(self, subject: str) -> bool:
         """Whether a client subscribes to exactly a subject, by itself: a wildcard may be for something else."""
         return any(one.subject == subject and not one.queue for one in self._router.subscriptions(subject))
-
-    def has_room(self, subject: str) -> bool:
-        """Whether a client that subscribes to a subject keeps up with what it gets."""
-        return any(one.client.room for one in self._router.subscriptions(subject))
 
     def poke(self) -> None:
         """Let push consumers continue: a client has room again."""

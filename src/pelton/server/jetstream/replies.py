@@ -52,7 +52,7 @@ class ReplyCompletion:
         if isinstance(reply, StreamInfo | ConsumerInfo):
             reply = _with_metadata(reply, _OWN)
         if isinstance(request, StreamInfoRequest):
-            return replace(reply, cluster=self._cluster)
+            return replace(reply, domain=self.domain, cluster=self._cluster)
         if isinstance(request, StreamCreate):
             # Also for one that is there already, as on NATS.
             return replace(reply, did_create=True)

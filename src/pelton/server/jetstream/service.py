@@ -33,15 +33,16 @@ class JetStreamService:
         send: Send,
         answer: Answer,
         receives: Callable[[str], bool],
+        has_room: Callable[[str], bool],
         runtime: Runtime,
         account: str,
         completion: ReplyCompletion,
     ) -> None:
         domain = completion.domain
         self._domain = f"$JS.{domain}.API." if domain else ""
-        self._pulls = ClientPulls(link.serving, send, answer, receives, link.has_room)
+        self._pulls = ClientPulls(link.serving, send, answer, receives, has_room)
         self._acks = ClientAcks(link, answer, self._pulls.pull, long_ack_prefix(account, domain))
-        self._direct = DirectGetService(link, answer, runtime)
+        self._direct = DirectGetService(link, answer, receives, has_room, runtime)
         self._verbs = ApiVerbs(link, answer, completion)
         self._archives = ArchiveService(link, send, answer, runtime)
 

@@ -28,12 +28,15 @@ class _Place(NamedTuple):
 
 
 class Storing:
-    """Stores messages of clients; ``answer`` sends a reply subject its answer."""
+    """Stores messages of clients; ``answer`` sends a reply subject its answer. ``domain`` is JetStream's, or ""."""
 
-    def __init__(self, serving: Serving, interest: RelayedInterest, answer: Callable[[str, bytes], object]) -> None:
+    def __init__(
+        self, serving: Serving, interest: RelayedInterest, answer: Callable[[str, bytes], object], domain: str
+    ) -> None:
         self._serving = serving
         self._interest = interest
         self._answer = answer
+        self._domain = domain
         self._messages: list[Outgoing] = []
         self._places: list[_Place] = []
         self._waiting = 0
@@ -71,12 +74,13 @@ class Storing:
     def _answered(
         self, places: Sequence[_Place], size: int, left: list[int], first: int, results: Sequence[PubAck | PeltonError]
     ) -> None:
-        answer = self._answer
+        answer, domain = self._answer, self._domain
         for (reply, stream), result in zip(places[first:], results, strict=False):
             if reply:
-                answer(
-                    reply, encode_pub_ack(result) if isinstance(result, PubAck) else encode_pub_error(result, stream)
-                )
+                if isinstance(result, PubAck):
+                    answer(reply, encode_pub_ack(result, domain))
+                else:
+                    answer(reply, encode_pub_error(result, stream))
         self._waiting -= len(results)
         left[0] -= len(results)
         if not left[0]:

@@ -174,4 +174,5 @@ def server_facts(server: Observed) -> dict[str, Any]:
         "flags": _JETSTREAM_FLAGS if about.jetstream else 0,
         "seq": server.next_number(),
         "time": rfc3339(server.clock.now()),
+        **({"domain": about.domain} if about.domain else {}),
     }
