@@ -31,13 +31,19 @@ class Framed:
         self.socket = socket
         self._parser = Parser("client")
         self._commands: list[Command] = []
+        self._is_greeted = False
 
     async def next(self) -> Command:
         async with asyncio.timeout(60):
             while not self._commands:
                 data = await self.socket.recv()
                 self._commands += self._parser.feed(data if isinstance(data, bytes) else data.encode())
-        return self._commands.pop(0)
+        found = self._commands.pop(0)
+        if isinstance(found, InfoLine) and self._is_greeted:
+            # At some time, the client is told of its account.
+            return await self.next()
+        self._is_greeted = True
+        return found
 
     async def open(self) -> None:
         greeting = await self.next()
