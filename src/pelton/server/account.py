@@ -26,7 +26,8 @@ from pelton.server.router import (
     WideDelivery,
     encoded,
 )
-from pelton.subjects import has_wildcard
+from pelton.server.tracing import TRACE, MessageTracer, is_trace_only, trace_destination, without_trace
+from pelton.subjects import has_wildcard, is_subject
 from pelton.subjects.index import LONGEST_CACHED
 from pelton.wire import Command, Hpub, Pub, encode_msg, status_block
 
@@ -69,6 +70,7 @@ class ServerAccount:
         self.clients: set[Client] = set()
         self.link: StoreLink | None = None
         self.crossing: AccountCrossing | None = None
+        self.tracer: MessageTracer | None = None
         # By the first token of the subjects that they answer; a client cannot subscribe in their place.
         self.services: dict[str, SubjectService] = {}
         self._routes: dict[str, _Route] = {}
@@ -207,7 +209,8 @@ class ServerAccount:
             subject, reply = command.subject, command.reply  # type: ignore[attr-defined]  # it is either
             direct, head, *_ = routes.get(subject) or self._route(subject)
             # What a client may receive can change at any time.
-            if direct is not None and not direct.is_cut and (direct.client is not client or client.echo):
+            is_plain = block is None or TRACE not in block
+            if is_plain and direct is not None and not direct.is_cut and (direct.client is not client or client.echo):
                 direct.client.deliver_encoded(direct, encoded(head, reply, block, data, direct.client), reply)
                 continue
             if not self.pass_on(client, subject, reply, block, data) and reply and client.options.no_responders:
@@ -228,6 +231,9 @@ class ServerAccount:
         """Pass on a message of a client, perhaps one of another account; return whether somebody takes it."""
         self._check_routes()
         route, found = self._routes.get(subject) or self._route(subject), 0
+        is_traced = block is not None and TRACE in block and not is_imported
+        if is_traced and self._is_traced_only(client, route, subject, block or b"", data):
+            return True
         if route.targets.any:
             frame, targets = MessageFrame(subject, reply, block, data), route.targets
             if len(targets.plain) > _AT_ONCE:
@@ -243,6 +249,7 @@ class ServerAccount:
         if self.link is not None:
             if route.stream:
                 answered = "" if route.no_ack else reply
+                block = without_trace(block) if is_traced and block else block
                 self.link.storing.add(client, Outgoing(subject, data, block), answered, route.stream)
                 return True
             if route.has_others:
@@ -277,6 +284,15 @@ class ServerAccount:
                 pass
             del self._wide[delivery]
             client.release()
+
+    def _is_traced_only(self, client: Client, route: _Route, subject: str, block: bytes, data: bytes) -> bool:
+        """Tell where a message goes, if it asks for that (ADR-41); return whether it asks for nothing else."""
+        destination = trace_destination(block)
+        if self.tracer is None or not is_subject(destination) or not client.may_publish(destination):
+            return False
+        told = self.tracer.describe(client, subject, block, data, route.targets, route.stream)
+        self.answer(destination, None, told)
+        return is_trace_only(block)
 
     # --- routes
 

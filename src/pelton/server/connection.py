@@ -453,9 +453,13 @@ class ClientConnection(ClientOutput):
         )
         self.write(encode_err(text))
 
+    def may_publish(self, subject: str) -> bool:
+        """Whether the client may publish to a subject."""
+        return self._membership.rights.may_publish(subject, self._host.clock.monotonic())
+
     def _may_publish(self, subject: str) -> bool:
         """Whether the client may publish to a subject; if not, it was told."""
-        if self._membership.rights.may_publish(subject, self._host.clock.monotonic()):
+        if self.may_publish(subject):
             return True
         self._deny(said.publish_violation(subject))
         return False

@@ -25,6 +25,7 @@ from pelton.server.jetstream.service import JetStreamService
 from pelton.server.monitoring import Observed, SystemService
 from pelton.server.settings import ServerSettings, StoreSettings
 from pelton.server.settings.config import GLOBAL_ACCOUNT, AccountConfig
+from pelton.server.tracing import MessageTracer
 
 
 class ServedAccounts:
@@ -41,6 +42,7 @@ class ServedAccounts:
         self._runtime = runtime
         self._store_ended = store_ended
         self._new_token = new_token
+        self._tracer = MessageTracer(server)
         self._accounts: dict[str, ServerAccount] = {}
         self._crossing: AccountCrossing | None = None
 
@@ -90,6 +92,7 @@ class ServedAccounts:
     def _new_account(self, name: str) -> ServerAccount:
         usage = AccountUsage(AccountConfig(name=name).limits)
         account = ServerAccount(name, self._runtime.random.choice, usage, self._runtime.clock.monotonic)
+        account.tracer = self._tracer
         account.services["$SYS"] = SystemService(self._server, name, account.answer, self._runtime)
         return account
 
