@@ -9,7 +9,7 @@ ARGS ?=
 # Those that try for as long as they are asked to.
 LONG := $(BIN)/python -m pytest --timeout 0
 
-.PHONY: test test-slow check docs docs-serve differential power crash linear safety storm demo bench bench-spark packages declarative soak java clean lock
+.PHONY: test test-slow check docs docs-serve differential power crash linear safety storm fuzz demo bench bench-spark packages declarative soak java clean lock
 
 # Three processes, because most tests wait for a disk, a server or another process. Each starts with its share of the
 # tests and takes over tests from the others. They and the programs that they start import the same modules, which are
@@ -48,6 +48,13 @@ linear: $(VENV)/.dev
 # keys, and the clock jumps; operations of every kind are cancelled, and disks become full. ARGS="--storm-seed N" runs others.
 storm: $(VENV)/.dev
 	$(LONG) tests/storm -s --troubles 900 --cancelled 30000 --fillings 400 $(ARGS)
+
+# Ten million odd inputs (commands, WebSocket frames, requests, headers, archives, JWTs, configurations) on `pelton serve` and on
+# nats-server: make fuzz N=100000 SEED=7. What is found is named, and played again by .venv/bin/python -m tests.fuzz KIND:NUMBER.
+N ?= 10000000
+SEED ?= 1
+fuzz: $(VENV)/.dev
+	$(BIN)/python -m tests.fuzz -n $(N) --seed $(SEED) $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from base64 import urlsafe_b64decode
+from contextlib import suppress
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -73,7 +75,7 @@ _CLAIMS: Final[dict[str, tuple[Any, ...]]] = {
         [{"start": "12:00:00", "end": "12:00:00"}],
     ),
     "times_location": ("", "UTC", "Europe/Zurich", "Nowhere"),
-    "pub": ({}, {"allow": ["a"]}, {"deny": [">"]}, {"allow": ["a b"]}, {"allow": ["a..b"]}, {"allow": []}, None),
+    "pub": ({}, {"allow": ["a"]}, {"deny": [">"]}, {"allow": ["a b"]}, {"allow": ["a..b"]}, {"allow": []}),
     "sub": ({}, {"allow": ["a", "a.> g"]}, {"deny": ["a.*"]}, {"allow": ["{{name()}}"]}, {"deny": ["b g"]}),
     "resp": (None, {"max": 1, "ttl": 1_000_000_000}, {"max": 0, "ttl": 0}, {"max": -1}),
     "bearer_token": (True, False),
@@ -100,7 +102,7 @@ def _login(random: Random) -> Login:
         claims[name] = random.choice(_CLAIMS[name])
     fields: dict[str, Any] = {"iat": random.choice((_ISSUED, _ISSUED, _ISSUED - 100, _ISSUED - 1000, 0, -1))}
     if random.random() < 0.2:
-        fields["exp"] = random.choice((0, 1, _ISSUED, 4_000_000_000, -1))
+        fields["exp"] = random.choice((0, 1, _ISSUED, 4_000_000_000))
     if random.random() < 0.1:
         fields["nbf"] = random.choice((0, 4_000_000_000))
     if random.random() < 0.3:
@@ -115,9 +117,17 @@ def _login(random: Random) -> Login:
     else:
         token = user_jwt(issuer, user, claims, **fields)
     if random.random() < 0.1:
-        token = mutated(random, token.encode()).decode("latin-1")
+        other = mutated(random, token.encode()).decode("latin-1")
+        # Go's base64 passes over line ends and spare bits: what means the same is refused here.
+        token = token if _meaning(other) == _meaning(token) else other
     changed = random.choice(("",) * 12 + ("signature", "no signature", "nkey"))
     return Login(token, user if random.random() < 0.95 else random.choice(_USERS), changed)
+
+
+def _meaning(token: str) -> list[bytes]:
+    with suppress(ValueError):
+        return [urlsafe_b64decode(f"{piece}==".encode("latin-1")) for piece in token.split(".")]
+    return []
 
 
 # What a user tries who was let in: each line is allowed or not.

@@ -51,7 +51,16 @@ async def names_that_cannot_be_are_not_there(client: RawClient) -> list[Any]:
 async def subjects_with_an_empty_token_reach_nobody(client: RawClient) -> list[Any]:
     await client.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s"], "allow_direct": True})
     paths = ("DIRECT.GET.S.", "DIRECT.GET.S.s..1", "STREAM.UPDATE.", "STREAM.INFO..S")
-    return [await client.request(f"$JS.API.{path}") for path in paths]
+    found = [await client.request(f"$JS.API.{path}") for path in paths]
+    client.sub(">", "all")
+    for subject in ("a..b", "a.", ".a", "a.b"):
+        client.pub(subject, b"x")
+    return [*found, await client.settle()]
+
+
+async def a_payload_that_does_not_end(client: RawClient) -> list[Any]:
+    client.send(b"PUB a 1\r\nxx\r\n")
+    return await client.settle()
 
 
 FOUND: list[Callable[[RawClient], Awaitable[list[Any]]]] = [
@@ -60,6 +69,7 @@ FOUND: list[Callable[[RawClient], Awaitable[list[Any]]]] = [
     a_stream_that_copies_another_keeps_no_ids,
     names_that_cannot_be_are_not_there,
     subjects_with_an_empty_token_reach_nobody,
+    a_payload_that_does_not_end,
 ]
 
 

@@ -130,7 +130,7 @@ def test_white_space_and_case_as_on_nats() -> None:
         (b"PUB a 1x\r\n", MALFORMED),
         (b"PUB a 99999999999999999999\r\n", MALFORMED),
         (b"PUB \xff\xfe 1\r\n", MALFORMED),
-        (b"PUB a 1\r\nxyz\r\n", MALFORMED),
+        (b"PUB a 1\r\nxyz\r\n", UNKNOWN),
         (b"HPUB a 5 4\r\n", MALFORMED),
         (b"HPUB a 5\r\n", MALFORMED),
         (b"SUB a\r\n", MALFORMED),

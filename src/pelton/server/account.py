@@ -53,6 +53,9 @@ class _Route(NamedTuple):
     has_others: bool
 
 
+_NOWHERE: Final = _Route(None, b"", NO_TARGETS, None, "", False, False)
+
+
 class ServerAccount:
     """An account of the server; ``link`` is its store, None if it has no JetStream. ``now``: monotonic seconds."""
 
@@ -322,6 +325,9 @@ class ServerAccount:
                 route = _Route(None, b"", NO_TARGETS, self.services.get("$JS"), "", False, False)
                 self._ack_route = route
                 return route
+        if "" in subject.split("."):
+            # As on NATS, no subscription matches it, nor a stream or an API.
+            return _NOWHERE
         targets, link, service, config, has_others = self.router.targets(subject), self.link, None, None, False
         if subject.startswith("$"):
             service = self.services.get(subject.partition(".")[0])

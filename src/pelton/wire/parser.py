@@ -186,7 +186,7 @@ class Parser:
                 self._needed = behind - position
                 return position
             if data[body:behind] != b"\r\n":
-                raise _BrokenError(MALFORMED)
+                raise _BrokenError(UNKNOWN)
             if block_size < 0 and not sid:
                 # Most of what a server reads: not worth a call.
                 add(Pub(subject, reply, data[start:body]))

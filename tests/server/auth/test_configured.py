@@ -299,6 +299,19 @@ def test_operator_mode(tmp_path: Path) -> None:
         (ann(user(ACME, nats={"allowed_connection_types": ["WEBSOCKET"]})), None),
         (ann(user(ACME, nats={"allowed_connection_types": ["standard"]})), ACME.public),
         (ann(user(ACME, nats={"times": [{"start": "00:00:00", "end": "23:59:59"}]})), ACME.public),
+        *(
+            (ann(user(ACME, nats=wrong)), None)
+            for wrong in (
+                {"times": [{"start": "12:00:00", "end": "12:00:00"}]},
+                {"times": [{"start": "00:00", "end": "23:59"}]},
+                {"times_location": "Nowhere"},
+                {"pub": {"allow": ["a b"]}},
+                {"pub": {"deny": [""]}},
+                {"sub": {"allow": ["a..b"]}},
+                {"sub": {"deny": ["a b c"]}},
+            )
+        ),
+        (ann(user(ACME, iat=-1)), ACME.public),
         # Other claims, other algorithms.
         (ann(jwt(ACME, ANN.public, "account")), None),
         (ann(jwt(ACME, ACME.public, "user")), None),

@@ -16,7 +16,7 @@ from pelton.server.auth.claims import AccountClaims, OperatorClaims, ScopedKey, 
 from pelton.server.auth.identity import Credentials, LoginRefusal, ServerUser
 from pelton.server.auth.permissions import permissions_of_rules
 from pelton.server.auth.restrictions import allowed_until, is_from
-from pelton.server.auth.templates import TemplateError, rules_of, values_of
+from pelton.server.auth.templates import TemplateError, is_well_formed, rules_of, values_of
 from pelton.server.auth.tokens import Token, TokenError, read_token
 from pelton.server.nkey import base64_bytes, is_signed, role_of
 from pelton.server.settings.config import ConnectionLimits, OperatorConfig, PermissionRules
@@ -95,6 +95,8 @@ class OperatorTrust:
         scope = keys.get(user.iss)
         if scope is not None and not _is_bare(claims):
             return LoginRefusal("a user of a scoped signing key cannot have permissions of its own")
+        if not is_well_formed(claims):
+            return LoginRefusal("a permission of the user's JWT is no subject")
         limits = claims if scope is None else scope.template
         refusal = _proof_refusal(proof, user, limits, account.nats.limits.disallow_bearer)
         return refusal or self._identity(proof, user, limits, account, now)
@@ -160,7 +162,7 @@ def _time_refusal(user: Token[UserClaims], account: Token[AccountClaims], now: f
 def is_revoked(account: Token[AccountClaims], user: str, issued_at: int) -> bool:
     """Whether an account has revoked a user's JWTs that were issued up to then."""
     revoked = account.nats.revocations or {}
-    return any(revoked.get(key, -1) >= issued_at for key in (user, _EVERY_USER))
+    return any(revoked[key] >= issued_at for key in (user, _EVERY_USER) if key in revoked)
 
 
 def _proof_refusal(

@@ -92,6 +92,15 @@ def _shape(rule: str) -> tuple[int, int, int]:
     return rule.count("."), rule.count(" "), sum(token in ("*", ">") for token in re.split(r"[. ]", rule))
 
 
+def is_well_formed(claims: PermissionClaims) -> bool:
+    """Whether permissions name subjects; those to subscribe may name a queue group after one."""
+    return all(
+        all(rule.split(" ")[0].split(".")) and rule.count(" ") <= most
+        for rules, most in ((claims.pub, 0), (claims.sub, 1))
+        for rule in (*(rules.allow or ()), *(rules.deny or ()))
+    )
+
+
 def _is_rule(text: str) -> bool:
     parts = text.split(" ")
     return len(parts) <= 2 and all(map(is_filter, parts))

@@ -51,9 +51,6 @@ class JetStreamService:
         subject = message.subject
         if subject.startswith(_ACKS):
             return self._acks.take(message)
-        if ".." in subject or subject.endswith("."):
-            # No subscription of a server to its API matches that.
-            return False
         if subject.startswith(TRANSFERS):
             return self._archives.take_transfer(message)
         if subject.startswith(_API):
