@@ -53,7 +53,10 @@ class Case(NamedTuple):
 
 
 async def _rest(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_over: Callable[[bytes], bool]
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    is_over: Callable[[bytes], bool],
+    is_sent: asyncio.Event,
 ) -> tuple[bytes, bool]:
     """What a server sends until it is over, or until it closes the connection, which a silent one is asked for."""
     data = b""
@@ -63,6 +66,8 @@ async def _rest(
                 async with asyncio.timeout(_SILENCE_S):
                     portion = await reader.read(65_536)
             except TimeoutError:
+                if not is_sent.is_set():
+                    continue
                 writer.write_eof()
                 portion = await reader.read(65_536)
             if not portion:
@@ -85,8 +90,9 @@ async def _exchange(
 
     A server that ends a connection from which it has not read all makes its client lose what it was told last.
     """
-    reading = asyncio.ensure_future(_rest(reader, writer, is_over))
-    try:
+    is_sent = asyncio.Event()
+    reading = asyncio.ensure_future(_rest(reader, writer, is_over, is_sent))
+    with suppress(OSError):
         for part in parts if is_slow else [b"".join(parts)]:
             if reading.done():
                 break
@@ -94,9 +100,7 @@ async def _exchange(
             await writer.drain()
             if is_slow:
                 await asyncio.sleep(_PAUSE_S)
-    except OSError:
-        # Its end is read.
-        pass
+    is_sent.set()
     return await reading
 
 
