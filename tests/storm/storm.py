@@ -189,6 +189,8 @@ class Storm:
         for queue in queues:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_DRAINED_WITHIN_S), cast_depot.marking(self._folder, queue):
+                    # At least once: a worker that was killed may have left a flow to be carried on, with no job yet.
+                    await queue.work(concurrency=8, until_empty=True, handle_signals=False)
                     while (await queue.counts()).unfinished:
                         await queue.work(concurrency=8, until_empty=True, handle_signals=False)
             left = [f"{job.id} {job.job} {job.state}" async for job in queue.jobs()]
