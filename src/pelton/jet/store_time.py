@@ -1,8 +1,8 @@
 """The wall clock of a store: this machine's for a file, the servers' for a cluster.
 
 A program gives a server times of day, such as when a delay ends. If the program's clock is wrong, so are they. So it
-asks what time it is there, by the information of a stream, at most once a minute. In between, the time since boot goes
-on.
+asks what time it is there, by the information of a stream: once a minute, or each time while its own clock shows
+another one, because either may be wrong only for a moment. In between, the time since boot goes on.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class StoreTime:
 
     @property
     def _is_known(self) -> bool:
-        is_recent = self._clock.boottime() - self._asked < _KNOWN_FOR_S
+        is_recent = self._theirs == self._mine and self._clock.boottime() - self._asked < _KNOWN_FOR_S
         return is_recent and abs(wall_ahead(self._clock) - self._mine) < _CLOSE
 
     async def _ask(self, stream: str, subject: str) -> str:

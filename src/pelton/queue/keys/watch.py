@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from pelton.api import Delivered, PeltonError, StoreError
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet.ordered import OrderedReader
-from pelton.jet.store_time import StoreTime
 from pelton.queue.backing.outage import can_pass
 from pelton.queue.keys.record import decode
 from pelton.queue.keys.table import KeyTable
@@ -35,7 +34,6 @@ class Watch:
     def __init__(self, jet: Streams, names: QueueNames, table: KeyTable, told: Callable[[], None]) -> None:
         self._jet = jet
         self._clock = jet.runtime.clock
-        self._time = StoreTime(jet.backend, jet.runtime)
         self._names = names
         self._table = table
         self._told = told
@@ -79,7 +77,6 @@ class Watch:
             )
             is_looking = True
             try:
-                await self._time.refresh(stream)
                 began()
                 left = await reader.begin()
                 if not left:
@@ -126,5 +123,5 @@ class Watch:
 
     def _saw_record(self, delivered: Delivered) -> bool:
         key = self._names.key_of_hold(delivered.subject)
-        age = (self._time.now() - delivered.time_ns) / 1e9
+        age = (self._clock.now() - delivered.time_ns) / 1e9
         return self._table.saw_record(key, delivered.seq, decode(delivered.data), self._clock.boottime(), max(age, 0.0))

@@ -155,21 +155,39 @@ def job_id_in(data: bytes, seq: int) -> str:
 class AttemptRecords:
     """A delivered job, and the attempt that begins when its function is called: number ``attempt``, from 1.
 
-    Times in wall nanoseconds. ``now`` goes on since the job was taken as if the clock was not set any more; who gives
-    the job back without a look needs none.
+    Times in wall nanoseconds. ``now`` goes on since the job was taken as if the clock was not set any more, by
+    the store's clock, and ``own`` by this machine's; who gives the job back without a look needs none.
     """
 
     attempt: int
     envelope: Envelope
     id: str
 
-    __slots__ = ("_names", "_now", "attempt", "delivered", "envelope", "has_begun", "id", "known", "started", "worker")
+    __slots__ = (
+        "_names",
+        "_now",
+        "_own",
+        "attempt",
+        "delivered",
+        "envelope",
+        "has_begun",
+        "id",
+        "known",
+        "started",
+        "worker",
+    )
 
     def __init__(
-        self, names: QueueNames, worker: str, delivered: Delivered, now: Callable[[], int] = lambda: 0
+        self,
+        names: QueueNames,
+        worker: str,
+        delivered: Delivered,
+        now: Callable[[], int] = lambda: 0,
+        own: Callable[[], int] = lambda: 0,
     ) -> None:
         self._names = names
         self._now = now
+        self._own = own
         self.worker: str = worker
         self.delivered: Delivered = delivered
         self.id = str(delivered.seq)
@@ -181,7 +199,7 @@ class AttemptRecords:
 
     def anew(self) -> AttemptRecords:
         """Return the records of the same delivery, of which nothing is known yet."""
-        return AttemptRecords(self._names, self.worker, self.delivered, self._now)
+        return AttemptRecords(self._names, self.worker, self.delivered, self._now, self._own)
 
     @property
     def queue(self) -> str:
@@ -200,7 +218,7 @@ class AttemptRecords:
             self.id = self.envelope.id
         return None
 
-    def _left(self, until: int) -> float:
+    def _left(self, until: int, now: int) -> float:
         """Return how many seconds are left until a time that was stored with the job; the clock may have jumped since.
 
         A scheduled job is stored anew when it falls due: by how much it had jumped before is in a header.
@@ -209,13 +227,16 @@ class AttemptRecords:
         jumped = self.delivered.jumped_ns
         with suppress(ValueError):
             jumped += int((block and headers.first(block, headers.JUMPED)) or 0)
-        return (until + jumped - self._now()) / 1e9
+        return (until + jumped - now) / 1e9
 
     def lives_for(self) -> float:
         """Return in how many seconds its time to live is over if it has not begun by then; infinity: it lives on."""
         # One that began before sleeps, has snoozed, or is tried again.
         has_begun = self.attempt > 1 or (self.known is not None and self.known.began)
-        return inf if has_begun or not self.envelope.expires else self._left(self.envelope.expires)
+        if has_begun or not self.envelope.expires:
+            return inf
+        # One clock alone, which may be wrong, ends nothing.
+        return self._left(self.envelope.expires, min(self._now(), self._own()))
 
     def too_late(self) -> Finish | None:
         """Return the end of a job whose time to live was over before its first attempt."""
@@ -269,7 +290,7 @@ class AttemptRecords:
         """Return what the end of a job of a flow, of a schedule, or of one that stays unique for some time leaves."""
         if self.envelope.flow is not None:
             return (told_to_flow(self._names, self.envelope.flow, outcome),)
-        left = ceil(self._left(self.envelope.unique_until)) if self.envelope.unique_until else 0
+        left = ceil(self._left(self.envelope.unique_until, self._now())) if self.envelope.unique_until else 0
         if left > 0:
             kept = msgspec.structs.replace(self.envelope, args=NOTHING, id=self.id)
             block = headers.encode({headers.TTL: f"{left}s"})

@@ -36,6 +36,7 @@ from pelton.queue.model.rules import JobRules
 from pelton.queue.run.failure_log import log_fields, report
 from pelton.queue.run.leases import DeliveryHold, LeaseKeeper, SharedLease
 from pelton.queue.run.worker_name import worker_name
+from pelton.runtime import steady_now
 
 if TYPE_CHECKING:
     from pelton.api import PullRequest
@@ -140,10 +141,10 @@ class HeldJobs(Generic[J]):
         jobs: list[J] = []
         found = await self.source.take(channel, request)
         # Afterwards: the clock may have jumped while it waited.
-        now = self._queue.time.steady()
+        now, own = self._queue.time.steady(), steady_now(self._clock)
         # Mostly all at once: only some sources tell of each from when on it is held, and may have several consumers.
         for since, group in groupby(found, attrgetter("asked")):
-            together = [make(AttemptRecords(names, worker, taken.delivered, now)) for taken in group]
+            together = [make(AttemptRecords(names, worker, taken.delivered, now, own)) for taken in group]
             if since is None:
                 self._hold(together, asked)
             else:

@@ -191,6 +191,7 @@ class JobSteps:
         self._use(subject, f"sleep {name!r}")
         record, clock = (await self._known()).get(subject), self._queue.clock
         await self._make_sure()
+        await self._queue.time.refresh(self._queue.names.jobs)
         now = self._queue.time.now()
         until = now + int(limit * 1e9) if record is None else record.until
         # The clock may have been set back since the record was read.
