@@ -9,6 +9,7 @@ import pytest
 import pelton
 from pelton.runtime import system_runtime
 from pelton.server import Endpoint, Server, ServerSettings, StoreSettings
+from pelton.server.settings.config import AccountConfig
 from tests.conformance.accounts import Accounts, server_config
 from tests.conformance.replicated import Replicated
 from tests.conformance.wire import validated
@@ -70,7 +71,9 @@ async def _validated(address: str, limits: pelton.AccountLimits | None) -> Async
 @asynccontextmanager
 async def _served(path: Path, limits: pelton.AccountLimits | None) -> AsyncIterator[pelton.Jet]:
     store = StoreSettings(path=str(path), limits=limits or pelton.AccountLimits())
-    server = Server(ServerSettings(stores={"$G": store}, endpoints=(Endpoint(port=-1),)), system_runtime())
+    accounts = {"$G": AccountConfig(name="$G", jetstream=limits)} if limits else {}
+    settings = ServerSettings(stores={"$G": store}, accounts=accounts, endpoints=(Endpoint(port=-1),))
+    server = Server(settings, system_runtime())
     await server.start()
     try:
         # Without our message ids, so that sizes are those that the cases count.
