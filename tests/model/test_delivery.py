@@ -47,6 +47,7 @@ class DeliveryMachine(ConsumerMachine):
             return
         asked, seq = seq, seq or self._floor() + 1
         assert self.run(_reset(self.jets[opener], asked)) == seq
+        self.model.deliveries = 0
         self.model.pending.clear()
         self.model.removed.clear()
         self.model.met.clear()
