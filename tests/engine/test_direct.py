@@ -188,7 +188,8 @@ async def test_sequences_beyond_all_bounds(jet: Jet) -> None:
         with pytest.raises(MessageNotFoundError):
             await stream.get_message(seq)
         assert await stream.get_messages(seq=seq) == []
-    assert len(await stream.get_last_messages("s.*", up_to_seq=1 << 64)) == 2
+    # As of a sequence that a stream in a file has not reached, a server finds nothing.
+    assert await stream.get_last_messages("s.*", up_to_seq=1 << 64) == []
 
 
 async def test_answers_of_many_parts_are_of_one_moment(jet: Jet, monkeypatch: pytest.MonkeyPatch) -> None:

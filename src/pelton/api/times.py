@@ -7,6 +7,7 @@ reference server's. No clock is read here.
 
 import re
 from datetime import UTC, datetime, timedelta, timezone
+from functools import lru_cache
 from typing import Final
 
 from pelton.api.errors import ConfigError
@@ -30,11 +31,16 @@ def rfc3339(ns: int) -> str:
     """Return the text of an instant given in nanoseconds since the epoch; years 1 to 9999, else `ConfigError`."""
     seconds, fraction = divmod(ns, SECOND)
     try:
-        moment = _EPOCH + timedelta(seconds=seconds)
+        text = _text_of(seconds)
     except OverflowError:
         raise ConfigError(f"{ns} ns since 1970 is outside the years 1 to 9999: pass another time") from None
-    text = moment.replace(tzinfo=None).isoformat()
     return f"{text}.{fraction:09d}".rstrip("0") + "Z" if fraction else text + "Z"
+
+
+# What is written or read together is often of one second.
+@lru_cache(maxsize=1024)
+def _text_of(seconds: int) -> str:
+    return (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
 
 
 def parse_rfc3339(text: str) -> int:
@@ -42,13 +48,18 @@ def parse_rfc3339(text: str) -> int:
     found = _SHAPE.fullmatch(text)
     if found is None:
         raise _not_a_time(text)
-    day, clock, fraction, sign, hours, minutes = found.groups()
+    fraction = found[3] or ""
     try:
-        moment = datetime.fromisoformat(f"{day}T{clock}").replace(tzinfo=_zone(sign, hours, minutes))
+        seconds = _seconds_at(found[1], found[2], found[4], found[5], found[6])
     except ValueError:
         raise _not_a_time(text) from None
-    since = moment - _EPOCH
-    return (since.days * 86_400 + since.seconds) * SECOND + int((fraction or "").ljust(9, "0"))
+    return seconds * SECOND + int(fraction.ljust(9, "0"))
+
+
+@lru_cache(maxsize=1024)
+def _seconds_at(day: str, clock: str, sign: str | None, hours: str, minutes: str) -> int:
+    since = datetime.fromisoformat(f"{day}T{clock}").replace(tzinfo=_zone(sign, hours, minutes)) - _EPOCH
+    return since.days * 86_400 + since.seconds
 
 
 def datetime_ns(moment: datetime) -> int:

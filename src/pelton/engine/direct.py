@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from pelton.api import DirectGet, DirectReply
+from pelton.api import DirectGet, DirectReply, MsgGet, MsgGetReply
 from pelton.engine.session import Session
 from pelton.storage import MessageRow
-from pelton.streams import DirectReads, StreamLog, stored_message
+from pelton.streams import DirectReads, StreamLog, stored_message, wire_message
 from pelton.subjects import has_wildcard
 
 # The number of reads in a row before other tasks on the event loop may run.
@@ -37,23 +37,36 @@ class DirectGets:
     def fast_get(self, stream: str, request: DirectGet) -> DirectReply | None:
         """Return the message of a sequence, or the last of a subject; None if it needs a read in a snapshot."""
         log = self._session.registry.streams.get(stream)
-        if log is None or not log.has_fast_get or request.batch or request.multi_last or request.next_by_subj:
+        if log is None or not log.config.allow_direct or request.batch or request.multi_last:
             return None
-        row = self._fast_row(log, request)
-        if row is None or 0 < log.config.max_age.ns <= self._now() - log.state.counts_from(row.seq, row.ts):
+        if request.next_by_subj or request.start_time or request.up_to_seq or request.up_to_time:
             return None
-        return DirectReply([stored_message(row)])
+        row = self._fast_row(log, request.seq, request.last_by_subj)
+        return None if row is None else DirectReply([stored_message(row)])
 
-    def _fast_row(self, log: StreamLog, request: DirectGet) -> MessageRow | None:
-        seq, subject = request.seq, request.last_by_subj
-        if request.start_time or request.up_to_seq or request.up_to_time:
+    def fast_message(self, request: MsgGet) -> MsgGetReply | None:
+        """Return the same for a request that any stream answers."""
+        log = self._session.registry.streams.get(request.stream)
+        if log is None or request.next_by_subj or request.start_time or request.no_hdr:
             return None
+        row = self._fast_row(log, request.seq, request.last_by_subj)
+        return None if row is None else MsgGetReply(message=wire_message(row))
+
+    def _fast_row(self, log: StreamLog, seq: int, subject: str) -> MessageRow | None:
+        if log.state.is_timed or bool(seq) == bool(subject):
+            return None
+        version = self._session.registry.version
         if seq:
-            return None if subject else log.fast_get.by_seq(seq, self._session.registry.version)
-        if not subject or has_wildcard(subject):
+            row = log.fast_get.by_seq(seq, version)
+        elif has_wildcard(subject):
             return None
-        seen, last = log.state.subjects.last_uncounted(subject)
-        return log.fast_get.last_of(subject, last, seen, self._session.registry.version)
+        else:
+            seen, last = log.state.subjects.last_uncounted(subject)
+            row = log.fast_get.last_of(subject, last, seen, version)
+        age = log.config.max_age.ns
+        if row is not None and 0 < age <= self._now() - log.state.counts_from(row.seq, row.ts):
+            return None
+        return row
 
     def look(self, stream: str, request: DirectGet) -> DirectReply | None:
         """Answer inside a snapshot; return None if expired messages must be removed first."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import TypeVar, cast
 
-from pelton.api import DirectGet, DirectReply, Request
+from pelton.api import DirectGet, DirectReply, MsgGet, Request
 from pelton.api.events import ClientInfo
 from pelton.engine.direct import DirectGets
 from pelton.engine.host import Host
@@ -43,6 +43,8 @@ class Questions:
                 return await inside.look(lambda operations: answer(operations.session, request))
             if kind in READS:
                 await self._before_reading()
+                if isinstance(request, MsgGet) and (found := self._direct.fast_message(request)) is not None:
+                    return cast("R", found)
                 # What is due, or to be audited, has to be written first.
                 with suppress(SnapshotOnlyError):
                     return self._host.read(lambda: self._look(request))

@@ -30,7 +30,7 @@ from pelton.engine.host import Host
 from pelton.engine.pubsub.subscribers import Subscriber
 from pelton.engine.session import Session
 from pelton.engine.transactions.settlements import Settling
-from pelton.engine.transactions.works import append_alike, append_all, make_ready
+from pelton.engine.transactions.works import append_all, append_plain, make_ready
 from pelton.storage import Committer, Fault, Work
 from pelton.streams import StreamLog, is_bare
 
@@ -193,7 +193,7 @@ class _StoreWork:
 
     def _stored(self) -> list[PubAck | PeltonError]:
         now = self._session.now()
-        alike = append_alike(self._session, self._messages, now)
+        alike = append_plain(self._session, self._messages, now)
         if alike is not None:
             return [*alike]
         results: list[PubAck | PeltonError] = []

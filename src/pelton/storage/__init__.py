@@ -5,10 +5,8 @@ from pelton.storage.bulk import BulkRead, Portion, StreamId, find_stream
 from pelton.storage.checksum import (
     PlacedSums,
     SumsOfColumns,
-    checksums_of_one,
-    checksums_with_headers,
-    content_checksums,
     placed_sums,
+    rows_with_checksums,
     sums_of_columns,
 )
 from pelton.storage.columns import FIELD, Columns
@@ -82,10 +80,7 @@ __all__ = [
     "all_intact",
     "as_fault",
     "blob",
-    "checksums_of_one",
-    "checksums_with_headers",
     "column",
-    "content_checksums",
     "decoded",
     "find_stream",
     "intact",
@@ -95,6 +90,7 @@ __all__ = [
     "message_table",
     "placed_sums",
     "raise_token_floor",
+    "rows_with_checksums",
     "runs",
     "subject_condition",
     "sums_of_columns",

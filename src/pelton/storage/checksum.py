@@ -38,36 +38,21 @@ def row_checksums(
     """Return the checksums of rows, given by columns."""
     if any(blocks) or b"" in blocks:
         return starmap(row_checksum, zip(sequences, times, subjects, blocks, payloads, strict=True))
-    contents = map(crc32, payloads, map(crc32, map(str.encode, subjects)))
+    if subjects.count(subjects[0]) == len(subjects):
+        begun: Iterable[int] = repeat(crc32(subjects[0].encode()))
+    else:
+        begun = map(crc32, map(str.encode, subjects))
+    contents = map(crc32, payloads, begun)
     return map(crc32, map(_POSITION.pack, sequences, times, repeat(-1)), contents)
 
 
-def content_checksums(subjects: Iterable[bytes], payloads: Iterable[bytes]) -> list[int]:
-    """Return the checksums of the contents of rows with encoded subjects and without headers.
-
-    They cover all except sequence and time.
-    """
-    return list(map(crc32, payloads, map(crc32, subjects)))
-
-
-def checksums_of_one(subject: bytes, payloads: Iterable[bytes]) -> list[int]:
-    """Return the checksums of the contents of rows that have one encoded subject, and no headers."""
-    return list(map(crc32, payloads, repeat(crc32(subject))))
-
-
-def checksums_with_headers(
-    subjects: Iterable[str], blocks: Iterable[bytes | None], payloads: Iterable[bytes]
-) -> list[int]:
-    """Return the checksums of the contents of rows, of which some have headers: all except sequence and time."""
-    contents = content_checksums(map(str.encode, subjects), payloads)
-    return [crc if hdr is None else crc32(hdr, crc) for hdr, crc in zip(blocks, contents, strict=True)]
-
-
-def placed_checksums(
-    sequences: Sequence[int], ts: int, contents: Iterable[int], header_lengths: Iterable[int] = repeat(-1)
-) -> Iterator[int]:
-    """Return the checksums of rows from those of their contents; a row without headers has length -1."""
-    return map(crc32, map(_POSITION.pack, sequences, repeat(ts), header_lengths), contents)
+def rows_with_checksums(
+    first: int, ts: int, subjects: Sequence[str], blocks: Sequence[bytes | None], payloads: Sequence[bytes]
+) -> Iterable[tuple[int, int, str, bytes | None, bytes, int]]:
+    """Return rows with consecutive sequences from ``first``, all stored at ``ts``: columns as in the table."""
+    seqs, times = range(first, first + len(subjects)), [ts] * len(subjects)
+    sums = row_checksums(seqs, times, subjects, blocks, payloads)
+    return zip(seqs, times, subjects, blocks, payloads, sums, strict=True)
 
 
 def placed_sums(first: int, ts: int, contents: memoryview) -> bytes:
@@ -76,7 +61,8 @@ def placed_sums(first: int, ts: int, contents: memoryview) -> bytes:
     ``contents`` are checksums over subject and payload: uint32 in native byte order, like the result.
     """
     begun = contents.cast("I")
-    return pack(f"{len(begun)}I", *placed_checksums(range(first, first + len(begun)), ts, begun))
+    positions = map(_POSITION.pack, range(first, first + len(begun)), repeat(ts), repeat(-1))
+    return pack(f"{len(begun)}I", *map(crc32, positions, begun))
 
 
 def sums_of_columns(seqs: bytes, times: bytes, header_lengths: bytes, contents: bytes) -> bytes:

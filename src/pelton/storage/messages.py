@@ -10,14 +10,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, islice, repeat
+from itertools import chain, islice
 from operator import attrgetter
 from typing import Any, Final
 
 import apsw
 import msgspec
 
-from pelton.storage.checksum import PlacedSums, placed_checksums, placed_sums, row_checksum, row_checksums
+from pelton.storage.checksum import PlacedSums, placed_sums, row_checksum, row_checksums
 from pelton.storage.columns import FIELD, Columns, pairs
 from pelton.storage.database import Database
 from pelton.storage.packing import ORIGINAL_LENGTH, MessageRow, RowValues, pack, unpack, unpack_all
@@ -121,34 +121,16 @@ class MessageTable:
         """Append rows; ``packed``: compress their payloads if that saves enough."""
         if packed:
             rows = [pack(row) for row in rows]
-        if len(rows) == 1:
+        count = len(rows)
+        if count == 1:
             self._db.execute(self._insert, rows[0])
-        else:
-            self._db.executemany(self._insert, rows)
-
-    def insert_columns(
-        self,
-        first: int,
-        ts: int,
-        subjects: Sequence[str],
-        payloads: Sequence[bytes],
-        contents: Sequence[int],
-        blocks: Sequence[bytes | None] | None = None,
-    ) -> None:
-        """Append rows from ``first`` on, without headers or with ``blocks``.
-
-        ``contents`` are their `content_checksums`, or `checksums_with_headers`.
-        """
-        sequences = range(first, first + len(subjects))
-        lengths = repeat(-1) if blocks is None else (-1 if block is None else len(block) for block in blocks)
-        sums = placed_checksums(sequences, ts, contents, lengths)
-        # No row exists as a Python object longer than SQLite needs it.
-        rows = zip(sequences, repeat(ts), subjects, repeat(None) if blocks is None else blocks, payloads, sums)
-        values = chain.from_iterable(rows)
-        if len(subjects) >= _MANY:
-            many = (tuple(islice(values, _MANY * 6)) for _ in range(len(subjects) // _MANY))
-            self._db.executemany(self._insert_many, many)
-        self._db.executemany(self._insert, rows)
+            return
+        even = count - count % _MANY
+        if even:
+            values = chain.from_iterable(rows)
+            self._db.executemany(self._insert_many, (tuple(islice(values, _MANY * 6)) for _ in range(0, even, _MANY)))
+        if even < count:
+            self._db.executemany(self._insert, rows[even:])
 
     def insert_packed(self, first: int, ts: int, columns: Columns, sums: PlacedSums = placed_sums) -> None:
         """Append rows from ``first`` on, in one statement that extracts them from their columns."""

@@ -3,14 +3,14 @@
 from pelton.streams.advisories import Advisories
 from pelton.streams.atomic import append_atomic, spans_streams
 from pelton.streams.blocks import without_headers
-from pelton.streams.bulk import Bulk, Packed, bulk_of
 from pelton.streams.changes import changed_stream, check_consumers
 from pelton.streams.checked_bulk import PlannedMessage
-from pelton.streams.direct import DirectReads, stored_message
+from pelton.streams.direct import DirectReads, stored_message, wire_message
 from pelton.streams.effects import StreamEffects
 from pelton.streams.env import CheckQuota, IsWanted, StreamEnv
 from pelton.streams.last_headers import last_headers_of
 from pelton.streams.log import StreamLog
+from pelton.streams.packed import Packed
 from pelton.streams.publish_checks import is_bare, schedule_of
 from pelton.streams.rules import check_new_stream, check_stream
 from pelton.streams.staging import Staging, is_member
@@ -19,7 +19,6 @@ from pelton.streams.time_rules import check_time_pedantic
 
 __all__ = [
     "Advisories",
-    "Bulk",
     "CheckQuota",
     "DirectReads",
     "IsWanted",
@@ -31,7 +30,6 @@ __all__ = [
     "StreamEnv",
     "StreamLog",
     "append_atomic",
-    "bulk_of",
     "changed_stream",
     "check_consumers",
     "check_new_stream",
@@ -43,5 +41,6 @@ __all__ = [
     "schedule_of",
     "spans_streams",
     "stored_message",
+    "wire_message",
     "without_headers",
 ]

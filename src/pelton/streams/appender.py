@@ -6,15 +6,19 @@ from applying the limits message by message: the middle of a transaction is neve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import repeat
+from operator import attrgetter
 from typing import Final
 
 from pelton.api import Outgoing, PubAck, StreamConfig, api_error, headers
+from pelton.storage import PlacedSums, placed_sums, rows_with_checksums
 from pelton.storage.checksum import row_checksum
 from pelton.streams.counters import digits
 from pelton.streams.counting import Counting
 from pelton.streams.mappings import Mappings
+from pelton.streams.packed import Packed
 from pelton.streams.publish_checks import AtomicBatch, Checked, StorageOptions, check_capacity, check_headers
 from pelton.streams.reader import Reader
 from pelton.streams.remover import Remover
@@ -22,6 +26,9 @@ from pelton.streams.state import StreamState
 from pelton.streams.timers import Firing
 
 _NOTHING: Final = Checked()
+_subject_of: Final = attrgetter("subject")
+_data_of: Final = attrgetter("data")
+_headers_of: Final = attrgetter("headers")
 
 
 class Appender:
@@ -70,21 +77,18 @@ class Appender:
         return not (self.state.config.allow_msg_schedules and self.state.has_timers)
 
     @property
-    def takes_bulk(self) -> bool:
-        """Whether messages without headers can be stored unchanged, in bulk."""
-        return self.is_plain and self._stores_columns
+    def takes_packed(self) -> bool:
+        """Whether packed messages can be stored unchanged."""
+        config = self.state.config
+        per_row = config.max_msgs_per_subject > 0 or config.compression != "none"
+        return self.is_plain and self.mappings is None and not per_row
 
     @property
     def takes_checked_bulk(self) -> bool:
         """Whether messages need no other checks than those of their headers, and can be stored in bulk."""
         state, env = self.state, self.state.env
         unchecked = self._plain and env.check_quota is None and state.id not in env.wanted and self.batch is None
-        return unchecked and self._stores_columns and not state.is_trimmed and state.subjects.has_all_adds_uncounted
-
-    @property
-    def _stores_columns(self) -> bool:
-        config = self.state.config
-        return self.mappings is None and not (config.max_msgs_per_subject > 0 or config.compression != "none")
+        return unchecked and self.mappings is None and not state.is_trimmed and state.subjects.has_all_adds_uncounted
 
     # --- append
 
@@ -130,32 +134,50 @@ class Appender:
         finally:
             self.batch = None
 
-    def append_plain(self, messages: Iterable[Outgoing], now: int) -> list[PubAck]:
+    def append_plain(self, messages: Sequence[Outgoing], now: int) -> list[PubAck]:
         """Store bare messages (`is_bare`); the caller has checked :attr:`is_plain`."""
+        if len(messages) == 1:
+            [message] = messages
+            subject = self.stored_subject(message.subject)
+            return [PubAck(self.state.name, self.store(subject, message.headers, message.data, now))]
+        if not messages:
+            return []
         if self.mappings is not None:
             messages = self.mappings.prepared(messages, now)
+        subjects, payloads = list(map(_subject_of, messages)), list(map(_data_of, messages))
+        first = self.store_all(subjects, list(map(_headers_of, messages)), payloads, now)
+        return list(map(PubAck, repeat(self.state.name), range(first, first + len(subjects))))
+
+    def store_all(
+        self, subjects: Sequence[str], blocks: Sequence[bytes | None], payloads: Sequence[bytes], now: int
+    ) -> int:
+        """Store messages that were checked; return the sequence of the first."""
         state = self.state
-        seq, size, header_cost = state.last, 0, state.cost.header
-        rows, name = state.rows, state.name
-        subjects: list[str] = []
-        acks: list[PubAck] = []
-        for message in messages:
-            subject, data, hdr = message.subject, message.data, message.headers
-            seq += 1
-            rows.append((seq, now, subject, hdr, data, row_checksum(seq, now, subject, hdr, data)))
-            size += len(data) + (len(subject) if subject.isascii() else len(subject.encode()))
-            if hdr is not None:
-                size += len(hdr) + header_cost
-            subjects.append(subject)
-            acks.append(PubAck(name, seq))
-        added = len(acks)
-        state.subjects.add_all(subjects, seq - added + 1)
+        first, added = state.last + 1, len(subjects)
+        state.rows += rows_with_checksums(first, now, subjects, blocks, payloads)
+        lengths = map(len, subjects if all(map(str.isascii, subjects)) else map(str.encode, subjects))
+        size = sum(map(len, payloads)) + sum(lengths) + added * state.cost.message
+        size += sum(state.cost.header + len(block) for block in blocks if block is not None)
+        state.subjects.add_all(subjects, first)
         state.msgs += added
-        state.bytes += size + added * state.cost.message
-        state.last = seq
-        state.last_ts = now
-        state.dirty = True
-        return acks
+        state.bytes += size
+        state.last, state.last_ts, state.dirty = state.last + added, now, True
+        return first
+
+    def append_packed(self, packed: Packed, now: int, sums: PlacedSums = placed_sums) -> None:
+        """Store packed messages; the caller has checked :attr:`takes_packed`."""
+        state, added = self.state, packed.columns.count
+        state.write_rows()
+        first = state.last + 1
+        state.table.insert_packed(first, now, packed.columns, sums)
+        spans = zip(packed.subjects, packed.firsts, packed.lasts, packed.counts, strict=True)
+        placed = ((subject, first + begins, first + ends, number) for subject, begins, ends, number in spans)
+        state.subjects.add_spans(placed)
+        if not state.msgs:
+            state.first = first
+        state.msgs += added
+        state.bytes += packed.size + added * state.cost.message
+        state.last, state.last_ts, state.dirty = state.last + added, now, True
 
     def append_own(self, subject: str, hdr: bytes, data: bytes, now: int, expires: int | None) -> None:
         """Store a message that the stream itself makes (``ticking.py``): without conditions; it may replace others."""

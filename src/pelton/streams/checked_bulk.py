@@ -3,7 +3,7 @@
 Design: The single path (``Appender.append``) reads each header, looks every subject up that a condition's filter can
 match, and writes a row at a time. Here, messages of the usual forms (``usual_forms.py``) are *planned* first, which
 tells all that does not depend on the stream's messages; then all the subjects are looked up together
-(``last_lookup.py``), the conditions compared in order, and what they let through is stored by columns. Whatever is not
+(``last_lookup.py``), the conditions compared in order, and what they let through is stored together. Whatever is not
 of a usual form, or could be refused for another reason than its condition, has no plan, and takes the single path: the
 answers are the same.
 """
@@ -15,18 +15,16 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from pelton.api import ApiError, Outgoing, PubAck, StreamConfig, api_error, headers
+from pelton.api import ApiError, Outgoing, PubAck, api_error, headers
 from pelton.api.schedule import first_due, parse_schedule
 from pelton.streams.appender import Appender
 from pelton.streams.blocks import with_header
-from pelton.streams.bulk_appender import BulkAppender
-from pelton.streams.last_lookup import LastLookup, Spots
+from pelton.streams.filter_lookup import Spots
+from pelton.streams.last_lookup import LastLookup
 from pelton.streams.publish_checks import UsualForm, is_bare, usual_form
 from pelton.streams.reader import Reader
 from pelton.streams.timers import Firing
-from pelton.subjects import is_filter
 
-_KNOWN_LIMIT: Final = 10_000
 _SUB: Final = "sub"
 
 
@@ -78,15 +76,11 @@ class Answers(NamedTuple):
 class CheckedBulk:
     """Stores planned messages in one stream; the caller has checked ``Appender.takes_checked_bulk``."""
 
-    def __init__(self, appender: Appender, reader: Reader, bulk: BulkAppender) -> None:
+    def __init__(self, appender: Appender, reader: Reader) -> None:
         self._state = appender.state
         self._appender = appender
         self._reader = reader
-        self._bulk = bulk
         self._lookup = LastLookup(appender.state, reader)
-        # By the parents of filters, as long as the configuration is this one.
-        self._config: StreamConfig | None = None
-        self._spots: dict[str, Spots | None] = {}
         self._due: tuple[str, int] = ("", 0)
 
     # --- planning
@@ -108,7 +102,7 @@ class CheckedBulk:
             block = with_header(block, headers.ROLLUP, _SUB)
         if not form.expected:
             return PlannedMessage(message, block, token, fires, msg_id=form.msg_id)
-        spots = self._spots_of(form.where_parent)
+        spots = self._reader.spots_of(form.where_parent)
         if spots is None:
             return None
         return PlannedMessage(message, block, token, fires, int(form.expected), spots, form.where_token, form.msg_id)
@@ -120,7 +114,7 @@ class CheckedBulk:
             return None
         parent = form.target_parent
         # The target is a subject of this stream, and another one.
-        if self._spots_of(parent) != (f"{parent}.",) or f"{parent}.{form.target_token}" == subject:
+        if self._reader.spots_of(parent) != (f"{parent}.",) or f"{parent}.{form.target_token}" == subject:
             return None
         known, due = self._due
         if known != form.schedule:
@@ -130,23 +124,6 @@ class CheckedBulk:
                 return None
             self._due = form.schedule, due
         return due
-
-    def _spots_of(self, parent: str) -> Spots | None:
-        """Return where subjects may be that a filter matches, from all its tokens but the last; None: unknown."""
-        config = self._state.config
-        if self._config is not config or len(self._spots) > _KNOWN_LIMIT:
-            self._config = config
-            self._spots.clear()
-        if parent not in self._spots:
-            self._spots[parent] = self._found_spots(parent, config)
-        return self._spots[parent]
-
-    def _found_spots(self, parent: str, config: StreamConfig) -> Spots | None:
-        position, example = parent.count(".") + 1, f"{parent}.0"
-        if not is_filter(example) or any(_names(subject, position) for subject in config.subjects):
-            return None
-        found = self._reader.literal_subjects(example)
-        return None if found is None else tuple(sorted(subject[:-1] for subject in found))
 
     # --- appending
 
@@ -189,7 +166,7 @@ class CheckedBulk:
         messages = [plan.message for plan in taken.plans]
         subjects = [message.subject for message in messages]
         payloads = [message.data for message in messages]
-        self._bulk.append_with_headers(subjects, [plan.block for plan in taken.plans], payloads, now)
+        self._appender.store_all(subjects, [plan.block for plan in taken.plans], payloads, now)
         if not state.config.allow_msg_schedules:
             return
         firings = [
@@ -214,9 +191,3 @@ def _wanted(plans: Sequence[PlannedMessage]) -> dict[Spots, list[str]]:
             spot = plan.message.subject[: -len(plan.token)]
             wanted.setdefault((spot,), []).append(plan.token)
     return wanted
-
-
-def _names(pattern: str, position: int) -> bool:
-    """Whether a pattern names the token at a position, so that what it matches depends on that token."""
-    tokens = pattern.split(".")
-    return len(tokens) > position and tokens[position] not in ("*", ">")

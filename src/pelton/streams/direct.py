@@ -17,8 +17,10 @@ from pelton.api import (
     DirectReply,
     PeltonError,
     StoredMessage,
+    WireMessage,
     api_error,
     parse_rfc3339,
+    rfc3339,
 )
 from pelton.api.direct import MAX_BYTES, MAX_SUBJECTS
 from pelton.api.errors import from_reply
@@ -35,6 +37,11 @@ def stored_message(row: MessageRow) -> StoredMessage:
     """Return an intact row as a message."""
     seq, ts, subject, hdr, data, _ = row
     return StoredMessage(subject, seq, ts, hdr or b"", data)
+
+
+def wire_message(row: MessageRow) -> WireMessage:
+    """Return an intact row as JSON carries it."""
+    return WireMessage(subject=row.subject, seq=row.seq, hdrs=row.hdr or b"", data=row.data, time=rfc3339(row.ts))
 
 
 class DirectReads:

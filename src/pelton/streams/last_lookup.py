@@ -6,12 +6,10 @@ from collections.abc import Iterable, Mapping
 from itertools import chain, product
 from typing import Final
 
+from pelton.streams.filter_lookup import Spots
 from pelton.streams.reader import Reader
 from pelton.streams.state import StreamState
 from pelton.streams.subject_bounds import SubjectBounds
-
-Spots = tuple[str, ...]
-"""The beginnings of subjects, each with its last dot: with one token more, the subjects that a filter matches."""
 
 # With fewer subjects below the same beginnings, each is looked up: to ask first whether there are any costs as much.
 _FEW: Final = 8
@@ -34,7 +32,7 @@ class LastLookup:
             return {}
         state = self._state
         state.write_rows()
-        bounds = self._bounds.of_each(self._likely(wanted))
+        bounds = state.subjects.counted_lasts(self._likely(wanted))
         newer = state.subjects.newer(state.last)
         for subject in _present(wanted, newer):
             bounds[subject] = max(bounds.get(subject, 0), newer[subject].last)

@@ -11,7 +11,6 @@ from pelton.api import StreamConfig
 from pelton.storage import FastGet
 from pelton.storage.messages import MessageTable
 from pelton.streams.appender import Appender
-from pelton.streams.bulk_appender import BulkAppender
 from pelton.streams.checked_bulk import CheckedBulk
 from pelton.streams.copier import Copier
 from pelton.streams.env import StreamEnv
@@ -34,19 +33,13 @@ class StreamLog:
         self.reader: Reader = Reader(self.state)
         self.remover: Remover = Remover(self.state, self.reader)
         self.appender: Appender = Appender(self.state, self.reader, self.remover)
-        self.bulk: BulkAppender = BulkAppender(self.state)
-        self.checked_bulk: CheckedBulk = CheckedBulk(self.appender, self.reader, self.bulk)
+        self.checked_bulk: CheckedBulk = CheckedBulk(self.appender, self.reader)
         self.copier: Copier = Copier(self.appender)
 
     @property
     def config(self) -> StreamConfig:
         """Its configuration."""
         return self.state.config
-
-    @property
-    def has_fast_get(self) -> bool:
-        """Whether a read of one message depends only on its row, its time and the configuration."""
-        return self.config.allow_direct and not self.state.is_timed
 
     def configure(self, config: StreamConfig) -> None:
         """Apply a (changed) configuration; its limits take effect with the next flush."""

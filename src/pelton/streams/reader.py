@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from pelton.storage import Condition, MessageRow, column, intact, integer, integers, subject_condition, text
-from pelton.streams.filter_lookup import FilterLookup
+from pelton.streams.filter_lookup import FilterLookup, Spots
 from pelton.streams.last_matches import LastMatches
 from pelton.streams.state import StreamState
 from pelton.streams.subject_rows import SubjectRow
@@ -86,17 +86,24 @@ class Reader:
         """Return up to which sequence nothing after ``seq`` matches, if it is known at once. Flush the stream first."""
         return self._last_matches.none_between(seq, filters)
 
-    def literal_subjects(self, subject_filter: str) -> set[str] | None:
-        """Return all subjects that a filter can match; None if they cannot be listed, or are many."""
+    def spots_of(self, parent: str) -> Spots | None:
+        """Return where subjects may be that a filter matches, from all its tokens but the last; None: unknown."""
         self._state.write_rows()
-        return self._filters.subjects_of(subject_filter)
+        return self._filters.spots_of(parent)
 
     def _last_matching(self, subject_filter: str) -> MessageRow | None:
         subjects = self._filters.subjects_of(subject_filter)
         if subjects is None:
             return self._last_matches.find(subject_filter)
-        found = [self.last_row_of(subject) for subject in subjects]
-        return max((row for row in found if row is not None), key=attrgetter("seq"), default=None)
+        bounds = self._state.subjects.last_bounds(subjects, self._state.last)
+        found: MessageRow | None = None
+        for subject in sorted(bounds, key=bounds.__getitem__, reverse=True):
+            if found is not None and bounds[subject] < found.seq:
+                break
+            row = self.last_row_of(subject)
+            if row is not None and (found is None or row.seq > found.seq):
+                found = row
+        return found
 
     def last_rows(self, condition: Condition | None) -> list[MessageRow]:
         """Return the last message of every subject that meets a condition, in order of sequence."""

@@ -5,18 +5,11 @@ A bound may be wider than the messages, and rows do not count the newest ones. N
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
-from pelton.storage import Condition, Database, integer, integers, text
+from pelton.storage import Condition, Database, integers
 
 _WITHIN: Final = "SELECT 1 FROM subjects WHERE stream=? AND subject>=? AND subject<=? LIMIT 1"
-_OF_EACH: Final = (
-    "SELECT CAST(subject AS BLOB), last FROM json_each(?2) CROSS JOIN subjects ON stream=?1 AND subject=value "
-    "WHERE msgs>0"
-)
 _OF_ALL: Final = (
     "SELECT count(*), ifnull(max(last), 0) FROM (SELECT last FROM subjects WHERE stream=? AND msgs>0 AND {} LIMIT ?)"
 )
@@ -36,13 +29,6 @@ class SubjectBounds:
     def has_within(self, first: str, last: str) -> bool:
         """Whether a subject from ``first`` to ``last``, both included, has a row."""
         return self._db.value(_WITHIN, (self._stream, first, last)) is not None
-
-    def of_each(self, subjects: Sequence[str]) -> dict[str, int]:
-        """Return the bounds of the last sequences of those subjects that have rows, in one statement."""
-        if not subjects:
-            return {}
-        rows = self._db.execute(_OF_EACH, (self._stream, msgspec.json.encode(subjects).decode()))
-        return {text(subject): integer(last) for subject, last in rows}
 
     def of_few(self, condition: Condition, most: int) -> int | None:
         """Return the bound of the last sequence of all subjects that meet a condition, 0 if none has a row.

@@ -15,7 +15,7 @@ Invariants, after a flush: ``msgs`` of a row equals a recount of its messages up
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -28,6 +28,10 @@ _UPSERT: Final = (
     "first=iif(?6, excluded.first, first), last=max(last, excluded.last), msgs=msgs+excluded.msgs"
 )
 _LOOK_UP: Final = "SELECT first, last, msgs FROM subjects WHERE stream=? AND subject=?"
+_LAST_OF_EACH: Final = (
+    "SELECT CAST(subject AS BLOB), last FROM json_each(?2) CROSS JOIN subjects ON stream=?1 AND subject=value "
+    "WHERE msgs>0"
+)
 _DROP: Final = "DELETE FROM subjects WHERE stream=? AND subject=? AND msgs<=?"
 _LESSEN: Final = "UPDATE subjects SET msgs=msgs-?3 WHERE stream=?1 AND subject=?2 AND msgs>?3"
 _COUNT: Final = (
@@ -314,6 +318,21 @@ class SubjectRows:
                     known = SubjectRow(known.first or more.first, max(known.last, more.last), known.msgs + more.msgs)
             self._known[subject] = known
         return known
+
+    def last_bounds(self, subjects: Collection[str], last: int) -> dict[str, int]:
+        """Return bounds of the last sequences of those of many subjects that may have messages."""
+        bounds = self.counted_lasts(subjects)
+        for more in (self._deltas, self.newer(last)):
+            if more:
+                bounds |= {name: max(more[name].last, bounds.get(name, 0)) for name in subjects if name in more}
+        return bounds
+
+    def counted_lasts(self, subjects: Collection[str]) -> dict[str, int]:
+        """Return the bounds of the last sequences of those of many subjects that have rows, in one statement."""
+        if not subjects:
+            return {}
+        listed = msgspec.json.encode(subjects).decode()
+        return {text(name): integer(seq) for name, seq in self._db.execute(_LAST_OF_EACH, (self._stream, listed))}
 
     def newer(self, last: int) -> dict[str, SubjectRow]:
         """Return the subjects of the uncounted messages."""

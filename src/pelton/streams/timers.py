@@ -152,8 +152,9 @@ class Timers:
             self._db.execute(sql, (self._stream, listed))
 
     def stop(self, subject: str) -> None:
-        """Remove the schedule of a subject."""
-        self._db.execute("DELETE FROM schedules WHERE stream=? AND subject=?", (self._stream, subject))
+        """Remove the schedule of a subject, if it has one."""
+        if self.has_any():
+            self._db.execute("DELETE FROM schedules WHERE stream=? AND subject=?", (self._stream, subject))
 
     def drop(self, sequences: Sequence[int]) -> None:
         """Remove the expiry of messages."""

@@ -10,7 +10,7 @@ from pelton.subjects.index import SubjectIndex
 from pelton.subjects.mapping import TransformError
 from pelton.subjects.match import compile_filter, is_subset, matches, overlaps
 from pelton.subjects.transform import Draw, Transform
-from pelton.subjects.validate import LONGEST, are_tokens, fault_of, fits, has_wildcard, is_filter, is_subject
+from pelton.subjects.validate import LONGEST, fault_of, fits, has_wildcard, is_filter, is_subject
 
 __all__ = [
     "LONGEST",
@@ -18,7 +18,6 @@ __all__ = [
     "SubjectIndex",
     "Transform",
     "TransformError",
-    "are_tokens",
     "candidates",
     "compile_filter",
     "fault_of",

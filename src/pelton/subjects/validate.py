@@ -6,7 +6,6 @@ surrogate, which has no UTF-8 form, and more than `LONGEST` bytes.
 """
 
 import re
-from collections.abc import Sequence
 from typing import Final
 
 LONGEST: Final = 3072
@@ -44,11 +43,6 @@ def is_subject(subject: str) -> bool:
 def is_filter(subject: str) -> bool:
     """Whether `subject` is well formed and not too long; wildcards are allowed."""
     return _FILTER.fullmatch(subject) is not None and fits(subject)
-
-
-def are_tokens(texts: Sequence[str]) -> bool:
-    """Whether each of several strings without dots is a valid token of a subject."""
-    return _SUBJECT.fullmatch(".".join(texts)) is not None
 
 
 def has_wildcard(subject: str) -> bool:

@@ -35,7 +35,6 @@ class Registry:
     route: Callable[[str], StreamLog | None]
     route_all: Callable[[Collection[str]], set[StreamLog | None]]
     route_of_many: Callable[[str], StreamLog | None]
-    family: Callable[[str], StreamLog | None]
 
     def __init__(
         self,
@@ -197,8 +196,8 @@ class Registry:
 
     def _set_routes(self, routes: Routes) -> None:
         self._routes = routes
-        # Each returns the stream that takes a subject, or a family of subjects, or None; one, those of many subjects.
-        self.route, self.route_of_many, self.family = routes.find, routes.find_of_many, routes.family
+        # Each returns the stream that takes a subject, or None; ``route_all`` those of many subjects.
+        self.route, self.route_of_many = routes.find, routes.find_of_many
         self.route_all = routes.find_all
 
     # --- look-up

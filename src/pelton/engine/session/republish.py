@@ -53,7 +53,7 @@ class Dispatcher:
             if log is not None:
                 for bare, run in groupby(group, lambda message: is_bare(message.headers)):
                     if bare and registry.use(log).appender.is_plain:
-                        log.appender.append_plain(run, now)
+                        log.appender.append_plain(list(run), now)
                     else:
                         self._store(log, run, now)
 

@@ -58,7 +58,7 @@ class Routes:
     def find_all(self, subjects: Collection[str]) -> set[StreamLog | None]:
         """Return the streams that take these subjects; None among them if no stream takes one."""
         found = set(map(self._known.get, subjects))
-        return set(map(self.find, subjects)) if None in found else found
+        return set(map(self.find_of_many, subjects)) if None in found else found
 
     def find_of_many(self, subject: str) -> StreamLog | None:
         """Return the same for one of many subjects that end in ids: what is seen only once is not remembered."""
@@ -68,12 +68,6 @@ class Routes:
         if log is not None and token.isalnum() and subject.isascii() and len(subject) <= _SHORT:
             return log
         return self.find(subject)
-
-    def family(self, parent: str) -> StreamLog | None:
-        """Return the stream that takes every subject of ``parent`` and one more token, or None."""
-        if parent not in self._families:
-            self.find(f"{parent}.0")
-        return self._families.get(parent)
 
     def _search(self, subject: str, parent: str) -> StreamLog | None:
         if not is_subject(subject):

@@ -13,7 +13,7 @@ from pelton.api import AckOp, DirectGet, DirectReply, Outgoing, PeltonError, Pub
 from pelton.consumers import Settlement
 from pelton.engine.direct import DirectGets
 from pelton.engine.session import Session, SessionMark
-from pelton.engine.transactions.works import append_alike, append_all, append_apart, make_ready
+from pelton.engine.transactions.works import append_all, append_apart, append_plain, make_ready
 from pelton.storage import Database, PlacedSums, UserSql, Writer
 from pelton.storage.user_sql import Bindings
 from pelton.streams import Packed, is_bare
@@ -50,7 +50,7 @@ class Operations:
         """Append all messages, or none."""
         self._settle_up()
         now = self.session.now()
-        alike = append_alike(self.session, messages, now)
+        alike = append_plain(self.session, messages, now)
         if alike is not None:
             return alike
         if len(messages) <= 1 or self._is_sure(messages):
@@ -73,14 +73,14 @@ class Operations:
         """Append messages without headers, or none."""
         logs = set(map(self.session.registry.route, packed.subjects))
         log = logs.pop() if len(logs) == 1 else None
-        if log is None or not log.appender.takes_bulk or self.session.bus.has_subscriptions:
+        if log is None or not log.appender.takes_packed or self.session.bus.has_subscriptions:
             self.publish(packed.messages())
             self.flush()
             return
         self._settle_up()
         now = self.session.now()
         make_ready(self.session, log, now)
-        log.bulk.append_packed(packed, now, sums)
+        log.appender.append_packed(packed, now, sums)
 
     def _is_sure(self, messages: Sequence[Outgoing]) -> bool:
         """Whether none of these messages can be refused."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
-from typing import NamedTuple
 
 import msgspec
 
@@ -13,7 +12,6 @@ from pelton.api import AckOp, ApiError, ConfigError, Outgoing, PeltonError, Sett
 from pelton.consumers import Settlement
 from pelton.engine.faults import public_error
 from pelton.engine.session import Session
-from pelton.engine.transactions.families import Family, families_of, store_families
 from pelton.engine.transactions.works import Future, answer, answer_all, append_all
 from pelton.storage import Work
 
@@ -21,30 +19,22 @@ ConsumerKey = tuple[str, str]
 """A consumer, by the name of its stream and its own name."""
 
 
-class Apart(NamedTuple):
-    """The messages of each ack: dropped if the ack has no effect; ``families`` has the messages of all acks."""
-
-    messages: Sequence[Sequence[Outgoing]]
-    families: Sequence[Family]
-
-
 class Settling(msgspec.Struct, frozen=True, gc=False):
     """One caller's acks of deliveries of one consumer.
 
     ``publishes`` are stored if (and only if) the acks take effect; None: the acks are all that was asked for.
+    ``apart`` has the messages of each ack: dropped if that ack has no effect.
     """
 
     acks: Sequence[AckOp]
     future: Future
     publishes: Sequence[Outgoing] | None = None
-    apart: Apart | None = None
+    apart: Sequence[Sequence[Outgoing]] | None = None
 
 
 def settling_apart(endings: Sequence[Settled], future: Future) -> Settling:
     """Return the settling of many deliveries, each independent of the others."""
-    messages = [ending.messages for ending in endings]
-    apart = Apart(messages, families_of(list(chain.from_iterable(messages))))
-    return Settling([ending.ack for ending in endings], future, None, apart)
+    return Settling([ending.ack for ending in endings], future, None, [ending.messages for ending in endings])
 
 
 class SettleWork:
@@ -105,11 +95,11 @@ class SettleWork:
         # A refused publish raises: the group is rolled back, and this entry alone fails, its ack undone.
         return append_all(self._session, publishes, now)
 
-    def _publish_apart(self, apart: Apart, answers: list[PeltonError | None], now: int) -> list[PeltonError | None]:
-        if not any(answers) and store_families(self._session, apart.families, now):
-            return answers
-        held = (publishes for publishes, refused in zip(apart.messages, answers, strict=True) if refused is None)
-        append_all(self._session, [message for publishes in held for message in publishes], now)
+    def _publish_apart(
+        self, messages: Sequence[Sequence[Outgoing]], answers: list[PeltonError | None], now: int
+    ) -> list[PeltonError | None]:
+        held = (each for each, refused in zip(messages, answers, strict=True) if refused is None)
+        append_all(self._session, list(chain.from_iterable(held)), now)
         return answers
 
     def finish(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from itertools import compress, groupby, repeat
+from itertools import compress, groupby
 from operator import attrgetter, methodcaller
 from typing import Any, Final, NamedTuple
 
@@ -17,15 +17,14 @@ from pelton.api.admission import not_taken
 from pelton.engine.faults import public_error
 from pelton.engine.session import Session, retire
 from pelton.storage import Work
-from pelton.streams import PlannedMessage, StreamLog, append_atomic, bulk_of, is_bare, is_member, spans_streams
+from pelton.streams import PlannedMessage, StreamLog, append_atomic, is_bare, is_member, spans_streams
 
 Future = asyncio.Future[Any]
 
-# From this number on, messages are stored by columns.
+# From this number on, messages are looked at together.
 _MANY: Final = 8
 _is_cancelled: Final = methodcaller("cancelled")
 _subject_of: Final = attrgetter("subject")
-_data_of: Final = attrgetter("data")
 _headers_of: Final = attrgetter("headers")
 
 
@@ -87,7 +86,7 @@ class Publishing(NamedTuple):
 
 
 class Singles:
-    """Messages of callers that publish one each, and whose answer is one ack; by columns, because they are many."""
+    """Messages of callers that publish one each, and whose answer is one ack."""
 
     __slots__ = ("futures", "messages")
 
@@ -143,7 +142,7 @@ class PublishWork:
     def _store_singles(self, singles: Singles, now: int) -> list[object]:
         messages, futures = singles.messages, singles.futures
         if not any(map(_is_cancelled, futures)):
-            acks = append_alike(self._session, messages, now)
+            acks = append_plain(self._session, messages, now)
             if acks is not None:
                 return list(acks)
         results: list[object] = []
@@ -221,22 +220,19 @@ class PublishWork:
         return work
 
 
-def append_alike(session: Session, messages: Sequence[Outgoing], now: int) -> list[PubAck] | None:
-    """Store many messages by columns if one stream takes all of them unchanged; else return None."""
-    count = len(messages)
-    if count < _MANY or list(map(_headers_of, messages)).count(None) < count:
+def append_plain(session: Session, messages: Sequence[Outgoing], now: int) -> list[PubAck] | None:
+    """Store many messages, with one look at what takes them, if one stream takes all without a check; else None."""
+    if len(messages) < _MANY:
         return None
-    subjects = list(map(_subject_of, messages))
-    distinct = set(subjects)
-    logs = session.registry.route_all(distinct)
+    blocks = list(map(_headers_of, messages))
+    if blocks.count(None) < len(blocks) and not all(map(is_bare, blocks)):
+        return None
+    logs = session.registry.route_all(set(map(_subject_of, messages)))
     log = logs.pop() if len(logs) == 1 else None
-    if log is None or not log.appender.takes_bulk:
+    if log is None or not log.appender.is_plain:
         return None
     make_ready(session, log, now)
-    sequences = log.bulk.append(bulk_of(subjects, distinct, list(map(_data_of, messages))), now)
-    if session.bus.has_subscriptions:
-        session.bus.publish(messages)
-    return list(map(PubAck, repeat(log.name), sequences))
+    return _append_plain(session, log, messages, now)
 
 
 def _append_plain(session: Session, log: StreamLog, messages: Sequence[Outgoing], now: int) -> list[PubAck]:
@@ -248,7 +244,7 @@ def _append_plain(session: Session, log: StreamLog, messages: Sequence[Outgoing]
 
 def append_all(session: Session, messages: Sequence[Outgoing], now: int) -> list[PubAck]:
     """Append messages in order; raises the error of the first refused one, after storing those before it."""
-    stored = append_alike(session, messages, now)
+    stored = append_plain(session, messages, now)
     if stored is not None:
         return stored
     acks: list[PubAck] = []
@@ -261,7 +257,7 @@ def append_all(session: Session, messages: Sequence[Outgoing], now: int) -> list
 
 def append_apart(session: Session, messages: Sequence[Outgoing], now: int) -> list[PubAck | PeltonError]:
     """Append messages in order; return the ack of each, or why it is refused, which does not affect the others."""
-    stored = append_alike(session, messages, now)
+    stored = append_plain(session, messages, now)
     if stored is not None:
         return list[PubAck | PeltonError](stored)
     return _Appending(session, now, until_refused=False).append(messages)

@@ -24,7 +24,6 @@ from pelton.api import (
     StreamState,
     StreamUpdate,
     Success,
-    WireMessage,
     api_error,
     parse_rfc3339,
     resolved_stream,
@@ -34,7 +33,7 @@ from pelton.api.admission import check_request
 from pelton.consumers import follow_purge
 from pelton.engine.session import Session, create_stream, delete_stream, retire, update_stream
 from pelton.sourcing import check_circle, check_mirror_change, check_sourcing
-from pelton.storage import MessageRow, intact
+from pelton.storage import intact
 from pelton.streams import (
     StreamLog,
     changed_stream,
@@ -43,6 +42,7 @@ from pelton.streams import (
     check_stream,
     check_time_pedantic,
     last_headers_of,
+    wire_message,
 )
 from pelton.subjects import overlaps
 
@@ -262,7 +262,9 @@ def get_message(session: Session, request: MsgGet) -> MsgGetReply:
         row = log.reader.get(request.seq)
     if row is None:
         raise api_error("JSNoMessageFoundErr", stream=log.name, seq=request.seq)
-    message = _stored(session, log, row)
+    if not intact(row):
+        raise CorruptMessageError(log.name, row.seq, session.db.path)
+    message = wire_message(row)
     if request.no_hdr:
         message.hdrs = b""
     return MsgGetReply(message=message)
@@ -273,12 +275,6 @@ def _start_time(request: MsgGet) -> int | None:
         return parse_rfc3339(request.start_time) if request.start_time else None
     except ConfigError as error:
         raise api_error("JSInvalidJSONErr", stream=request.stream, err=error) from None
-
-
-def _stored(session: Session, log: StreamLog, row: MessageRow) -> WireMessage:
-    if not intact(row):
-        raise CorruptMessageError(log.name, row.seq, session.db.path)
-    return WireMessage(subject=row.subject, seq=row.seq, hdrs=row.hdr or b"", data=row.data, time=rfc3339(row.ts))
 
 
 def delete_message(session: Session, request: MsgDelete) -> Success:
