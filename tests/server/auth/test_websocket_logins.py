@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import ssl
@@ -10,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import connect
 
 from pelton.server.auth.configured import ConfiguredUsers
 from pelton.server.auth.identity import Credentials, ServerUser
@@ -61,11 +62,18 @@ def free_port() -> int:
 
 def ask(url: str, fields: dict[str, str], context: ssl.SSLContext | None = None) -> tuple[bool, bool]:
     """Return whether a client is let in, and whether it was told that it has to show something."""
-    with connect(url, ssl=context, open_timeout=60) as client:
-        info = json.loads(client.recv(decode=True).removeprefix("INFO "))
+    return asyncio.run(_ask(url, fields, context))
+
+
+async def _ask(url: str, fields: dict[str, str], context: ssl.SSLContext | None) -> tuple[bool, bool]:
+    # Not the client on threads: it reads and writes one TLS socket from two of them, and one in fifty stands still.
+    async with connect(url, ssl=context, open_timeout=60) as client:
+        info = json.loads((await client.recv(decode=True)).removeprefix("INFO "))
         with suppress(ConnectionClosed):
-            client.send(f"CONNECT {json.dumps({'verbose': False, 'pedantic': False} | fields)}\r\nPING\r\n".encode())
-        answer = client.recv(decode=True)
+            await client.send(
+                f"CONNECT {json.dumps({'verbose': False, 'pedantic': False} | fields)}\r\nPING\r\n".encode()
+            )
+        answer = await client.recv(decode=True)
         assert answer.startswith(("PONG", "-ERR 'Authorization Violation'"))
         return answer.startswith("PONG"), bool(info.get("auth_required"))
 
