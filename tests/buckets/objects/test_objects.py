@@ -219,3 +219,44 @@ def test_memory_does_not_grow_with_the_object(tmp_path: Path, request: pytest.Fi
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert 0 < int(done.stdout) < 64 * 1024 * 1024
     assert (tmp_path / "store.pelton.out").stat().st_size == size
+
+
+# --- a caller that is cancelled again and again
+
+
+async def test_a_put_that_is_cancelled_twice_leaves_a_whole_object_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pelton.open("memory:") as jet:
+        store = await jet.create_objects("files")
+        publish, call = jet.backend.publish_batch, jet.backend.call
+        begun, released, described = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        is_cancelled = False
+
+        async def held(messages: Sequence[Any]) -> Any:
+            begun.set()
+            await released.wait()
+            acks = await publish(messages)
+            described.set()
+            return acks
+
+        async def looks(request: Any) -> Any:
+            try:
+                return await call(request)
+            finally:
+                if is_cancelled:
+                    # What is described right after this look, and before what follows from it.
+                    released.set()
+                    await described.wait()
+
+        monkeypatch.setattr(jet.backend, "publish_batch", held)
+        monkeypatch.setattr(jet.backend, "call", looks)
+        putting = asyncio.ensure_future(store.put("a", CONTENT))
+        await begun.wait()
+        is_cancelled = True
+        for _ in range(3):
+            putting.cancel()
+            await asyncio.sleep(0)
+        released.set()
+        with pytest.raises(asyncio.CancelledError):
+            await putting
+        monkeypatch.undo()
+        assert await store.get("a") == CONTENT

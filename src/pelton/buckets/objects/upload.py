@@ -28,6 +28,7 @@ from pelton.buckets.objects.naming import chunk_subject, meta_subject
 from pelton.buckets.objects.records import ROLLED_UP, Records
 from pelton.buckets.objects.sources import Batch, ChunkSource
 from pelton.jet import AnyMessage
+from pelton.runtime import until_ended
 
 T = TypeVar("T")
 Progress = Callable[[int, int], object]
@@ -102,12 +103,12 @@ class Upload:
                 await self._records.purge_chunks(self._info.nuid)
 
     async def _to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
-        """Finish the work, even if the caller is cancelled during it."""
+        """Finish the work, however often the caller is cancelled during it: what follows relies on its end."""
         task = self._records.jet.runtime.spawn(_tried(work), self._task_name)
         try:
             outcome = await asyncio.shield(task)
         finally:
-            await asyncio.wait([task])
+            await until_ended(task)
         if isinstance(outcome, Exception):
             raise outcome
         return outcome

@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pelton.api import ConfigError
+from pelton.runtime import until_ended
 
 if TYPE_CHECKING:
     from pelton.jet import Streams
@@ -44,7 +45,7 @@ async def _on_threads(make: Callable[[Any], AbstractContextManager[Any]], jet: S
         yield await asyncio.shield(entering)
     finally:
         # If it was cancelled meanwhile, its thread goes on.
-        await asyncio.wait([entering])
+        await until_ended(entering)
         if entering.exception() is None:
             await asyncio.to_thread(manager.__exit__, None, None, None)
 
