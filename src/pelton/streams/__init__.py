@@ -1,6 +1,7 @@
 """Streams: appending, limits, deduplication, expectations, counters, batches, removal."""
 
 from pelton.streams.advisories import Advisories
+from pelton.streams.appender import Packed
 from pelton.streams.atomic import append_atomic, spans_streams
 from pelton.streams.blocks import without_headers
 from pelton.streams.changes import changed_stream, check_consumers
@@ -10,7 +11,6 @@ from pelton.streams.effects import StreamEffects
 from pelton.streams.env import CheckQuota, IsWanted, StreamEnv
 from pelton.streams.last_headers import last_headers_of
 from pelton.streams.log import StreamLog
-from pelton.streams.packed import Packed
 from pelton.streams.publish_checks import is_bare, schedule_of
 from pelton.streams.rules import check_new_stream, check_stream
 from pelton.streams.staging import Staging, is_member

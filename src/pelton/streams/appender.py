@@ -12,13 +12,14 @@ from itertools import repeat
 from operator import attrgetter
 from typing import Final
 
+import msgspec
+
 from pelton.api import Outgoing, PubAck, StreamConfig, api_error, headers
-from pelton.storage import PlacedSums, placed_sums, rows_with_checksums
+from pelton.storage import Columns, PlacedSums, placed_sums, rows_with_checksums
 from pelton.storage.checksum import row_checksum
 from pelton.streams.counters import digits
 from pelton.streams.counting import Counting
 from pelton.streams.mappings import Mappings
-from pelton.streams.packed import Packed
 from pelton.streams.publish_checks import AtomicBatch, Checked, StorageOptions, check_capacity, check_headers
 from pelton.streams.reader import Reader
 from pelton.streams.remover import Remover
@@ -29,6 +30,24 @@ _NOTHING: Final = Checked()
 _subject_of: Final = attrgetter("subject")
 _data_of: Final = attrgetter("data")
 _headers_of: Final = attrgetter("headers")
+
+
+class Packed(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Messages without headers, without a Python object for each. ``size`` is the bytes of subjects and payloads.
+
+    ``firsts``, ``lasts`` and ``counts`` are the first index, the last index and the count of each distinct subject.
+    """
+
+    columns: Columns
+    size: int
+    subjects: list[str]
+    firsts: list[int]
+    lasts: list[int]
+    counts: list[int]
+
+    def messages(self) -> list[Outgoing]:
+        """Return the messages as objects."""
+        return [Outgoing(subject, data) for subject, data in self.columns.rows()]
 
 
 class Appender:
