@@ -35,7 +35,7 @@ from pelton.observe.summaries import QueueSummary
 from pelton.queue import Attempt, DeadLetter, Envelope, JobCounts, JobInfo, JobSchedule, JobState, Outcome, TenantCounts
 from pelton.queue.backing.beginnings import BegunJobs
 from pelton.queue.backing.tenant_lines import tenants_with_jobs
-from pelton.queue.backing.unfinished_jobs import scheduled_jobs
+from pelton.queue.backing.unfinished_jobs import scheduled_jobs, with_waiting_flow
 from pelton.queue.inspect.job_states import JobStates, job_states, limit_names, oldest_at
 from pelton.queue.model.checks import checked_id
 from pelton.queue.model.naming import QueueNames
@@ -144,7 +144,8 @@ async def _counts(jet: Jet, stream: Stream, names: QueueNames) -> tuple[JobCount
         cancelled=cancelled,
         expired=expired,
     )
-    return counts, await oldest_at(jet, names, underway, where)
+    oldest = await oldest_at(jet, names, underway, where)
+    return await with_waiting_flow(jet, names, counts), oldest
 
 
 async def _untouched(stream: Stream, names: QueueNames, infos: Sequence[ConsumerInfo]) -> int:

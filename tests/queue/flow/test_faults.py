@@ -18,6 +18,7 @@ import pytest
 import pelton
 from pelton import FlowInfo, Jet
 from pelton.api import AckOp, Backend, Outgoing, PeltonError, PubAck, Settled
+from pelton.observe import queue_summaries
 from pelton.queue import FlowHandle, Queue
 from pelton.testing import ManualRuntime, manual_runtime
 
@@ -172,6 +173,9 @@ async def run(last: int, *, has_effect: bool, is_cluster: bool, is_cancelled: bo
             for _ in range(4):
                 await first.work(until_idle=True, handle_signals=False, grace=0)
                 runtime.clock.advance(31)
+        # Whoever starts workers by these numbers has to see that one is needed.
+        assert (await home.counts()).unfinished or (await handle.status()).state != "running"
+        assert (await queue_summaries(jet))[0].pending == (await home.counts()).pending
         second: Any = MortalBackend(jet.backend, 10**9, has_effect=True, is_cluster=is_cluster)
         after = await Queue.open(Jet(second, runtime), "garage")
         garage.declare(after)

@@ -21,7 +21,7 @@ from pelton.api.defaults import DUPLICATE_WINDOW
 from pelton.api.durations import given
 from pelton.buckets import reserve_first_token
 from pelton.queue.model.checks import seconds, whole
-from pelton.queue.model.naming import PLACE, SIDES, QueueNames
+from pelton.queue.model.naming import FLOWS_CONSUMER, PLACE, SIDES, QueueNames
 
 if TYPE_CHECKING:
     from pelton.api.times import Seconds
@@ -228,7 +228,7 @@ async def flows_consumer(stream: Stream, names: QueueNames, lease: float) -> Con
     filters = [names.flow_begin("*"), names.flow_log("*"), names.flow_told("*", "*")]
     wait = max(lease, _SHORTEST_FLOW_WAIT_S)
     return await stream.create_consumer(
-        durable_name="flows", filter_subjects=filters, ack_wait=wait, max_ack_pending=-1, max_deliver=-1
+        durable_name=FLOWS_CONSUMER, filter_subjects=filters, ack_wait=wait, max_ack_pending=-1, max_deliver=-1
     )
 
 

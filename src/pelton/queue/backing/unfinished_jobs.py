@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pelton.api import MessageNotFoundError, StoredMessage
+import msgspec
+
+from pelton.api import ConsumerNotFoundError, MessageNotFoundError, StoredMessage, StreamNotFoundError
+from pelton.queue.model.naming import FLOWS_CONSUMER
 from pelton.queue.model.places import found_by
 from pelton.queue.model.records import job_id_in
+from pelton.queue.model.states import JobCounts
 
 if TYPE_CHECKING:
     from pelton.jet import Stream, Streams
@@ -24,6 +28,26 @@ async def not_to_be_taken(jet: Streams, names: QueueNames) -> int:
     stream = await jet.stream(names.jobs)
     others = [(await stream.info(subjects_filter=subject)).total for subject in (names.crons, names.kept)]
     return await scheduled_jobs(jet, names) + sum(others)
+
+
+async def with_waiting_flow(jet: Streams, names: QueueNames, counts: JobCounts) -> JobCounts:
+    """Return counts that show a flow that is all that waits for a worker: its next job is not enqueued before."""
+    if counts.unfinished or not await _flow_waits(jet, names):
+        return counts
+    return msgspec.structs.replace(counts, pending=1)
+
+
+async def _flow_waits(jet: Streams, names: QueueNames) -> bool:
+    try:
+        stream = await jet.stream(names.flows)
+    except StreamNotFoundError:
+        return False
+    try:
+        found = await (await stream.consumer(FLOWS_CONSUMER)).info()
+    except ConsumerNotFoundError:
+        # No worker has looked yet.
+        return (await stream.info()).state.messages > 0
+    return found.num_pending + found.num_ack_pending > 0
 
 
 async def unfinished_job(stream: Stream, names: QueueNames, job_id: str) -> StoredMessage | None:

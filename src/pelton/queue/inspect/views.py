@@ -13,7 +13,7 @@ from pelton.api import JobNotFoundError, MessageNotFoundError, StoredMessage
 from pelton.api.json_values import UNREADABLE
 from pelton.queue.backing.failed_attempts import FailedAttempts
 from pelton.queue.backing.scan import messages_of_filters
-from pelton.queue.backing.unfinished_jobs import job_at, scheduled_jobs, unfinished_job
+from pelton.queue.backing.unfinished_jobs import job_at, scheduled_jobs, unfinished_job, with_waiting_flow
 from pelton.queue.inspect.first_message import first_of
 from pelton.queue.inspect.job_states import JobStates, job_states, limit_names, oldest_at
 from pelton.queue.model.checks import checked_id
@@ -74,7 +74,7 @@ class JobViews:
             found = await history.info(subjects_filter=self._queue.names.ending_subject(ending, "*"))
             ended[ending] = found.total
         ended["completed"] = total - ended["failed"] - ended["cancelled"] - ended["expired"]
-        return JobCounts(
+        counts = JobCounts(
             pending=await self._queue.stats.untouched(underway) + states["pending"],
             scheduled=await scheduled_jobs(self._queue.jet, self._queue.names) + states["scheduled"],
             running=states["running"],
@@ -83,6 +83,7 @@ class JobViews:
             retrying=states["retrying"],
             **ended,
         )
+        return await with_waiting_flow(self._queue.jet, self._queue.names, counts)
 
     async def oldest_at(self) -> int:
         """Return when the oldest job that is due was enqueued, or fell due again; 0 if there is none."""

@@ -32,6 +32,8 @@ _DIGEST_BYTES: Final = 12
 _TENANT_CONSUMER: Final = re.compile(r"tenant\d_[0-9a-f]{24}")
 PLACE: Final = "%"
 """The token between a key and the place of one of its jobs: an encoded key never has it."""
+FLOWS_CONSUMER: Final = "flows"
+"""The durable consumer from which workers take what happens in flows."""
 _TENANT: Final = "~"
 HIGHEST_PRIORITY: Final = 3
 ALL_PRIORITIES: Final = range(HIGHEST_PRIORITY + 1)

@@ -390,7 +390,7 @@ class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
     """How many jobs are in each state."""
 
     pending: int = 0
-    """Waiting for a worker, or taken by one that has not begun them."""
+    """Waiting for a worker, or taken by one that has not begun them; 1 if all that waits is a flow to be carried on."""
     running: int = 0
     """Begun: their functions were called."""
     held: int = 0
