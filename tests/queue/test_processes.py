@@ -16,8 +16,8 @@ import pytest
 import pelton
 from pelton import ConfigError, Jet, JobResultError
 from pelton.queue import Queue
+from tests.queue import no_import, slow_import
 from tests.queue import process_jobs as some
-from tests.queue import slow_import
 from tests.queue.conftest import ON_BOTH
 from tests.queue.helpers import ROOT, drain, working
 
@@ -69,6 +69,20 @@ async def test_a_poison_job_costs_its_child_and_no_neighbour(queue: Queue) -> No
     assert first.error.startswith("JobCrashedError: the process of job '1' ('poison') exited (3)")
     assert "was killed by signal 11" in second.error
     assert [(await handle.outcome()).attempt for handle in good] == [1] * 4
+
+
+@pytest.mark.parametrize("how", ["exit", "raise"])
+async def test_a_child_that_does_not_start_costs_an_attempt_with_an_error(
+    jet: Jet, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_IMPORT", how)
+    queue = await jet.queue("absent", jobs=no_import.jobs)
+    handle = await queue.enqueue(no_import.never)
+    await drain(queue)
+    outcome = await handle.outcome()
+    assert (outcome.state, outcome.attempt) == ("failed", 2)
+    assert [error.attempt for error in outcome.errors] == [1, 2]
+    assert all({"exit": "exited (3)", "raise": "not in a child"}[how] in error.error for error in outcome.errors)
 
 
 async def test_a_timeout_kills_the_child(queue: Queue) -> None:

@@ -269,6 +269,10 @@ class JobAttempt(HeldJob):
                 extra=log_fields(self._env.queue.name, self.records),
             )
             return None
+        is_of_child = self._job is not None and self._job.in_process and isinstance(error, Exception)
+        if is_of_child and not (self.records.has_begun or isinstance(error, JobCancelledError)):
+            # A child that does not start, or cannot import the function, costs an attempt: it may never.
+            self.records.begin(self._env.clock.now())
         return self._concluded(self._env.held.after(self, error), None)
 
     def report_not_begun(self) -> None:
