@@ -253,6 +253,33 @@ async def test_the_work_of_a_leader_ends_with_its_term(jet: Jet) -> None:
     assert (task.cancelled(), await election.leader()) == (True, None)
 
 
+async def test_a_candidate_that_is_cancelled_again_leads_until_its_work_has_ended(jet: Jet, other: Jet) -> None:
+    begun, cleaning, cleaned, lost = asyncio.Event(), asyncio.Event(), asyncio.Event(), list[str]()
+
+    async def work(term: Term) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaning.set()
+            await cleaned.wait()
+
+    election = jet.elect("s", name="a", ttl=LONG, on_won=work, on_lost=lambda term: lost.append(term.reason))
+    async with asyncio.timeout(SOON):
+        task = asyncio.create_task(election.run())
+        await begun.wait()
+        task.cancel()
+        await cleaning.wait()
+        for _ in range(3):
+            task.cancel()
+            leader = await other.elect("s", name="b", ttl=LONG).leader()
+            assert leader is not None, "its work still cleans up"
+            assert (leader.name, task.done(), lost) == ("a", False, [])
+        cleaned.set()
+        await asyncio.wait([task])
+        assert (task.cancelled(), lost, await election.leader()) == (True, ["it was stopped"], None)
+
+
 async def test_the_work_of_a_leader_that_raises_ends_the_candidate(jet: Jet) -> None:
     lost = list[str]()
 

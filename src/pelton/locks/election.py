@@ -32,7 +32,7 @@ from pelton.locks.campaign import Campaign, Campaigned, Lost, News, State, Won
 from pelton.locks.candidate_runner import CandidateThread, StoreEnded
 from pelton.locks.election_record import ElectionRecord, Leader, open_record
 from pelton.locks.term import Term
-from pelton.runtime import Home
+from pelton.runtime import Home, until_ended
 
 OnTerm = Callable[[Term], Awaitable[object] | object]
 OnState = Callable[[State], Awaitable[object] | object]
@@ -293,10 +293,11 @@ class Election:
         if self._block is not None:
             self._block.end()
         work, self._work = self._work, None
-        if work is not None:
-            work.cancel()
-            await asyncio.wait([work])
-        await self._call("on_lost", self._on_lost, term)
+        try:
+            if work is not None:
+                await _ended(work)
+        finally:
+            await self._call("on_lost", self._on_lost, term)
 
     async def _call(self, what: str, callback: Callable[[Any], Awaitable[object] | object] | None, told: Any) -> None:
         try:
@@ -345,8 +346,7 @@ class Election:
         self._block = None
         try:
             if block.serving is not None:
-                block.serving.cancel()
-                await asyncio.wait([block.serving])
+                await _ended(block.serving)
         finally:
             await self._leave()
 
@@ -369,6 +369,15 @@ class Election:
             raise block.error
         if is_lost:
             raise TermLostError(self.election, term.token, term.reason) from None
+
+
+async def _ended(task: asyncio.Task[Any]) -> None:
+    """Cancel a task and wait for its end, even if cancelled meanwhile: the key is released after it, not before."""
+    task.cancel()
+    try:
+        await asyncio.wait([task])
+    finally:
+        await until_ended(task)
 
 
 class _Block:
