@@ -239,6 +239,20 @@ def test_an_answer_of_a_replica_that_lags_does_not_keep_a_candidate_out_for_ever
 # --- giving up
 
 
+def test_a_read_that_news_have_overtaken_is_made_again() -> None:
+    campaign = looking(a_campaign(), Observation("put", 5, "other"))
+    campaign.recheck()
+    assert campaign.next(1.0) == ReadRecord()
+    # The follower is faster than the answer.
+    campaign.saw(1.0, Observation("put", 6, "other"))
+    campaign.saw(1.0, Observation("released", 7, gave_up=6))
+    campaign.recheck()
+    assert campaign.next(1.0) is None, "one operation at a time"
+    campaign.looked(1.0, Observation("put", 6, "other"))
+    looking(campaign, Observation("released", 7, gave_up=6), 1.0)
+    assert writing(campaign, 1.0).expected == 7
+
+
 def test_one_that_gave_up_lets_somebody_else_lead_first() -> None:
     campaign = leading()
     asked = campaign.release(5.0, 50.0)
