@@ -16,6 +16,7 @@ from pelton.server.accounts import AccountUsage
 from pelton.server.auth.refusals import MAX_ACCOUNT_CONNECTIONS
 from pelton.server.crossing import AccountCrossing, is_answer
 from pelton.server.jetstream.link import StoreLink
+from pelton.server.leaving import Departures
 from pelton.server.ports import Client, Published, SubjectService
 from pelton.server.router import (
     NO_TARGETS,
@@ -78,6 +79,7 @@ class ServerAccount:
         self.services: dict[str, SubjectService] = {}
         self._routes: dict[str, _Route] = {}
         self._alike: dict[_Route, _Route] = {}
+        self._departures = Departures(self.router, self.unsubscribe)
         # What is on its way to very many, and whose it is.
         self._wide: dict[WideDelivery, Client] = {}
         # That of acks, if they lead to the service alone; None if that is not known.
@@ -91,23 +93,25 @@ class ServerAccount:
         self.usage.connections += 1
         self.clients.add(client)
 
-    def leave(self, client: Client) -> None:
-        """Remove a client, whose subscriptions have ended."""
+    def leave(self, client: Client, subscriptions: dict[bytes, ClientSubscription]) -> None:
+        """Remove a client, and the subscriptions that it has no more; if they are very many, in a while."""
         if client in self.clients:
             self.usage.connections -= 1
             self.clients.remove(client)
+        self._departures.begin(subscriptions)
+        if self.router.leaving:
+            self._forget_routes()
 
     def attach(self, link: StoreLink | None) -> None:
         """Have this store from now on, or none; what was known of routes may be wrong now."""
         if link is not self.link:
+            self._departures.finish()
             self.link, self._stamp = link, (-1, -1)
             if link is not None:
                 for client in self.clients:
                     for one in client.subscription_list:
                         link.interest.added(one)
-        self._routes.clear()
-        self._alike.clear()
-        self._ack_route = None
+        self._forget_routes()
 
     def cut_excess(self) -> None:
         """Refuse the newest clients if there are more than there may be by now."""
@@ -288,6 +292,10 @@ class ServerAccount:
             del self._wide[delivery]
             client.release()
 
+    def forget(self) -> None:
+        """Do nothing more for clients that have left: the store is closed."""
+        self._departures.forget()
+
     def _is_traced_only(self, client: Client, route: _Route, subject: str, block: bytes, data: bytes) -> bool:
         """Tell where a message goes, if it asks for that (ADR-41); return whether it asks for nothing else."""
         destination = trace_destination(block)
@@ -303,9 +311,12 @@ class ServerAccount:
         """Forget the routes if streams, or what other processes subscribe to, have changed."""
         if self.link is not None and (stamp := self.link.serving.stamp) != self._stamp:
             self._stamp = stamp
-            self._routes.clear()
-            self._alike.clear()
-            self._ack_route = None
+            self._forget_routes()
+
+    def _forget_routes(self) -> None:
+        self._routes.clear()
+        self._alike.clear()
+        self._ack_route = None
 
     def _forget(self, subject: str) -> None:
         """Forget the routes that a subscription changes."""

@@ -46,10 +46,8 @@ class Membership:
     def leave(self, client: Client) -> None:
         """Leave the account, with all subscriptions."""
         if self.account is not None:
-            for one in list(self.subscriptions.values()):
-                self.account.unsubscribe(one)
-            self.account.leave(client)
-        self.subscriptions.clear()
+            left, self.subscriptions = self.subscriptions, {}
+            self.account.leave(client, left)
 
     @property
     def is_limited(self) -> bool:

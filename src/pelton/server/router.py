@@ -150,19 +150,23 @@ NO_TARGETS: Final = Targets((), (), False, None)
 
 
 class Router:
-    """The subscriptions of one account's clients. ``choose`` picks a member of a queue group."""
+    """The subscriptions of one account's clients. ``choose`` picks a member of a queue group.
+
+    ``leaving`` are those of clients that have left: nobody finds them, and they do not count.
+    """
 
     inserted: int
+    leaving: int
 
     def __init__(self, choose: Callable[[Sequence[ClientSubscription]], ClientSubscription]) -> None:
         self._choose = choose
         self._index: SubjectIndex[ClientSubscription] = SubjectIndex()
         # Many subjects lead to the same subscriptions.
         self._shared: dict[tuple[ClientSubscription, ...], Targets] = {}
-        self.inserted = 0
+        self.inserted = self.leaving = 0
 
     def __len__(self) -> int:
-        return len(self._index)
+        return len(self._index) - self.leaving
 
     def add(self, subscription: ClientSubscription) -> None:
         """Add a subscription."""
@@ -177,7 +181,8 @@ class Router:
 
     def subscriptions(self, subject: str) -> tuple[ClientSubscription, ...]:
         """Return the subscriptions that match a subject."""
-        return self._index.match(subject)
+        found = self._index.match(subject)
+        return tuple([one for one in found if one.client.has(one)]) if self.leaving else found
 
     def overlaps(self, subjects: str) -> bool:
         """Whether a subscription may match a subject that a filter matches."""
@@ -239,7 +244,7 @@ class Router:
 
     def targets(self, subject: str) -> Targets:
         """Return where a subject leads."""
-        matches = self._index.match(subject)
+        matches = self.subscriptions(subject)
         found = self._shared.get(matches)
         if found is None:
             if len(self._shared) >= _REMEMBERED:

@@ -172,6 +172,7 @@ class ServedAccounts:
     async def close(self) -> None:
         """Close the stores."""
         for account in self.all():
+            account.forget()
             if account.link is not None:
                 await account.link.close()
 

@@ -1,0 +1,152 @@
+"""A client with very many subscriptions leaves: they end some at a time, and nobody finds those that are left."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from pelton.server import Server
+from pelton.server.auth.identity import ServerUser
+from pelton.server.connection import ClientConnection
+from pelton.server.leaving import _AT_ONCE
+from pelton.server.monitoring.connections import subsz
+from pelton.server.monitoring.parameters import ReportParameters
+from pelton.server.router import ClientSubscription, Router
+from tests.server.conftest import Started
+from tests.server.raw import PLAIN, RawClient, raw_client
+
+MANY = 3 * _AT_ONCE + 1
+
+
+@pytest.fixture
+def removed(monkeypatch: pytest.MonkeyPatch) -> list[ClientSubscription]:
+    """The subscriptions that have ended."""
+    found: list[ClientSubscription] = []
+    remove = Router.remove
+
+    def noted(router: Router, one: ClientSubscription) -> None:
+        remove(router, one)
+        found.append(one)
+
+    monkeypatch.setattr(Router, "remove", noted)
+    return found
+
+
+async def subscribed(client: RawClient, subject: str, queue: str = "") -> None:
+    """Subscribe to one subject, and then to very many others."""
+    client.send(f"SUB {subject} {queue} first")
+    client.send("\r\n".join(f"SUB many.{number} {number}" for number in range(MANY)))
+    # One that has not introduced itself is told of each.
+    assert {*await client.settle()} <= {"OkLine"}
+
+
+def of(server: Server, number: int) -> ClientConnection:
+    (found,) = [one for one in server.clients if one.number == number]
+    return found
+
+
+async def counted(server: Server) -> int:
+    """How many subscriptions the reports tell of."""
+    found = await subsz(server, ReportParameters({}))
+    assert found["num_inserts"] - found["num_removes"] == found["num_subscriptions"]
+    return int(found["num_subscriptions"])
+
+
+async def test_others_have_their_turn(server: Server, removed: list[ClientSubscription]) -> None:
+    port = server.endpoints[0].port
+    async with raw_client(port) as one, raw_client(port) as other:
+        for client in (one, other):
+            await subscribed(client, "x")
+        assert await counted(server) == 2 * MANY + 2
+        for held in server.clients:
+            held.cut("gone")
+        rounds = []
+        while (before := len(removed)) < 2 * MANY + 2:
+            await asyncio.sleep(0)
+            rounds.append(len(removed) - before)
+            assert await counted(server) == 0
+        assert max(rounds) <= 2 * _AT_ONCE
+    assert not server.clients
+
+
+async def test_nobody_finds_what_has_not_ended_yet(server: Server, removed: list[ClientSubscription]) -> None:
+    port = server.endpoints[0].port
+    async with raw_client(port) as leaving, raw_client(port) as there, raw_client(port) as asking:
+        await subscribed(leaving, "group", "q")
+        leaving.send("SUB plain second")
+        await leaving.settle()
+        there.sub("group", "1", "q")
+        await there.settle()
+        asking.sub("in", "1")
+        asking.pub("plain", "remembered")
+        await asking.settle()
+        of(server, 1).cut("gone")
+        assert "first" not in {one.sid.decode() for one in removed}
+        # Handed over here, so that it comes before the rest of them has ended.
+        of(server, 3).receive(b"PUB group 1\r\nx\r\n" * 20 + b"PUB plain in 1\r\nx\r\n")
+        assert len(removed) < MANY
+        assert await there.settle() == 20 * ["1 group - [] b'x'"]
+        (told,) = await asking.settle()
+        assert "503" in told
+
+
+async def test_the_server_ends_meanwhile(started: Started, removed: list[ClientSubscription]) -> None:
+    failed: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context))
+    server = await started()
+    async with raw_client(server.endpoints[0].port) as client:
+        await subscribed(client, "x")
+        of(server, 1).cut("gone")
+        await server.close()
+    before = len(removed)
+    for _ in range(MANY // _AT_ONCE + 1):
+        await asyncio.sleep(0)
+    assert len(removed) == before
+    assert not failed
+
+
+async def test_an_account_that_gets_another_store_meanwhile(server: Server, removed: list[ClientSubscription]) -> None:
+    """What the old store was told of is taken back there, and the new one is told nothing of it."""
+    async with raw_client(server.endpoints[0].port) as client:
+        await subscribed(client, "x")
+        of(server, 1).cut("gone")
+        account = server.account("$G")
+        assert account is not None
+        assert account.link is not None
+        interest, link = account.link.interest, account.link
+        assert interest._plain
+        account.attach(None)
+        assert not interest._plain
+        account.attach(link)
+        assert len(removed) == MANY + 1
+        await asyncio.sleep(0)
+        assert not interest._plain
+
+
+async def test_a_client_that_changes_its_account(started: Started, removed: list[ClientSubscription]) -> None:
+    """Who may do everything before it introduces itself, leaves that account with it."""
+
+    class Introduced:
+        wants_nonce = False
+
+        def is_required(self, kind: str = "STANDARD") -> bool:
+            return False
+
+        def anonymous(self, shown: Any) -> ServerUser:
+            return ServerUser(account="$G")
+
+        async def user(self, shown: Any) -> ServerUser:
+            return ServerUser(account="$SYS")
+
+    server = await started(authenticator=Introduced(), system_account="$SYS")
+    async with raw_client(server.endpoints[0].port, "") as client:
+        await subscribed(client, "x")
+        client.send(f"CONNECT {PLAIN}", "SUB x first", "PUB x 1", "a")
+        assert await client.settle() == ["first x - [] b'a'"]
+        while len(removed) < MANY + 1:
+            await asyncio.sleep(0)
+        client.send("PUB x 1", "b")
+        assert await client.settle() == ["first x - [] b'b'"]
+        assert await counted(server) == 1
