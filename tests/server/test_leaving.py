@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from pelton.server import Server
+from pelton.server import Server, membership
 from pelton.server.auth.identity import ServerUser
+from pelton.server.auth.permissions import Permissions, SubjectRules
 from pelton.server.connection import ClientConnection
 from pelton.server.leaving import _AT_ONCE
 from pelton.server.monitoring.connections import subsz
@@ -150,3 +151,40 @@ async def test_a_client_that_changes_its_account(started: Started, removed: list
         client.send("PUB x 1", "b")
         assert await client.settle() == ["first x - [] b'b'"]
         assert await counted(server) == 1
+
+
+async def test_rights_that_are_lost(started: Started, removed: list[ClientSubscription]) -> None:
+    """Nothing that is forbidden arrives, though the subscriptions end some at a time."""
+
+    class Changing:
+        wants_nonce = False
+        permissions: Permissions | None = None
+
+        def is_required(self, kind: str = "STANDARD") -> bool:
+            return False
+
+        def anonymous(self, shown: Any) -> ServerUser:
+            return ServerUser(account="$G", permissions=self.permissions)
+
+        async def user(self, shown: Any) -> ServerUser:
+            return self.anonymous(shown)
+
+    authenticator = Changing()
+    server = await started(authenticator=authenticator)
+    async with raw_client(server.endpoints[0].port) as client:
+        await subscribed(client, "x")
+        client.sub("last", "last")
+        client.pub("last", "remembered")
+        assert await client.settle() == ["last last - [] b'remembered'"]
+        authenticator.permissions = Permissions(subscribe=SubjectRules(deny=("many.*", "last")))
+        reloading = asyncio.ensure_future(server.reload(server.settings))
+        while not removed:
+            await asyncio.sleep(0)
+        assert len(removed) <= membership._AT_ONCE
+        of(server, 1).receive(b"PUB last 1\r\na\r\nPUB x 1\r\nb\r\n")
+        await reloading
+        told = await client.settle()
+        assert [one for one in told if not one.startswith("-ERR")] == ["first x - [] b'b'"]
+        assert len(told) == MANY + 2
+        assert await counted(server) == 1
+        assert not server.clients[0].subscription_list[0].is_cut

@@ -357,11 +357,7 @@ class ClientConnection(ClientOutput):
         elif self._membership.has_too_many:
             self.refuse(said.MAX_SUBSCRIPTIONS)
         else:
-            self._drop_forbidden()
-
-    def _drop_forbidden(self) -> None:
-        for text in self._membership.drop_forbidden():
-            self._deny(text)
+            await self._membership.drop_forbidden(self._deny)
 
     def _ended(self) -> None:
         if self._login is not None:

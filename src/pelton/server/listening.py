@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import socket
 import stat
@@ -17,6 +18,8 @@ from pelton.server.settings import Endpoint
 Accept = Callable[[socket.socket], Awaitable[None]]
 _BACKLOG: Final = 1024
 _PAUSE_S: Final = 0.1
+# So many are accepted in one round of the event loop.
+_AT_ONCE: Final = 4
 
 
 class Listener:
@@ -47,7 +50,10 @@ class Listener:
 
     async def _run(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        while True:
+        for count in itertools.count(1):
+            if not count % _AT_ONCE:
+                # Many can be waiting, which are accepted without a pause, and each costs the next round something.
+                await asyncio.sleep(0)
             try:
                 client, _ = await loop.sock_accept(listening)
             except OSError:

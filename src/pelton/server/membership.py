@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
 from pelton.server.accounts import smallest_limit
 from pelton.server.auth import ServerUser
 from pelton.server.auth import refusals as said
@@ -10,6 +14,8 @@ from pelton.server.ports import AccountPort, Client
 from pelton.server.router import ClientSubscription
 from pelton.subjects import is_filter
 from pelton.wire import Sub
+
+_AT_ONCE: Final = 64
 
 
 class Membership:
@@ -84,12 +90,17 @@ class Membership:
         if self.subscriptions.pop(one.sid, None) is not None and self.account is not None:
             self.account.unsubscribe(one)
 
-    def drop_forbidden(self) -> list[str]:
-        """End what the client may no longer subscribe to; return what it is told of each."""
-        told = []
-        for one in list(self.subscriptions.values()):
-            one.is_cut = self.rights.is_cut(one.subject, one.queue)
-            if not self.rights.may_subscribe(one.subject, one.queue):
-                told.append(said.subscription_violation(one.subject, one.queue))
-                self.drop(one)
-        return told
+    async def drop_forbidden(self, tell: Callable[[str], None]) -> None:
+        """End what the client may no longer subscribe to, so many in a round of the event loop, and tell it of each."""
+        subscriptions = list(self.subscriptions.values())
+        for one in subscriptions:
+            # Its messages are checked until all of it is.
+            one.is_cut = True
+        for count, one in enumerate(subscriptions, start=1):
+            if self.subscriptions.get(one.sid) is one:
+                one.is_cut = self.rights.is_cut(one.subject, one.queue)
+                if not self.rights.may_subscribe(one.subject, one.queue):
+                    self.drop(one)
+                    tell(said.subscription_violation(one.subject, one.queue))
+            if not count % _AT_ONCE:
+                await asyncio.sleep(0)
