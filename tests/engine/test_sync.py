@@ -52,6 +52,21 @@ async def test_a_failed_sync_acknowledges_nobody_until_reopened(tmp_path: Path, 
     assert recount(str(path)) == []
 
 
+async def test_questions_wait_for_no_sync(tmp_path: Path) -> None:
+    path = tmp_path / "a.pelton"
+    await a_store(path)
+    disk = FaultySync()
+    async with open_engine(path, sync_file=disk) as jet:
+        stream = await jet.stream("s")
+        consumer = await stream.create_consumer(durable_name="c")
+        disk.broken = True
+        assert (await consumer.info()).name == "c"
+        assert await stream.consumer_names() == ["c"]
+        assert (await stream.info()).config.name == "s"
+        disk.broken = False
+        await jet.publish("s.good")
+
+
 async def test_a_sync_that_fails_on_its_thread_takes_those_who_came_meanwhile(tmp_path: Path) -> None:
     path = tmp_path / "a.pelton"
     await a_store(path)

@@ -146,6 +146,28 @@ async def test_what_a_worker_holds_is_running(jet: pelton.Jet, look: pelton.Jet)
         assert (await observe.job_details(look, "garage", claimed.id)).state == "running"
 
 
+async def test_jobs_of_tenants_and_ranks_are_counted_by_whoever_looks_and_looking_makes_nothing(
+    jet: pelton.Jet, look: pelton.Jet
+) -> None:
+    mail = await jet.queue("mail")
+
+    @mail.job
+    async def send(number: int) -> None: ...
+
+    for number in range(9):
+        await mail.options(tenant=f"t{number % 3}").enqueue(send, number)
+        await mail.options(priority=number % 4).enqueue(send, number)
+    await mail.work(max_jobs=4, handle_signals=False)
+    made = await jet.stream_names(), await (await jet.stream("JOBS_mail")).consumer_names()
+    counts = await mail.counts()
+    assert (counts.pending, counts.completed) == (14, 4)
+    for one in (jet, look):
+        summary = await observe.queue_summary(one, "mail")
+        assert (summary.pending, summary.completed) == (14, 4)
+    assert made == (await jet.stream_names(), await (await jet.stream("JOBS_mail")).consumer_names())
+    assert await (await look.queue("mail")).counts() == counts
+
+
 async def test_the_store_as_a_whole(address: str, jet: pelton.Jet, look: pelton.Jet) -> None:
     await jet.create_stream("orders", subjects=["orders.>"])
     await jet.publish("orders.1", b"x" * 1000)

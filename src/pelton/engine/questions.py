@@ -48,7 +48,9 @@ class Questions:
                 # What is due, or to be audited, has to be written first.
                 with suppress(SnapshotOnlyError):
                     return self._host.read(lambda: self._look(request))
-            reply: R = await self._host.stage(lambda: self._audit.call(request, client), durable=True)
+            # What a question removes because it has expired, it removes again if that is lost.
+            is_durable = kind not in QUESTIONS
+            reply: R = await self._host.stage(lambda: self._audit.call(request, client), durable=is_durable)
             return reply
 
     async def direct_get(self, stream: str, request: DirectGet) -> DirectReply:

@@ -54,12 +54,15 @@ class Stream(Readable):
         """The stream's name."""
         return self.config.name
 
-    async def info(self, *, subjects_filter: str = "", deleted_details: bool = False) -> StreamInfo:
+    async def info(self, *, subjects_filter: str = "", offset: int = 0, deleted_details: bool = False) -> StreamInfo:
         """Return configuration and state; with ``subjects_filter`` also the number of messages per subject.
 
-        With ``deleted_details``, the state lists the sequences of deleted messages. Raises StreamNotFoundError.
+        100,000 subjects at most, from ``offset`` on; ``total`` is how many match. With ``deleted_details``, the state
+        lists the sequences of deleted messages. Raises StreamNotFoundError.
         """
-        request = StreamInfoRequest(name=self.name, subjects_filter=subjects_filter, deleted_details=deleted_details)
+        request = StreamInfoRequest(
+            name=self.name, subjects_filter=subjects_filter, offset=offset, deleted_details=deleted_details
+        )
         return await self._backend.call(request)
 
     async def purge(self, *, filter: str = "", seq: int = 0, keep: int = 0) -> int:

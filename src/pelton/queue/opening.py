@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from pelton.api import QueueNotFoundError, StreamNotFoundError
 from pelton.jet.store_time import StoreTime
 from pelton.queue.backing.beginnings import BegunJobs
 from pelton.queue.backing.failed_attempts import FailedAttempts
@@ -16,6 +17,7 @@ from pelton.queue.backing.setup import (
     LEASE,
     RECORDS,
     QueueSettings,
+    check_is_queue,
     existing_consumers,
     free_consumer,
     jobs_stream,
@@ -25,11 +27,11 @@ from pelton.queue.backing.setup import (
     worker_consumers,
 )
 from pelton.queue.define.queue_context import QueueContext
+from pelton.queue.define.registry import JobRegistry
 from pelton.queue.keys import KeyedJobSource, KeyedStats
 
 if TYPE_CHECKING:
     from pelton.jet import Consumer, Stream, Streams
-    from pelton.queue.define.registry import JobRegistry
     from pelton.queue.model.naming import QueueNames
     from pelton.queue.ports import JobSource, QueueStats
 
@@ -37,9 +39,25 @@ if TYPE_CHECKING:
 async def open_queue(jet: Streams, names: QueueNames, settings: QueueSettings, jobs: JobRegistry) -> QueueContext:
     """Open a queue. Raises ConfigError."""
     stream = await jobs_stream(jet, names, settings)
+    await side_streams(jet, names, settings)
+    return await _context(jet, names, stream, jobs, settings)
+
+
+async def look_at_queue(jet: Streams, names: QueueNames) -> QueueContext:
+    """Return a queue to be looked at: nothing of it is made. Raises QueueNotFoundError, ConfigError."""
+    try:
+        stream = await jet.stream(names.jobs)
+    except StreamNotFoundError:
+        raise QueueNotFoundError(names.queue) from None
+    check_is_queue(names, stream)
+    return await _context(jet, names, stream, JobRegistry(names.queue, ()), None)
+
+
+async def _context(
+    jet: Streams, names: QueueNames, stream: Stream, jobs: JobRegistry, settings: QueueSettings | None
+) -> QueueContext:
     exclusive = stream.config.metadata[EXCLUSIVE] == "true"
     lease = float(stream.config.metadata[LEASE])
-    await side_streams(jet, names, settings)
     begun = BegunJobs(jet, names, lease, await jet.backend.begun_deliveries(names.jobs))
     stats, source_for = await _source(jet, names, stream, exclusive, lease, begun, settings)
     return QueueContext(
@@ -62,15 +80,15 @@ async def _source(
     exclusive: bool,
     lease: float,
     begun: BegunJobs,
-    settings: QueueSettings,
+    settings: QueueSettings | None,
 ) -> tuple[QueueStats, Callable[[str], JobSource]]:
     """Return the stats for the views, and the factory of a worker's job source."""
     known = FailedAttempts(jet, names).last
     # As the queue was made, whichever backend opens it: the two ways cannot be mixed.
     has_records = stream.config.metadata.get(KEYS) == RECORDS
     ranked: list[Consumer] = []
-    if jet.backend.planning.read_only:
-        consumers = await existing_consumers(stream)
+    if settings is None or jet.backend.planning.read_only:
+        consumers = await existing_consumers(stream, names)
     else:
         if has_records:
             await keys_stream(jet, names, settings)

@@ -190,11 +190,17 @@ class Reader:
         query = state.subjects.parts(condition, state.last)
         return int(state.db.value(f"SELECT ifnull(sum(msgs), 0) FROM {query.sql}", query.bindings))
 
-    def subject_counts(self, subject_filter: str) -> dict[str, int]:
-        """Return the number of messages of each subject that matches."""
+    def subject_counts(self, subject_filter: str, offset: int, limit: int) -> tuple[dict[str, int], int]:
+        """Return a page of the subjects that match, with their numbers of messages, and how many match."""
         condition = subject_condition([subject_filter])
-        rows = self.subjects("SELECT CAST(subject AS BLOB), msgs FROM {} ORDER BY subject", condition)
-        return {text(subject): integer(count) for subject, count in rows}
+        # One that is beyond the end asks only how many they are: there may be millions.
+        self._state.write_rows()
+        total = self._state.subjects.number(self._state.last, condition)
+        if offset >= total:
+            return {}, total
+        page = "SELECT CAST(subject AS BLOB), msgs FROM {} ORDER BY subject LIMIT ? OFFSET ?"
+        rows = self.subjects(page, condition, limit, offset)
+        return {text(subject): integer(count) for subject, count in rows}, total
 
     def num_subjects(self) -> int:
         """Return how many subjects hold messages. Flush the stream first."""

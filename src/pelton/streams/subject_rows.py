@@ -44,9 +44,9 @@ _UNCOUNTED: Final = "SELECT subject, seq AS first, seq AS last, 1 AS msgs FROM {
 _TOGETHER: Final = (
     "SELECT subject, min(first) AS first, max(last) AS last, sum(msgs) AS msgs FROM ({}) GROUP BY subject"
 )
-_NUMBER: Final = "SELECT count(*) FROM subjects WHERE stream=? AND msgs>0"
+_NUMBER: Final = "SELECT count(*) FROM subjects WHERE stream=? AND msgs>0 AND {}"
 _NUMBER_NEW: Final = (
-    "SELECT count(*) FROM (SELECT DISTINCT subject AS name FROM {} WHERE seq>?) "
+    "SELECT count(*) FROM (SELECT DISTINCT subject AS name FROM {} WHERE seq>? AND {}) "
     "WHERE NOT EXISTS(SELECT 1 FROM subjects WHERE stream=? AND subject=name AND msgs>0)"
 )
 
@@ -363,12 +363,14 @@ class SubjectRows:
         row = self._uncounted.get(subject)
         return self._seen, None if row is None else row.last
 
-    def number(self, last: int) -> int:
-        """Return how many subjects hold messages."""
-        counted = int(self._db.value(_NUMBER, (self._stream,)))
+    def number(self, last: int, condition: Condition | None = None) -> int:
+        """Return how many subjects hold messages, and meet a condition."""
+        where = condition or _EVERY
+        counted = int(self._db.value(_NUMBER.format(where.sql), (self._stream, *where.bindings)))
         if self.upto >= last:
             return counted
-        return counted + int(self._db.value(_NUMBER_NEW.format(self._table), (self.upto, self._stream)))
+        new = _NUMBER_NEW.format(self._table, where.sql)
+        return counted + int(self._db.value(new, (self.upto, *where.bindings, self._stream)))
 
     def each(self, condition: Condition | None, last: int) -> SubjectQuery:
         """Return a query for the subjects that meet a condition, one row each."""

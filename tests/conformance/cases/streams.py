@@ -224,6 +224,10 @@ async def subjects_are_counted_where_asked(jet: Jet) -> None:
     assert (await stream.info(subjects_filter=">")).state.subjects == {"s.a": 2, "s.b.c": 1}
     info = await stream.info(subjects_filter="s.*")
     assert (info.state.subjects, info.total) == ({"s.a": 2}, 1)
+    await jet.publish_batch([("s.b", b""), ("s.c", b"")])
+    for offset, subjects in ((1, {"s.b": 1, "s.c": 1}), (2, {"s.c": 1}), (3, {}), (2**40, {})):
+        info = await stream.info(subjects_filter="s.*", offset=offset)
+        assert (info.state.subjects, info.total) == (subjects, 3), offset
 
 
 @case

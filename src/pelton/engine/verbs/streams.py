@@ -171,12 +171,10 @@ def info(session: Session, request: StreamInfoRequest) -> StreamInfo:
     log = fresh(session, request.name)
     reply = info_of(session, log)
     if request.subjects_filter:
-        counts = log.reader.subject_counts(request.subjects_filter)
         offset = max(request.offset, 0)
-        page = list(counts.items())[offset : offset + _SUBJECTS_PAGE]
-        reply.state.subjects = dict(page)
-        if counts:
-            reply.total, reply.offset, reply.limit = len(counts), offset, _SUBJECTS_PAGE
+        reply.state.subjects, total = log.reader.subject_counts(request.subjects_filter, offset, _SUBJECTS_PAGE)
+        if total:
+            reply.total, reply.offset, reply.limit = total, offset, _SUBJECTS_PAGE
     if request.deleted_details:
         reply.state.deleted = log.reader.deleted()
     return reply

@@ -90,6 +90,9 @@ class ConsumerStats:
 
     async def untouched(self, underway: Underway) -> int:
         """Return how many messages are ahead of the consumers, or wait for one of a tenant."""
+        if not self._consumers:
+            # An older version made them for the first worker.
+            return (await self._stream.info()).state.messages
         ahead = sum([(await consumer.info()).num_pending for consumer in self._consumers])
         tenants = await tenant_consumers(self._stream, self._names)
         taken = sum(info.num_ack_pending for info in await infos_of(tenants))

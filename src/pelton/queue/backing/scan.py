@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _PAGE: Final = 256
 _FIRST: Final = 4
 _AT_ONCE: Final = 64
+_BEYOND: Final = 2**40
 
 
 async def scan(stream: Stream, filter_subject: str) -> AsyncGenerator[tuple[int, bytes], None]:
@@ -23,6 +24,11 @@ async def scan(stream: Stream, filter_subject: str) -> AsyncGenerator[tuple[int,
     async with aclosing(deliveries(stream, filter_subject)) as found:
         async for delivered in found:
             yield delivered.seq, delivered.data
+
+
+async def number_of_subjects(stream: Stream, filter_subject: str) -> int:
+    """Return how many subjects with messages match, without a list of them: there may be millions."""
+    return (await stream.info(subjects_filter=filter_subject, offset=_BEYOND)).total
 
 
 async def deliveries(stream: Stream, filter_subject: str) -> AsyncGenerator[Delivered | StoredMessage, None]:

@@ -88,13 +88,18 @@ async def jobs_stream(jet: Streams, names: QueueNames, settings: QueueSettings) 
             raise QueueNotFoundError(names.queue) from None
         await _refuse_taken_names(jet, names)
         stream = await _make_jobs_stream(jet, names, settings)
+    check_is_queue(names, stream)
     found = stream.config.metadata
-    if EXCLUSIVE not in found or LEASE not in found:
-        raise _taken(names, stream)
     _agree(names.queue, "exclusive", settings.exclusive, found[EXCLUSIVE] == "true")
     _agree(names.queue, "lease", settings.lease, float(found[LEASE]))
     stream = await _with_places(jet, names, stream)
     return await _replicated(jet, stream, settings)
+
+
+def check_is_queue(names: QueueNames, stream: Stream) -> None:
+    """Raise ConfigError for a stream that is not that of a queue's jobs."""
+    if not {EXCLUSIVE, LEASE} <= {*stream.config.metadata}:
+        raise _taken(names, stream)
 
 
 async def _with_places(jet: Streams, names: QueueNames, stream: Stream) -> Stream:
@@ -267,9 +272,15 @@ async def free_consumer(stream: Stream, names: QueueNames, lease: float) -> Cons
     return await stream.create_consumer(durable_name="free", filter_subjects=list(names.free_jobs), **common)
 
 
-async def existing_consumers(stream: Stream) -> list[Consumer]:
-    """Return the consumers that workers pull from, of a queue that can only be looked at."""
-    return [await stream.consumer(name) for name in await stream.consumer_names()]
+async def existing_consumers(stream: Stream, names: QueueNames) -> list[Consumer]:
+    """Return the consumers that workers pull from, of a queue that is only looked at; those of tenants are found anew.
+
+    As :func:`ranked_consumers` and others return them: those with a priority first.
+    """
+    found = [name for name in await stream.consumer_names() if not names.is_tenant_consumer(name)]
+    ranked = [name for name in found if name.startswith("rank")]
+    others = [name for name in found if name not in ranked]
+    return [await stream.consumer(name) for name in (*reversed(ranked), *others)]
 
 
 async def ranked_consumers(stream: Stream, names: QueueNames, lease: float) -> list[Consumer]:

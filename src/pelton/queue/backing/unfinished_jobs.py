@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pelton.api import ConsumerNotFoundError, MessageNotFoundError, StoredMessage, StreamNotFoundError
+from pelton.queue.backing.scan import number_of_subjects
 from pelton.queue.model.naming import FLOWS_CONSUMER
 from pelton.queue.model.places import found_by
 from pelton.queue.model.records import job_id_in
@@ -19,14 +20,13 @@ if TYPE_CHECKING:
 
 async def scheduled_jobs(jet: Streams, names: QueueNames) -> int:
     """Return how many jobs wait for their time."""
-    stream = await jet.stream(names.jobs)
-    return (await stream.info(subjects_filter=names.scheduled)).total
+    return await number_of_subjects(await jet.stream(names.jobs), names.scheduled)
 
 
 async def not_to_be_taken(jet: Streams, names: QueueNames) -> int:
     """Return how many messages no worker takes: scheduled jobs, schedules and kept places."""
     stream = await jet.stream(names.jobs)
-    others = [(await stream.info(subjects_filter=subject)).total for subject in (names.crons, names.kept)]
+    others = [await number_of_subjects(stream, subject) for subject in (names.crons, names.kept)]
     return await scheduled_jobs(jet, names) + sum(others)
 
 

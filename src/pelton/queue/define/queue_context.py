@@ -39,14 +39,12 @@ class QueueContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     async def side_to_read(self, name: str) -> Stream:
         """Return a side stream, to look for messages of its subjects.
 
-        If it is missing, because an older version made the queue, which can only be looked at here: another stream,
-        which has none.
+        If it is missing, because an older version made the queue, which is only looked at here: another stream, which
+        has none.
         """
         try:
             return await self.jet.stream(name)
         except StreamNotFoundError:
-            if not self.backend.planning.read_only:
-                raise
             return await self.jet.stream(self.names.jobs)
 
     @property

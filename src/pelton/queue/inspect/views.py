@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from pelton.api import JobNotFoundError, MessageNotFoundError, StoredMessage
+from pelton.api import JobNotFoundError, MessageNotFoundError, StoredMessage, StreamNotFoundError
 from pelton.api.json_values import UNREADABLE
 from pelton.queue.backing.failed_attempts import FailedAttempts
-from pelton.queue.backing.scan import messages_of_filters
+from pelton.queue.backing.scan import messages_of_filters, number_of_subjects
 from pelton.queue.backing.unfinished_jobs import job_at, scheduled_jobs, unfinished_job, with_waiting_flow
 from pelton.queue.inspect.first_message import first_of
 from pelton.queue.inspect.job_states import JobStates, job_states, limit_names, oldest_at
@@ -23,6 +23,7 @@ from pelton.queue.model.places import place_of
 from pelton.queue.model.records import job_id_in, scheduled_for
 from pelton.queue.model.states import (
     ENDINGS,
+    Ending,
     Envelope,
     JobCounts,
     JobInfo,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pelton.queue.model.options import JobOptions
     from pelton.queue.ports import Underway
 
+_NOT_COMPLETED: Final[tuple[Ending, ...]] = ("failed", "cancelled", "expired")
 _TAKEN: Final[tuple[JobState, ...]] = ("held", "running", "retrying")
 _told: Final = msgspec.json.Decoder(JobProgress).decode
 _outcome: Final = msgspec.json.Decoder(Outcome).decode
@@ -59,7 +61,15 @@ class JobViews:
 
     async def counts(self) -> JobCounts:
         """Return how many jobs are in each state."""
+        return await self._counts(*await self._states())
+
+    async def counts_and_oldest(self) -> tuple[JobCounts, int]:
+        """Return the same, and what :meth:`oldest_at` does."""
         underway, where = await self._states()
+        counts = await self._counts(underway, where)
+        return counts, await oldest_at(self._queue.jet, self._queue.names, underway, where)
+
+    async def _counts(self, underway: Underway, where: JobStates) -> JobCounts:
         # Of a file, all that were taken are listed; servers do not say which these are.
         states = Counter(where.of(seq, entry) for seq, entry in underway.items())
         names = await limit_names(self._queue.jet, self._queue.names) if states["held"] else ()
@@ -67,13 +77,6 @@ class JobViews:
         async for info in self._unlisted(underway, where):
             states[info.state] += 1
             held.update([info.limit] if info.state == "held" else ())
-        history = await self._queue.jet.stream(self._queue.names.history)
-        ended = dict.fromkeys(ENDINGS, 0)
-        total = (await history.info()).state.messages
-        for ending in ("failed", "cancelled", "expired"):
-            found = await history.info(subjects_filter=self._queue.names.ending_subject(ending, "*"))
-            ended[ending] = found.total
-        ended["completed"] = total - ended["failed"] - ended["cancelled"] - ended["expired"]
         counts = JobCounts(
             pending=await self._queue.stats.untouched(underway) + states["pending"],
             scheduled=await scheduled_jobs(self._queue.jet, self._queue.names) + states["scheduled"],
@@ -81,9 +84,21 @@ class JobViews:
             held=states["held"],
             held_for=dict(sorted(held.items())),
             retrying=states["retrying"],
-            **ended,
+            **await self._ended_counts(),
         )
         return await with_waiting_flow(self._queue.jet, self._queue.names, counts)
+
+    async def _ended_counts(self) -> dict[str, int]:
+        try:
+            history = await self._queue.jet.stream(self._queue.names.history)
+        except StreamNotFoundError:
+            # An older version made the queue, and nothing was added since.
+            return {}
+        ended = {"completed": (await history.info()).state.messages}
+        for ending in _NOT_COMPLETED:
+            ended[ending] = await number_of_subjects(history, self._queue.names.ending_subject(ending, ">"))
+            ended["completed"] -= ended[ending]
+        return ended
 
     async def oldest_at(self) -> int:
         """Return when the oldest job that is due was enqueued, or fell due again; 0 if there is none."""
