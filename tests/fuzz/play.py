@@ -132,7 +132,7 @@ def _told(data: bytes, is_ended: bool) -> list[str]:
             # The last one, or an event of a case before.
             continue
         if isinstance(command, Violation):
-            some.append(f"no command: {command.reason}")
+            some.append(f"no command: {command.text}")
         elif isinstance(command, Pong):
             found += [*sorted(some), "Pong"]
             some = []
@@ -230,7 +230,7 @@ class _Client:
                 self.raw[command.subject] = command.data
                 self.seen.setdefault(command.subject, []).append(_plain(command))
             elif not isinstance(command, InfoLine | Ping | Pong):
-                self.errors.append(shown(command) if not isinstance(command, Violation) else command.reason)
+                self.errors.append(shown(command) if not isinstance(command, Violation) else command.text)
 
     async def ask(self, name: str, sent: bytes, patience: float = _SILENCE_S) -> None:
         """Send a message that may be answered at _INBOX.NAME, and wait for it, until one sent after it was answered.

@@ -63,6 +63,12 @@ async def a_payload_that_does_not_end(client: RawClient) -> list[Any]:
     return await client.settle()
 
 
+async def a_pong_comes_before_what_was_sent_after_the_ping(client: RawClient) -> list[Any]:
+    # The end of the connection, too.
+    client.send(b"PING\r\nSUB a.* 1\r\nPING\r\nPUB a.b 0\r\n\r\nBAD\r\n")
+    return await client.take(4)
+
+
 FOUND: list[Callable[[RawClient], Awaitable[list[Any]]]] = [
     only_one_subscription_is_told_that_nobody_answers,
     being_told_is_no_message_for_a_limited_subscription,
@@ -70,6 +76,7 @@ FOUND: list[Callable[[RawClient], Awaitable[list[Any]]]] = [
     names_that_cannot_be_are_not_there,
     subjects_with_an_empty_token_reach_nobody,
     a_payload_that_does_not_end,
+    a_pong_comes_before_what_was_sent_after_the_ping,
 ]
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 from pelton.api.go_json import GoJsonError, StructReader
@@ -86,7 +85,7 @@ class ClientConnection(ClientOutput):
         self._holds = 0
         self._left: list[Command] | None = None
         self.started = self.heard = self.pinged = host.clock.monotonic()
-        self.pings = self._unanswered = 0
+        self.pings = 0
         self.rtt: float | None = None
         self._has_measured = False
         self.in_msgs = self.in_bytes = self.out_msgs = self.out_bytes = 0
@@ -374,20 +373,19 @@ class ClientConnection(ClientOutput):
     def _ping(self, command: Ping) -> None:
         self.pings = 0
         if self.account is None or self.account.is_settled(self):
-            self.write(PONG)
-            self._tell_account()
+            self._answer_ping()
             return
-        # Other processes learn of the client's subscriptions first. Pings meanwhile are answered together, next time.
-        self._unanswered += 1
-        if self._unanswered == 1:
-            self.account.on_settled(partial(self._answer_pings, 1))
+        # Other processes learn of the client's subscriptions first; what it has sent after its ping is carried out then.
+        self.hold()
+        self.account.on_settled(self._answer_held_ping)
 
-    def _answer_pings(self, count: int) -> None:
-        self.write(PONG * count)
+    def _answer_held_ping(self) -> None:
+        self._answer_ping()
+        self.release()
+
+    def _answer_ping(self) -> None:
+        self.write(PONG)
         self._tell_account()
-        self._unanswered -= count
-        if self._unanswered and self.account is not None and self.state == "open":
-            self.account.on_settled(partial(self._answer_pings, self._unanswered))
 
     def _tell_account(self) -> None:
         """Tell a client once, after its first ping, what its account is."""
