@@ -63,6 +63,17 @@ async def a_payload_that_does_not_end(client: RawClient) -> list[Any]:
     return await client.settle()
 
 
+async def a_size_with_a_carriage_return_is_none(client: RawClient) -> list[Any]:
+    client.send(b"PUB a 1\r\r\nx\r\n")
+    # nats-server does not always say why.
+    return (await client.settle())[-1:]
+
+
+async def a_line_that_begins_with_space_is_none(client: RawClient) -> list[Any]:
+    client.send(b" PING\r\n")
+    return await client.settle()
+
+
 async def a_pong_comes_before_what_was_sent_after_the_ping(client: RawClient) -> list[Any]:
     # The end of the connection, too.
     client.send(b"PING\r\nSUB a.* 1\r\nPING\r\nPUB a.b 0\r\n\r\nBAD\r\n")
@@ -76,6 +87,8 @@ FOUND: list[Callable[[RawClient], Awaitable[list[Any]]]] = [
     names_that_cannot_be_are_not_there,
     subjects_with_an_empty_token_reach_nobody,
     a_payload_that_does_not_end,
+    a_size_with_a_carriage_return_is_none,
+    a_line_that_begins_with_space_is_none,
     a_pong_comes_before_what_was_sent_after_the_ping,
 ]
 

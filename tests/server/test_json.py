@@ -132,6 +132,8 @@ _OPTIONS: Final = [
     "pedantic",
     "user",
     "pass",
+    "account",
+    "new_account",
     "jwt",
     "name",
     "protocol",
@@ -149,6 +151,7 @@ def _connects() -> Iterator[bytes]:
         yield from (_body({"verbose": False}, name.upper(), value) for value in ("true", '"zz"'))
     yield from (text.encode() for text in _TEXTS)
     yield b'{"name":"\xcf"}'
+    yield from (b'{"verbose":%b,"verbose":false}' % first for first in (b"5", b"null", b"true"))
 
 
 async def _greeted(port: int, options: bytes) -> bytes:

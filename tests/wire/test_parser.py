@@ -114,8 +114,9 @@ def test_trailing_bytes_wait(side: str, sent: bytes, commands: list[Command]) ->
 
 
 def test_white_space_and_case_as_on_nats() -> None:
-    sent = b"pub\ta\t 2 \r\nhi\r\n  PING\r\nPiNg\nSUB  a   1\r\n"
-    assert fed(Parser("server"), sent) == [Pub("a", "", b"hi"), Ping(), Ping(), Sub("a", "", b"1")]
+    sent = b"pub\ta\t 2 \r\nhi\r\nPING\r\nPiNgx y\nSUB  a   1\r\nSUB b\r x\r2\r\nPUB a\r 0\r\n\r\nUNSUB 1 x\r\n"
+    read = [Pub("a", "", b"hi"), Ping(), Ping(), Sub("a", "", b"1"), Sub("b", "x", b"2"), Pub("a\r", "", b"")]
+    assert fed(Parser("server"), sent) == [*read, Unsub(b"1", 0)]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,8 @@ def test_white_space_and_case_as_on_nats() -> None:
         (b"SUB a\r\n", MALFORMED),
         (b"SUB a b c d\r\n", MALFORMED),
         (b"UNSUB\r\n", MALFORMED),
-        (b"UNSUB 1 x\r\n", MALFORMED),
+        (b"PUB a 1\r\r\nx\r\n", MALFORMED),
+        (b" PING\r\n", UNKNOWN),
         (b"PUB a 101\r\n", TOO_LARGE),
         (b"PUB " + b"a" * 300, TOO_LONG),
         (b"PUB " + b"a" * 300 + b" 1\r\n", TOO_LONG),

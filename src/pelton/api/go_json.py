@@ -208,7 +208,23 @@ def _integer(text: str) -> Any:
     return int(text) if len(text) <= len("-18446744073709551615") else _Text(text)
 
 
-_decoder: Final = json.JSONDecoder(parse_float=_Text, parse_int=_integer, parse_constant=_constant)
+class _Object(dict[str, Any]):
+    """An object with a name that is there twice: each of its values is read."""
+
+    pairs: list[tuple[str, Any]]
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        found = _Object(found)
+        found.pairs = pairs
+    return found
+
+
+_decoder: Final = json.JSONDecoder(
+    object_pairs_hook=_object, parse_float=_Text, parse_int=_integer, parse_constant=_constant
+)
 
 
 # --- structs
@@ -257,7 +273,7 @@ def _nested(hint: Any) -> type[msgspec.Struct] | None:
 def _struct(kind: type[msgspec.Struct], value: dict[str, Any], path: str, is_strict: bool) -> dict[str, Any]:
     known = _fields(kind)
     found: dict[str, Any] = {}
-    for key, item in value.items():
+    for key, item in value.pairs if isinstance(value, _Object) else value.items():
         field = known.get(key) or known.get(key.lower())
         if field is None:
             if is_strict:

@@ -282,7 +282,10 @@ class ClientConnection(ClientOutput):
 
     def _speaks_our_protocol(self) -> bool:
         """Whether a client asks for what there is; it is refused if not."""
-        if self.options.protocol not in (0, 1):
+        if self.options.account or self.options.new_account:
+            # Which account it is in is not for a client to say.
+            self.refuse(said.AUTHORIZATION_VIOLATION)
+        elif self.options.protocol not in (0, 1):
             self.refuse("invalid client protocol")
         elif self.options.no_responders and not self.options.headers:
             self.refuse("no responders requires headers support")
@@ -331,7 +334,8 @@ class ClientConnection(ClientOutput):
         largest = settings.max_payload if own < 0 else min(own, settings.max_payload)
         self._parser.limits = WireLimits(line=settings.max_control_line, payload=largest)
         self._max_pending = settings.max_pending
-        self._is_plain = not (self._is_limited or self.options.verbose or self.options.pedantic)
+        options = self.options
+        self._is_plain = options.headers and not (self._is_limited or options.verbose or options.pedantic)
         if is_new and self.is_introduced:
             self._has_entered = True
             self._host.entered(self)
@@ -405,6 +409,9 @@ class ClientConnection(ClientOutput):
         self._publish_message(command.subject, command.reply, None, command.data)
 
     def _publish_block(self, command: Hpub) -> None:
+        if not self.options.headers:
+            self.close("message headers not supported")
+            return
         self._publish_message(command.subject, command.reply, command.block, command.data)
 
     def _publish_message(self, subject: str, reply: str, block: bytes | None, data: bytes) -> None:

@@ -66,7 +66,8 @@ class Membership:
         """Return why the client may not subscribe so, or an empty text."""
         assert self.account is not None
         if not is_filter(command.subject):
-            return "Invalid Subject"
+            # An id that has a subscription keeps it, whatever else is asked for under it.
+            return "" if command.sid in self.subscriptions else "Invalid Subject"
         if not self.rights.may_subscribe(command.subject, command.queue):
             return said.subscription_violation(command.subject, command.queue)
         is_full = 0 <= self._max_subscriptions <= len(self.subscriptions)

@@ -49,6 +49,8 @@ class ConnectOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     jwt: str | None = None
     nkey: str | None = None
     sig: str | None = None
+    account: str | None = None
+    new_account: bool = False
     name: str | None = None
     lang: str | None = None
     version: str | None = None

@@ -47,6 +47,7 @@ _KNOWN_LINES: Final = 8192
 _LONGEST_KNOWN: Final = 128
 _MAX_DIGITS: Final = 9
 _NO_SIZE: Final = -1
+_SPACE: Final = ord(" ")
 # So many bytes become commands at a time: a frame of a WebSocket can bring more.
 _PORTION: Final = 64 << 10
 # The limit of a line is that of what follows its name.
@@ -200,11 +201,16 @@ class Parser:
         """Return the head of a message, or add any other command and return None."""
         if len(line) > self.limits.line and _is_too_long(line, self.limits.line):
             raise _BrokenError(TOO_LONG)
-        words = line.split()
-        name = words[0].upper() if words else b""
+        if line.find(b"\r", 0, -1) < 0:
+            words = line.split()
+        else:
+            # As on nats-server: it takes the last byte away as soon as one is a carriage return.
+            line = line[:-1]
+            words = [word for word in line.replace(b"\t", b" ").split(b" ") if word]
+        name = words[0].upper() if words and line[0] > _SPACE else b""
         read_message = self._messages.get(name)
         if read_message is None:
-            read = self._lines.get(name)
+            read = self._lines.get(name) or _WITH_ANYTHING.get(name[:4])
             if read is None:
                 raise _BrokenError(UNKNOWN)
             command = read(line.strip()[len(name) :].lstrip())
@@ -295,7 +301,8 @@ def _unsub(rest: bytes) -> Command:
     if len(words) == 1:
         return Unsub(words[0], 0)
     if len(words) == 2:
-        return Unsub(words[0], _number(words[1]))
+        # What is no number is none.
+        return Unsub(words[0], _number(words[1]) if _is_number(words[1]) else 0)
     raise _BrokenError(MALFORMED)
 
 
@@ -320,6 +327,8 @@ def _err(rest: bytes) -> Command:
 
 
 _CLIENT_LINES: Final = {b"CONNECT": _connect, b"SUB": _sub, b"UNSUB": _unsub, b"PING": _ping, b"PONG": _pong}
+# What follows their names at once is not looked at.
+_WITH_ANYTHING: Final = {b"PING": _ping, b"PONG": _pong}
 _SERVER_LINES: Final = {b"INFO": _info, b"PING": _ping, b"PONG": _pong, b"+OK": _ok, b"-ERR": _err}
 
 
@@ -331,6 +340,10 @@ def _text(word: bytes) -> str:
 
 
 def _number(word: bytes) -> int:
-    if not word.isdigit() or len(word) > _MAX_DIGITS:
+    if not _is_number(word):
         raise _BrokenError(MALFORMED)
     return int(word)
+
+
+def _is_number(word: bytes) -> bool:
+    return word.isdigit() and len(word) <= _MAX_DIGITS
