@@ -20,6 +20,7 @@ async def only_one_subscription_is_told_that_nobody_answers(client: RawClient) -
         client.sub(subject, sid, queue)
     client.pub("nobody", b"", "a.b")
     client.pub("nobody", b"", "c")
+    client.pub("nobody", b"", "a.")
     seen = await client.settle()
     client.send("UNSUB 1", "UNSUB 2")
     client.pub("nobody", b"", "a.b")

@@ -189,7 +189,8 @@ class ServerAccount:
 
     def tell_no_responders(self, client: Client, subject: str, reply: str) -> None:
         """Tell a client that nobody takes its request, by one of its own subscriptions of no group."""
-        own = next((one for one in self.router.targets(reply).plain if one.client is client), None)
+        targets = NO_TARGETS if "" in reply.split(".") else self.router.targets(reply)
+        own = next((one for one in targets.plain if one.client is client), None)
         if own is not None:
             client.write(encode_msg(reply, own.sid, "", status_block(503, Nats_Subject=subject), b""))
 

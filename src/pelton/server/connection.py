@@ -379,7 +379,7 @@ class ClientConnection(ClientOutput):
         if self.account is None or self.account.is_settled(self):
             self._answer_ping()
             return
-        # Other processes learn of the client's subscriptions first; what it has sent after its ping is carried out then.
+        # Other processes learn of its subscriptions first; what it has sent after its ping is carried out then.
         self.hold()
         self.account.on_settled(self._answer_held_ping)
 
