@@ -20,8 +20,10 @@ from pelton.server.auth.permissions import Permissions, SubjectRules
 from pelton.server.auth.rights import ClientRights
 from pelton.server.connection import ClientConnection
 from pelton.server.door import FairChecks
-from pelton.server.jetstream import storing
+from pelton.server.jetstream import requests, storing
+from pelton.server.jetstream.requests import OpenRequests
 from pelton.server.monitoring import http
+from pelton.server.ports import Client
 from pelton.wire import Parser, Pub
 from pelton.wire import parser as wire
 from pelton.wire.parser import KnownLines
@@ -288,3 +290,32 @@ async def test_requests_for_reports(started: Started, monkeypatch: pytest.Monkey
         assert (b"200 OK" in await report(server, request)) == is_answered
     monkeypatch.setattr(http, "_PATIENCE_S", 0.01)
     assert await report(server, b"GET /varz HTTP/1.0\r\n") == b""
+
+
+# --- requests
+
+
+@pytest.mark.parametrize(("subject", "body"), [("STREAM.INFO.S", ""), ("DIRECT.GET.S", '{"seq":77}')])
+async def test_requests_that_are_answered_together(
+    started: Started, monkeypatch: pytest.MonkeyPatch, subject: str, body: str
+) -> None:
+    """What one client asks for is answered some at a time, however much it asks for at once."""
+    server, most = await started(), 0
+    begin = OpenRequests.begin
+
+    def counted(requests: OpenRequests, client: Client) -> None:
+        nonlocal most
+        begin(requests, client)
+        most = max(most, requests._open[client])
+
+    monkeypatch.setattr(OpenRequests, "begin", counted)
+    async with raw_client(server.endpoints[0].port) as client:
+        await client.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s"], "allow_direct": True})
+        client.sub("in.*", "1")
+        await client.settle()
+        many = 5 * requests._MOST
+        lines = (f"PUB $JS.API.{subject} in.{number} {len(body)}\r\n{body}".encode() for number in range(many))
+        held(server).receive(b"".join(line + b"\r\n" for line in lines))
+        assert {one.split()[1] for one in await client.take(many)} == {f"in.{number}" for number in range(many)}
+        assert most == requests._MOST
+        assert not held(server).is_held

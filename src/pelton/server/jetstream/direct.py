@@ -49,7 +49,7 @@ class DirectGetService:
         except ApiError as error:
             self._refuse(message.reply, error)
             return True
-        self._link.spawn(self._get(stream, request, message), "pelton answers a direct get")
+        self._link.spawn(message.client, self._get(stream, request, message), "pelton answers a direct get")
         return True
 
     async def _get(self, stream: str, request: DirectGet, message: Published) -> None:

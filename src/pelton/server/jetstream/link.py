@@ -13,8 +13,10 @@ from pelton.engine.archives.archives import StreamArchives
 from pelton.engine.serving import Serving
 from pelton.runtime import Runtime
 from pelton.server.interest import Abroad, RelayedInterest
+from pelton.server.jetstream.requests import OpenRequests
 from pelton.server.jetstream.storing import Storing
 from pelton.server.jetstream.transfers import TransferTable
+from pelton.server.ports import Client
 from pelton.server.router import Router
 
 Send = Callable[[str, str, str, bytes | None, bytes], int]
@@ -38,12 +40,16 @@ class StoreLink:
             self.serving, self.interest, lambda reply, data: send(reply, reply, "", None, data), domain
         )
         self.announcing: Announcing = Announcing(self.serving)
+        self._requests = OpenRequests()
         self._runtime = runtime
         self._unanswered: set[asyncio.Future[Any]] = set()
 
-    def spawn(self, answer: Coroutine[Any, Any, None], name: str) -> None:
-        """Answer a request in the background."""
-        self.answers_after(self._runtime.spawn(answer, name))
+    def spawn(self, client: Client, answer: Coroutine[Any, Any, None], name: str) -> None:
+        """Answer a request of a client in the background."""
+        task = self._runtime.spawn(answer, name)
+        self.answers_after(task)
+        self._requests.begin(client)
+        task.add_done_callback(lambda _: self._requests.end(client))
 
     def answers_after(self, future: asyncio.Future[Any]) -> None:
         """Note that a request is answered when a future ends."""

@@ -63,7 +63,7 @@ class ApiVerbs:
         except ApiError as error:
             self._answer(message.reply, None, encode_error(kind, error))
             return True
-        self._link.spawn(self._call(request, message), "pelton answers a request of the API")
+        self._link.spawn(message.client, self._call(request, message), "pelton answers a request of the API")
         return True
 
     def _take_other(self, path: str, message: Published) -> bool:
