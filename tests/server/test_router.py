@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pelton.server import router as routers
 from pelton.server.router import ClientSubscription, MessageFrame, Router
 from pelton.subjects import matches
 from pelton.wire import Msg, Parser
@@ -67,3 +69,18 @@ def test_a_message_is_encoded_for_clients_that_know_headers_and_for_others(
         head, tail = frame.parts(headers)
         expected = Msg("a.b", b"7", reply, block if headers else None, data)
         assert Parser("client").feed(head + b"7" + tail) == [expected]
+
+
+def test_a_subject_with_very_many_subscriptions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is remembered for few is found anew for many, and is the same."""
+    found = []
+    for most in (1024, 1):
+        monkeypatch.setattr(routers, "_SHARED_UP_TO", most)
+        router = Router(lambda fit: fit[-1])
+        for number, (subject, queue) in enumerate([("a.*", ""), ("a.b", ""), ("a.b", "g"), (">", "g"), ("*.b", "h")]):
+            router.add(ClientSubscription(Ear(), b"%d" % number, subject, queue))
+        told = [router.targets(subject) for subject in ("a.b", "a.*", "x.b", "y")]
+        found.append([([one.sid for one in each.plain], [len(group) for group in each.groups]) for each in told])
+        assert len(router._shared) == (4 if most > 1 else 1)
+    assert found[0] == found[1]
+    assert found[0][:2] == [([b"0", b"1"], [2, 1]), ([b"0"], [1])]

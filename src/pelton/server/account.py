@@ -276,7 +276,8 @@ class ServerAccount:
         client.hold()
         self._wide[delivery] = client
         self._go_on(delivery)
-        return any(one.client is not client or client.echo for one in targets)
+        # Only the client of a request is told if nobody gets it.
+        return not frame.reply or client.echo or any(one.client is not client for one in targets)
 
     def _go_on(self, delivery: WideDelivery) -> None:
         if delivery in self._wide:

@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
-from pelton.subjects import SubjectIndex
+from pelton.subjects import SubjectIndex, has_wildcard
 from pelton.subjects.index import LONGEST_CACHED
 from pelton.wire import ConnectOptions
 
 _REMEMBERED: Final = 16_384
+_SHARED_UP_TO: Final = 1024
 _REMEMBERED_HEADS: Final = 8192
 
 
@@ -245,22 +246,24 @@ class Router:
     def targets(self, subject: str) -> Targets:
         """Return where a subject leads."""
         matches = self.subscriptions(subject)
+        if len(matches) > _SHARED_UP_TO:
+            return _targets(subject, matches)
         found = self._shared.get(matches)
         if found is None:
             if len(self._shared) >= _REMEMBERED:
                 self._shared.clear()
-            found = self._shared[matches] = _targets(matches)
+            found = self._shared[matches] = _targets(subject, matches)
         return found
 
 
-def _targets(matches: Sequence[ClientSubscription]) -> Targets:
-    plain: list[ClientSubscription] = []
+def _targets(subject: str, matches: tuple[ClientSubscription, ...]) -> Targets:
+    """Return where a subject leads that has these matches; quickly, as they can be hundreds of thousands."""
+    if has_wildcard(subject):
+        # One with the character of a wildcard matches a filter that has it there in two ways.
+        matches = tuple(dict.fromkeys(matches))
     groups: dict[str, list[ClientSubscription]] = {}
-    # A subject with the character of a wildcard matches a filter that has it there in two ways.
-    for one in dict.fromkeys(matches):
-        if one.queue:
-            groups.setdefault(one.queue, []).append(one)
-        else:
-            plain.append(one)
+    for one in [one for one in matches if one.queue]:
+        groups.setdefault(one.queue, []).append(one)
+    plain = tuple([one for one in matches if not one.queue]) if groups else matches
     only = plain[0] if len(plain) == 1 and not groups else None
-    return Targets(tuple(plain), tuple(map(tuple, groups.values())), bool(plain or groups), only)
+    return Targets(plain, tuple(map(tuple, groups.values())), bool(plain or groups), only)
