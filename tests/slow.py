@@ -57,6 +57,7 @@ _SLOW: Final = {
     "tests/engine/test_turns.py::test_leases_are_kept": "seconds of writing without a pause",
     "tests/examples/test_examples.py::test_example_prints_what_it_promises[celery_shop]": "a worker that is killed",
     "tests/examples/test_web_shop.py": "processes that serve and work",
+    "tests/fuzz/test_many.py": "very many inputs",
     "tests/locks/test_dead_waiters.py::test_ctrl_c": "processes that wait for terms",
     "tests/model/test_processes.py": "programs over four processes",
     "tests/packaging/test_wheel.py": "environments of their own",

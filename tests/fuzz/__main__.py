@@ -2,7 +2,7 @@
 
 Design: a case is a kind and a number, and nothing else: ``python -m tests.fuzz requests:7`` plays the same again. Cases
 of several users are under way at once, and one well-behaved client is answered all the while. What differs once, and
-not when it is played again, was a matter of time.
+not when it is played again alone, was a matter of time: it is counted.
 """
 
 from __future__ import annotations

@@ -32,6 +32,10 @@ KNOWN: Final = (
     Known("configurations", "^accepted", "config has no values or is empty", "nothing is the default"),
     Known("configurations", "not all of it", "", "the value of a key without effect is not read"),
     Known("configurations", "^accepted", "invalid use of field", "a warning, which only nats-server -t refuses"),
+    *(
+        Known(kind, "^$", "^-ERR Invalid Publish Subject$", "said twice of a message that it read in portions")
+        for kind in ("commands", "frames")
+    ),
     Known("frames", "^(10 .*)?$", "^(8|10) .*|^$", "what was sent when a connection ended, and how it is said"),
     Known("frames", "^8 ", "^(8 .*)?$", "why a WebSocket ends is said before it does"),
     Known("logins", "Permissions Violation", "", "a name or tag with a wildcard fills in no template"),

@@ -61,18 +61,18 @@ async def subjects_with_an_empty_token_reach_nobody(client: RawClient) -> list[A
 
 async def a_payload_that_does_not_end(client: RawClient) -> list[Any]:
     client.send(b"PUB a 1\r\nxx\r\n")
-    return await client.settle()
+    return await client.until("END")
 
 
 async def a_size_with_a_carriage_return_is_none(client: RawClient) -> list[Any]:
     client.send(b"PUB a 1\r\r\nx\r\n")
     # nats-server does not always say why.
-    return (await client.settle())[-1:]
+    return (await client.until("END"))[-1:]
 
 
 async def a_line_that_begins_with_space_is_none(client: RawClient) -> list[Any]:
     client.send(b" PING\r\n")
-    return await client.settle()
+    return await client.until("END")
 
 
 async def a_pong_comes_before_what_was_sent_after_the_ping(client: RawClient) -> list[Any]:
