@@ -38,6 +38,7 @@ _SLOW: Final = {
     "tests/crash/queue/test_crash_cluster.py": "kills",
     "tests/crash/queue/test_stopped.py": "pauses",
     "tests/crash/queue/test_faketime.py": "a machine of its own",
+    "tests/crash/served": "kills",
     "tests/crash/test_failed_syncs.py": "kills",
     "tests/queue/test_processes.py::test_what_a_job_has_started_ends_with_its_worker": "kills",
     "tests/crash/test_feeding.py": "kills",

@@ -20,6 +20,7 @@ from pelton.api import (
 )
 from pelton.api.acks import ack_payload, ack_subject, ack_target, ack_verdict, delivery_of, long_ack_prefix
 from pelton.api.direct_frames import (
+    WireGet,
     direct_frames,
     direct_question,
     direct_refusal,
@@ -151,18 +152,22 @@ def test_publishes_that_are_refused_or_not_committed() -> None:
 # --- direct gets
 
 
+def wire_get(request: DirectGet) -> WireGet:
+    return WireGet(**msgspec.structs.asdict(request))
+
+
 @pytest.mark.parametrize(
     "request_", [DirectGet(last_by_subj="a.b"), DirectGet(seq=3), DirectGet(next_by_subj="a.>", seq=1, batch=5)]
 )
 def test_direct_requests(request_: DirectGet) -> None:
     subject, body = direct_question("$JS.API.DIRECT.GET.S", request_)
-    assert direct_request(subject.removeprefix("$JS.API.DIRECT.GET.S").removeprefix("."), body) == request_
+    assert direct_request(subject.removeprefix("$JS.API.DIRECT.GET.S").removeprefix("."), body) == wire_get(request_)
 
 
 @given(st.lists(st.builds(StoredMessage, NAMES, st.integers(1, 1 << 40), st.integers(0, 1 << 60), BLOCKS, st.binary())))
 def test_direct_replies(messages: list[StoredMessage]) -> None:
     reply = DirectReply(messages, num_pending=4, last_seq=9, up_to_seq=12)
-    *frames, end = direct_frames("S", DirectGet(seq=1, batch=10), reply)
+    *frames, end = direct_frames("S", WireGet(seq=1, batch=10), reply)
     assert [stored_in(frame) for frame in frames] == messages
     assert all(is_batched(frame.block) for frame in frames)
     read = DirectReply([])

@@ -30,7 +30,9 @@ from tests.server.test_scripts import logged_in
 _TIMES: Final = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 _ACK: Final = re.compile(r"(\$JS\.ACK(?:\.[^.]+){5})\.\d+")
 # What differs each time, or names another server.
-_VARIABLE: Final = frozenset({"acc", "cid", "id", "server", "_nats.level", "active", "pause_remaining", "level"})
+_VARIABLE: Final = frozenset(
+    {"acc", "account", "cid", "id", "server", "_nats.level", "active", "pause_remaining", "level"}
+)
 _INBOX: Final = "_INBOX.n."
 
 

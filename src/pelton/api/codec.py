@@ -12,7 +12,7 @@ import msgspec
 
 from pelton.api.build import STREAM_NAME_RULE, check_token
 from pelton.api.config import ConsumerConfig, StreamConfig
-from pelton.api.direct import DirectGet
+from pelton.api.direct_frames import WireGet
 from pelton.api.durations import dec_hook, enc_hook
 from pelton.api.errors import ApiError, api_error, from_reply
 from pelton.api.go_json import GoJsonError, read_object, read_request
@@ -126,7 +126,7 @@ def decode_request(subject: str, body: bytes, prefix: str = PREFIX) -> Request[A
         return _stream_create(verb, body, names[0])
     if verb.request is ConsumerCreate:
         return _consumer_create(subject.removeprefix(prefix + "."), body, names)
-    if verb.request in (MsgGet, MsgDelete) and not body:
+    if verb.request in (MsgGet, MsgDelete) and (not body or body.split() in ([b"{}"], [b"{", b"}"])):
         raise api_error("JSBadRequestErr", stream=names[0])
     if verb.request is MsgGet:
         data = _message_get(body, names[0])
@@ -138,14 +138,9 @@ def decode_request(subject: str, body: bytes, prefix: str = PREFIX) -> Request[A
     return convert_request(verb.request, data)
 
 
-class _WireMsgGet(DirectGet, kw_only=True, frozen=True):
-    """The fields of a request for a message; those of several messages are known, and refused."""
-
-    no_hdr: bool = False
-
-
 def _message_get(body: bytes, stream: str) -> dict[str, Any]:
-    data = request_fields(_WireMsgGet, body, "JSApiMsgGetRequest")
+    # The fields that ask for several messages are known, and refused.
+    data = request_fields(WireGet, body, "JSApiMsgGetRequest")
     if not data or data.get("batch", 0) > 0 or data.get("max_bytes", 0) > 0:
         raise api_error("JSBadRequestErr", stream=stream)
     return {key: value for key, value in data.items() if key in MsgGet.__struct_fields__}
@@ -283,6 +278,8 @@ def _find_verb(path: str) -> tuple[Verb, list[str]] | None:
 def _consumer_create(path: str, body: bytes, names: list[str]) -> ConsumerCreate:
     data = _fields_of(ConsumerCreate, body)
     config = data.get("config", {})
+    if data.get("stream_name", "") != names[0]:
+        raise api_error("JSStreamMismatchErr", stream=names[0])
     _check_durable(path, config, names)
     # Our default is the safe policy; on the wire an absent one means "none".
     fields = {"stream_name": ""} | data | {"config": {"ack_policy": "none"} | config}
@@ -298,8 +295,6 @@ def _named_config(config: ConsumerConfig, name: str) -> ConsumerConfig:
 
 def _check_consumer_subject(request: ConsumerCreate, stream: str, name: str, filtered: str) -> None:
     config = request.config
-    if request.stream_name != stream:
-        raise api_error("JSStreamMismatchErr", stream=stream)
     if name and (config.durable_name or name) != name:
         raise api_error("JSConsumerDurableNameNotMatchSubjectErr", stream=stream, consumer=name)
     if not name and config.name and config.durable_name and config.name != config.durable_name:

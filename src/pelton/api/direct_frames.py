@@ -24,11 +24,19 @@ _ADDED: Final = f"\r\n{headers.STREAM}: ".encode()
 _BATCHED: Final = f"\r\n{headers.NUM_PENDING}: ".encode()
 _NO_HEADERS: Final = b"NATS/1.0\r\n\r\n"
 _encode: Final = msgspec.json.Encoder().encode
-_read: Final = StructReader(DirectGet)
+
+
+class WireGet(DirectGet, kw_only=True, frozen=True):
+    """A request as a client sends it, which may ask for bare payloads."""
+
+    no_hdr: bool = False
+
+
+_read: Final = StructReader(WireGet)
 
 
 class DirectFrame(NamedTuple):
-    """One reply: a header block, and the payload."""
+    """One reply: a header block, empty if there is none, and the payload."""
 
     block: bytes
     data: bytes = b""
@@ -42,10 +50,10 @@ def direct_question(subject: str, request: DirectGet) -> tuple[str, bytes]:
     return subject, _encode(request)
 
 
-def direct_request(subject: str, body: bytes) -> DirectGet:
+def direct_request(subject: str, body: bytes) -> WireGet:
     """Return a request from its body, and from what stands in its subject behind the stream. Raises BadRequestError."""
     if subject and not body:
-        return DirectGet(last_by_subj=subject)
+        return WireGet(last_by_subj=subject)
     if not body:
         raise from_reply(BAD_REQUEST, BAD_REQUEST_CODE, "Empty Request")
     try:
@@ -59,18 +67,20 @@ def direct_request(subject: str, body: bytes) -> DirectGet:
 
 
 def direct_frames(
-    stream: str, request: DirectGet, reply: DirectReply, *, after: int = 0, is_over: bool = True
+    stream: str, request: WireGet, reply: DirectReply, *, after: int = 0, is_over: bool = True
 ) -> Iterator[DirectFrame]:
     """Return the replies to a request.
 
     A batch may come in pages: each continues `after` the last sequence of the one before, and only one `is_over`.
     """
     is_batch = bool(request.batch or request.multi_last)
+    # As on nats-server, where the last of many subjects keep theirs.
+    is_bare = request.no_hdr and not request.multi_last
     pending, last = reply.num_pending + len(reply.messages), after
     for message in reply.messages:
         pending -= 1
         counts = f"{headers.NUM_PENDING}: {pending}\r\n{headers.LAST_SEQUENCE}: {last}\r\n" if is_batch else ""
-        yield DirectFrame(_block(stream, message, counts), message.data)
+        yield DirectFrame(b"" if is_bare else _block(stream, message, counts), message.data)
         last = message.seq
     if is_batch and is_over:
         yield DirectFrame(_end(reply))

@@ -144,6 +144,8 @@ def read_object(kind: type[msgspec.Struct], body: bytes, root: str) -> dict[str,
         values = list(_values(body))
     except _EndError:
         values = []
+    except GoJsonError as error:
+        raise GoJsonError(str(error).partition(" at offset ")[0]) from None
     if not values:
         raise GoJsonError("unexpected end of JSON input")
     if len(values) > 1:

@@ -168,6 +168,10 @@ class RelayedInterest:
         if self._changed:
             self._adjust_soon()
 
+    def is_pushed_here(self, subject: str) -> bool:
+        """Whether a client gets what is delivered to a subject by a consumer without a group."""
+        return _Row(subject, "") in self._wanted
+
     def look_at_push(self, subject: str) -> None:
         """Adjust the row of one deliver subject, if it is one."""
         if subject in self._pushed:

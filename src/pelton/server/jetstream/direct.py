@@ -10,9 +10,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pelton.api import ApiError, DirectGet, DirectGetDisabledError, DirectReply, PeltonError, StreamNotFoundError
+from pelton.api import ApiError, DirectGetDisabledError, DirectReply, PeltonError, StreamNotFoundError
 from pelton.api.direct import MAX_BYTES
-from pelton.api.direct_frames import direct_frames, direct_refusal, direct_request
+from pelton.api.direct_frames import WireGet, direct_frames, direct_refusal, direct_request
 from pelton.runtime import Runtime
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.ports import Published
@@ -52,7 +52,7 @@ class DirectGetService:
         self._link.spawn(message.client, self._get(stream, request, message), "pelton answers a direct get")
         return True
 
-    async def _get(self, stream: str, request: DirectGet, message: Published) -> None:
+    async def _get(self, stream: str, request: WireGet, message: Published) -> None:
         reply, subject = message.reply, message.subject
         try:
             await self._link.storing.up_to_here()
@@ -66,7 +66,7 @@ class DirectGetService:
         except PeltonError as error:
             self._refuse(reply, error, request)
 
-    async def _get_pages(self, stream: str, request: DirectGet, reply: str) -> None:
+    async def _get_pages(self, stream: str, request: WireGet, reply: str) -> None:
         """Read and send a batch, page by page; it ends where a single reply would have."""
         left, last = request.max_bytes or MAX_BYTES, 0
         while True:
@@ -93,15 +93,15 @@ class DirectGetService:
         self,
         reply: str,
         stream: str,
-        request: DirectGet,
+        request: WireGet,
         found: DirectReply,
         *,
         after: int = 0,
         is_over: bool = True,
     ) -> None:
         for frame in direct_frames(stream, request, found, after=after, is_over=is_over):
-            self._answer(reply, frame.block, frame.data)
+            self._answer(reply, frame.block or None, frame.data)
 
-    def _refuse(self, reply: str, error: PeltonError, request: DirectGet | None = None) -> None:
+    def _refuse(self, reply: str, error: PeltonError, request: WireGet | None = None) -> None:
         frame = direct_refusal(error, request)
         self._answer(reply, frame.block, frame.data)

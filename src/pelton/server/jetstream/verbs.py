@@ -6,10 +6,13 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from pelton.api import (
     ApiError,
     ConfigError,
     ConsumerCreate,
+    ConsumerInfo,
     ConsumerPause,
     PeltonError,
     Request,
@@ -79,10 +82,13 @@ class ApiVerbs:
         try:
             await self._link.storing.up_to_here()
             found = await self._link.engine.call(request, info_of(message.client))
+            self._link.interest.look_at_pushes()
+            if isinstance(found, ConsumerInfo) and self._link.interest.is_pushed_here(found.config.deliver_subject):
+                # The engine may not know yet.
+                found = replace(found, push_bound=True)
             body = encode_reply(kind, self._completion.complete(request, found))
         except PeltonError as error:
             body = encode_error(kind, as_api_error(request, error))
-        self._link.interest.look_at_pushes()
         self._answer(message.reply, None, body)
 
 
