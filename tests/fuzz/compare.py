@@ -24,7 +24,7 @@ class Known(NamedTuple):
 _NOBODY: Final = r"^\d+: $"
 _REFUSED: Final = r'\{"error": .*"type": "io.nats.jetstream.api.v1.%s_response"'
 _MADE: Final = "(stream|consumer)_(create|update)"
-_FAULT: Final = r'\{"error": \{"code": \d+, "description": "[^"]*", "err_code": 10\d+\}\}$'
+_FAULT: Final = r'\{"error": \{"code": \d+, "description": ".*", "err_code": 10\d+\}(, "type": "[^"]*")?\}$'
 _EMPTY: Final = '"first_seq": %d, "first_ts": "TIME", "last_seq": 0'
 KNOWN: Final = (
     Known("configurations", "^refused", "^refused", "errors of a configuration have words of our own"),
@@ -43,6 +43,14 @@ KNOWN: Final = (
     Known("requests", '"err_code": 10010', _NOBODY, "what only a cluster does is refused, not left unanswered"),
     Known("requests", _REFUSED % "consumer_reset", _NOBODY, "nats-server does not say that it cannot reset"),
     Known("requests", '"reset_seq"', '"reset_seq"', "who is reset goes on counting: the numbers are tokens", ends=True),
+    Known("requests", '"duplicate": true', '"err_code": 10071', "a duplicate is one whatever sequence it expects"),
+    Known("requests", "404 No Messages", _NOBODY, "a pull of which max_ack_pending stops the rest is over", ends=True),
+    Known(
+        "requests", "Consumer Deleted|consumer not found", "", "a consumer that may be idle for an instant", ends=True
+    ),
+    Known(
+        "requests", "", "Consumer Deleted|consumer not found", "a consumer that may be idle for an instant", ends=True
+    ),
     Known("requests", "10057", "stream store EOF", "words of its store"),
     Known("requests", "invalid JSON", "stream not found", "what cannot be read is refused before it is looked for"),
     Known("requests", "invalid JSON|Bad Request - ", "invalid JSON|Bad Request - ", "where Go's decoder stopped"),
@@ -63,6 +71,9 @@ KNOWN: Final = (
     Known("archives", "restore failed: ", '"state"', "more is refused than nats-server refuses"),
     Known("archives", '"state"', "(error in|invalid) .*state|10047", "what is not needed of the state is not read"),
     Known("archives", '"state"', "expected sequence does not match", "first_seq is that of the archive"),
+    Known(
+        "archives", '"messages": 0', '"retention": "interest".*"messages": [1-9]', "what nobody waits for goes at once"
+    ),
     Known("archives", _EMPTY % 0, _EMPTY % 1, "a stream that never had a message"),
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -97,6 +98,8 @@ _CONSUMER: Final[dict[str, tuple[Any, ...]]] = {
     "priority_timeout": (0, _HOUR, -1),
     "pause_until": ("2036-01-01T00:00:00Z", "2020-01-01T00:00:00Z", "x"),
 }
+_FILTERED: Final[dict[str, dict[str, Any]]] = {"c": {}, "d": {"filter_subject": "s.>"}}
+_FILTER: Final = re.compile(rb'(?i)"filter_subjects?": ?(?!""|null|\[\]|\[""\]|\[null\])')
 _STREAM_NAMES: Final = (*StreamConfig.__struct_fields__, "pedantic")
 _CONSUMER_NAMES: Final = tuple(name for name in ConsumerConfig.__struct_fields__ if name not in EXTENSION_FIELDS)
 _HEADERS: Final[dict[str, tuple[str, ...]]] = {
@@ -174,7 +177,11 @@ def _consumer(random: Random, odd: float) -> Asked:
     name = random.choice("cd")
     if random.random() < 0.15:
         return Asked(f"$JS.API.CONSUMER.DELETE.S.{_name(random, name, odd)}", b"")
-    config = _config(random, {"durable_name": name, "name": name, "ack_policy": "explicit"}, _CONSUMER, 0.5, odd)
+    begin = {"durable_name": name, "name": name, "ack_policy": "explicit"} | _FILTERED[name]
+    config = _config(random, begin, _CONSUMER, 0.5, odd)
+    if bool(_FILTERED[name]) != (_FILTER.search(config) is not None):
+        # nats-server forgets to look for new messages once a consumer has no filter any more.
+        config = json.dumps(begin).encode()
     fields = {"stream_name": _name(random, "S", odd), "config": config.decode("utf-8", "replace").encode()}
     if random.random() < 0.3:
         fields["action"] = random.choice(("", "create", "update", "x"))

@@ -195,6 +195,9 @@ def _plain(message: Msg) -> str:
         return shown(message)
     if isinstance(value, dict):
         aside = value.keys() - {"error", "type"} if "error" in value else _ASIDE
+        if value.get("num_ack_pending"):
+            # A server's floor stays behind the numbers of redeliveries until acks have come.
+            del value["ack_floor"]
         value = {key: item for key, item in value.items() if key not in aside and item not in (None, [], 0, False)}
         return shown(Msg(message.subject, message.sid, message.reply, message.block, json.dumps(value).encode()))
     return shown(message)
