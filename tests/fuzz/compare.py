@@ -64,6 +64,11 @@ KNOWN: Final = (
     Known("requests", "refers to a NATS system", "", "a store does not reach other systems", ends=True),
     Known("requests", '"sources": .*10059', '"sources": ', "that a source is missing is said at once"),
     Known("requests", '"inactive_threshold": 5000000000', "", "a durable consumer that becomes ephemeral", ends=True),
+    Known("requests", "", '"inactive_threshold": 5000000000', "an ephemeral consumer that becomes durable", ends=True),
+    Known(
+        "requests", '"replay_policy": "original"', '"replay_policy": "original"', "when it delivers again", ends=True
+    ),
+    Known("requests", "consumer_create_resp", '"err_code": 10148', "to it, filters written as [] are others than none"),
     Known("requests", _EMPTY % 0, _EMPTY % 1, "a stream that never had a message, and was purged"),
     Known("requests", _EMPTY % 1, _EMPTY % 0, "a stream that never had a message, and has another first sequence"),
     Known("requests", "no message found.*10057", '"err_code": 10003', "{} is a request for sequence 0"),

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pelton.api import ConfigError
 from pelton.server.settings.load import config_of
@@ -194,13 +194,22 @@ def _plain(message: Msg) -> str:
     except ValueError:
         return shown(message)
     if isinstance(value, dict):
-        aside = value.keys() - {"error", "type"} if "error" in value else _ASIDE
-        if value.get("num_ack_pending"):
-            # A server's floor stays behind the numbers of redeliveries until acks have come.
-            del value["ack_floor"]
-        value = {key: item for key, item in value.items() if key not in aside and item not in (None, [], 0, False)}
+        if "error" in value:
+            value = {key: value[key] for key in ("error", "type") if key in value}
+        _put_aside(value)
+        for one in value.get("consumers", []) if "total" in value else ():
+            if isinstance(one, dict):
+                _put_aside(one)
         return shown(Msg(message.subject, message.sid, message.reply, message.block, json.dumps(value).encode()))
     return shown(message)
+
+
+def _put_aside(value: dict[str, Any]) -> None:
+    if value.get("num_ack_pending"):
+        # A server's floor stays behind the numbers of redeliveries until acks have come.
+        del value["ack_floor"]
+    for key in [key for key, item in value.items() if key in _ASIDE or item in (None, [], 0, False)]:
+        del value[key]
 
 
 class _Client:

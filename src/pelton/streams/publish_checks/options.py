@@ -19,6 +19,7 @@ from pelton.streams.publish_checks.target import Target
 from pelton.subjects import is_subject, matches
 
 PURGE: Final = "purge"
+_LONGEST: Final = (1 << 63) - 1
 _SUBJECT: Final = "sub"
 _TTL: Final = headers.TTL.encode()
 _SCHEDULE: Final = b"Nats-Schedule"
@@ -64,12 +65,12 @@ def with_life(config: StreamConfig, options: StorageOptions, now: int) -> Storag
 
 
 def seconds_of(text: str) -> int | None:
-    """Return a TTL in whole seconds, None for ``never``; raises ValueError if it is invalid or below one second."""
+    """Return a TTL in whole seconds, None for ``never``; raises ValueError if it is invalid too short or too long."""
     if text.lower() == "never":
         return None
     seconds = int(text) if text.isascii() and text.isdigit() else parse_duration(text) // SECOND
-    if seconds < 1:
-        raise ValueError(f"a time to live of {text!r} is too short: at least 1s")
+    if not 1 <= seconds <= _LONGEST:
+        raise ValueError(f"a time to live of {text!r} is too short, or too long: at least 1s, at most {_LONGEST} s")
     return seconds
 
 
