@@ -288,11 +288,14 @@ async def test_who_asks_is_said_by_the_server_alone(connect: Connect) -> None:
     client = await connect("b", name="asks")
     found = {}
     for subject in ("please.x", "told.x"):
-        await client.publish(subject, b"", "_INBOX.x", headers={"Nats-Request-Info": '{"acc":"A"}', "Mine": "1"})
+        given = {"Nats-Request-Info": '{"acc":"A"}', "Mine": "1", "Nats-Trace-Dest": "t"}
+        await client.publish(subject, b"", "_INBOX.x", headers=given)
         await client.publish(subject, b"", "_INBOX.x")
         for number in range(2):
             headers = (await told.next_msg(5)).headers or {}
             assert headers.get("Mine") == ("1" if number == 0 else None)
+            # An export that does not allow it is not traced.
+            assert headers.get("Nats-Trace-Dest") == ("trace disabled" if number == 0 else None)
             info = json.loads(headers["Nats-Request-Info"])
             assert not number or info.keys() >= found[subject]
             found[subject] = info.keys() - {"rtt", "cluster"}

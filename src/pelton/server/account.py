@@ -27,7 +27,7 @@ from pelton.server.router import (
     WideDelivery,
     encoded,
 )
-from pelton.server.tracing import TRACE, MessageTracer, is_trace_only, trace_destination, without_trace
+from pelton.server.tracing import TRACE, Crossed, MessageTracer, is_trace_only, trace_destination, without_trace
 from pelton.subjects import has_wildcard, is_subject
 from pelton.subjects.index import LONGEST_CACHED
 from pelton.wire import Command, Hpub, Pub, encode_msg, status_block
@@ -303,7 +303,8 @@ class ServerAccount:
         destination = trace_destination(block)
         if self.tracer is None or not is_subject(destination) or not client.may_publish(destination):
             return False
-        told = self.tracer.describe(client, subject, block, data, route.targets, route.stream)
+        crossed = self.crossing.trace(self.name, subject) if self.crossing is not None else Crossed()
+        told = self.tracer.describe(client, subject, block, data, route.targets, route.stream, crossed)
         self.answer(destination, None, told)
         return is_trace_only(block)
 

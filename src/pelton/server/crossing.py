@@ -16,6 +16,7 @@ from pelton.server.exchange import REPLY_PREFIX, AccountExchange, ServiceReplies
 from pelton.server.jetstream.clients import info_of
 from pelton.server.ports import Client
 from pelton.server.router import ClientSubscription, Router
+from pelton.server.tracing import TRACE, Crossed, without_trace
 
 REQUEST_INFO: Final = "Nats-Request-Info"
 # However a client may have written it, also several times, and with the line ends that parsers of headers take.
@@ -66,13 +67,22 @@ class AccountCrossing:
             taken |= importer.pass_on(client, stream.subject, reply, block, data, is_imported=True)
         for service in self.exchange.services(account, subject):
             there = self._replies.open(account, reply, service, self._clock.monotonic())
-            told = self._with_info(client, account, block, share=service.share)
+            untraced = without_trace(block) if block and TRACE in block else block
+            told = self._with_info(client, account, untraced, share=service.share)
             if self._accounts[service.account].pass_on(client, service.subject, there, told, data):
                 taken = True
             else:
                 # Nobody will answer.
                 self._replies.forget(there)
         return taken
+
+    def trace(self, account: str, subject: str) -> Crossed:
+        """Tell where a message that is published in an account goes beside it."""
+        streams = []
+        for stream in self.exchange.streams(account, subject):
+            targets = self._accounts[stream.account].router.targets(stream.subject)
+            streams += [stream] * (len(targets.plain) + len(targets.groups))
+        return Crossed(self.exchange.services(account, subject), streams)
 
     def _with_info(self, client: Client, account: str, block: bytes | None, *, share: bool) -> bytes:
         """Return the headers of a request with what the server says of its client, and nobody else.

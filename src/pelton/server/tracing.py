@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from pelton.api import ConfigError, headers, rfc3339
+from pelton.server.exchange import ServiceRoute, StreamRoute
 from pelton.server.monitoring.observed import Observed, server_facts
 from pelton.server.ports import Client
 from pelton.server.router import Targets
@@ -32,22 +34,39 @@ def without_trace(block: bytes) -> bytes:
     return headers.replaced(block, _DESTINATION, "trace disabled") if trace_destination(block) else block
 
 
+class Crossed(NamedTuple):
+    """Where a message is a request of another account's service, and who receives it there: an entry each."""
+
+    services: Sequence[ServiceRoute] = ()
+    streams: Sequence[StreamRoute] = ()
+
+
 class MessageTracer:
     """Describes messages of one server."""
 
     def __init__(self, server: Observed) -> None:
         self._server = server
 
-    def describe(self, client: Client, subject: str, block: bytes, data: bytes, targets: Targets, stream: str) -> bytes:
-        """Return the event that tells from whom a message came, and whom it reaches: clients, and maybe a stream."""
+    def describe(
+        self, client: Client, subject: str, block: bytes, data: bytes, targets: Targets, stream: str, crossed: Crossed
+    ) -> bytes:
+        """Return the event that tells from whom a message came, and whom it reaches: clients, and maybe a stream.
+
+        Of other accounts it tells that they are reached (``crossed``), not whom of them.
+        """
         now = rfc3339(self._server.clock.now())
         found = [*targets.plain, *(group[0] for group in targets.groups)]
         events: list[dict[str, Any]] = [
             {"type": "in", "ts": now, **_named(client), "acc": client.account_name, "subj": subject}
         ]
+        events += [
+            {"type": "si", "ts": now, "acc": one.account, "from": subject, "to": one.subject}
+            for one in crossed.services
+        ]
         for one in found:
             queue = {"queue": one.queue} if one.queue else {}
             events.append({"type": "eg", "ts": now, **_named(one.client), "sub": one.subject, **queue})
+        events += [{"type": "se", "ts": now, "acc": one.account, "to": one.subject} for one in crossed.streams]
         if stream:
             events.append({"type": "js", "ts": now, "stream": stream, "subject": subject})
         request = {"header": _shown(block), "msgsize": len(block) + len(data)}
