@@ -11,21 +11,32 @@ import sys
 import traceback
 from contextlib import suppress
 
+# How many forks lie between the first process and this one: a look at it costs less than asking for a pid.
+_depth = 0
+
+
+def _deeper() -> None:
+    global _depth
+    _depth += 1
+
+
+os.register_at_fork(after_in_child=_deeper)
+
 
 class Copies:
     """Tells the process in which it was made from its copies."""
 
     def __init__(self) -> None:
-        self._pid = os.getpid()
+        self._depth = _depth
 
     @property
     def is_one(self) -> bool:
         """Whether this is a copy."""
-        return os.getpid() != self._pid
+        return _depth != self._depth
 
     def end(self, error: BaseException | None) -> None:
         """End a copy, as its program would that has returned, or raised ``error``."""
-        if not self.is_one:
+        if _depth == self._depth:
             return
         code = 0
         if isinstance(error, SystemExit):
