@@ -51,6 +51,11 @@ KNOWN: Final = (
     Known(
         "requests", "", "Consumer Deleted|consumer not found", "a consumer that may be idle for an instant", ends=True
     ),
+    Known("requests", "only one priority group", "", "of which nats-server uses the first alone", ends=True),
+    Known(
+        "requests", "", f'"first_seq": {1 << 63}|"first_seq": {(1 << 64) - 1}', "no sequence is larger here", ends=True
+    ),
+    Known("requests", '"err_code": 10165', r'\{"seq": ', "of a message that nobody waits for, less is read", ends=True),
     Known("requests", "10057", "stream store EOF", "words of its store"),
     Known("requests", "invalid JSON", "stream not found", "what cannot be read is refused before it is looked for"),
     Known("requests", "invalid JSON|Bad Request - ", "invalid JSON|Bad Request - ", "where Go's decoder stopped"),
@@ -72,6 +77,7 @@ KNOWN: Final = (
     Known("requests", _EMPTY % 0, _EMPTY % 1, "a stream that never had a message, and was purged"),
     Known("requests", _EMPTY % 1, _EMPTY % 0, "a stream that never had a message, and has another first sequence"),
     Known("requests", "no message found.*10057", '"err_code": 10003', "{} is a request for sequence 0"),
+    Known("archives", "refers to a NATS system", "", "a store does not reach other systems"),
     Known("archives", "err_code", "err_code", "what is wrong with an archive is said in words of our own"),
     Known("archives", "restore failed: ", '"state"', "more is refused than nats-server refuses"),
     Known("archives", '"state"', "(error in|invalid) .*state|10047", "what is not needed of the state is not read"),

@@ -12,7 +12,7 @@ import msgspec
 
 from pelton.api.durations import parse_duration
 from pelton.api.errors import ConfigError
-from pelton.api.json_values import UNREADABLE
+from pelton.api.go_json import GoJsonError, StructReader
 from pelton.api.message import ACK_PREFIX, AckOp, Delivered
 from pelton.api.pulling import NextRequest, decode_next
 
@@ -133,12 +133,15 @@ class _NakOptions(msgspec.Struct):
     delay: int = 0
 
 
+_read_options: Final = StructReader(_NakOptions)
+
+
 def _delay(text: bytes) -> int:
     """Return nanoseconds: JSON holds them, other text is a Go duration; 0 for what is neither, as on NATS."""
     if text.startswith(b"{"):
         try:
-            return max(msgspec.json.decode(text, type=_NakOptions).delay, 0)
-        except UNREADABLE:
+            return max(_read_options(text).delay, 0)
+        except GoJsonError:
             return 0
     try:
         return max(parse_duration(text.decode()), 0) if text else 0
