@@ -92,6 +92,10 @@ class _Text(str):
     """A number that is no integer, as it was written."""
 
 
+# It is no number without a sign.
+_MINUS_ZERO: Final = _Text("-0")
+
+
 class _Field(NamedTuple):
     name: str
     hint: Any
@@ -109,7 +113,8 @@ class StructReader(Generic[S]):
     def __call__(self, body: bytes) -> S:
         """Return a struct from one JSON value. Raises GoJsonError."""
         try:
-            return msgspec.convert(self._decode(body), self._kind, from_attributes=True)
+            if _MINUS_ZERO.encode() not in body:
+                return msgspec.convert(self._decode(body), self._kind, from_attributes=True)
         except UNREADABLE:
             pass
         try:
@@ -207,6 +212,8 @@ def _constant(text: str) -> NoReturn:
 
 
 def _integer(text: str) -> Any:
+    if text == _MINUS_ZERO:
+        return _MINUS_ZERO
     return int(text) if len(text) <= len("-18446744073709551615") else _Text(text)
 
 
@@ -297,6 +304,8 @@ def _value(field: _Field, value: Any, path: str, is_strict: bool) -> Any:
         return {key: "" if item is None else _value(text, item, f"{path}.{key}", is_strict) for key, item in items}
     if field.go in _SIZES and type(value) is int:
         return _sized(field.go, value, path)
+    if value is _MINUS_ZERO and field.go in _SIZES and field.go != "uint64":
+        return 0
     if hint is bool and isinstance(value, bool):
         return value
     if hint is str and isinstance(value, str) and type(value) is not _Text:
