@@ -56,6 +56,7 @@ KNOWN: Final = (
         "requests", "", f'"first_seq": {1 << 63}|"first_seq": {(1 << 64) - 1}', "no sequence is larger here", ends=True
     ),
     Known("requests", '"err_code": 10165', r'\{"seq": ', "of a message that nobody waits for, less is read", ends=True),
+    Known("requests", "holds a NUL character", "", "which cannot be stored", ends=True),
     Known("requests", "10057", "stream store EOF", "words of its store"),
     Known("requests", "invalid JSON", "stream not found", "what cannot be read is refused before it is looked for"),
     Known("requests", "invalid JSON|Bad Request - ", "invalid JSON|Bad Request - ", "where Go's decoder stopped"),
@@ -67,7 +68,12 @@ KNOWN: Final = (
         "requests", "does not exist|not found", "priority group name must match", "a group that no consumer can have"
     ),
     Known("requests", "refers to a NATS system", "", "a store does not reach other systems", ends=True),
-    Known("requests", '"sources": .*10059', '"sources": ', "that a source is missing is said at once"),
+    Known(
+        "requests", '"(sources|mirror)": .*10059', '"(sources|mirror)": ', "that an origin is missing is said at once"
+    ),
+    Known(
+        "requests", "counter stream cannot use message TTLs", "", "markers have one, and would end counts", ends=True
+    ),
     Known("requests", '"inactive_threshold": 5000000000', "", "a durable consumer that becomes ephemeral", ends=True),
     Known("requests", "", '"inactive_threshold": 5000000000', "an ephemeral consumer that becomes durable", ends=True),
     Known(
