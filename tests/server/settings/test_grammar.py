@@ -36,6 +36,7 @@ ACCEPTED = [
     "server_tags:[a,b]",
     "server_tags: a",
     "server_name: 12abc",
+    "server_name: 12\\x41",
     "server_name: 4222:80",
     "server_name: 12kbx",
     "server_name: 0x10",
@@ -103,6 +104,8 @@ ACCEPTED = [
 ]
 
 REFUSED = [
+    "server_name: 12.\\x41",
+    "server_name: -\\x41",
     "port:\n4222",
     "port",
     ": 4222",

@@ -227,6 +227,8 @@ class _Parser:
             return self._quoted()
         word = self._word()
         if "\\" in word:
+            # What begins like a number is one before anything in it is read.
+            self._checked(scalar_of, word, at)
             return self._checked(unescape, word, at)
         if word.startswith("$"):
             return self._variable(word[1:], at)
