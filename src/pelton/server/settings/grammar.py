@@ -226,9 +226,8 @@ class _Parser:
         if char in _QUOTES:
             return self._quoted()
         word = self._word()
-        if "\\" in word:
-            # What begins like a number is one before anything in it is read.
-            self._checked(scalar_of, word, at)
+        # In what begins like a number nothing is an escape.
+        if "\\" in word and word[0] not in "-.0123456789":
             return self._checked(unescape, word, at)
         if word.startswith("$"):
             return self._variable(word[1:], at)
