@@ -214,7 +214,8 @@ def frames(random: Random, number: int = 40) -> list[bytes]:
 def _even_frame(random: Random, data: bytes) -> bytes:
     mask = bytes(random.choices(range(256), k=4))
     kind = random.randrange(6)
-    if kind == 0:
+    # As above: what becomes of a carriage return depends on where its line is cut.
+    if kind == 0 and not re.match(rb"[^\n]*\r[^\n]", data):
         at = random.randrange(len(data) + 1)
         asked = frame(_PING, b"hi", mask=mask) if random.random() < 0.3 else b""
         return frame(_BINARY, data[:at], first=0, mask=mask) + asked + frame(_CONTINUED, data[at:], mask=mask)
