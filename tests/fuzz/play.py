@@ -278,10 +278,12 @@ async def _asking(side: Side, user: str) -> AsyncIterator[_Client]:
 async def _removed(side: Side, user: str) -> None:
     """Wait until files are gone: nats-server refuses a stream for whose files it has not found the time."""
     streams = side.folder / user.upper() / "streams"
-    for _ in range(500):
-        if not streams.is_dir() or not any(streams.iterdir()):
-            return
-        await asyncio.sleep(0.01)
+    # The folder may go, too.
+    with suppress(FileNotFoundError):
+        for _ in range(500):
+            if not any(streams.iterdir()):
+                return
+            await asyncio.sleep(0.01)
 
 
 async def _requests(side: Side, user: str, case: Case) -> list[str]:
