@@ -44,7 +44,13 @@ KNOWN: Final = (
     Known("requests", _REFUSED % "consumer_reset", _NOBODY, "nats-server does not say that it cannot reset"),
     Known("requests", '"reset_seq"', '"reset_seq"', "who is reset goes on counting: the numbers are tokens", ends=True),
     Known("requests", '"duplicate": true', '"err_code": 10071', "a duplicate is one whatever sequence it expects"),
-    Known("requests", "404 No Messages", _NOBODY, "a pull of which max_ack_pending stops the rest is over", ends=True),
+    Known(
+        "requests",
+        "404 No Messages",
+        f"{_NOBODY}|408 Requests Pending",
+        "a pull of which max_ack_pending stops the rest is over",
+        ends=True,
+    ),
     Known(
         "requests", "Consumer Deleted|consumer not found", "", "a consumer that may be idle for an instant", ends=True
     ),
@@ -85,7 +91,9 @@ KNOWN: Final = (
     Known("requests", "no message found.*10057", '"err_code": 10003', "{} is a request for sequence 0"),
     Known("archives", "refers to a NATS system", "", "a store does not reach other systems"),
     Known("archives", "err_code", "err_code", "what is wrong with an archive is said in words of our own"),
-    Known("archives", "restore failed: ", '"state"', "more is refused than nats-server refuses"),
+    Known(
+        "archives", "restore failed: |does have mirror direct", '"state"', "more is refused than nats-server refuses"
+    ),
     Known("archives", '"state"', "(error in|invalid) .*state|10047", "what is not needed of the state is not read"),
     Known("archives", '"state"', "expected sequence does not match", "first_seq is that of the archive"),
     Known(
