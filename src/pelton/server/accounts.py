@@ -12,6 +12,7 @@ from pelton.server.auth.templates import rules_of
 from pelton.server.auth.tokens import Token, TokenError, read_token
 from pelton.server.settings.config import (
     GLOBAL_ACCOUNT,
+    SINGLE_TIER,
     SYSTEM_ACCOUNT,
     AccountConfig,
     ConnectionLimits,
@@ -24,7 +25,6 @@ from pelton.server.settings.load import permits
 from pelton.subjects import is_subset
 
 _NS: Final = 1_000_000_000
-_SINGLE_TIER: Final = "R1"
 _RESPONSES: Final[dict[str, ResponseType]] = {"Stream": "Stream", "Chunked": "Chunked"}
 
 
@@ -65,7 +65,8 @@ def _account(token: Token[AccountClaims], accounts: Mapping[str, Token[AccountCl
         name=token.sub,
         name_tag=token.name,
         limits=ConnectionLimits(max_connections=limits.conn, max_subscriptions=limits.subs, max_payload=limits.payload),
-        jetstream=_streams((limits.tiered_limits or {}).get(_SINGLE_TIER, limits)),
+        jetstream=_streams((limits.tiered_limits or {}).get(SINGLE_TIER, limits)),
+        tiers={name: _limits_of(tier) for name, tier in (limits.tiered_limits or {}).items()},
         exports=tuple(map(_export, claims.exports or ())),
         imports=tuple(map(_import, imports)),
         default_permissions=rules_of(claims.default_permissions),
@@ -73,8 +74,10 @@ def _account(token: Token[AccountClaims], accounts: Mapping[str, Token[AccountCl
 
 
 def _streams(limits: StreamLimitClaims) -> AccountLimits | None:
-    if not limits.mem_storage and not limits.disk_storage:
-        return None
+    return _limits_of(limits) if limits.mem_storage or limits.disk_storage else None
+
+
+def _limits_of(limits: StreamLimitClaims) -> AccountLimits:
     return AccountLimits(
         max_memory=limits.mem_storage,
         max_storage=limits.disk_storage,

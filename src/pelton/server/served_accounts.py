@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 
-from pelton.api import AccountLimits, ConfigError, PeltonError
+from pelton.api import ConfigError, PeltonError
 from pelton.engine import Engine, EngineSettings
 from pelton.runtime import Runtime
 from pelton.server.account import ServerAccount
@@ -118,7 +118,7 @@ class ServedAccounts:
         store = settings.stores.get(account.name)
         account.usage.limits, account.crossing = config.limits, self._crossing
         if opened is not None:
-            completion = ReplyCompletion(self._server.name, settings.domain, partial(self._limits, account.name))
+            completion = ReplyCompletion(self._server.name, settings.domain, partial(self._config, account.name))
             account.services["$JS"] = JetStreamService(
                 opened,
                 account.send,
@@ -138,9 +138,8 @@ class ServedAccounts:
             account.link.engine.limit(store.limits)
         account.attach(opened or (account.link if store is not None else None))
 
-    def _limits(self, name: str) -> AccountLimits:
-        config = self._server.settings.accounts.get(name)
-        return (config.jetstream if config is not None else None) or AccountLimits()
+    def _config(self, name: str) -> AccountConfig:
+        return self._server.settings.accounts.get(name) or AccountConfig(name=name)
 
     def _purge(self, name: str, done: Callable[[], None]) -> None:
         """Remove the streams of an account (``nats server account purge``), and call back."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from msgspec.structs import replace
+import msgspec
+from msgspec.structs import asdict, replace
 
 from pelton.api import (
     AccountInfo,
@@ -22,29 +23,55 @@ from pelton.api import (
     StreamListReply,
 )
 from pelton.api.times import ZERO_TIME
+from pelton.server.settings.config import SINGLE_TIER, AccountConfig
 
 # Clients tell features by it: what it names is what this server does.
 NATS_VERSION: Final = "2.15.1"
 API_LEVEL: Final = 3
 _REQUIRED: Final = "_nats.req.level"
+_NO_LIMITS: Final = AccountLimits(
+    max_memory=0,
+    max_storage=0,
+    max_streams=0,
+    max_consumers=0,
+    max_ack_pending=0,
+    memory_max_stream_bytes=0,
+    storage_max_stream_bytes=0,
+)
 _OWN: Final = {"_nats.ver": NATS_VERSION, "_nats.level": str(API_LEVEL)}
+
+
+class _Tier(msgspec.Struct, kw_only=True):
+    """What an account uses and may use for streams of so many copies."""
+
+    memory: int = 0
+    storage: int = 0
+    reserved_memory: int = 0
+    reserved_storage: int = 0
+    streams: int = 0
+    consumers: int = 0
+    limits: AccountLimits
+
+
+class _TieredInfo(AccountInfo, kw_only=True):
+    tiers: dict[str, _Tier]
 
 
 class ReplyCompletion:
     """Completes the replies of one account's engine. ``domain`` is the JetStream domain, "" for none.
 
-    ``limits`` returns the account's own: those of the server bound it, too, and are not shown.
+    ``config`` returns the account's own limits: those of the server bound it, too, and are not shown.
     """
 
-    def __init__(self, server_name: str, domain: str, limits: Callable[[], AccountLimits]) -> None:
+    def __init__(self, server_name: str, domain: str, config: Callable[[], AccountConfig]) -> None:
         self._cluster = ClusterInfo(leader=server_name)
         self.domain: str = domain
-        self._limits = limits
+        self._config = config
 
     def complete(self, request: Request[Any], reply: Any) -> Any:
         """Return a reply as clients get it."""
         if isinstance(reply, AccountInfo):
-            return replace(reply, limits=self._limits(), domain=self.domain, api=replace(reply.api, level=API_LEVEL))
+            return self._account(reply)
         if isinstance(reply, StreamListReply):
             return replace(reply, streams=tuple(map(_listed, reply.streams)))
         if isinstance(reply, ConsumerListReply):
@@ -57,6 +84,19 @@ class ReplyCompletion:
             # Also for one that is there already, as on NATS.
             return replace(reply, did_create=True)
         return reply
+
+    def _account(self, reply: AccountInfo) -> AccountInfo:
+        config = self._config()
+        limits = config.jetstream or AccountLimits()
+        reply = replace(reply, limits=limits, domain=self.domain, api=replace(reply.api, level=API_LEVEL))
+        if not config.tiers:
+            return reply
+        # All streams have one copy.
+        used = {name: getattr(reply, name) for name in _Tier.__struct_fields__ if name != "limits"}
+        tiers = {
+            name: _Tier(limits=limits, **used if name == SINGLE_TIER else {}) for name, limits in config.tiers.items()
+        }
+        return _TieredInfo(**asdict(replace(reply, limits=_NO_LIMITS)), tiers=tiers)
 
 
 def _listed(info: StreamInfo | ConsumerInfo) -> StreamInfo | ConsumerInfo:

@@ -16,6 +16,8 @@ DEFAULT_PORT: Final = 4222
 RANDOM_PORT: Final = -1
 GLOBAL_ACCOUNT: Final = "$G"
 SYSTEM_ACCOUNT: Final = "$SYS"
+SINGLE_TIER: Final = "R1"
+"""The limits of an account for streams of one copy."""
 _MIB: Final = 1 << 20
 
 ExchangeKind = Literal["service", "stream"]
@@ -109,7 +111,8 @@ class ImportConfig(_Config, frozen=True, kw_only=True):
 class AccountConfig(_Config, frozen=True, kw_only=True):
     """An account: its limits, what it offers, what it takes. ``jetstream`` is None if it has no streams.
 
-    ``name_tag`` is what people call it, if its name is a key.
+    ``name_tag`` is what people call it, if its name is a key. ``tiers`` are its limits for streams of one and of more
+    copies, ``R1`` and ``R3``, if they differ: then ``jetstream`` is the first.
     """
 
     name: str
@@ -117,6 +120,7 @@ class AccountConfig(_Config, frozen=True, kw_only=True):
     nkey: str = ""
     limits: ConnectionLimits = ConnectionLimits()
     jetstream: AccountLimits | None = None
+    tiers: dict[str, AccountLimits] = msgspec.field(default_factory=dict)
     exports: tuple[ExportConfig, ...] = ()
     imports: tuple[ImportConfig, ...] = ()
     default_permissions: PermissionRules | None = None
