@@ -252,6 +252,8 @@ async def test_a_job_that_a_worker_holds_for_a_limit_lives_as_long_as_it_was_ask
     handles = [await one.options(key=f"{n}", ttl=40).enqueue(repair, f"{n}") for n in range(2)]
     async with working(one, concurrency=2):
         while [(await handle.info()).state for handle in handles] != ["running", "held"]:
+            # Workers tell of what is held some time later.
+            stage.runtime.clock.advance(0.01)
             await asyncio.sleep(0.001)
         stage.jump(seconds)
         stage.runtime.clock.advance(5)

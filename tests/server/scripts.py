@@ -686,11 +686,12 @@ async def a_pause(connect: Connect) -> list[Any]:
 async def an_ephemeral_consumer_goes(connect: Connect) -> list[Any]:
     async with connect() as client:
         await stream(client)
-        config = {"name": "e", "ack_policy": "explicit", "inactive_threshold": 200_000_000}
+        config = {"name": "e", "ack_policy": "explicit", "inactive_threshold": 1_500_000_000}
         made = {"stream_name": "S", "config": config}
         seen = [await client.request("$JS.API.CONSUMER.CREATE.S.e", made)]
         client.sub("in", "1")
-        client.pub("$JS.API.CONSUMER.MSG.NEXT.S.e", {"batch": 1, "expires": 700_000_000}, "in")
+        # It waits for longer than the threshold, which is long enough for the question that follows.
+        client.pub("$JS.API.CONSUMER.MSG.NEXT.S.e", {"batch": 1, "expires": 1_700_000_000}, "in")
         seen.extend(await client.take(1))
         seen.append(await client.request("$JS.API.CONSUMER.INFO.S.e"))
         return seen

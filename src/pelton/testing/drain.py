@@ -20,7 +20,7 @@ _DECISIONS = (RetryJob, Snooze, Cancel, Discard, JobCancelledError)
 # The tasks that renew a lock or a term, on threads of their own. They begin, and go on, some rounds of the loop later.
 _RENEWALS = {"pelton-renewal", "pelton election: ask"}
 _ROUNDS = 20
-_PATIENCE_S = 5.0
+_PATIENCE_S = 30.0
 
 
 async def drain(queue: Queue, *, within: Seconds = 0, raises: bool = True, concurrency: int = 1) -> None:
