@@ -87,8 +87,11 @@ def _clock_turner(queue: Queue, within: float) -> Callable[[float], bool] | None
         # What is overdue is done now.
         clock.advance(0)
         _let_threads_catch_up()
-        waits = [left, starts_in, (backend.next_due() - clock.now()) / 1e9, clock.next_call() or 0.0]
-        clock.advance(max(min(wait for wait in waits if wait > 0), 1e-9))
+        waits = [wait for wait in (left, starts_in, (backend.next_due() - clock.now()) / 1e9) if wait > 0]
+        if (call := clock.next_call()) is not None:
+            # What a thread has asked for meanwhile may be due now.
+            waits.append(call)
+        clock.advance(max(min(waits), 1e-9))
         return True
 
     return turn
