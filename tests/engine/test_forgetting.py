@@ -28,6 +28,7 @@ Use = Callable[[pelton.Jet, ManualRuntime], Awaitable[None]]
 def small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shrink bounded caches, so that they fill soon."""
     monkeypatch.setattr(index, "_CACHE_LIMIT", 8)
+    monkeypatch.setattr(index, "_MOST_FAMILIES", 8)
     monkeypatch.setattr(routes, "_LIMIT", 8)
 
 

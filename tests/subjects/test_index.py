@@ -87,6 +87,7 @@ def test_changes_are_seen_after_an_answer_was_remembered() -> None:
 
 def test_memory_of_answers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "_CACHE_LIMIT", 10)
+    monkeypatch.setattr(index, "_MOST_FAMILIES", 10)
     subjects: SubjectIndex[str] = SubjectIndex()
     subjects.insert("a.*", "x")
     for number in range(100):

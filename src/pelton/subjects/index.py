@@ -14,6 +14,8 @@ from typing import Final, Generic, NamedTuple, TypeVar
 _T = TypeVar("_T")
 
 _CACHE_LIMIT: Final = 32_768
+# Each costs 200 bytes, though it may have one subject only.
+_MOST_FAMILIES: Final = 16_384
 LONGEST_CACHED: Final = 128
 
 
@@ -140,7 +142,7 @@ class SubjectIndex(Generic[_T]):
             ends = [*ends, *(child.values for child in (node.star, node.tail) if child is not None)]
         found = _Family(level, _values([values for values in ends if values]))
         if len(parent) <= LONGEST_CACHED:
-            if len(self._families) >= _CACHE_LIMIT:
+            if len(self._families) >= _MOST_FAMILIES:
                 self._families.clear()
                 self._alike.clear()
             if not level:
