@@ -180,7 +180,7 @@ async def test_nobody_waits_for_subscriptions_of_others(server: Server, monkeypa
         client.sub("first", "1", "g")
         while not sizes:
             await asyncio.sleep(0)
-        client.send("PING", *[f"SUB a.{number} g x{number}" for number in range(1000)], "PING")
+        client.send(*[f"SUB a.{number} g x{number}" for number in range(1000)], "PING", "PING")
         while server.clients[0].num_subscriptions < 1001:
             await asyncio.sleep(0)
         assert await other.settle() == []
