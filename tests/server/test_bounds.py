@@ -20,8 +20,8 @@ from pelton.server.auth.permissions import Permissions, SubjectRules
 from pelton.server.auth.rights import ClientRights
 from pelton.server.connection import ClientConnection
 from pelton.server.door import FairChecks
-from pelton.server.jetstream import requests, storing
-from pelton.server.jetstream.requests import OpenRequests
+from pelton.server.jetstream import link, storing
+from pelton.server.jetstream.link import OpenRequests
 from pelton.server.monitoring import http
 from pelton.server.ports import Client
 from pelton.wire import Parser, Pub
@@ -313,9 +313,9 @@ async def test_requests_that_are_answered_together(
         await client.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s"], "allow_direct": True})
         client.sub("in.*", "1")
         await client.settle()
-        many = 5 * requests._MOST
+        many = 5 * link._MOST_REQUESTS
         lines = (f"PUB $JS.API.{subject} in.{number} {len(body)}\r\n{body}".encode() for number in range(many))
         held(server).receive(b"".join(line + b"\r\n" for line in lines))
         assert {one.split()[1] for one in await client.take(many)} == {f"in.{number}" for number in range(many)}
-        assert most == requests._MOST
+        assert most == link._MOST_REQUESTS
         assert not held(server).is_held

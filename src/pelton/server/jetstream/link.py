@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final
@@ -13,7 +14,6 @@ from pelton.engine.archives.archives import StreamArchives
 from pelton.engine.serving import Serving
 from pelton.runtime import Runtime
 from pelton.server.interest import Abroad, RelayedInterest
-from pelton.server.jetstream.requests import OpenRequests
 from pelton.server.jetstream.storing import Storing
 from pelton.server.jetstream.transfers import TransferTable
 from pelton.server.ports import Client
@@ -22,6 +22,7 @@ from pelton.server.router import Router
 Send = Callable[[str, str, str, bytes | None, bytes], int]
 """Delivers to clients: route, subject, reply, header block, data; returns how many got it."""
 _LONGEST_ANSWER_S: Final = 2.0
+_MOST_REQUESTS: Final = 32
 
 
 class StoreLink:
@@ -104,6 +105,34 @@ class StoreLink:
         with suppress(PeltonError):
             await self.interest.close()
         await self.engine.close()
+
+
+class OpenRequests:
+    """The requests that are being answered, by client: one that has too many is not heard until half of them are.
+
+    All that it asks for in a round of the event loop would be answered in the next one, and others wait that long.
+    """
+
+    def __init__(self) -> None:
+        self._open: Counter[Client] = Counter()
+        self._held: set[Client] = set()
+
+    def begin(self, client: Client) -> None:
+        """Count a request."""
+        self._open[client] += 1
+        if self._open[client] >= _MOST_REQUESTS and client not in self._held:
+            self._held.add(client)
+            client.hold()
+
+    def end(self, client: Client) -> None:
+        """Count a request no more: it was answered."""
+        self._open[client] -= 1
+        left = self._open[client]
+        if not left:
+            del self._open[client]
+        if client in self._held and 2 * left <= _MOST_REQUESTS:
+            self._held.discard(client)
+            client.release()
 
 
 class Announcing:
