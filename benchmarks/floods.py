@@ -22,9 +22,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from benchmarks.flooding import WAYS
+from benchmarks.served import Running
 from benchmarks.stats import percentile
 from tests.kit.nats_server import NatsServer
 from tests.kit.served import ServedStore
@@ -37,19 +38,6 @@ _PREPARES_S: Final = 120.0
 _NARROWED: Final = ', permissions: { subscribe: { deny: "many.>" } }'
 _LOSES: Final = "loses the right to 400,000"
 _GUARDED: Final = "$2a$11$xrQUadN/ORL49eLHqqouW.edg1I4INYhU28by/MwBTRT6jTmA4.WC"
-
-
-class Running(Protocol):
-    """A server in a process of its own."""
-
-    @property
-    def pid(self) -> int: ...
-
-    port: int
-
-    def start(self) -> None: ...
-    def kill(self) -> None: ...
-    def signal(self, number: signal.Signals) -> None: ...
 
 
 class Held(NamedTuple):

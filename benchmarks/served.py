@@ -7,6 +7,7 @@ floods leaves to others. The servers take turns; the table shows medians.
 from __future__ import annotations
 
 import asyncio
+import signal
 import statistics
 import subprocess
 import sys
@@ -51,6 +52,7 @@ class Running(Protocol):
 
     def start(self) -> None: ...
     def kill(self) -> None: ...
+    def signal(self, number: signal.Signals) -> None: ...
 
 
 def ours(home: Path) -> Running:
