@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from pelton.server import Server, membership
+from pelton.server.account import _ENDED_AT_ONCE
 from pelton.server.auth.identity import ServerUser
 from pelton.server.auth.permissions import Permissions, SubjectRules
 from pelton.server.connection import ClientConnection
-from pelton.server.leaving import _AT_ONCE
 from pelton.server.monitoring.connections import subsz
 from pelton.server.monitoring.parameters import ReportParameters
 from pelton.server.router import ClientSubscription, Router
 from tests.server.conftest import Started
 from tests.server.raw import PLAIN, RawClient, raw_client
 
-MANY = 3 * _AT_ONCE + 1
+MANY = 3 * _ENDED_AT_ONCE + 1
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ async def test_others_have_their_turn(server: Server, removed: list[ClientSubscr
             await asyncio.sleep(0)
             rounds.append(len(removed) - before)
             assert await counted(server) == 0
-        assert max(rounds) <= 2 * _AT_ONCE
+        assert max(rounds) <= 2 * _ENDED_AT_ONCE
     assert not server.clients
 
 
@@ -102,7 +102,7 @@ async def test_the_server_ends_meanwhile(started: Started, removed: list[ClientS
         of(server, 1).cut("gone")
         await server.close()
     before = len(removed)
-    for _ in range(MANY // _AT_ONCE + 1):
+    for _ in range(MANY // _ENDED_AT_ONCE + 1):
         await asyncio.sleep(0)
     assert len(removed) == before
     assert not failed

@@ -16,7 +16,6 @@ from pelton.server.accounts import AccountUsage
 from pelton.server.auth.refusals import MAX_ACCOUNT_CONNECTIONS
 from pelton.server.crossing import AccountCrossing, is_answer
 from pelton.server.jetstream.link import StoreLink
-from pelton.server.leaving import Departures
 from pelton.server.ports import Client, Published, SubjectService
 from pelton.server.router import (
     NO_TARGETS,
@@ -36,6 +35,8 @@ _REMEMBERED: Final = 16_384
 _ACK: Final = "$JS.ACK."
 # So many subscriptions get a message in one round of the event loop.
 _AT_ONCE: Final = 1024
+# So many subscriptions of a client that has left end in one round.
+_ENDED_AT_ONCE: Final = 512
 _GONE: Final = "Client Closed"
 
 
@@ -398,3 +399,45 @@ class ServerAccount:
         elif self.link is not None:
             # A request may name a stream's subject as the place for its answer, or come from another process.
             self.link.pass_on(Incoming(reply, data, block))
+
+
+class Departures:
+    """Ends the subscriptions of clients that have left: some in each round of the event loop.
+
+    A client with 400,000 would have the loop for seconds. Nobody finds those that are left meanwhile (:class:`Router`):
+    they get no messages, hold up no queue group, and count no more. ``remove`` ends one that ``router`` has.
+    """
+
+    def __init__(self, router: Router, remove: Callable[[ClientSubscription], None]) -> None:
+        self._router = router
+        self._remove = remove
+        self._left: list[dict[bytes, ClientSubscription]] = []
+
+    def begin(self, subscriptions: dict[bytes, ClientSubscription]) -> None:
+        """End subscriptions that their client has no more; the first ones now."""
+        self._router.leaving += len(subscriptions)
+        self._left.append(subscriptions)
+        self._go_on(subscriptions)
+
+    def _go_on(self, subscriptions: dict[bytes, ClientSubscription]) -> None:
+        self._end(subscriptions, _ENDED_AT_ONCE)
+        if subscriptions:
+            asyncio.get_running_loop().call_soon(self._go_on, subscriptions)
+        else:
+            self._left = [one for one in self._left if one]
+
+    def _end(self, subscriptions: dict[bytes, ClientSubscription], most: int) -> None:
+        for _ in range(min(most, len(subscriptions))):
+            _, one = subscriptions.popitem()
+            self._router.leaving -= 1
+            self._remove(one)
+
+    def finish(self) -> None:
+        """End all that are left at once: what is told of it ends, or is told to others from now on."""
+        for subscriptions in self._left:
+            self._end(subscriptions, len(subscriptions))
+
+    def forget(self) -> None:
+        """End none of them any more: their account has ended."""
+        for subscriptions in self._left:
+            subscriptions.clear()
