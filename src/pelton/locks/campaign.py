@@ -162,8 +162,8 @@ class Campaign:
     _writing: WriteRecord | None = None
     _busy: bool = False
     _unsure: bool = True
-    # What was known when the key was last asked for.
-    _asked_at: int = -1
+    # The last known sequence when the key was last asked for.
+    _seen_when_asked: int = -1
     # The revision that was given up for another candidate, 0: none.
     _gave_up: int = 0
     _tries: int = 0
@@ -198,7 +198,7 @@ class Campaign:
             return None
         self._busy = True
         if self._unsure:
-            self._asked_at = self._seen
+            self._seen_when_asked = self._seen
             return ReadRecord()
         if self._writing is None:
             self._writing = WriteRecord(self._last, self.new_id(), now, self._seen + 1)
@@ -298,7 +298,7 @@ class Campaign:
             self.wrote(now, observation.revision)
             return
         self._busy = False
-        if self._seen > max(self._asked_at, observation.revision):
+        if self._seen > max(self._seen_when_asked, observation.revision):
             # What the follower was told meanwhile is newer: read again.
             self._unsure = True
         elif self.hold is None and 0 <= observation.revision <= self._seen and observation.kind != "absent":

@@ -65,7 +65,7 @@ def with_life(config: StreamConfig, options: StorageOptions, now: int) -> Storag
 
 
 def seconds_of(text: str) -> int | None:
-    """Return a TTL in whole seconds, None for ``never``; raises ValueError if it is invalid too short or too long."""
+    """Return a TTL in whole seconds, None for ``never``; raises ValueError if it is invalid, too short or too long."""
     if text.lower() == "never":
         return None
     seconds = int(text) if text.isascii() and text.isdigit() else parse_duration(text) // SECOND
