@@ -68,7 +68,7 @@ class Stage:
         """Begin it as a worker that dies at once: nobody keeps its lease."""
         job_source = self.queue.job_source("gone")
         self.runtime.clock.advance(HELD_S)
-        [taken] = await job_source.take(job_source.channels[0], PullRequest(no_wait=True))
+        [taken] = await job_source.take(job_source.channels[0], PullRequest(expires_ns=60 * 10**9))
         assert await self.state() in ("pending", "held")
         job_source.beginnings.mark(taken.delivered)
 
@@ -133,7 +133,7 @@ async def _dies(stage: Stage) -> None:
     await stage.begin()
     stage.runtime.clock.advance(LEASE_S + 1)
     async with stage.queue.claims(RULES) as claims:
-        [job] = await claims._held.take(claims._job_source.channels[0], PullRequest(no_wait=True))
+        [job] = await claims._held.take(claims._job_source.channels[0], PullRequest(expires_ns=60 * 10**9))
         known = await claims._job_source.known(job.records.delivered)
         assert known is not None
         assert (known.attempt, await stage.state()) == (1, "pending")

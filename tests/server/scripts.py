@@ -38,6 +38,12 @@ async def fill(client: RawClient, count: int) -> list[str]:
     return [await client.request(f"s.{number}", f"{number}") for number in range(1, count + 1)]
 
 
+async def pending(client: RawClient, count: int) -> None:
+    """Wait until the consumer has so many messages before it: nats-server tells it of them a little later."""
+    while f'"num_pending": {count}' not in await client.request("$JS.API.CONSUMER.INFO.S.c"):
+        pass
+
+
 # --- core
 
 
@@ -314,6 +320,7 @@ async def pulls_and_how_they_end(connect: Connect) -> list[Any]:
         await stream(client)
         await consumer(client)
         await fill(client, 3)
+        await pending(client, 3)
         client.sub("in", "1")
         pull(client)
         seen = [await client.take(1)]
