@@ -19,7 +19,7 @@ test: $(VENV)/.dev java
 
 # The rest: long runs of Spark, three servers, killed processes, and more programs of each model.
 test-slow: $(VENV)/.dev java
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal -m "slow or at_length" --simulated 200 --histories 10 $(ARGS)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal -m "slow or at_length" --hypothesis-profile same --simulated 200 --histories 10 $(ARGS)
 
 # Thousands of random programs on the engine and on nats-server; ARGS="--hypothesis-seed=N" repeats those of a seed.
 differential: $(VENV)/.dev

@@ -1,7 +1,7 @@
 """Settings that all tests share: how many examples Hypothesis tries.
 
-`make test` runs few examples of each, always the same, `make test-slow` a hundred new ones,
-`pytest --hypothesis-profile thorough` a thousand.
+`make test` runs few examples of each and `make test-slow` a hundred, always the same; `pytest` alone runs a hundred new
+ones, `pytest --hypothesis-profile thorough` a thousand.
 The comparison with a real server (`tests/differential`) is always the same in `make test-slow`, and thousands of new
 programs in `make differential`.
 """
@@ -22,8 +22,9 @@ from tests.spark.session import spark  # noqa: E402, F401  # after the line abov
 _COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 settings.register_profile("default", _COMMON, stateful_step_count=30)
-# The same examples in every run: a new one that fails is for those who look for it.
+# The same examples in every run of `make`: a new one that fails is for those who look for it.
 settings.register_profile("quick", _COMMON, max_examples=10, stateful_step_count=20, derandomize=True)
+settings.register_profile("same", _COMMON, stateful_step_count=30, derandomize=True)
 settings.register_profile("thorough", _COMMON, max_examples=1000, stateful_step_count=50)
 settings.register_profile("differential", _COMMON, max_examples=2000)
 settings.load_profile("default")

@@ -66,6 +66,9 @@ class Reference:
         return [seq for seq, subject in self.stored if matches(subject_filter, subject)]
 
     def _last_of_each(self, asked: dict[str, Any]) -> tuple[list[int], int] | None:
+        if asked["up_to_seq"] > self.last:
+            # As nats-server's file store: it was never there.
+            return None
         lasts: dict[str, int] = {}
         for seq, subject in self.stored:
             if seq <= (asked["up_to_seq"] or self.last) and any(matches(text, subject) for text in asked["multi_last"]):
