@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from pelton.api import rfc3339
-from pelton.server.monitoring.observed import Observed, ObservedAccount
+from pelton.server.monitoring.observed import Observed, ObservedAccount, ObservedClient
 from pelton.server.monitoring.parameters import ReportError, ReportParameters
 from pelton.server.settings.config import ExportConfig, ImportConfig
 
@@ -68,8 +69,11 @@ def _import(one: ImportConfig) -> dict[str, Any]:
 async def accstatz(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
     """Return how much each account is used; with ``unused`` also those that are not."""
     wanted, is_all = parameters.texts("accounts"), parameters.flag("unused")
+    clients: dict[str, list[ObservedClient]] = {}
+    for client in server.clients:
+        clients.setdefault(client.account_name, []).append(client)
     accounts = [
-        account_connections(server, name)
+        _connections(account, clients.get(name, []))
         for name, account in server.observed_accounts.items()
         if (not wanted or name in wanted) and (is_all or _is_used(account))
     ]
@@ -83,13 +87,17 @@ def _is_used(account: ObservedAccount) -> bool:
 def account_connections(server: Observed, name: str) -> dict[str, Any]:
     """Return how much one account is used now."""
     clients = [client for client in server.clients if client.account_name == name]
+    return _connections(server.observed_accounts[name], clients)
+
+
+def _connections(account: ObservedAccount, clients: Sequence[ObservedClient]) -> dict[str, Any]:
     return {
-        "acc": name,
-        "name": name,
+        "acc": account.name,
+        "name": account.name,
         "conns": len(clients),
         "leafnodes": 0,
         "total_conns": len(clients),
-        "num_subscriptions": server.observed_accounts[name].num_subscriptions,
+        "num_subscriptions": account.num_subscriptions,
         "sent": _NO_OTHERS | {"msgs": sum(c.out_msgs for c in clients), "bytes": sum(c.out_bytes for c in clients)},
         "received": _NO_OTHERS | {"msgs": sum(c.in_msgs for c in clients), "bytes": sum(c.in_bytes for c in clients)},
         "slow_consumers": 0,

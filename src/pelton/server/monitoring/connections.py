@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from pelton.api import rfc3339
 from pelton.api.durations import format_duration
-from pelton.server.monitoring.observed import Observed, ObservedClient, ObservedSubscription, in_turns
+from pelton.server.monitoring.observed import Observed, ObservedClient, ObservedSubscription
 from pelton.server.monitoring.parameters import ReportError, ReportParameters
+from pelton.server.monitoring.portions import JsonList, in_portions
 from pelton.server.settings.config import GLOBAL_ACCOUNT
 from pelton.subjects import is_subject, matches, overlaps
 
@@ -95,11 +96,14 @@ async def connz(server: Observed, parameters: ReportParameters) -> dict[str, Any
     if parameters.text("mqtt_client"):
         found = []
     found.sort(key=lambda one: key(one[0]), reverse=_ORDERS[parameters.text("sort")][1])
-    page = [await _shown(facts, client, parameters) for facts, client in found[offset : offset + limit]]
+    found, page = found[offset : offset + limit], JsonList()
+    async for some in in_portions(found):
+        for facts, client in some:
+            page.append(await _shown(facts, client, parameters))
     return {
         "server_id": server.id,
         "now": rfc3339(server.clock.now()),
-        "num_connections": len(page),
+        "num_connections": len(found),
         "total": total,
         "offset": offset,
         "limit": limit,
@@ -116,19 +120,20 @@ def _order(parameters: ReportParameters) -> Callable[[dict[str, Any]], Any]:
 
 
 async def _open(server: Observed, parameters: ReportParameters) -> list[tuple[dict[str, Any], ObservedClient | None]]:
-    filter = parameters.text("filter_subject") if parameters.text("acc") else ""
-    return [
-        (client_facts(server, client), client)
-        async for client in in_turns(server.clients)
-        if not filter or await _subscribes(client, filter)
-    ]
+    filter, clients = parameters.text("filter_subject") if parameters.text("acc") else "", server.clients
+    if filter:
+        numbers = set()
+        async for pairs in in_portions(_subscriptions(clients)):
+            numbers |= {client.number for client, one in pairs if overlaps(filter, one.subject)}
+        clients = [client for client in clients if client.number in numbers]
+    found: list[tuple[dict[str, Any], ObservedClient | None]] = []
+    async for some in in_portions(clients):
+        found += [(client_facts(server, client), client) for client in some]
+    return found
 
 
-async def _subscribes(client: ObservedClient, filter: str) -> bool:
-    async for one in in_turns(client.subscription_list):
-        if overlaps(filter, one.subject):
-            return True
-    return False
+def _subscriptions(clients: Iterable[ObservedClient]) -> Iterator[tuple[ObservedClient, ObservedSubscription]]:
+    return ((client, one) for client in clients for one in client.subscription_list)
 
 
 async def _shown(facts: dict[str, Any], client: ObservedClient | None, parameters: ReportParameters) -> dict[str, Any]:
@@ -142,11 +147,13 @@ async def _shown(facts: dict[str, Any], client: ObservedClient | None, parameter
     if client is None or not client.num_subscriptions:
         return shown
     if parameters.text("subs") == "detail":
-        shown["subscriptions_list_detail"] = [
-            _subscription(client, one) async for one in in_turns(client.subscription_list)
-        ]
+        shown["subscriptions_list_detail"] = listed = JsonList()
+        async for some in in_portions(client.subscription_list):
+            listed.extend(_subscription(client, one) for one in some)
     elif parameters.flag("subs"):
-        shown["subscriptions_list"] = [one.subject async for one in in_turns(client.subscription_list)]
+        shown["subscriptions_list"] = listed = JsonList()
+        async for some in in_portions(client.subscription_list):
+            listed.extend(one.subject for one in some)
     return shown
 
 
@@ -167,7 +174,7 @@ async def subsz(server: Observed, parameters: ReportParameters) -> dict[str, Any
         raise ReportError(f"invalid test subject, must be valid publish subject: {test}")
     accounts = [one for name, one in server.observed_accounts.items() if wanted in ("", name)]
     offset, limit = parameters.number("offset"), parameters.number("limit", _PAGE)
-    found = {
+    told = {
         "server_id": server.id,
         "now": rfc3339(server.clock.now()),
         "num_subscriptions": sum(account.num_subscriptions for account in accounts),
@@ -178,16 +185,16 @@ async def subsz(server: Observed, parameters: ReportParameters) -> dict[str, Any
         "limit": limit,
     }
     if not parameters.flag("subs"):
-        return found
-    listed, total = [], 0
-    for client in server.clients:
-        if wanted not in ("", client.account_name):
-            continue
-        async for one in in_turns(client.subscription_list):
-            if test and not matches(one.subject, test):
-                continue
-            if offset <= total < offset + limit:
-                whose = {"account": client.account_name, "account_tag": client.account_name}
-                listed.append(whose | _subscription(client, one))
-            total += 1
-    return found | {"total": total, "subscriptions_list": listed}
+        return told
+    listed, total = JsonList(), 0
+    clients = (client for client in server.clients if wanted in ("", client.account_name))
+    async for pairs in in_portions(_subscriptions(clients)):
+        found = [(client, one) for client, one in pairs if not test or matches(one.subject, test)]
+        page = found[max(offset - total, 0) : max(offset + limit - total, 0)]
+        listed.extend(_of_account(client) | _subscription(client, one) for client, one in page)
+        total += len(found)
+    return {**told, "total": total, "subscriptions_list": listed}
+
+
+def _of_account(client: ObservedClient) -> dict[str, str]:
+    return {"account": client.account_name, "account_tag": client.account_name}

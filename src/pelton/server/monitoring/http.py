@@ -13,11 +13,13 @@ from pelton.runtime import Clock, within
 from pelton.server.monitoring.metrics import metrics
 from pelton.server.monitoring.observed import Observed
 from pelton.server.monitoring.parameters import ReportError, ReportParameters
+from pelton.server.monitoring.portions import json_parts
 from pelton.server.monitoring.reports import REPORTS
 from pelton.server.settings import Endpoint
 
 _LONGEST: Final = 16 << 10
 _PATIENCE_S: Final = 5.0
+_PIECE: Final = 1 << 16
 _JSON: Final = "application/json"
 _TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 _REASONS: Final = {
@@ -61,28 +63,28 @@ class MonitoringListener:
             head = await within(self._clock, _PATIENCE_S, reader.readuntil(b"\r\n\r\n"))
             status, kind, body = await self._answer(head)
             # A HEAD request gets the same without its body.
-            writer.write(_response(status, kind, body, with_body=not head.startswith(b"HEAD ")))
-            await within(self._clock, _PATIENCE_S, writer.drain())
+            parts = [_head(status, kind, body), *(() if head.startswith(b"HEAD ") else body)]
+            await within(self._clock, _PATIENCE_S, _send(writer, parts))
         except (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError):
             # No valid request came in time, or nobody reads the answer: nothing waits for that.
             writer.transport.abort()
         finally:
             writer.close()
 
-    async def _answer(self, head: bytes) -> tuple[int, str, bytes]:
+    async def _answer(self, head: bytes) -> tuple[int, str, list[bytes]]:
         method, _, rest = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
         target = rest.partition(" ")[0]
         if method not in ("GET", "HEAD"):
-            return 405, _JSON, b'{"error":"only GET"}'
+            return 405, _JSON, [b'{"error":"only GET"}']
         try:
             path, query = urlsplit(target).path, dict(parse_qsl(urlsplit(target).query))
         except ValueError:
-            return 400, _JSON, b'{"error":"no path"}'
+            return 400, _JSON, [b'{"error":"no path"}']
         if path == "/metrics":
-            return 200, _TEXT, (await metrics(self._server)).encode()
+            return 200, _TEXT, [(await metrics(self._server)).encode()]
         report = REPORTS.get(path.strip("/"))
         if report is None and path != "/":
-            return 404, _JSON, b'{"error":"not found"}'
+            return 404, _JSON, [b'{"error":"not found"}']
         try:
             found: dict[str, Any] = (
                 {"reports": [f"/{name}" for name in REPORTS]}
@@ -90,19 +92,31 @@ class MonitoringListener:
                 else await report(self._server, ReportParameters(query))
             )
         except ReportError as error:
-            return error.status, _TEXT, str(error).encode()
+            return error.status, _TEXT, [str(error).encode()]
         except PeltonError as error:
-            return 503, _JSON, msgspec.json.encode({"error": str(error)})
+            return 503, _JSON, [msgspec.json.encode({"error": str(error)})]
         status: int = found.pop("status_code", 200)
-        return status, _JSON, msgspec.json.encode(found)
+        return status, _JSON, list(json_parts(found))
 
 
-def _response(status: int, kind: str, body: bytes, *, with_body: bool) -> bytes:
+def _head(status: int, kind: str, body: list[bytes]) -> bytes:
     lines = [
         f"HTTP/1.1 {status} {_REASONS.get(status, 'Status')}",
         f"Content-Type: {kind}",
         "Access-Control-Allow-Origin: *",
-        f"Content-Length: {len(body)}",
+        f"Content-Length: {sum(map(len, body))}",
         "Connection: close",
     ]
-    return "\r\n".join([*lines, "", ""]).encode() + (body if with_body else b"")
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+async def _send(writer: asyncio.StreamWriter, parts: list[bytes]) -> None:
+    """Send what is one answer, and let clients have their turn while the connection takes all of it at once."""
+    waiting = bytearray()
+    for count, part in enumerate(parts, start=1):
+        waiting += part
+        if len(waiting) >= _PIECE or count == len(parts):
+            writer.write(waiting)
+            waiting = bytearray()
+            await writer.drain()
+            await asyncio.sleep(0)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence, Sized
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Sized
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -14,8 +13,6 @@ from pelton.server.settings import ServerSettings
 from pelton.wire import ConnectOptions, ServerHello
 
 Call = Callable[[Any], Awaitable[Any]]
-_T = TypeVar("_T")
-_AT_ONCE: Final = 256
 # JetStream, archives of streams in its binary format, and one that only clusters have.
 _JETSTREAM_FLAGS: Final = 7
 
@@ -152,14 +149,6 @@ class Observed(Protocol):
     async def reload_settings(self) -> None:
         """Read the settings again. Raises ConfigError."""
         ...
-
-
-async def in_turns(items: Iterable[_T]) -> AsyncIterator[_T]:
-    """Yield items, and let clients have their turn now and again: there can be a hundred thousand subscriptions."""
-    for count, item in enumerate(items, start=1):
-        yield item
-        if not count % _AT_ONCE:
-            await asyncio.sleep(0)
 
 
 def server_facts(server: Observed) -> dict[str, Any]:

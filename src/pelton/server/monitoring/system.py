@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-import msgspec
-
 from pelton.api import PeltonError
 from pelton.runtime import Runtime
 from pelton.server.auth.identity import ServerUser
@@ -19,6 +17,7 @@ from pelton.server.monitoring.connections import connz, subsz
 from pelton.server.monitoring.events import connections_event
 from pelton.server.monitoring.observed import Observed, server_facts
 from pelton.server.monitoring.parameters import ReportError, ReportParameters
+from pelton.server.monitoring.portions import json_parts
 from pelton.server.monitoring.reports import REPORTS, Report, idz, leafz, statsz
 from pelton.server.monitoring.stream_reports import account_jsz
 from pelton.server.ports import Published
@@ -181,7 +180,7 @@ class SystemService:
 
     def _reply(self, reply: str, found: dict[str, Any]) -> None:
         named = found if "id" in found else {"server": server_facts(self._server), **found}
-        self._answer(reply, None, msgspec.json.encode(named))
+        self._answer(reply, None, b"".join(json_parts(named)))
 
 
 def _of_server(name: str) -> Report | None:
