@@ -49,10 +49,10 @@ def of(server: Server, number: int) -> ClientConnection:
 
 
 async def counted(server: Server) -> int:
-    """How many subscriptions the reports tell of."""
+    """How many subscriptions of clients the reports tell of."""
     found = await subsz(server, ReportParameters({}))
     assert found["num_inserts"] - found["num_removes"] == found["num_subscriptions"]
-    return int(found["num_subscriptions"])
+    return int(found["num_subscriptions"]) - sum(one.num_own() for one in server.observed_accounts.values())
 
 
 async def test_others_have_their_turn(server: Server, removed: list[ClientSubscription]) -> None:

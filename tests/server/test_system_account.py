@@ -207,3 +207,40 @@ async def test_a_client_is_sent_away(users: Users, running: Running) -> None:
     shown = [(one["name"], one["reason"]) for one in found["connections"] if one["cid"] == number]
     assert shown == [("other", "Kicked")]
     assert "error" not in await ask(users.system, f"$SYS.REQ.SERVER.{id}.RELOAD")
+
+
+async def test_the_server_counts_its_own_subscriptions(users: Users) -> None:
+    async def counts() -> dict[str, int]:
+        found = {name: (await ask(users.system, f"$SYS.REQ.ACCOUNT.{name}.INFO"))["data"] for name in ("SYS", "A", "B")}
+        total = (await ask(users.system, "$SYS.REQ.SERVER.PING.VARZ"))["data"]["subscriptions"]
+        assert total == (await ask(users.system, "$SYS.REQ.SERVER.PING"))["statsz"]["subscriptions"]
+        return {name: one["subscriptions"] for name, one in found.items()} | {"all": total}
+
+    await ask(users.a, "$JS.API.STREAM.CREATE.first", name="first", storage="memory")
+    # With the inboxes of the three; clients of other tests may not have left yet.
+    before = await counts()
+    assert before["all"] == sum(before.values()) - before["all"] + 5
+    base = {"SYS": 60, "A": 6, "B": 5}
+    assert all(before[name] >= count for name, count in base.items())
+    streams: list[dict[str, Any]] = [
+        {"name": "S", "subjects": ["s.*"], "allow_direct": True},
+        {"name": "T", "subjects": ["t", "t2"]},
+        {"name": "M", "mirror": {"name": "S"}, "mirror_direct": True},
+    ]
+    for stream in streams:
+        await ask(users.a, f"$JS.API.STREAM.CREATE.{stream['name']}", storage="memory", **stream)
+    consumers: list[dict[str, Any]] = [
+        {"ack_policy": "none"},
+        {"ack_policy": "all"},
+        {"ack_policy": "none", "deliver_subject": "d1"},
+        {"ack_policy": "explicit", "deliver_subject": "d2", "flow_control": True, "idle_heartbeat": 5_000_000_000},
+    ]
+    for number, config in enumerate(consumers):
+        name = f"c{number}"
+        await ask(users.a, f"$JS.API.CONSUMER.CREATE.T.{name}", stream_name="T", config={"name": name, **config})
+    after = await counts()
+    # The streams' subjects, and how messages of one are asked for directly; what consumers are asked and told.
+    assert {name: after[name] - before[name] for name in after} == {"SYS": 4, "A": 5 + 14, "B": 0, "all": 23}
+    for stream in ("first", "S", "T", "M"):
+        await ask(users.a, f"$JS.API.STREAM.DELETE.{stream}")
+    assert (await counts())["A"] == before["A"] - 1

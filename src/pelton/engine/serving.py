@@ -91,6 +91,12 @@ class Serving:
         log = self._host.session.registry.consumers.by_name.get((stream, consumer))
         return None if log is None else log.config
 
+    @property
+    def configs(self) -> tuple[list[StreamConfig], list[ConsumerConfig]]:
+        """The configurations of all streams and consumers."""
+        streams, consumers = self._registry.streams.values(), self._registry.consumers.by_name.values()
+        return [one.config for one in streams], [one.config for one in consumers]
+
     def deliver_subjects(self) -> dict[str, str]:
         """Return the deliver subjects of push consumers, each with its group or an empty text."""
         consumers = self._host.session.registry.consumers.pushed.values()

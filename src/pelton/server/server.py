@@ -26,6 +26,7 @@ from pelton.server.introduction import introduction
 from pelton.server.listening import Listener
 from pelton.server.monitoring import MonitoringListener, ObservedAccount, TrafficTotals
 from pelton.server.monitoring.events import SystemEvents
+from pelton.server.monitoring.own import OwnSubscriptions
 from pelton.server.nkey import server_key
 from pelton.server.output import LINGER_S
 from pelton.server.ports import Client, Flushed
@@ -345,11 +346,18 @@ class Server:
     @property
     def observed_accounts(self) -> dict[str, ObservedAccount]:
         """The accounts, for reports."""
+        accounts = self._accounts.all()
+        stores = {one.name: one.link for one in accounts if one.link is not None}
+        own = OwnSubscriptions(self.settings, {name: link.serving for name, link in stores.items()})
         return {
             one.name: ObservedAccount(
-                one.name, one.clients, one.router, None if one.link is None else one.link.engine.call
+                one.name,
+                one.clients,
+                one.router,
+                stores[one.name].engine.call if one.name in stores else None,
+                partial(own.of, one.name),
             )
-            for one in self._accounts.all()
+            for one in accounts
         }
 
     @property

@@ -31,7 +31,8 @@ _OF_JETSTREAM: Final = {
 async def metrics(server: Observed) -> str:
     """Return all metrics; each name begins with ``pelton_server_`` or ``pelton_jetstream_``."""
     lines: list[str] = []
-    lines += _lines("pelton_server", await varz(server, ReportParameters({})), _OF_SERVER)
+    clients = {"subscriptions": sum(client.num_subscriptions for client in server.clients)}
+    lines += _lines("pelton_server", await varz(server, ReportParameters({})) | clients, _OF_SERVER)
     lines += _lines("pelton_jetstream", await jsz(server, ReportParameters({})), _OF_JETSTREAM)
     return "\n".join([*lines, ""])
 

@@ -77,10 +77,21 @@ class CountedSubscriptions(Sized, Protocol):
 
 
 class ObservedAccount:
-    """An account: its clients, their subscriptions, and its JetStream API, if it has one."""
+    """An account: its clients, their subscriptions, and its JetStream API, if it has one.
 
-    def __init__(self, name: str, clients: Sized, subscriptions: CountedSubscriptions, call: Call | None) -> None:
+    ``num_own`` counts the subscriptions of the server itself in it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        clients: Sized,
+        subscriptions: CountedSubscriptions,
+        call: Call | None,
+        num_own: Callable[[], int],
+    ) -> None:
         self.name = name
+        self.num_own = num_own
         self._clients = clients
         self._subscriptions = subscriptions
         self._call = call
@@ -97,13 +108,13 @@ class ObservedAccount:
 
     @property
     def num_subscriptions(self) -> int:
-        """How many subscriptions they have."""
-        return len(self._subscriptions)
+        """How many subscriptions they and the server have."""
+        return len(self._subscriptions) + self.num_own()
 
     @property
     def num_inserts(self) -> int:
-        """How many subscriptions there were since the start."""
-        return self._subscriptions.inserted
+        """How many subscriptions there were since the start, of the server those that it has."""
+        return self._subscriptions.inserted + self.num_own()
 
     async def call(self, request: Any) -> Any:
         """Make a request to its JetStream API."""
