@@ -70,7 +70,9 @@ class Stage:
         self.runtime.clock.advance(HELD_S)
         [taken] = await job_source.take(job_source.channels[0], PullRequest(expires_ns=60 * 10**9))
         assert await self.state() in ("pending", "held")
-        job_source.beginnings.mark(taken.delivered)
+        marks = job_source.beginnings.marks
+        assert marks is not None
+        marks.mark(taken.delivered.seq, taken.delivered.num_delivered)
 
     async def hold(self) -> None:
         """Have a limit hold it back."""

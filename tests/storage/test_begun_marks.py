@@ -25,7 +25,7 @@ def test_what_one_has_marked_another_finds(tmp_path: Path) -> None:
     StreamMarks(other, 7).mark(5, 1)
     StreamMarks(other, 8).mark(5, 9)
     for seq in range(10, 1000):
-        StreamMarks(one, 7).unmark(seq, 2)
+        StreamMarks(one, 7).unmark([(seq, 2)])
     assert StreamMarks(other, 7).found() == {seq: {1, 2} if seq == 5 else {2} for seq in range(1, 10)}
     one.close()
     other.close()
@@ -41,7 +41,7 @@ def test_the_file_of_one_that_is_gone_stays_until_nothing_is_pending(tmp_path: P
     assert StreamMarks(alive, 1).found() == {1: {1}, 2: {1}}
     alive.sweep(lambda stream, seq: False)
     assert StreamMarks(alive, 1).found() == {1: {1}}
-    StreamMarks(alive, 1).unmark(1, 1)
+    StreamMarks(alive, 1).unmark([(1, 1)])
     alive.close()
     assert not os.path.exists(f"{path}-wake")
 
@@ -52,7 +52,7 @@ def test_where_no_file_can_be_made_the_process_remembers(tmp_path: Path) -> None
     one = marks(path)
     StreamMarks(one, 1).mark(1, 1)
     assert StreamMarks(marks(path), 1).found() == {1: {1}}
-    StreamMarks(one, 1).unmark(1, 1)
+    StreamMarks(one, 1).unmark([(1, 1)])
     assert StreamMarks(one, 1).found() == {}
 
 
@@ -61,7 +61,7 @@ def test_the_copy_of_a_process_changes_nothing(tmp_path: Path) -> None:
     one = marks(path)
     StreamMarks(one, 1).mark(1, 1)
     if not (child := os.fork()):
-        StreamMarks(one, 1).unmark(1, 1)
+        StreamMarks(one, 1).unmark([(1, 1)])
         StreamMarks(one, 1).mark(2, 1)
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
@@ -78,5 +78,5 @@ def test_a_full_disk_costs_the_marks_and_nothing_else(tmp_path: Path, monkeypatc
     monkeypatch.setattr(os, "pwrite", full)
     StreamMarks(one, 1).mark(1, 1)
     assert StreamMarks(one, 1).found() == {1: {1}}
-    StreamMarks(one, 1).unmark(1, 1)
+    StreamMarks(one, 1).unmark([(1, 1)])
     one.close()

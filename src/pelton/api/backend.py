@@ -52,8 +52,8 @@ class BegunDeliveries(Protocol):
         """Mark a delivery of a message, by its number, before it is begun. Costs next to nothing; from any thread."""
         ...
 
-    def unmark(self, seq: int, number: int) -> None:
-        """Forget a delivery, begun or not: it is settled."""
+    def unmark(self, deliveries: Collection[tuple[int, int]]) -> None:
+        """Forget deliveries, each a message and its number, begun or not: they are settled."""
         ...
 
     def found(self) -> Mapping[int, Collection[int]]:

@@ -10,6 +10,7 @@ import msgspec
 from pelton.api import AckOp, Delivered, Outgoing, PeltonError, PullRequest, Unsettled
 
 if TYPE_CHECKING:
+    from pelton.api.backend import BegunDeliveries
     from pelton.queue.model.records import Ended
     from pelton.queue.model.states import Attempt, JobInfo, Outcome
 
@@ -72,21 +73,22 @@ class BegunLookup(Protocol):
 class Beginnings(Protocol):
     """What one worker has begun.
 
-    ``is_written``: call :meth:`write` before a job begins; and :meth:`mark` in any case, as the last thing.
+    ``is_written``: call :meth:`write` before a job begins. ``marks``: mark it there last, if there are any.
     """
 
     is_written: bool
-
-    def mark(self, delivered: Delivered) -> None:
-        """Note, on any thread, that a job begins now."""
-        ...
+    marks: BegunDeliveries | None
 
     async def write(self, begun: Iterable[Delivered]) -> None:
         """Store that these jobs begin; once it returns, they may. Raises PeltonError."""
         ...
 
-    def forget(self, delivered: Delivered, *, has_begun: bool, is_settled: bool) -> None:
-        """Note that a job is held no longer; somebody else ends one that is not settled."""
+    def end(self, settled: Sequence[Delivered]) -> None:
+        """Note that these jobs are settled."""
+        ...
+
+    def forget(self, delivered: Delivered, *, has_begun: bool) -> None:
+        """Note that a job is held no longer that somebody else ends."""
         ...
 
     async def close(self) -> None:

@@ -20,7 +20,7 @@ import re
 import struct
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from typing import Any, ClassVar, Final
 from weakref import WeakSet
@@ -30,6 +30,7 @@ from pelton.storage.wake_folder import FolderRefused, WakeFolder
 _NAME: Final = re.compile(r"begun-[0-9]{1,9}-[0-9]{1,9}")
 _FORM: Final = struct.Struct("=QQQ")
 _pack: Final = _FORM.pack_into
+_NO_MARK: Final = bytes(_FORM.size)
 _FIRST: Final = 256 * _FORM.size
 _PATIENCE: Final = 100
 _count = itertools.count(1)
@@ -49,63 +50,41 @@ class BegunMarks:
         self._has_folder = folder
         self._folder: WakeFolder | None = None
         self._name = ""
-        self._map: mmap.mmap | None = None
+        self.file: mmap.mmap | None = None
         self._size = 0
-        self._places: dict[Mark, int] = {}
-        self._free: list[int] = []
+        # Where each mark is, and where there is room: negative for one that this process remembers.
+        self.places: dict[Mark, int] = {}
+        self.free: list[int] = []
         self._lock = threading.Lock()
         _all.add(self)
 
-    # --- for every delivery that is begun: cheap
+    @property
+    def remembered(self) -> dict[Mark, None]:
+        """The marks of this process, of those that are in no file."""
+        return self._in_memory.setdefault(self._path, {})
 
-    def mark(self, mark: Mark) -> None:
-        """Mark a delivery: it is about to be begun."""
-        places = self._places
-        if mark in places:
-            return
-        try:
-            place = self._free.pop()
-        except IndexError:
-            place = self._grown()
-        places[mark] = place
-        if place < 0 or self._map is None:
-            self._in_memory.setdefault(self._path, {})[mark] = None
-        else:
-            _pack(self._map, place, *mark)
-
-    def unmark(self, mark: Mark) -> None:
-        """Forget a delivery, begun or not: it is settled."""
-        place = self._places.pop(mark, None)
-        if place is None:
-            return
-        if place < 0 or self._map is None:
-            self._in_memory.get(self._path, {}).pop(mark, None)
-        else:
-            _pack(self._map, place, 0, 0, 0)
-            self._free.append(place)
-
-    def _grown(self) -> int:
+    def grown(self) -> int:
         """Return a free place, after making more; a negative one if there can be no file."""
         with self._lock:
-            if self._free:
-                return self._free.pop()
+            if self.free:
+                return self.free.pop()
             with suppress(OSError, FolderRefused):
                 self._grow()
-            return self._free.pop() if self._free else -1
+            return self.free.pop() if self.free else -1
 
     def _grow(self) -> None:
-        if not self._has_folder or (self._map is None and self._size):
+        if not self._has_folder or (self.file is None and self._size):
             return
-        descriptor = self._opened() if self._map is None else self._open(self._name, os.O_RDWR)
+        descriptor = self._opened() if self.file is None else self._open(self._name, os.O_RDWR)
         size = 2 * self._size or _FIRST
         try:
             # Written, so that a full disk is found here and not by a signal.
             os.pwrite(descriptor, bytes(size - self._size), self._size)
             # The mapping keeps the lock. An older one may be in use by another thread.
-            self._map = mmap.mmap(descriptor, size)
+            self.file = mmap.mmap(descriptor, size)
         finally:
             os.close(descriptor)
-        self._free += range(size - _FORM.size, self._size - _FORM.size, -_FORM.size)
+        self.free += range(size - _FORM.size, self._size - _FORM.size, -_FORM.size)
         self._size = size
 
     def _opened(self) -> int:
@@ -155,15 +134,15 @@ class BegunMarks:
 
     def disown(self) -> None:
         """Have no part in the file any more: this is a copy of its process, which settles nothing."""
-        self._map, self._places, self._free, self._has_folder = None, {}, [], False
+        self.file, self.places, self.free, self._has_folder = None, {}, [], False
 
     def close(self) -> None:
         """Leave: what is marked stays for others. Idempotent."""
         if self._folder is None:
             return
-        if self._map is not None:
-            self._map = None
-            if not self._places:
+        if self.file is not None:
+            self.file = None
+            if not self.places:
                 with suppress(OSError):
                     os.unlink(self._name, dir_fd=self._folder.descriptor)
         self._folder.close()
@@ -192,11 +171,33 @@ class StreamMarks:
 
     def mark(self, seq: int, number: int) -> None:
         """Mark a delivery of a message, by its number: it is about to be begun."""
-        self._marks.mark((self._stream, seq, number))
+        marks, mark = self._marks, (self._stream, seq, number)
+        if mark in marks.places:
+            return
+        try:
+            place = marks.free.pop()
+        except IndexError:
+            place = marks.grown()
+        marks.places[mark] = place
+        if place < 0 or marks.file is None:
+            marks.remembered[mark] = None
+        else:
+            _pack(marks.file, place, *mark)
 
-    def unmark(self, seq: int, number: int) -> None:
-        """Forget a delivery, begun or not: it is settled."""
-        self._marks.unmark((self._stream, seq, number))
+    def unmark(self, deliveries: Collection[tuple[int, int]]) -> None:
+        """Forget deliveries, each a message and its number, begun or not: they are settled."""
+        stream, marks = self._stream, self._marks
+        found = [marks.places.pop((stream, seq, number), None) for seq, number in deliveries]
+        # Afterwards: another thread may have made it larger.
+        file = marks.file
+        if file is None or -1 in found:
+            for seq, number in deliveries:
+                marks.remembered.pop((stream, seq, number), None)
+        if file is not None:
+            free = [place for place in found if place is not None and place >= 0]
+            for place in free:
+                file[place : place + _FORM.size] = _NO_MARK
+            marks.free += free
 
     def found(self) -> dict[int, set[int]]:
         """Return the numbers of the marked deliveries, by message; of all openers of the store."""

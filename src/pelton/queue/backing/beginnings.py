@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Final
 
@@ -82,7 +82,7 @@ class WorkerBeginnings:
 
     def __init__(self, jobs: BegunJobs, worker: str) -> None:
         self._jet = jobs.jet
-        self._marks = jobs.marks
+        self.marks: BegunDeliveries | None = jobs.marks
         self._running = jobs.names.running
         self._subject = jobs.names.begun_subject(worker)
         self.is_written: bool = jobs.marks is None
@@ -92,11 +92,6 @@ class WorkerBeginnings:
         self._added = 0
         self._stored = 0
         self._task: asyncio.Task[None] | None = None
-
-    def mark(self, delivered: Delivered) -> None:
-        """Note, on any thread, that the job begins now."""
-        if self._marks is not None:
-            self._marks.mark(delivered.seq, delivered.num_delivered)
 
     async def write(self, begun: Iterable[Delivered]) -> None:
         """Store that these jobs begin; once it returns, they may. Raises PeltonError."""
@@ -123,29 +118,28 @@ class WorkerBeginnings:
         if self._stored < self._added:
             self._begin_to_store()
 
-    def forget(self, delivered: Delivered, *, has_begun: bool, is_settled: bool) -> None:
-        """Note that a job is held no longer; somebody else ends one that is not settled."""
-        if is_settled and self._marks is not None:
-            # The usual case.
-            self._marks.unmark(delivered.seq, delivered.num_delivered)
-        elif has_begun and not is_settled:
+    def end(self, settled: Sequence[Delivered]) -> None:
+        """Note that these jobs are settled."""
+        numbers = [(delivered.seq, delivered.num_delivered) for delivered in settled]
+        if self.marks is not None:
+            self.marks.unmark(numbers)
+        else:
+            for number in numbers:
+                self._listed.pop(number, None)
+
+    def forget(self, delivered: Delivered, *, has_begun: bool) -> None:
+        """Note that a job is held no longer that somebody else ends."""
+        if has_begun:
             self._open.append(delivered)
             if len(self._open) > _MOST_OPEN:
-                self._drop(self._open.popleft())
-        elif self._drop(delivered) and not is_settled:
+                self.end([self._open.popleft()])
+        elif (delivered.seq, delivered.num_delivered) in self._listed:
             # It was listed, and did not begin after all.
+            self.end([delivered])
             self._added += 1
             self._begin_to_store()
-
-    def _drop(self, delivered: Delivered) -> bool:
-        """Forget a delivery; return whether a record may list it."""
-        number = delivered.seq, delivered.num_delivered
-        if self._marks is not None:
-            self._marks.unmark(*number)
-            return False
-        is_listed = number in self._listed
-        self._listed.pop(number, None)
-        return is_listed
+        else:
+            self.end([delivered])
 
     async def close(self) -> None:
         """Leave nothing but what others need."""

@@ -114,7 +114,7 @@ class JobArguments:
             decoded = self._decode(raw)
         except UNREADABLE as error:
             raise JobArgumentsError(self._job, str(error), is_stored=True) from None
-        return {name: getattr(decoded, name) for name in self._names}
+        return msgspec.structs.asdict(decoded)
 
 
 def _context_parameter(hints: dict[str, Any], job: str) -> str:

@@ -70,10 +70,12 @@ class _Entered:
 class JobHooks:
     """The hooks of all jobs of one queue or `Jobs`, which share this object: hooks may be added after jobs."""
 
-    __slots__ = ("_around_run", "_entered", "_lifespan", "_on_enqueue")
+    __slots__ = ("_around_run", "_entered", "_lifespan", "_on_enqueue", "has_run")
 
     def __init__(self) -> None:
         self._around_run: tuple[Around, ...] = ()
+        # Whether something is around the runs.
+        self.has_run: bool = False
         self._on_enqueue: tuple[OnEnqueue, ...] = ()
         self._lifespan: Callable[[Any], AbstractAsyncContextManager[Any]] | None = None
         # By the store.
@@ -116,11 +118,6 @@ class JobHooks:
                     await entered.manager.__aexit__(None, None, None)
 
     @property
-    def has_run(self) -> bool:
-        """Whether something is around the runs."""
-        return bool(self._around_run)
-
-    @property
     def has_enqueue(self) -> bool:
         """Whether something is to see what is enqueued."""
         return bool(self._on_enqueue)
@@ -130,7 +127,7 @@ class JobHooks:
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             raise ConfigError(f"around_run({function!r}): jobs on threads can't await it; write a function that yields")
         around: Any = contextmanager(function) if inspect.isgeneratorfunction(function) else function
-        self._around_run = (*self._around_run, around)
+        self._around_run, self.has_run = (*self._around_run, around), True
 
     def add_enqueue(self, function: OnEnqueue) -> None:
         """Pass each call that is to be enqueued through a function, after those that are there. Raises ConfigError."""

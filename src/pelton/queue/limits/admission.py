@@ -75,6 +75,8 @@ class Admission:
         self._ledger = SlotLedger(queue.backend, queue.names)
         self._book = SlotBook(worker, queue.lease, ProcessWatch())
         self._limits: dict[str, JobLimit] = {}
+        # Whether the queue has any limit.
+        self.is_on = False
         # How often a limit was set or taken away.
         self.limits_heard = 0
         self.put_offs: LatePutOffs = LatePutOffs(queue)
@@ -97,11 +99,6 @@ class Admission:
         """Whether jobs ask, or slots are being returned."""
         return self._task is not None and not self._task.done()
 
-    @property
-    def is_on(self) -> bool:
-        """Whether the queue has any limit."""
-        return bool(self._limits)
-
     def heed(self, order: Order) -> None:
         """Note a limit, which replaces an earlier one of its scope, or that one is over; and which pauses are."""
         self.put_offs.heed(order)
@@ -111,6 +108,7 @@ class Admission:
             self._limits.pop(limit.scope, None)
         else:
             self._limits[limit.scope] = limit
+        self.is_on = bool(self._limits)
         self.limits_heard += 1
         if self._limits and self._watching is None:
             follow = SlotWatch(self._queue, self._saw).follow()

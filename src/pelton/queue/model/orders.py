@@ -63,6 +63,8 @@ class Orders:
         # Those of jobs that have ended: nobody says when they can be forgotten.
         self._ended: dict[str, None] = {}
         self.is_all_paused = False
+        # Whether any job, key or name is cancelled or paused.
+        self.has_any = False
         self._paused_keys: set[str] = set()
         self._paused_jobs: set[str] = set()
 
@@ -85,6 +87,7 @@ class Orders:
                 paused.discard(named)
             elif named:
                 paused.add(named)
+        self.has_any = bool(self._cancelled or self._paused_keys or self._paused_jobs)
 
     @property
     def paused_keys(self) -> tuple[str, ...]:

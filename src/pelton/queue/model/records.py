@@ -13,12 +13,11 @@ from pelton.api import AckOp, Delivered, Outgoing, StoredMessage, headers
 from pelton.api.durations import parse_duration
 from pelton.api.json_values import UNREADABLE
 from pelton.jet import ack_of
-from pelton.queue.model.decide import COMPLETED, SKIPPED, TOO_LATE, AfterAttempt, Again, Finish, PutOff, after_deaths
+from pelton.queue.model.decide import COMPLETED, SKIPPED, TOO_LATE, AfterAttempt, Again, Finish, PutOff
 from pelton.queue.model.flow_records import told_to_flow
 from pelton.queue.model.limits import number_of
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.orders import carried_out
-from pelton.queue.model.rules import JobRules
 from pelton.queue.model.states import (
     NOTHING,
     Attempt,
@@ -240,17 +239,13 @@ class AttemptRecords:
 
     def too_late(self) -> Finish | None:
         """Return the end of a job whose time to live was over before its first attempt."""
-        return TOO_LATE if self.envelope.expires and self.lives_for() <= 0 else None
+        return TOO_LATE if self.lives_for() <= 0 else None
 
     def learn(self, known: Attempt | None) -> None:
         """Add what is known of all earlier deliveries; those that were not begun do not count."""
         self.known = known
         if known is not None:
             self.attempt = self.delivered.num_delivered - known.returned
-
-    def after_deaths(self, rules: JobRules) -> Finish | None:
-        """Return the failure of a job whose workers died during all its attempts; this one then never starts."""
-        return after_deaths(self.attempt, rules.max_attempts)
 
     def begin(self, now: int) -> None:
         """Note that its function is called now."""

@@ -49,6 +49,7 @@ from pelton.runtime import is_interrupt
 
 if TYPE_CHECKING:
     from pelton.api import Outgoing
+    from pelton.api.tracing import Tracing
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.run.batches import JobBatches
     from pelton.queue.run.children import JobChildren
@@ -103,7 +104,6 @@ class JobAttempt(HeldJob):
         "_has_ended",
         "_is_completed",
         "_is_over",
-        "_job",
         "asleep",
         "began",
         "cancelled",
@@ -129,7 +129,6 @@ class JobAttempt(HeldJob):
         # When it began, in seconds since boot.
         self.began: float = 0.0
         self._cancel: Callable[[], object] | None = None
-        self._job: Job[Any, Any] | None = None
         # Whether its function has returned what can be stored.
         self._is_completed = False
         # Whether the job completed itself, in its own transaction.
@@ -212,14 +211,15 @@ class JobAttempt(HeldJob):
             ended = await self._admit(task)
             if ended is not None or self.is_parked:
                 return ended
-        self._job = job = self._env.queue.jobs.get(self.records.envelope.job)
+        job = self.definition
         assert job is not None, "a job that is unknown here does not run"
         self._env.begins(self)
         self._cancel = task.cancel
         try:
             result = await self._call(job)
         except BaseException as error:  # whatever a job raises is its outcome
-            self._env.copies.end(error)
+            if self._env.copies.is_one:
+                self._env.copies.end(error)
             if isinstance(error, asyncio.CancelledError) and self.cancelled is not None and not self.interrupted:
                 return self.conclude(None, self.cancelled)
             if isinstance(error, asyncio.CancelledError) and self.asleep is not None:
@@ -230,7 +230,8 @@ class JobAttempt(HeldJob):
             return self.conclude(None, error)
         finally:
             self._cancel = None
-        self._env.copies.end(None)
+        if self._env.copies.is_one:
+            self._env.copies.end(None)
         return None if self.on_thread else self._concluded(None, result)
 
     async def _admit(self, task: asyncio.Task[None]) -> Ended | None:
@@ -269,7 +270,7 @@ class JobAttempt(HeldJob):
                 extra=log_fields(self._env.queue.name, self.records),
             )
             return None
-        is_of_child = self._job is not None and self._job.in_process and isinstance(error, Exception)
+        is_of_child = self.definition is not None and self.definition.in_process and isinstance(error, Exception)
         if is_of_child and not (self.records.has_begun or isinstance(error, JobCancelledError)):
             # A child that does not start, or cannot import the function, costs an attempt: it may never.
             self.records.begin(self._env.clock.now())
@@ -331,30 +332,39 @@ class JobAttempt(HeldJob):
     # --- the job itself
 
     async def _call(self, job: Job[Any, Any]) -> object:
-        env, records = self._env, self.records
-        envelope, last_error = records.envelope, records.known.error if records.known is not None else ""
-        arguments = job.decode_arguments(envelope.args)
+        """Call the function of a job; on a thread, only begin to."""
+        env = self._env
+        arguments = job.decode_arguments(self.records.envelope.args)
+        tracing = env.queue.backend.tracing
+        if not job.is_plain or job.hooks.has_run or tracing is not None:
+            return await self._call_with_all(job, arguments, tracing)
+        lease = self.lease
+        if (
+            env.held.source.beginnings.is_written
+            or has_listeners(env.queue)
+            or self.interrupted
+            or self.cancelled is not None
+            or self.lost
+            or lease is None
+            or lease.is_doubtful(env.clock.boottime())
+        ):
+            await self.prepare()
+            self.begin()
+        else:
+            # That was the look at its lease: nothing comes between.
+            self._mark()
+        return await job.function(**arguments)
+
+    async def _call_with_all(self, job: Job[Any, Any], arguments: dict[str, Any], tracing: Tracing | None) -> object:
+        """Call a function with what is around it, and with its context, wherever it runs."""
+        env = self._env
         function: Callable[..., Any] = job.function
         if is_batch := isinstance(job, BatchJob):
             function = partial(env.batches.run, job, self)
-        tracing = env.queue.backend.tracing
         if job.context_parameter or job.hooks.has_run or tracing is not None:
-            self.context = context = JobContext(
-                env.queue.name,
-                env.held.worker,
-                self.records.delivered,
-                envelope,
-                records.attempt,
-                last_error,
-                partial(self._transaction, job) if job.is_async else None,
-                partial(JobSteps, env.queue, env.held.source, records, self) if job.is_async else None,
-                partial(ProgressNotes, env.queue, records.id, asyncio.get_running_loop()),
-                tracing,
-                partial(env.jet_for, is_async=job.is_async, loop=asyncio.get_running_loop()),
-                partial(job.hooks.state, env.queue.jet),
-            )
+            self.context = self._context(job, tracing)
             if job.context_parameter:
-                arguments[job.context_parameter] = context
+                arguments[job.context_parameter] = self.context
         if job.in_process:
             function = ChildAttempt(env.children, env.queue.name, env.held.worker, job, self).run
         begins_here = not (is_batch or job.in_process)
@@ -385,6 +395,23 @@ class JobAttempt(HeldJob):
             self._cancel = None
             if self.context is not None:
                 await self.context.end()
+
+    def _context(self, job: Job[Any, Any], tracing: Tracing | None) -> JobContext:
+        env, records, loop = self._env, self.records, asyncio.get_running_loop()
+        return JobContext(
+            env.queue.name,
+            env.held.worker,
+            records.delivered,
+            records.envelope,
+            records.attempt,
+            records.known.error if records.known is not None else "",
+            partial(self._transaction, job) if job.is_async else None,
+            partial(JobSteps, env.queue, env.held.source, records, self) if job.is_async else None,
+            partial(ProgressNotes, env.queue, records.id, loop),
+            tracing,
+            partial(env.jet_for, is_async=job.is_async, loop=loop),
+            partial(job.hooks.state, env.queue.jet),
+        )
 
     async def _call_in_time(
         self, job: Job[Any, Any], function: Callable[..., Any], arguments: dict[str, Any]
@@ -432,8 +459,13 @@ class JobAttempt(HeldJob):
         Raises CancelledError for a job that must not start any more, JobCancelledError.
         """
         self._check()
-        self._env.held.source.beginnings.mark(self.records.delivered)
-        self.records.begin(self._env.clock.now())
+        self._mark()
+
+    def _mark(self) -> None:
+        records, marks = self.records, self._env.held.source.beginnings.marks
+        if marks is not None:
+            marks.mark(records.delivered.seq, records.delivered.num_delivered)
+        records.begin(self._env.clock.now())
 
     def left(self) -> float:
         """Return for how many seconds the job is held if its lease is not extended."""
@@ -448,19 +480,19 @@ class JobAttempt(HeldJob):
             if self.records.has_begun:
                 # A child was told to begin, and was late.
                 self.records.has_begun = False
-                self._env.held.source.beginnings.forget(self.records.delivered, has_begun=False, is_settled=False)
+                self._env.held.source.beginnings.forget(self.records.delivered, has_begun=False)
             raise asyncio.CancelledError if self.interrupted or self.cancelled is None else self.cancelled
 
     # --- after
 
     def _ended(self, decision: AfterAttempt | None, result: object) -> Ended:
         if decision is None:
-            assert self._job is not None
+            assert self.definition is not None
             emitted = self.context.emitted() if self.context is not None else ()
             try:
                 # A child has encoded its result.
-                is_raw = self._job.in_process and isinstance(result, msgspec.Raw)
-                encoded = cast(msgspec.Raw, result) if is_raw else self._job.results.encode(result)
+                is_raw = self.definition.in_process and isinstance(result, msgspec.Raw)
+                encoded = cast(msgspec.Raw, result) if is_raw else self.definition.results.encode(result)
                 self._is_completed = True
                 return self.records.completed(encoded, emitted, self._env.clock.now())
             except JobResultError as refused:

@@ -253,7 +253,9 @@ class Claims:
         self._held.release([job for job in jobs if job.lost])
         now = self._clock.now()
         for job in held:
-            beginnings.mark(job.records.delivered)
+            delivered = job.records.delivered
+            if beginnings.marks is not None:
+                beginnings.marks.mark(delivered.seq, delivered.num_delivered)
             job.records.begin(now)
         return held
 

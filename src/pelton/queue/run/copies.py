@@ -10,33 +10,20 @@ import os
 import sys
 import traceback
 from contextlib import suppress
-
-# How many forks lie between the first process and this one: a look at it costs less than asking for a pid.
-_depth = 0
-
-
-def _deeper() -> None:
-    global _depth
-    _depth += 1
-
-
-os.register_at_fork(after_in_child=_deeper)
+from typing import Final
+from weakref import WeakSet
 
 
 class Copies:
-    """Tells the process in which it was made from its copies."""
+    """Tells the process in which it was made from its copies. ``is_one``: this is a copy, which is to :meth:`end`."""
 
     def __init__(self) -> None:
-        self._depth = _depth
-
-    @property
-    def is_one(self) -> bool:
-        """Whether this is a copy."""
-        return _depth != self._depth
+        self.is_one: bool = False
+        _all.add(self)
 
     def end(self, error: BaseException | None) -> None:
         """End a copy, as its program would that has returned, or raised ``error``."""
-        if _depth == self._depth:
+        if not self.is_one:
             return
         code = 0
         if isinstance(error, SystemExit):
@@ -47,6 +34,17 @@ class Copies:
                 traceback.print_exception(error)
         flush()
         os._exit(code & 0xFF)
+
+
+_all: Final[WeakSet[Copies]] = WeakSet()
+
+
+def _copied() -> None:
+    for copies in list(_all):
+        copies.is_one = True
+
+
+os.register_at_fork(after_in_child=_copied)
 
 
 def flush() -> None:

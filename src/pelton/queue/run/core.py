@@ -30,7 +30,7 @@ from pelton.queue.backing.outage import can_pass, is_busy
 from pelton.queue.backing.overlap import has_overlap
 from pelton.queue.limits.admission import Admission
 from pelton.queue.limits.slot_extender import SlotExtender
-from pelton.queue.model.decide import SKIPPED, AfterAttempt, Decide, Finish, after_error, after_refusal
+from pelton.queue.model.decide import SKIPPED, AfterAttempt, Decide, Finish, after_deaths, after_error, after_refusal
 from pelton.queue.model.records import AttemptRecords, Ended
 from pelton.queue.model.rules import JobRules
 from pelton.queue.run.failure_log import log_fields, report
@@ -40,6 +40,7 @@ from pelton.runtime import steady_now
 
 if TYPE_CHECKING:
     from pelton.api import PullRequest
+    from pelton.queue.define.job import Job
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.ports import JobSource
 
@@ -57,11 +58,13 @@ class HeldJob:
 
     lost: bool
 
-    __slots__ = ("has_looked_up", "is_settled", "lease", "lost", "records")
+    __slots__ = ("definition", "has_looked_up", "is_settled", "lease", "lost", "records")
 
     def __init__(self, records: AttemptRecords) -> None:
         self.records: AttemptRecords = records
         self.lease: SharedLease[Any] | None = None
+        # Its function and rules, if this program knows them.
+        self.definition: Job[Any, Any] | None = None
         self.lost = False
         self.has_looked_up: bool = False
         self.is_settled: bool = False
@@ -230,15 +233,19 @@ class HeldJobs(Generic[J]):
     def release(self, jobs: Iterable[HeldJob]) -> None:
         """Hold jobs no longer, settled or not."""
         released, beginnings = list(jobs), self.source.beginnings
-        forget, is_written = beginnings.forget, beginnings.is_written
+        is_written = beginnings.is_written
+        settled = [job.records for job in released if job.is_settled]
+        beginnings.end([records.delivered for records in settled if records.has_begun or is_written])
         for job in released:
-            if job.records.has_begun or is_written:
-                forget(job.records.delivered, has_begun=job.records.has_begun, is_settled=job.is_settled)
+            if not job.is_settled and (job.records.has_begun or is_written):
+                beginnings.forget(job.records.delivered, has_begun=job.records.has_begun)
             # They name each other: so they go at once, and not when somebody looks for cycles.
             lease, job.lease = job.lease, None
-            if lease is not None and lease.let_go(job):
-                self._keeper.release(lease)
-                del self._leases[lease]
+            if lease is not None:
+                del lease.holders[job]
+                if not lease.holders:
+                    self._keeper.release(lease)
+                    del self._leases[lease]
         self.source.forget([job.records.delivered for job in released])
         if self.admission.slots:
             self.admission.leave(released)
@@ -252,13 +259,16 @@ class HeldJobs(Generic[J]):
         if unreadable is not None:
             report(self._queue.name, records, unreadable)
             return unreadable
-        if (late := records.too_late()) is not None:
+        if records.envelope.expires and (late := records.too_late()) is not None:
             report(self._queue.name, records, late)
             return late
-        rules = self._rules_of(records)
+        rules = self._rules
         if rules is None:
-            return self._wait_for_one_who_knows(job)
-        ended = records.after_deaths(rules)
+            job.definition = found = self._queue.jobs.get(records.envelope.job)
+            if found is None:
+                return self._wait_for_one_who_knows(job)
+            rules = found.rules
+        ended = after_deaths(records.attempt, rules.max_attempts)
         if ended is not None:
             report(self._queue.name, records, ended)
         return ended
@@ -295,7 +305,7 @@ class HeldJobs(Generic[J]):
         records = job.records
         if self._on_error is not None:
             self._on_error(records.id, error)
-        rules = self._rules_of(records) or JobRules()
+        rules = self._rules or (job.definition.rules if job.definition is not None else JobRules())
         decision = decide(error, records.attempt, rules, self._queue.runtime.random)
         if isinstance(error, JobArgumentsError) and error.is_stored:
             text = "queue %r has jobs named %r whose arguments this worker cannot take (%s): they wait for one that can"
@@ -303,12 +313,6 @@ class HeldJobs(Generic[J]):
         if not self.is_late(job):
             report(self._queue.name, records, decision, error)
         return decision
-
-    def _rules_of(self, records: AttemptRecords) -> JobRules | None:
-        if self._rules is not None:
-            return self._rules
-        job = self._queue.jobs.get(records.envelope.job)
-        return job.rules if job is not None else None
 
     # --- settling
 

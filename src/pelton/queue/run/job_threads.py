@@ -75,7 +75,8 @@ class JobThreads(Generic[T]):
             if self._todo and not self._coming:
                 self._call_another()
             called = _called(job, call)
-            self._copies.end(called.error)
+            if self._copies.is_one:
+                self._copies.end(called.error)
             self._ended.append(called)
             # Otherwise a finished job would be kept alive for as long as the thread waits, or the next one takes.
             del job, call, called

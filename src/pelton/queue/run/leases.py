@@ -109,11 +109,6 @@ class SharedLease(TimedHold, Generic[H]):
         """Return the deliveries that are still held."""
         return [holder.hold for holder in list(self.holders) if not holder.lost]
 
-    def let_go(self, holder: H) -> bool:
-        """Hold one of them no longer; return whether it was the last."""
-        del self.holders[holder]
-        return not self.holders
-
     def lose(self, reason: str) -> None:
         """Notify all remaining jobs, once."""
         if not self.lost:

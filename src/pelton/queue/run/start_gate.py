@@ -37,6 +37,8 @@ class StartGate(Generic[J]):
         decision = self._held.judge(job)
         if decision is not None:
             return decision
+        if not self._orders.has_any:
+            return None
         envelope = job.records.envelope
         if (cancelled := self._orders.cancellation(job.records.id, envelope.key)) is not None:
             return self._held.after(job, cancelled)
