@@ -270,6 +270,8 @@ WRONG = [
     ("store_dir: x\njetstream {store_dir: y}", "given twice"),
     ("authorization {users: [{user: a, password: b}], user: c, password: d}", "cannot have a user"),
     ("authorization {user: a, token: b}", "both a user and a token"),
+    ("authorization {token: t}\naccounts {A {users: [{user: a, password: b}]}}", "accounts have users"),
+    ("accounts {A {users: [{user: a, password: b}]}}\nauthorization {user: c, password: d}", "accounts have users"),
     ("authorization {users: [{password: b}]}", "either a name"),
     ("authorization {users: [{nkey: a}]}", "public key of a user"),
     (f"authorization {{users: [{{nkey: {NKEY[:-1]}A}}]}}", "public key of a user"),

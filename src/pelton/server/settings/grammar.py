@@ -284,7 +284,11 @@ class _Parser:
             self._at += 1
         if self._at == begin:
             self._fail(f"a value is expected, not {char!r}" if char else "a value is expected")
-        return self._text[begin : self._at]
+        word = self._text[begin : self._at]
+        if "'" in word:
+            # To nats-server it ends the word, and is no part of it: of a password that would be another one.
+            self._fail("a word without quotes holds no apostrophe: write it in double quotes", begin + word.index("'"))
+        return word
 
     def _variable(self, name: str, at: int) -> ConfigValue:
         if name.startswith(_BCRYPT):

@@ -109,6 +109,9 @@ def _check_users(settings: ServerConfig, findings: SettingsFindings) -> None:
     names = Counter(user.name or user.nkey for user in settings.users)
     for name in sorted(name for name, number in names.items() if number > 1):
         findings.error(None, f"the user {name!r} is defined twice")
+    single = settings.authorization
+    if settings.users and not single.users and (single.user or single.token):
+        findings.error(None, "authorization cannot have a user or token: accounts have users")
     websocket = settings.websocket
     login = websocket.authorization if websocket is not None and websocket.port else None
     if settings.users and login is not None and (login.user or login.token):
