@@ -97,9 +97,19 @@ def test_both_forms_of_reply_subjects() -> None:
     for tail in ("", ".random", ".random.more"):
         assert ack_target(f"{ours}S.c.2.7.8.99.3{tail}", ours) == ack_target(delivered.reply, ours)
     others = ("$JS.ACK._.NUmM6cRx.S.c.2.7.8.99.3", "$JS.ACK.hub.x.S.c.2.7.8.99.3.t", "$JS.ACK.S.c.2.7.8.99.3.4.5")
-    huge = f"$JS.ACK.S.c.1.{1 << 63}.1.1.1"
-    for subject in (*others, huge, "$JS.ACK.S.c", "$JS.ACK.S.c.x.y.z.1.1", "$JS.ACK.S.c.1.-1.1.1.1", "other"):
+    empty = ("$JS.ACK.S.c.1..1.1.1", "$JS.ACK.S.c.1.1.1..1", f"{ours}S.c.2.7.8.99.3.")
+    for subject in (*others, *empty, "$JS.ACK.S.c", "other"):
         assert ack_target(subject, ours) is None
+
+
+@pytest.mark.parametrize("text", ["+1", "-0", "1_0", "0x1", "\u0661", "\u00b2", "x", str(1 << 63), "1" * 5000])
+def test_what_is_no_number_in_an_ack_is_larger_than_any(text: str) -> None:
+    most = (1 << 63) - 1
+    assert ack_target(f"$JS.ACK.S.c.{text}.{text}.{text}.1.1", "") == ("S", "c", most, most, most)
+
+
+def test_the_numbers_of_an_ack_overflow_as_on_nats() -> None:
+    assert ack_target(f"$JS.ACK.S.c.01.{(1 << 64) + 7}.{1 << 64}.1.1", "") == ("S", "c", 1, 7, 0)
 
 
 # --- pulls

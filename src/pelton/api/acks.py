@@ -19,6 +19,8 @@ from pelton.api.pulling import NextRequest, decode_next
 _SHORT: Final = 9
 _LONG: Final = 11
 _LARGEST: Final = (1 << 63) - 1
+# Python refuses to read numbers of some thousand digits.
+_READABLE: Final = 1000
 # As nats-server's getHash: so many bytes of the SHA-256, each as one of these.
 _HASHED: Final = 8
 _DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -93,12 +95,17 @@ def ack_target(subject: str, long_prefix: str) -> AckTarget | None:
         return None
     try:
         stream, consumer, *numbers = _where(subject)
-        deliveries, seq, consumer_seq = map(int, numbers[:3])
-    except ValueError:
+    except ConfigError:
         return None
-    if not (0 <= deliveries <= _LARGEST and 0 <= seq <= _LARGEST and 0 <= consumer_seq <= _LARGEST):
-        return None
+    deliveries, seq, consumer_seq = map(_number, numbers[:3])
     return AckTarget(stream, consumer, deliveries, seq, consumer_seq)
+
+
+def _number(text: str) -> int:
+    """Return a number as nats-server's parseAckReplyNum: what is none is larger than any."""
+    if len(text) > _READABLE or not (text.isascii() and text.isdigit()):
+        return _LARGEST
+    return min(int(text) % (1 << 64), _LARGEST)
 
 
 def ack_payload(ack: AckOp) -> bytes:
@@ -151,8 +158,9 @@ def _delay(text: bytes) -> int:
 
 def _where(reply: str) -> Sequence[str]:
     tokens = reply.split(".")
-    if reply.startswith(ACK_PREFIX) and len(tokens) == _SHORT:
-        return tokens[2:]
-    if reply.startswith(ACK_PREFIX) and len(tokens) >= _LONG:
-        return tokens[4:11]
+    if reply.startswith(ACK_PREFIX) and "" not in tokens:
+        if len(tokens) == _SHORT:
+            return tokens[2:]
+        if len(tokens) >= _LONG:
+            return tokens[4:11]
     raise ConfigError(f"{reply!r} names no delivery: the message does not come from a consumer")
