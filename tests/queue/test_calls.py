@@ -10,20 +10,20 @@ from types import FrameType
 import pytest
 
 import pelton
-from pelton.queue.run import ended_attempts
+from pelton.queue.run import slots
 from tests.queue.helpers import drain
 
 JOBS = 2_000
 KEYS = 500
 
 
-@pytest.mark.parametrize(("exclusive", "most"), [(False, 105), (True, 132)])
+@pytest.mark.parametrize(("exclusive", "most"), [(False, 70), (True, 97)])
 async def test_a_job_costs_so_many_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exclusive: bool, most: int
 ) -> None:
     """From a pull to its settlement, on the thread of the event loop: calls of functions, and of those of C."""
     # On a slow machine, fewer would be settled together.
-    monkeypatch.setattr(ended_attempts, "_LONGEST_S", inf)
+    monkeypatch.setattr(slots, "_LONGEST_S", inf)
     calls = 0
 
     def count(_frame: FrameType, event: str, _what: object) -> None:

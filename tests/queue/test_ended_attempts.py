@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pelton.queue.run.core import HeldJob
-from pelton.queue.run.ended_attempts import EndedAttempts
+from pelton.queue.run.slots import EndedAttempts
 
 ONE: Any = "an ended attempt"
 
@@ -14,7 +14,8 @@ ONE: Any = "an ended attempt"
 def test_an_ended_job_gives_its_slot_to_another_up_to_a_number(exclusive: bool, share: int) -> None:
     unsettled: EndedAttempts[HeldJob] = EndedAttempts(4, together=True, exclusive=exclusive)
     started = 0
-    while unsettled.free(started) > 0:
+    while unsettled.has_room(started):
+        assert unsettled.free(started) > 0
         started += 1
         unsettled.add(ONE, now=1.0)
     assert started == 4 + share * 4
@@ -64,10 +65,9 @@ def test_in_a_store_file_one_settlement_follows_the_other(together: bool) -> Non
 
 def test_ended_jobs_do_not_wait_for_many_others() -> None:
     unsettled: EndedAttempts[HeldJob] = EndedAttempts(4, together=True, exclusive=False)
-    assert not unsettled.is_due(99.0)
+    assert unsettled.due_at > 99.0
     unsettled.add(ONE, now=1.0)
     unsettled.add(ONE, now=1.009)
-    assert not unsettled.is_due(1.009)
-    assert unsettled.is_due(1.01)
+    assert unsettled.due_at == 1.01
     unsettled.begin()
-    assert not unsettled.is_due(1.02)
+    assert unsettled.due_at > 1.02

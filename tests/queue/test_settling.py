@@ -10,7 +10,7 @@ from pelton.api import PeltonError, StoreBusyError
 from pelton.queue import JobContext, JobCounts, Queue
 from pelton.queue.backing.job_source import ConsumerJobSource
 from pelton.queue.model.records import Ended
-from pelton.queue.run.idle_slots import IdleSlots
+from pelton.queue.run.slots import IdleSlots
 from tests.queue.helpers import drain, ended, working
 
 

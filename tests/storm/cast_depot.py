@@ -20,9 +20,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 import pelton
-from pelton.api import Backoff, Delivered
-from pelton.queue.backing.beginnings import WorkerBeginnings
-from pelton.queue.model.records import job_id_of
+from pelton.api import Backoff
+from pelton.queue.run.attempt import JobAttempt
 from tests.journal import machine_ns
 from tests.storm import inherited
 from tests.storm.cast import Player
@@ -200,19 +199,19 @@ async def forester(pipe: Connection, place: Place, who: str, seed: int) -> None:
 @asynccontextmanager
 async def marking(folder: Path, queue: pelton.Queue) -> AsyncIterator[None]:
     """Let the worker of this process write what it begins, before it does: an attempt must have been written."""
-    mark = WorkerBeginnings.mark
+    mark = JobAttempt.mark
 
     @wraps(mark)
-    def noted(self: WorkerBeginnings, delivered: Delivered) -> None:
-        event = DepotEvent(kind="begins", queue=queue.name, id=job_id_of(delivered), at=machine_ns(), pid=os.getpid())
+    def noted(self: JobAttempt) -> None:
+        event = DepotEvent(kind="begins", queue=queue.name, id=self.records.id, at=machine_ns(), pid=os.getpid())
         note(folder, event)
-        mark(self, delivered)
+        mark(self)
 
-    WorkerBeginnings.mark = noted  # type: ignore[method-assign]
+    JobAttempt.mark = noted  # type: ignore[method-assign]
     try:
         yield
     finally:
-        WorkerBeginnings.mark = mark  # type: ignore[method-assign]
+        JobAttempt.mark = mark  # type: ignore[method-assign]
 
 
 async def make_depot(jet: pelton.Jet) -> None:

@@ -129,14 +129,17 @@ class ConsumerJobSource:
         return [answers[ended.delivered.seq] for ended in endings]
 
     async def _settle_on(self, consumer: str, endings: Sequence[Ended]) -> list[PeltonError | None]:
-        settled = [Settled(self._messages(ended), ended.ack) for ended in endings]
+        if self._backend.planning.atomic_batches:
+            settled = [Settled(ended.messages, ended.ack) for ended in endings]
+        else:
+            settled = [Settled(guarded(self._names, ended), ended.ack) for ended in endings]
         try:
             answers = await self._backend.settle_many(settled, self._stream.name, consumer)
         except FINAL_ERRORS:
             raise
         except PeltonError as error:
             return [error] * len(endings)
-        for index, refused in enumerate(answers):
+        for index, refused in enumerate(answers if any(answers) else ()):
             if isinstance(refused, WrongLastSequenceError):
                 answers[index] = await self._settled_again(endings[index])
         return answers

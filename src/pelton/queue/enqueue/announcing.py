@@ -29,7 +29,7 @@ _envelope: Final = msgspec.json.Decoder(Envelope).decode
 
 def has_listeners(queue: QueueContext) -> bool:
     """Whether somebody may be listening to the events of a queue: on a cluster that cannot be known."""
-    return queue.backend.might_reach(queue.names.events)
+    return queue.jet.backend.might_reach(queue.names.events)
 
 
 async def ring(queue: QueueContext, stored: Iterable[JobOptions]) -> None:

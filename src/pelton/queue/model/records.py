@@ -263,7 +263,10 @@ class AttemptRecords:
         outcome = self._outcome(COMPLETED, result, now, self.known.errors if self.known is not None else ())
         record = Outgoing(self._names.completed_prefix + self.id, _encode(outcome))
         # As they are now: whoever still holds the context can't add to what is written down.
-        return Ended(self.delivered, ack_of(self.delivered, "ack"), record, (*emitted, *self._notes(outcome)))
+        envelope = self.envelope
+        if envelope.flow is not None or envelope.unique_until or envelope.timetable is not None:
+            emitted = (*emitted, *self._notes(outcome))
+        return Ended(self.delivered, ack_of(self.delivered, "ack"), record, tuple(emitted))
 
     def after(self, decision: AfterAttempt, now: int) -> Ended:
         """Return the end of an attempt that has not completed its job."""

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -38,6 +38,7 @@ from pelton.queue.enqueue.transaction import JobEnding, JobTransaction
 from pelton.queue.model.decide import AfterAttempt, PutOff
 from pelton.queue.model.failure import describe
 from pelton.queue.model.records import AttemptRecords, Ended
+from pelton.queue.model.states import NOTHING
 from pelton.queue.run.child_attempt import ChildAttempt
 from pelton.queue.run.context import JobContext
 from pelton.queue.run.copies import Copies
@@ -51,10 +52,10 @@ if TYPE_CHECKING:
     from pelton.api import Outgoing
     from pelton.api.tracing import Tracing
     from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.limits.parking import Parking
     from pelton.queue.run.batches import JobBatches
     from pelton.queue.run.children import JobChildren
     from pelton.queue.run.job_threads import JobThreads
-    from pelton.queue.run.start_gate import StartGate
     from pelton.runtime import Clock
 
 T = TypeVar("T")
@@ -66,8 +67,8 @@ _UNTRACED: Final = nullcontext()
 class AttemptEnv(NamedTuple):
     """What the attempts of one worker share.
 
-    ``tell_lost``, for any thread, passes on why one lost its lease; ``begins`` is called with each that no limit holds;
-    ``is_cancelled`` returns whether the worker itself was. ``longest_nap`` in seconds, for the steps.
+    ``tell_lost``, for any thread, passes on why one lost its lease; ``begins`` is called with each that no limit holds,
+    if they are counted; ``is_cancelled`` returns whether the worker was. ``longest_nap`` in seconds, for the steps.
     """
 
     queue: QueueContext
@@ -76,9 +77,9 @@ class AttemptEnv(NamedTuple):
     threads: JobThreads[JobAttempt]
     children: JobChildren
     batches: JobBatches
-    gate: StartGate[JobAttempt]
+    parking: Parking[JobAttempt]
     tell_lost: Callable[[JobAttempt, str], None]
-    begins: Callable[[JobAttempt], None]
+    begins: Callable[[JobAttempt], None] | None
     is_cancelled: Callable[[], bool]
     copies: Copies
     longest_nap: float
@@ -202,9 +203,9 @@ class JobAttempt(HeldJob):
         """
         if self.records.delivered.num_delivered > 1:
             await self.look_up()
-        refusal = self._env.gate.refusal(self)
+        refusal = self._env.held.refusal(self)
         if refusal is None and self.records.envelope.timetable is not None:
-            refusal = await self._env.gate.overlap(self)
+            refusal = await self._env.held.skipped(self)
         if refusal is not None:
             return self._concluded(refusal, None)
         if self._env.held.admission.is_on:
@@ -213,26 +214,31 @@ class JobAttempt(HeldJob):
                 return ended
         job = self.definition
         assert job is not None, "a job that is unknown here does not run"
-        self._env.begins(self)
+        if self._env.begins is not None:
+            self._env.begins(self)
         self._cancel = task.cancel
         try:
             result = await self._call(job)
         except BaseException as error:  # whatever a job raises is its outcome
             if self._env.copies.is_one:
                 self._env.copies.end(error)
-            if isinstance(error, asyncio.CancelledError) and self.cancelled is not None and not self.interrupted:
-                return self.conclude(None, self.cancelled)
-            if isinstance(error, asyncio.CancelledError) and self.asleep is not None:
-                return self._gone_to_sleep(*self.asleep)
-            if isinstance(error, asyncio.CancelledError) and (self.interrupted or self._env.is_cancelled()):
-                # It comes from outside: the worker, or an event loop that ends. Otherwise the job has cancelled itself.
-                raise
-            return self.conclude(None, error)
+            return self._has_raised(error)
         finally:
             self._cancel = None
         if self._env.copies.is_one:
             self._env.copies.end(None)
         return None if self.on_thread else self._concluded(None, result)
+
+    def _has_raised(self, error: BaseException) -> Ended | None:
+        if isinstance(error, asyncio.CancelledError):
+            if self.cancelled is not None and not self.interrupted:
+                return self.conclude(None, self.cancelled)
+            if self.asleep is not None:
+                return self._gone_to_sleep(*self.asleep)
+            if self.interrupted or self._env.is_cancelled():
+                # It comes from outside: the worker, or an event loop that ends. Otherwise the job has cancelled itself.
+                raise error
+        return self.conclude(None, error)
 
     async def _admit(self, task: asyncio.Task[None]) -> Ended | None:
         """Take the slots of the queue's limits; a job that is held back is parked, or put off."""
@@ -249,7 +255,10 @@ class JobAttempt(HeldJob):
             return None
         if has_listeners(self._env.queue):
             await announce_held(self._env.queue, self.records, self._env.held.worker, held_back.limit.name)
-        put_off = self._env.gate.hold_back(self, held_back)
+        parking = self._env.parking
+        # A queue that is paused is to be left by all jobs.
+        hold_back = parking.put_off if self._env.held.orders.is_all_paused else parking.take
+        put_off = hold_back(self, held_back)
         self.is_parked = put_off is None
         return None if put_off is None else self._concluded(put_off, None)
 
@@ -289,7 +298,7 @@ class JobAttempt(HeldJob):
     def _concluded(self, decision: AfterAttempt | None, result: object) -> Ended | None:
         if self._has_ended:
             return None
-        if self.is_lost:
+        if self.lost or (self._env.held.by_clock and self.is_lost):
             queue = self._env.queue.name
             _log.warning(
                 "job %s of queue %r lost its lease; its result is dropped",
@@ -298,9 +307,25 @@ class JobAttempt(HeldJob):
                 extra=log_fields(queue, self.records),
             )
             return None
-        ended = self._ended(decision, result)
+        now = self._env.clock.now()
+        if decision is None:
+            emitted = self.context.emitted() if self.context is not None else ()
+            try:
+                ended = self.records.completed(NOTHING if result is None else self._encoded(result), emitted, now)
+                self._is_completed = self._is_over = True
+                return ended
+            except JobResultError as refused:
+                decision = self._env.held.after(self, refused)
+        ended = self.records.after(decision, now)
         self._is_over = ended.is_over
         return ended
+
+    def _encoded(self, result: object) -> msgspec.Raw:
+        assert self.definition is not None
+        if self.definition.in_process and isinstance(result, msgspec.Raw):
+            # The child has encoded it.
+            return result
+        return self.definition.results.encode(result)
 
     def _gone_to_sleep(self, why: PutOff, kept: Sequence[Outgoing]) -> Ended | None:
         return None if self._has_ended or self.is_lost else self.records.put_off(why, self._env.clock.now(), kept)
@@ -335,7 +360,7 @@ class JobAttempt(HeldJob):
         """Call the function of a job; on a thread, only begin to."""
         env = self._env
         arguments = job.decode_arguments(self.records.envelope.args)
-        tracing = env.queue.backend.tracing
+        tracing = env.queue.jet.backend.tracing
         if not job.is_plain or job.hooks.has_run or tracing is not None:
             return await self._call_with_all(job, arguments, tracing)
         lease = self.lease
@@ -352,7 +377,7 @@ class JobAttempt(HeldJob):
             self.begin()
         else:
             # That was the look at its lease: nothing comes between.
-            self._mark()
+            self.mark()
         return await job.function(**arguments)
 
     async def _call_with_all(self, job: Job[Any, Any], arguments: dict[str, Any], tracing: Tracing | None) -> object:
@@ -459,13 +484,14 @@ class JobAttempt(HeldJob):
         Raises CancelledError for a job that must not start any more, JobCancelledError.
         """
         self._check()
-        self._mark()
+        self.mark()
 
-    def _mark(self) -> None:
+    def mark(self) -> None:
+        """Note, on any thread, that its function is called now: the last thing before."""
         records, marks = self.records, self._env.held.source.beginnings.marks
         if marks is not None:
             marks.mark(records.delivered.seq, records.delivered.num_delivered)
-        records.begin(self._env.clock.now())
+        records.has_begun, records.started = True, self._env.clock.now()
 
     def left(self) -> float:
         """Return for how many seconds the job is held if its lease is not extended."""
@@ -484,20 +510,6 @@ class JobAttempt(HeldJob):
             raise asyncio.CancelledError if self.interrupted or self.cancelled is None else self.cancelled
 
     # --- after
-
-    def _ended(self, decision: AfterAttempt | None, result: object) -> Ended:
-        if decision is None:
-            assert self.definition is not None
-            emitted = self.context.emitted() if self.context is not None else ()
-            try:
-                # A child has encoded its result.
-                is_raw = self.definition.in_process and isinstance(result, msgspec.Raw)
-                encoded = cast(msgspec.Raw, result) if is_raw else self.definition.results.encode(result)
-                self._is_completed = True
-                return self.records.completed(encoded, emitted, self._env.clock.now())
-            except JobResultError as refused:
-                decision = self._env.held.after(self, refused)
-        return self.records.after(decision, self._env.clock.now())
 
     def take_back(self, refused: PeltonError) -> bool:
         """Note that a message was refused; return whether it was one of the completion."""

@@ -26,14 +26,12 @@ from pelton.api import (
 from pelton.queue.limits.admission import LOOK_AGAIN_S
 from pelton.queue.limits.parking import Parking
 from pelton.queue.model.checks import seconds, whole
-from pelton.queue.model.orders import Orders
 from pelton.queue.model.records import Ended, job_id_of
 from pelton.queue.model.rules import JobRules
 from pelton.queue.run.claimed import ClaimedJob, Completed, Failed, HandedBack
 from pelton.queue.run.core import EndedAttempt, HeldJobs
 from pelton.queue.run.order_reader import OrderReader
 from pelton.queue.run.ranked_takes import RankedTakes
-from pelton.queue.run.start_gate import StartGate
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -60,8 +58,7 @@ class Claims:
         self._job_source = self._held.source
         self._admission = self._held.admission
         self._parking: Parking[ClaimedJob] = Parking(queue, self._admission, _MOST_PARKED)
-        self._orders = Orders()
-        self._gate = StartGate(self._held, self._orders, self._parking)
+        self._orders = self._held.orders
         self._order_reader = OrderReader(queue, self._heed)
         self._following: asyncio.Task[None] | None = None
         self._takes = RankedTakes(self._held, queue.runtime)
@@ -231,9 +228,9 @@ class Claims:
         fit: list[ClaimedJob] = []
         unfit: list[EndedAttempt[ClaimedJob]] = []
         for job in jobs:
-            decision = self._gate.refusal(job)
+            decision = self._held.refusal(job)
             if decision is None and job.records.envelope.timetable is not None:
-                decision = await self._gate.overlap(job)
+                decision = await self._held.skipped(job)
             if decision is None:
                 fit.append(job)
             else:
@@ -264,10 +261,12 @@ class Claims:
         fit: list[ClaimedJob] = []
         put_off: list[EndedAttempt[ClaimedJob]] = []
         answers = await asyncio.gather(*map(self._admission.enter, jobs))
+        # A queue that is paused is to be left by all jobs.
+        hold_back = self._parking.put_off if self._orders.is_all_paused else self._parking.take
         for job, held_back in zip(jobs, answers, strict=True):
             if held_back is None:
                 fit.append(job)
-            elif (later := self._gate.hold_back(job, held_back)) is not None:
+            elif (later := hold_back(job, held_back)) is not None:
                 put_off.append(EndedAttempt(job, job.records.after(later, now)))
         return fit, put_off
 

@@ -9,6 +9,7 @@ for as long as its leases are kept.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from operator import attrgetter
@@ -30,12 +31,21 @@ from pelton.queue.backing.outage import can_pass, is_busy
 from pelton.queue.backing.overlap import has_overlap
 from pelton.queue.limits.admission import Admission
 from pelton.queue.limits.slot_extender import SlotExtender
-from pelton.queue.model.decide import SKIPPED, AfterAttempt, Decide, Finish, after_deaths, after_error, after_refusal
+from pelton.queue.model.decide import (
+    SKIPPED,
+    AfterAttempt,
+    Decide,
+    Finish,
+    PutOff,
+    after_deaths,
+    after_error,
+    after_refusal,
+)
+from pelton.queue.model.orders import Orders
 from pelton.queue.model.records import AttemptRecords, Ended
 from pelton.queue.model.rules import JobRules
 from pelton.queue.run.failure_log import log_fields, report
 from pelton.queue.run.leases import DeliveryHold, LeaseKeeper, SharedLease
-from pelton.queue.run.worker_name import worker_name
 from pelton.runtime import steady_now
 
 if TYPE_CHECKING:
@@ -113,14 +123,16 @@ class HeldJobs(Generic[J]):
         self._rules = rules
         self._on_error = on_error
         self._clock = queue.clock
-        self.worker: str = worker_name(queue.runtime.ids)
+        self.worker: str = f"{os.getpid()}-{queue.runtime.ids.new()[-6:]}"
         self.source: JobSource = queue.source_for(self.worker)
         self.admission: Admission = Admission(queue, self.worker)
         self._extender = SlotExtender(
             self.source.extender, queue.backend, queue.names, self.admission.slots, self.worker, self._clock
         )
         self._keeper = LeaseKeeper(self._extender, self._clock, queue.lease)
-        self._by_clock = not queue.backend.refuses_late_acks
+        self.by_clock: bool = not queue.backend.refuses_late_acks
+        # What is cancelled or paused, as far as it is known here.
+        self.orders: Orders = Orders()
         # The names of jobs that a warning was given for, and which.
         self._unknown: set[tuple[str, str]] = set()
         # Each lists its jobs.
@@ -164,7 +176,7 @@ class HeldJobs(Generic[J]):
             self._hold(together, since)
 
     def _hold(self, jobs: Sequence[J], since: float) -> None:
-        lease: SharedLease[Any] = SharedLease(jobs, since, self._queue.lease, by_clock=self._by_clock)
+        lease: SharedLease[Any] = SharedLease(jobs, since, self._queue.lease, by_clock=self.by_clock)
         for job in jobs:
             job.lease = lease
         self._leases[lease] = None
@@ -181,7 +193,7 @@ class HeldJobs(Generic[J]):
     def is_late(self, job: HeldJob) -> bool:
         """Whether another worker may have the job, known or not."""
         lease = job.lease
-        if job.lost or lease is None or not self._by_clock:
+        if job.lost or lease is None or not self.by_clock:
             return job.lost
         return lease.is_over(self._clock.boottime())
 
@@ -252,8 +264,23 @@ class HeldJobs(Generic[J]):
 
     # --- deciding
 
-    def judge(self, job: HeldJob) -> AfterAttempt | None:
-        """Read a job, and return how it ends if it may not run at all."""
+    def refusal(self, job: HeldJob) -> AfterAttempt | None:
+        """Read a job, and return how it ends if it is not to start, whatever the limits; None if it is.
+
+        It does not if it can't or may not run at all, was cancelled, or is paused. Ask at each delivery, before its
+        function is called; and for a job of a schedule :meth:`skipped`.
+        """
+        # First, because this reads what the others need to know.
+        if (decision := self._judge(job)) is not None or not self.orders.has_any:
+            return decision
+        envelope = job.records.envelope
+        if (cancelled := self.orders.cancellation(job.records.id, envelope.key)) is not None:
+            return self.after(job, cancelled)
+        if pause := self.orders.pause_of(envelope.key, envelope.job):
+            return PutOff(None, "it is paused", pause=pause)
+        return None
+
+    def _judge(self, job: HeldJob) -> AfterAttempt | None:
         records = job.records
         unreadable = records.read()
         if unreadable is not None:
@@ -357,7 +384,7 @@ class HeldJobs(Generic[J]):
 
     def _late(self, jobs: Sequence[J]) -> dict[J, None]:
         """Return the jobs that another worker may have, known or not."""
-        if not self._by_clock:
+        if not self.by_clock:
             return {job: None for job in jobs if job.lost}
         return {job: None for job in jobs if self.is_late(job)}
 

@@ -1,7 +1,7 @@
 """Taking jobs for a worker: as many as its slots can start soon, until it stops or has nothing left to do.
 
 Design: one fetcher for each channel asks for as many jobs as there are free slots, and a few more when jobs are short
-(``appetite.py``), so that quick jobs do not wait for the store and slow ones are not hoarded. What two fetchers have
+(`Appetite`), so that quick jobs do not wait for the store and slow ones are not hoarded. What two fetchers have
 taken for the same slots is handed back.
 """
 
@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from pelton.api import PeltonError
+from pelton.api import PeltonError, PullRequest
 from pelton.queue.backing.outage import Outage
-from pelton.queue.run.appetite import Appetite
 from pelton.queue.run.core import EndedAttempt, HeldJobs
 from pelton.queue.run.ranked_takes import RankedFetcher
 from pelton.runtime import Signal
@@ -22,12 +21,11 @@ from pelton.runtime import Signal
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.limits.parking import Parking
-    from pelton.queue.model.orders import Orders
     from pelton.queue.ports import FlowFollower
     from pelton.queue.run.attempt import JobAttempt
     from pelton.queue.run.batches import JobBatches
-    from pelton.queue.run.job_slots import JobSlots
     from pelton.queue.run.roll_call import RollCall
+    from pelton.queue.run.slots import JobSlots
     from pelton.queue.run.worker_settings import WorkerSettings
 
 # A worker that ends by itself, and waits for jobs of others to be settled, looks again after these pauses.
@@ -35,6 +33,42 @@ _FIRST_LOOK_S: Final = 0.02
 _LONGEST_LOOK_S: Final = 0.2
 # For how long it leaves a channel alone that had nothing, while another one brings jobs.
 _SPARED_S: Final = 0.05
+_AHEAD_S: Final = 0.02
+_MOST_AHEAD: Final = 512
+# In an exclusive queue: what shares its key with a job that is held is kept from other workers, too.
+_MOST_AHEAD_KEYED: Final = 256
+_UNKNOWN_JOB_S: Final = 1.0
+_LONGEST_PULL_S: Final = 10.0
+
+
+class Appetite:
+    """What a worker with ``concurrency`` slots asks for; ``lease`` in seconds, ``exclusive``: the queue has keys."""
+
+    def __init__(self, concurrency: int, lease: float, *, exclusive: bool) -> None:
+        self._concurrency = concurrency
+        self._lease = lease
+        self._most_ahead = _MOST_AHEAD_KEYED if exclusive else _MOST_AHEAD
+        self._job_seconds = _UNKNOWN_JOB_S
+
+    def ran(self, seconds: float) -> None:
+        """Note how long a job took."""
+        self._job_seconds += 0.1 * (seconds - self._job_seconds)
+
+    def room(self, running: int, waiting: int) -> int:
+        """Return for how many more jobs there is room."""
+        ahead = min(int(self._concurrency * _AHEAD_S / self._job_seconds), self._most_ahead)
+        return self._concurrency - running + ahead - waiting
+
+    def wanted(self, running: int, waiting: int) -> int:
+        """Return how many jobs are worth asking for."""
+        room = self.room(running, waiting)
+        # Asking for a few at a time would cost a transaction each; half of the free slots are worth one.
+        return room if room >= waiting else 0
+
+    def request(self, wanted: int) -> PullRequest:
+        """Return the request of a pull that waits for so many."""
+        # For no longer than part of a lease: a lease counts from when the pull was requested.
+        return PullRequest(batch=wanted, expires_ns=int(min(_LONGEST_PULL_S, self._lease / 3) * 1e9))
 
 
 class JobIntake:
@@ -53,7 +87,6 @@ class JobIntake:
         slots: JobSlots[JobAttempt],
         batches: JobBatches,
         parking: Parking[JobAttempt],
-        orders: Orders,
         roll_call: RollCall,
         flows: Callable[[Callable[[], None]], FlowFollower],
         stop: Callable[[], None],
@@ -69,7 +102,7 @@ class JobIntake:
         self._batches = batches
         self._waiting = slots.waiting
         self._parking = parking
-        self._orders = orders
+        self._orders = held.orders
         self._roll_call = roll_call
         self._stop = stop
         self._may_begin = may_begin

@@ -2,7 +2,7 @@
 
 Design: ``intake.py`` takes as many jobs as can start soon. A slot is a task that runs one attempt after another; when
 none can start, it settles those that have ended, together (``core.py``). How many may end before they are settled is
-decided in ``ended_attempts.py``. A separate thread keeps the leases (``leases.py``).
+decided in ``slots.py``. A separate thread keeps the leases (``leases.py``).
 
 States: working; stopping (no more jobs are taken, waiting ones are handed back, running ones are notified and have
 their grace); cancelling (async jobs are cancelled and handed back, threads are waited for: a thread cannot be killed,
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pelton.api import JobCancelledError, JobError
 from pelton.queue.limits.parking import Parking
-from pelton.queue.model.orders import Order, Orders
+from pelton.queue.model.orders import Order
 from pelton.queue.model.records import Ended, job_id_of
 from pelton.queue.run.attempt import AttemptEnv, JobAttempt
 from pelton.queue.run.batches import JobBatches
@@ -27,13 +27,12 @@ from pelton.queue.run.children import JobChildren
 from pelton.queue.run.copies import Copies
 from pelton.queue.run.core import EndedAttempt, HeldJobs
 from pelton.queue.run.intake import JobIntake
-from pelton.queue.run.job_slots import JobSlots
 from pelton.queue.run.job_threads import Called, JobThreads
 from pelton.queue.run.order_reader import OrderReader
 from pelton.queue.run.progress import Sweeper
 from pelton.queue.run.roll_call import RollCall
 from pelton.queue.run.signals import watch_signals
-from pelton.queue.run.start_gate import StartGate
+from pelton.queue.run.slots import JobSlots
 from pelton.queue.run.worker_settings import WorkerSettings
 from pelton.runtime import Home, Signal
 
@@ -62,7 +61,7 @@ class Worker:
         self._children = JobChildren(settings.concurrency)
         # How many jobs are there.
         self._on_threads = 0
-        self._orders = Orders()
+        self._orders = self._held.orders
         self._order_reader = OrderReader(queue, self._heed)
         self._parking: Parking[JobAttempt] = Parking(
             queue, self._held.admission, settings.concurrency, keeps_all=settings.until_idle
@@ -73,7 +72,7 @@ class Worker:
         batches = JobBatches(queue.runtime, settings.concurrency, joined)
         self._env = AttemptEnv(
             queue, self._clock, self._held, self._threads, self._children, batches,
-            StartGate(self._held, self._orders, self._parking), self._tell_lost, self._begins,
+            self._parking, self._tell_lost, None if settings.max_jobs is None else self._begins,
             self._is_cancelled, Copies(), _LONGEST_NAP_S if settings.on_idle is None else 0.0,
         )  # fmt: skip
         together = queue.backend.planning.atomic_batches
@@ -81,7 +80,7 @@ class Worker:
         self._waiting, self._running = self._slots.waiting, self._slots.running
         self._unsettled, self._idle = self._slots.unsettled, self._slots.idle
         self._intake = JobIntake(
-            queue, settings, self._held, self._slots, batches, self._parking, self._orders, self._roll_call, flows,
+            queue, settings, self._held, self._slots, batches, self._parking, self._roll_call, flows,
             self.stop, self._may_begin,
         )  # fmt: skip
         self._taken: Signal = self._intake.changed
@@ -92,6 +91,7 @@ class Worker:
         # Whether what it runs is to hurry: not when it only takes no more.
         self._is_told = False
         # How many jobs it may still begin, without those in ``_undecided``: they may be put off, or not run at all.
+        self._is_limited = settings.max_jobs is not None
         self._left: float = inf if settings.max_jobs is None else settings.max_jobs
         self._undecided: dict[JobAttempt, None] = {}
         self._failure: BaseException | None = None
@@ -255,16 +255,18 @@ class Worker:
     async def _slot(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        unsettled, startable = self._unsettled, self._slots.startable
+        slots, idle, unsettled = self._slots, self._idle, self._unsettled
         while True:
-            may_start = startable() > 0 and not self._stopping and len(self._undecided) < self._left
-            if may_start and not unsettled.is_due(self._started_at):
+            is_over = self._stopping or (self._is_limited and len(self._undecided) >= self._left)
+            if not is_over and slots.may_start(self._started_at):
                 attempt = self._waiting.popleft()
                 self._running[attempt] = None
-                self._undecided[attempt] = None
+                if self._is_limited:
+                    self._undecided[attempt] = None
                 self._taken.notify()
-                # Should the job suspend, others go on: with what waits, and with what is to be settled.
-                self._idle.wake(startable() or len(unsettled))
+                if idle.resting and not idle.coming:
+                    # Should the job suspend, others go on: with what waits, and with what is to be settled.
+                    idle.wake(slots.startable() or len(unsettled))
                 await self._run(attempt, task)
             elif unsettled.may_settle:
                 await self._settle()
@@ -282,7 +284,7 @@ class Worker:
         attempt.began = self._started_at = self._clock.boottime()
         ended: Ended | None = None
         try:
-            if not attempt.is_lost:
+            if not (attempt.lost or (self._held.by_clock and attempt.is_lost)):
                 ended = await attempt.run(task)
             else:
                 attempt.report_not_begun()
