@@ -175,7 +175,7 @@ def test_an_answer_finds_its_way_back_once() -> None:
     assert subject == "_R_.id1"
     assert table.take("C", subject, 3, 11.0) is None
     assert table.take("B", subject, 3, 11.0) is None
-    assert table.take("A", subject, 3, 11.0) == ("B", "_INBOX.1")
+    assert table.take("A", subject, 3, 11.0) == StreamRoute("B", "_INBOX.1")
     assert table.take("A", subject, 3, 11.0) is None
     assert table.open("B", "", route, 10.0) == ""
 
@@ -183,8 +183,8 @@ def test_an_answer_finds_its_way_back_once() -> None:
 def test_answers_of_a_stream_come_until_none_comes() -> None:
     table, route = replies(), ServiceRoute("A", "q", "Stream", threshold_s=5.0)
     subject = table.open("B", "_INBOX.1", route, 10.0)
-    assert table.take("A", subject, 3, 14.0) == ("B", "_INBOX.1")
-    assert table.take("A", subject, 0, 18.0) == ("B", "_INBOX.1")
+    assert table.take("A", subject, 3, 14.0) == StreamRoute("B", "_INBOX.1")
+    assert table.take("A", subject, 0, 18.0) == StreamRoute("B", "_INBOX.1")
     assert table.take("A", subject, 3, 23.1) is None
     assert len(table) == 0
 
@@ -192,8 +192,8 @@ def test_answers_of_a_stream_come_until_none_comes() -> None:
 def test_chunks_end_with_an_empty_one() -> None:
     table, route = replies(), ServiceRoute("A", "q", "Chunked", threshold_s=5.0)
     subject = table.open("B", "_INBOX.1", route, 10.0)
-    assert table.take("A", subject, 3, 11.0) == ("B", "_INBOX.1")
-    assert table.take("A", subject, 0, 11.0) == ("B", "_INBOX.1")
+    assert table.take("A", subject, 3, 11.0) == StreamRoute("B", "_INBOX.1")
+    assert table.take("A", subject, 0, 11.0) == StreamRoute("B", "_INBOX.1")
     assert table.take("A", subject, 3, 11.0) is None
 
 

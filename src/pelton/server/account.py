@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from pelton.api import Incoming, Outgoing
 from pelton.server.accounts import AccountUsage
 from pelton.server.auth.refusals import MAX_ACCOUNT_CONNECTIONS
-from pelton.server.crossing import AccountCrossing, is_answer
+from pelton.server.crossing import REQUEST_INFO, AccountCrossing, is_answer
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.ports import Client, Published, SubjectService
 from pelton.server.router import (
@@ -26,8 +26,10 @@ from pelton.server.router import (
     WideDelivery,
     encoded,
 )
-from pelton.server.tracing import TRACE, Crossed, MessageTracer, is_trace_only, trace_destination, without_trace
-from pelton.subjects import has_wildcard, is_subject
+from pelton.server.settings.config import TraceConfig
+from pelton.server.tracing import TRACE, MessageTracer, TraceRequest, without_trace
+from pelton.streams import without_headers
+from pelton.subjects import has_wildcard
 from pelton.subjects.index import LONGEST_CACHED
 from pelton.wire import Command, Hpub, Pub, encode_msg, status_block
 
@@ -38,6 +40,8 @@ _AT_ONCE: Final = 1024
 # So many subscriptions of a client that has left end in one round.
 _ENDED_AT_ONCE: Final = 512
 _GONE: Final = "Client Closed"
+_INFO: Final = REQUEST_INFO.encode()
+_NO_HEADERS: Final = b"NATS/1.0\r\n\r\n"
 
 
 class _Route(NamedTuple):
@@ -76,6 +80,8 @@ class ServerAccount:
         self.link: StoreLink | None = None
         self.crossing: AccountCrossing | None = None
         self.tracer: MessageTracer | None = None
+        # What of others' traces it wants to see.
+        self.tracing: TraceConfig = TraceConfig()
         # By the first token of the subjects that they answer; a client cannot subscribe in their place.
         self.services: dict[str, SubjectService] = {}
         self._routes: dict[str, _Route] = {}
@@ -218,7 +224,7 @@ class ServerAccount:
             subject, reply = command.subject, command.reply  # type: ignore[attr-defined]  # it is either
             direct, head, *_ = routes.get(subject) or self._route(subject)
             # What a client may receive can change at any time.
-            is_plain = block is None or TRACE not in block
+            is_plain = block is None or not (self.tracing.destination or TRACE in block)
             if is_plain and direct is not None and not direct.is_cut and (direct.client is not client or client.echo):
                 direct.client.deliver_encoded(direct, encoded(head, reply, block, data, direct.client), reply)
                 continue
@@ -235,14 +241,27 @@ class ServerAccount:
         return index
 
     def pass_on(
-        self, client: Client, subject: str, reply: str, block: bytes | None, data: bytes, *, is_imported: bool = False
+        self,
+        client: Client,
+        subject: str,
+        reply: str,
+        block: bytes | None,
+        data: bytes,
+        *,
+        is_imported: bool = False,
+        is_asked: bool = False,
     ) -> bool:
-        """Pass on a message of a client, perhaps one of another account; return whether somebody takes it."""
+        """Pass on a message of a client, perhaps one of another account; return whether somebody takes it.
+
+        A message of another account is of a stream that this one imports, or of a service that is asked.
+        """
         self._check_routes()
         route, found = self._routes.get(subject) or self._route(subject), 0
-        is_traced = block is not None and TRACE in block and not is_imported
-        if is_traced and self._is_traced_only(client, route, subject, block or b"", data):
-            return True
+        trace = None
+        if block is not None and not (is_imported or is_asked) and (self.tracing.destination or TRACE in block):
+            trace = self._trace(client, route, subject, block, data)
+            if trace is not None and trace.only:
+                return True
         if route.targets.any:
             frame, targets = MessageFrame(subject, reply, block, data), route.targets
             if len(targets.plain) > _AT_ONCE:
@@ -254,11 +273,12 @@ class ServerAccount:
         if self.crossing is not None and not is_imported:
             if is_answer(subject):
                 return self.crossing.answer(self.name, subject, subject, reply, block, data)
-            found += self.crossing.pass_on(self.name, client, subject, reply, block, data)
+            found += self.crossing.pass_on(self.name, client, subject, reply, block, data, trace)
         if self.link is not None:
             if route.stream:
                 answered = "" if route.no_ack else reply
-                block = without_trace(block) if is_traced and block else block
+                if block is not None:
+                    block = _kept(block, is_traced=trace is not None)
                 self.link.storing.add(client, Outgoing(subject, data, block), answered, route.stream)
                 return True
             if route.has_others:
@@ -299,15 +319,20 @@ class ServerAccount:
         """Do nothing more for clients that have left: the store is closed."""
         self._departures.forget()
 
-    def _is_traced_only(self, client: Client, route: _Route, subject: str, block: bytes, data: bytes) -> bool:
-        """Tell where a message goes, if it asks for that (ADR-41); return whether it asks for nothing else."""
-        destination = trace_destination(block)
-        if self.tracer is None or not is_subject(destination) or not client.may_publish(destination):
-            return False
-        crossed = self.crossing.trace(self.name, subject) if self.crossing is not None else Crossed()
-        told = self.tracer.describe(client, subject, block, data, route.targets, route.stream, crossed)
-        self.answer(destination, None, told)
-        return is_trace_only(block)
+    def _trace(self, client: Client, route: _Route, subject: str, block: bytes, data: bytes) -> TraceRequest | None:
+        """Tell where a message goes, if it or its account asks for that (ADR-41); return the request."""
+        asked = None if self.tracer is None else self.tracer.asked(client, block, self.tracing)
+        if asked is not None and self.tracer is not None:
+            crossed = self.crossing.trace(self.name, subject) if self.crossing is not None else []
+            told = self.tracer.describe(client, subject, block, data, route.targets, route.stream, crossed)
+            self.answer(asked.destination, None, told)
+        return asked
+
+    def reached(self, subject: str) -> tuple[Targets, str]:
+        """Return which clients get a message, and the stream that stores it, or an empty text."""
+        self._check_routes()
+        route = self._routes.get(subject) or self._route(subject)
+        return route.targets, route.stream
 
     # --- routes
 
@@ -399,6 +424,15 @@ class ServerAccount:
         elif self.link is not None:
             # A request may name a stream's subject as the place for its answer, or come from another process.
             self.link.pass_on(Incoming(reply, data, block))
+
+
+def _kept(block: bytes, *, is_traced: bool) -> bytes | None:
+    """Return the headers as a stream keeps them; as on NATS, not who asked a service."""
+    if _INFO in block:
+        block = without_headers(block, REQUEST_INFO)
+    if is_traced:
+        block = without_trace(block, is_traced=True)
+    return None if block == _NO_HEADERS else block
 
 
 class Departures:

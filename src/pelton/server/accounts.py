@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from pelton.api import AccountLimits
-from pelton.server.auth.claims import AccountClaims, ActivationClaims, ExportClaims, ImportClaims, StreamLimitClaims
+from pelton.server.auth.claims import (
+    AccountClaims,
+    ActivationClaims,
+    ExportClaims,
+    ImportClaims,
+    StreamLimitClaims,
+    TraceClaims,
+)
 from pelton.server.auth.operator import OperatorTrust
 from pelton.server.auth.templates import rules_of
 from pelton.server.auth.tokens import Token, TokenError, read_token
@@ -20,6 +27,7 @@ from pelton.server.settings.config import (
     ImportConfig,
     ResponseType,
     ServerConfig,
+    TraceConfig,
 )
 from pelton.server.settings.load import permits
 from pelton.subjects import is_subset
@@ -70,7 +78,14 @@ def _account(token: Token[AccountClaims], accounts: Mapping[str, Token[AccountCl
         exports=tuple(map(_export, claims.exports or ())),
         imports=tuple(map(_import, imports)),
         default_permissions=rules_of(claims.default_permissions),
+        tracing=_tracing(claims.trace),
     )
+
+
+def _tracing(claims: TraceClaims | None) -> TraceConfig:
+    if claims is None or not claims.dest:
+        return TraceConfig()
+    return TraceConfig(destination=claims.dest, sampling=claims.sampling or 100)
 
 
 def _streams(limits: StreamLimitClaims) -> AccountLimits | None:
@@ -98,6 +113,7 @@ def _export(claims: ExportClaims) -> ExportConfig:
         response_threshold=claims.response_threshold / _NS,
         account_token_position=claims.account_token_position,
         requires_token=claims.token_req,
+        allow_trace=claims.allow_trace,
     )
 
 
@@ -110,7 +126,14 @@ def _import(claims: ImportClaims) -> ImportConfig:
                 kind="service", account=claims.account, subject=claims.to, to=claims.subject, share=claims.share
             )
         to = f"{claims.to}.{claims.subject}"
-    return ImportConfig(kind=claims.type, account=claims.account, subject=claims.subject, to=to, share=claims.share)
+    return ImportConfig(
+        kind=claims.type,
+        account=claims.account,
+        subject=claims.subject,
+        to=to,
+        share=claims.share,
+        allow_trace=claims.allow_trace,
+    )
 
 
 def is_activated(claims: ImportClaims, importer: str, accounts: Mapping[str, Token[AccountClaims]], now: float) -> bool:

@@ -15,8 +15,8 @@ from pelton.runtime import Clock
 from pelton.server.exchange import REPLY_PREFIX, AccountExchange, ServiceReplies
 from pelton.server.jetstream.clients import info_of
 from pelton.server.ports import Client
-from pelton.server.router import ClientSubscription, Router
-from pelton.server.tracing import TRACE, Crossed, without_trace
+from pelton.server.router import ClientSubscription, Router, Targets
+from pelton.server.tracing import TRACE, CrossedTrace, TraceRequest, without_trace
 
 REQUEST_INFO: Final = "Nats-Request-Info"
 # However a client may have written it, also several times, and with the line ends that parsers of headers take.
@@ -30,9 +30,24 @@ class CrossedAccount(Protocol):
     router: Router
 
     def pass_on(
-        self, client: Client, subject: str, reply: str, block: bytes | None, data: bytes, *, is_imported: bool = False
+        self,
+        client: Client,
+        subject: str,
+        reply: str,
+        block: bytes | None,
+        data: bytes,
+        *,
+        is_imported: bool = False,
+        is_asked: bool = False,
     ) -> bool:
-        """Pass on a message that a client of another account published; return whether somebody takes it."""
+        """Pass on a message that a client of another account published; return whether somebody takes it.
+
+        It is of a stream that is imported, or of a service that is asked.
+        """
+        ...
+
+    def reached(self, subject: str) -> tuple[Targets, str]:
+        """Return which clients get a message, and the stream that stores it, or an empty text."""
         ...
 
     def send(self, route: str, subject: str, reply: str, block: bytes | None, data: bytes) -> int: ...
@@ -59,7 +74,16 @@ class AccountCrossing:
         self._server = server
         self._replies = ServiceReplies(new_id)
 
-    def pass_on(self, account: str, client: Client, subject: str, reply: str, block: bytes | None, data: bytes) -> bool:
+    def pass_on(
+        self,
+        account: str,
+        client: Client,
+        subject: str,
+        reply: str,
+        block: bytes | None,
+        data: bytes,
+        trace: TraceRequest | None,
+    ) -> bool:
         """Pass on what was published in an account to those that import it; return whether somebody takes it."""
         taken = False
         for stream in self.exchange.streams(account, subject):
@@ -67,22 +91,28 @@ class AccountCrossing:
             taken |= importer.pass_on(client, stream.subject, reply, block, data, is_imported=True)
         for service in self.exchange.services(account, subject):
             there = self._replies.open(account, reply, service, self._clock.monotonic())
-            untraced = without_trace(block) if block and TRACE in block else block
+            is_traced = trace is not None
+            untraced = without_trace(block, is_traced=is_traced) if block and (is_traced or TRACE in block) else block
             told = self._with_info(client, account, untraced, share=service.share)
-            if self._accounts[service.account].pass_on(client, service.subject, there, told, data):
+            if self._accounts[service.account].pass_on(client, service.subject, there, told, data, is_asked=True):
                 taken = True
             else:
                 # Nobody will answer.
                 self._replies.forget(there)
         return taken
 
-    def trace(self, account: str, subject: str) -> Crossed:
+    def trace(self, account: str, subject: str) -> list[CrossedTrace]:
         """Tell where a message that is published in an account goes beside it."""
-        streams = []
-        for stream in self.exchange.streams(account, subject):
-            targets = self._accounts[stream.account].router.targets(stream.subject)
-            streams += [stream] * (len(targets.plain) + len(targets.groups))
-        return Crossed(self.exchange.services(account, subject), streams)
+        found = []
+        for service in self.exchange.services(account, subject):
+            targets, stream = self._accounts[service.account].reached(service.subject)
+            receivers = [*targets.plain, *(group[0] for group in targets.groups)]
+            found.append(CrossedTrace(service, receivers, stream) if service.allow_trace else CrossedTrace(service))
+        for imported in self.exchange.streams(account, subject):
+            targets = self._accounts[imported.account].router.targets(imported.subject)
+            for one in [*targets.plain, *(group[0] for group in targets.groups)]:
+                found.append(CrossedTrace(imported, [one] if imported.allow_trace else ()))
+        return found
 
     def _with_info(self, client: Client, account: str, block: bytes | None, *, share: bool) -> bytes:
         """Return the headers of a request with what the server says of its client, and nobody else.

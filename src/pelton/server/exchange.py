@@ -35,6 +35,7 @@ class ServiceRoute(NamedTuple):
     response_type: ResponseType = "Singleton"
     threshold_s: float = _DEFAULT_THRESHOLD_S
     share: bool = False
+    allow_trace: bool = False
 
 
 class StreamRoute(NamedTuple):
@@ -42,6 +43,7 @@ class StreamRoute(NamedTuple):
 
     account: str
     subject: str
+    allow_trace: bool = False
 
 
 class _Service(NamedTuple):
@@ -50,11 +52,13 @@ class _Service(NamedTuple):
     response_type: ResponseType
     threshold_s: float
     share: bool
+    allow_trace: bool
 
 
 class _Stream(NamedTuple):
     account: str
     transform: Transform
+    allow_trace: bool
 
 
 class AccountExchange:
@@ -92,10 +96,11 @@ class AccountExchange:
     def _add(self, importer: str, imported: ImportConfig, exports: Iterable[ExportConfig]) -> None:
         local = local_of(imported)
         if imported.kind == "stream":
-            stream = _Stream(importer, Transform(imported.subject, _numbered(imported), _no_draw))
+            renamed = Transform(imported.subject, _numbered(imported), _no_draw)
+            stream = _Stream(importer, renamed, imported.allow_trace)
             self._streams[imported.account].insert(imported.subject, stream)
             with suppress(ConfigError):
-                origin = _Stream(imported.account, Transform(local, _ordered(imported), _no_draw))
+                origin = _Stream(imported.account, Transform(local, _ordered(imported), _no_draw), False)
                 self._origins[importer].insert(local, origin)
             return
         export = next(each for each in exports if each.kind == "service" and is_subset(imported.subject, each.subject))
@@ -105,6 +110,7 @@ class AccountExchange:
             export.response_type,
             export.response_threshold or _DEFAULT_THRESHOLD_S,
             imported.share,
+            export.allow_trace,
         )
         self._services[importer].insert(local, service)
 
@@ -115,9 +121,7 @@ class AccountExchange:
         found = []
         for service in self._services[account].match(subject):
             if (there := service.transform.apply(subject)) is not None:
-                found.append(
-                    ServiceRoute(service.account, there, service.response_type, service.threshold_s, service.share)
-                )
+                found.append(ServiceRoute(service.account, there, *service[2:]))
         return tuple(found)
 
     def streams(self, account: str, subject: str) -> tuple[StreamRoute, ...]:
@@ -135,7 +139,7 @@ def _routes(index: Mapping[str, SubjectIndex[_Stream]], account: str, subject: s
     found = []
     for stream in index[account].match(subject):
         if (there := stream.transform.apply(subject)) is not None:
-            found.append(StreamRoute(stream.account, there))
+            found.append(StreamRoute(stream.account, there, stream.allow_trace))
     return tuple(found)
 
 

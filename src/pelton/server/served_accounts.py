@@ -42,7 +42,7 @@ class ServedAccounts:
         self._runtime = runtime
         self._store_ended = store_ended
         self._new_token = new_token
-        self._tracer = MessageTracer(server)
+        self._tracer = MessageTracer(server, runtime.random)
         self._accounts: dict[str, ServerAccount] = {}
         self._crossing: AccountCrossing | None = None
 
@@ -116,7 +116,7 @@ class ServedAccounts:
         """Give an account what the settings say; ``opened`` is its store if it was none before."""
         config = settings.accounts.get(account.name, AccountConfig(name=account.name))
         store = settings.stores.get(account.name)
-        account.usage.limits, account.crossing = config.limits, self._crossing
+        account.usage.limits, account.crossing, account.tracing = config.limits, self._crossing, config.tracing
         if opened is not None:
             completion = ReplyCompletion(self._server.name, settings.domain, partial(self._config, account.name))
             account.services["$JS"] = JetStreamService(

@@ -20,6 +20,7 @@ from pelton.server.settings.config import (
     ResponseRules,
     ServerConfig,
     TlsConfig,
+    TraceConfig,
     UserConfig,
     WebSocketConfig,
 )
@@ -393,3 +394,24 @@ def test_the_guide_shows_a_configuration() -> None:
     assert not loaded.warnings
     assert [user.name or user.nkey for user in loaded.settings.users] == ["boss", "worker", NKEY]
     assert [account.name for account in loaded.settings.accounts] == ["GARAGE", "SHOP"]
+
+
+def test_where_an_account_has_traces_told() -> None:
+    def tracing(text: str) -> TraceConfig:
+        return load(f"accounts {{ A {{ {text} }} }}").settings.accounts[0].tracing
+
+    assert tracing("") == TraceConfig()
+    assert tracing("msg_trace: t.u") == tracing("trace_dest: {dest: t.u}") == TraceConfig(destination="t.u")
+    assert tracing("msg_trace: {dest: t, sampling: '5%'}") == TraceConfig(destination="t", sampling=5)
+    for wrong in (
+        "msg_trace: 't.*'",
+        "msg_trace: {sampling: 5}",
+        "msg_trace: 5.5.",
+        "msg_trace: {dest: t, sampling: 0}",
+    ):
+        assert "msg_trace" in faults(f"accounts {{ A {{ {wrong} }} }}")
+    for wrong in (
+        "exports: [{stream: x, allow_trace: true}]",
+        "imports: [{service: {account: B, subject: q}, allow_trace: true}]",
+    ):
+        assert "allow_trace is for" in faults(f"accounts {{ A {{ {wrong} }}, B {{}} }}")

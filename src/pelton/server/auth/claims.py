@@ -89,6 +89,7 @@ class ExportClaims(msgspec.Struct, frozen=True):
     response_type: str = ""
     response_threshold: int = 0
     account_token_position: int = 0
+    allow_trace: bool = False
 
 
 class ImportClaims(msgspec.Struct, frozen=True):
@@ -101,6 +102,14 @@ class ImportClaims(msgspec.Struct, frozen=True):
     to: str = ""
     local_subject: str = ""
     share: bool = False
+    allow_trace: bool = False
+
+
+class TraceClaims(msgspec.Struct, frozen=True):
+    """Where messages with a ``traceparent`` are traced to, and how many in a hundred; 0 for all."""
+
+    dest: str = ""
+    sampling: int = 0
 
 
 class StreamLimitClaims(msgspec.Struct, frozen=True):
@@ -139,6 +148,7 @@ class AccountClaims(msgspec.Struct, frozen=True):
     exports: tuple[ExportClaims, ...] | None = None
     imports: tuple[ImportClaims, ...] | None = None
     tags: tuple[str, ...] | None = None
+    trace: TraceClaims | None = None
 
 
 class OperatorClaims(msgspec.Struct, frozen=True):

@@ -14,11 +14,12 @@ from pelton.server.settings.config import (
     ExportConfig,
     ImportConfig,
     ResponseType,
+    TraceConfig,
     UserConfig,
 )
 from pelton.server.settings.grammar import ConfigBlock, ConfigNode
 from pelton.server.settings.section import ConfigSection, FieldRow
-from pelton.subjects import fault_of
+from pelton.subjects import fault_of, is_subject
 
 _LIMIT_ROWS: Final = (
     FieldRow("max_connections", ("max_connections", "max_conn"), "integer"),
@@ -84,6 +85,8 @@ def _account(name: str, section: ConfigSection) -> tuple[AccountConfig, list[Use
         finish(limits, "account.limits")
     if (node := section.take("jetstream")) is not None:
         fields["jetstream"] = _streams(section, node)
+    if (node := section.take("msg_trace", "trace_dest")) is not None:
+        fields["tracing"] = _tracing(section, node)
     fields["exports"] = tuple(filter(None, map(_export, section.sections("exports") or ())))
     fields["imports"] = tuple(filter(None, map(_import, section.sections("imports") or ())))
     finish(section, "account")
@@ -108,6 +111,25 @@ def _streams(section: ConfigSection, node: ConfigNode) -> AccountLimits | None:
     return None
 
 
+def _tracing(section: ConfigSection, node: ConfigNode) -> TraceConfig:
+    """Return where an account's traces are told: a subject, or a block that also has how many in a hundred."""
+    if isinstance(node.value, ConfigBlock):
+        inner = section.inside(node, "msg_trace")
+        destination, share = inner.text("dest") or "", inner.take("sampling")
+        finish(inner, "account.msg_trace")
+        text = "100" if share is None else str(share.value).removesuffix("%")
+    else:
+        destination, text = str(node.value), "100"
+    if not is_subject(destination):
+        section.findings.error(
+            node.at, f"the destination of msg_trace must be a subject without wildcards, not {destination!r}"
+        )
+    if not text.isdecimal() or not 1 <= int(text) <= 100:
+        section.findings.error(node.at, "the sampling of msg_trace is from 1 to 100, of a hundred")
+        return TraceConfig()
+    return TraceConfig(destination=destination, sampling=int(text))
+
+
 def _kind_of(section: ConfigSection) -> tuple[ExchangeKind, ConfigNode] | None:
     stream, service = section.take("stream"), section.take("service")
     if stream is not None and service is None:
@@ -127,11 +149,13 @@ def _checked(section: ConfigSection, subject: str) -> str:
 def _export(section: ConfigSection) -> ExportConfig | None:
     found = _kind_of(section)
     fields = section.fields(_EXPORT_ROWS)
-    response = section.text("response_type", "response")
+    response, allow_trace = section.text("response_type", "response"), section.flag("allow_trace")
     finish(section, "export")
     if found is None:
         return None
     kind, node = found
+    if allow_trace is not None and kind != "service":
+        section.findings.error(section.at, "allow_trace is for exports of services, and for imports of streams")
     if not isinstance(node.value, str):
         section.findings.error(node.at, f"the {kind} of an export must be a subject")
         return None
@@ -141,12 +165,14 @@ def _export(section: ConfigSection) -> ExportConfig | None:
         if kind == "stream" or response.lower() not in _RESPONSES:
             section.findings.error(section.at, "the response of a service is single, stream or chunked")
         fields["response_type"] = _RESPONSES.get(response.lower(), "Singleton")
-    return ExportConfig(kind=kind, subject=_checked(section, node.value), **fields)
+    subject = _checked(section, node.value)
+    return ExportConfig(kind=kind, subject=subject, allow_trace=bool(allow_trace), **fields)
 
 
 def _import(section: ConfigSection) -> ImportConfig | None:
     found = _kind_of(section)
     to, prefix, share = section.text("to"), section.text("prefix"), section.flag("share")
+    allow_trace = section.flag("allow_trace")
     finish(section, "import")
     if found is None:
         return None
@@ -160,10 +186,19 @@ def _import(section: ConfigSection) -> ImportConfig | None:
     if not account or not subject:
         section.findings.error(node.at, f"the {kind} of an import needs an account and a subject")
         return None
+    if allow_trace is not None and kind != "stream":
+        section.findings.error(section.at, "allow_trace is for exports of services, and for imports of streams")
     if to and prefix:
         section.findings.error(section.at, "an import has either to or prefix")
     if prefix:
         if kind == "service":
             section.findings.error(section.at, "prefix is for imported streams; use to for services")
         to = f"{prefix.removesuffix('.')}.{subject}"
-    return ImportConfig(kind=kind, account=account, subject=_checked(section, subject), to=to or "", share=bool(share))
+    return ImportConfig(
+        kind=kind,
+        account=account,
+        subject=_checked(section, subject),
+        to=to or "",
+        share=bool(share),
+        allow_trace=bool(allow_trace),
+    )

@@ -91,6 +91,7 @@ class ExportConfig(_Config, frozen=True, kw_only=True):
     response_threshold: float = 0.0
     account_token_position: int = 0
     requires_token: bool = False
+    allow_trace: bool = False
 
 
 class ImportConfig(_Config, frozen=True, kw_only=True):
@@ -106,6 +107,17 @@ class ImportConfig(_Config, frozen=True, kw_only=True):
     to: str = ""
     share: bool = False
     token: str = ""
+    allow_trace: bool = False
+
+
+class TraceConfig(_Config, frozen=True, kw_only=True):
+    """Where it is told whom an account's messages reach that have a ``traceparent``; "" for nowhere.
+
+    ``sampling`` is of how many in a hundred.
+    """
+
+    destination: str = ""
+    sampling: int = 100
 
 
 class AccountConfig(_Config, frozen=True, kw_only=True):
@@ -124,6 +136,7 @@ class AccountConfig(_Config, frozen=True, kw_only=True):
     exports: tuple[ExportConfig, ...] = ()
     imports: tuple[ImportConfig, ...] = ()
     default_permissions: PermissionRules | None = None
+    tracing: TraceConfig = TraceConfig()
 
 
 class JetStreamConfig(_Config, frozen=True, kw_only=True):

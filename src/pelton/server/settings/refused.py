@@ -20,7 +20,6 @@ _CERTIFICATES: Final = "use cert_file, key_file and ca_file"
 _CIPHERS: Final = "the system's OpenSSL configuration chooses them"
 _TUNING: Final = "it tunes nats-server's own store"
 _OCSP: Final = "certificates are not checked with OCSP"
-_TRACE: Final = "messages are not traced"
 
 REFUSED: Final[dict[str, dict[str, str]]] = {
     "": {
@@ -69,8 +68,6 @@ REFUSED: Final[dict[str, dict[str, str]]] = {
     "account": {
         "mappings": "map subjects with a subject transform of a stream",
         "maps": "map subjects with a subject transform of a stream",
-        "msg_trace": _TRACE,
-        "trace_dest": _TRACE,
     },
     "account.limits": {},
     "account.jetstream": {},
@@ -133,8 +130,6 @@ IGNORED: Final[dict[str, dict[str, str]]] = {
     "jetstream.limits": {"max_ha_assets": _ONE_SERVER, "batch": _TUNING},
     "account.limits": {"max_leafnodes": _ONE_SERVER, "max_leafs": _ONE_SERVER},
     "account.jetstream": {"cluster_traffic": _ONE_SERVER},
-    "export": {"allow_trace": _TRACE},
-    "import": {"allow_trace": _TRACE},
 }
 
 # What leaves nats-server, too, as it is.
