@@ -721,6 +721,26 @@ async def an_audit(connect: Connect) -> list[Any]:
         ]
 
 
+@script
+async def audits_of_what_cannot_be_read(connect: Connect) -> list[Any]:
+    async with connect('{"verbose":false,"headers":true,"name":"me","lang":"x","version":"1"}') as client:
+        client.sub("$JS.EVENT.ADVISORY.API", "1")
+        await client.settle()
+        seen: list[Any] = []
+        for subject, data in (
+            ("STREAM.CREATE.S", b'{"name":\xff'),
+            ("STREAM.INFO.S", b"{bad"),
+            ("STREAM.DELETE.S", b"x"),
+            ("STREAM.LEADER.STEPDOWN.S", b""),
+        ):
+            client.pub(f"$JS.API.{subject}", data, "nowhere")
+            event = json.loads((await client.next()).data)  # type: ignore[union-attr]
+            keys = ("type", "subject", "request")
+            seen.append([*map(event.get, keys), json.loads(event["response"])["error"]["err_code"]])
+        client.send("UNSUB 1")
+        return [seen, re.findall(r'"errors": ?(\d+)', await client.request("$JS.API.INFO"))]
+
+
 # --- bytes that are no text
 
 

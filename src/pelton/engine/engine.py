@@ -192,6 +192,11 @@ class Engine:
             error.locate(**names_of(request))
             raise
 
+    async def refused(self, subject: str, request: bytes, response: bytes, client: ClientInfo) -> None:
+        """Count and audit a request to the API that a server could not read, and has refused."""
+        self._check()
+        await self._questions.refused(subject, request, response, client)
+
     async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
         """Store a message; return when it is as durable as the store's sync mode promises."""
         future = self._loop.create_future()

@@ -53,6 +53,12 @@ class Questions:
             reply: R = await self._host.stage(lambda: self._audit.call(request, client), durable=is_durable)
             return reply
 
+    async def refused(self, subject: str, request: bytes, response: bytes, client: ClientInfo) -> None:
+        """Count and audit a request that a server could not read, and has refused."""
+        self._account.count_refused()
+        if self._audit.is_wanted:
+            await self._host.stage(lambda: self._audit.tell(subject, request, response, client), durable=False)
+
     async def direct_get(self, stream: str, request: DirectGet) -> DirectReply:
         """Read messages directly from the stream (ADR-31)."""
         self._check()

@@ -51,6 +51,11 @@ class Account:
         finally:
             self._api.total += 1
 
+    def count_refused(self) -> None:
+        """Count a request that was refused before it came here."""
+        self._api.errors += 1
+        self._api.total += 1
+
     def info(self) -> AccountInfo:
         """Return what is used, reserved and allowed; ``api`` counts the requests of this opening."""
         contents = self._contents

@@ -55,12 +55,16 @@ class Audit:
         except ConfigError:
             # Its names form no valid subject, so a NATS server could not have received it.
             return
+        self.tell(subject, encode_body(request), response, client)
+
+    def tell(self, subject: str, request: bytes, response: bytes, client: ClientInfo | None) -> None:
+        """Send the audit advisory of a request, as it came and as it was answered."""
         server = str(self._session.db.value("SELECT value FROM meta WHERE key='uuid'"))
         event = ApiAudit(
             server=server,
             client=self._process(server) if client is None else msgspec.structs.replace(client, server=server),
             api_subject=subject,
-            request=encode_body(request).decode(),
+            request=request.decode("utf-8", "replace"),
             response=response.decode(),
         )
         self._session.advise(event)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -64,7 +65,7 @@ class ApiVerbs:
             assert request is not None
             _check_names(request)
         except ApiError as error:
-            self._answer(message.reply, None, encode_error(kind, error))
+            self._refuse(message, subject, encode_error(kind, error))
             return True
         self._link.spawn(message.client, self._call(request, message), "pelton answers a request of the API")
         return True
@@ -74,8 +75,18 @@ class ApiVerbs:
         refusal = refusal_for_clusters(path)
         if refusal is None:
             return False
-        self._answer(message.reply, None, refusal)
+        self._refuse(message, f"{_PREFIX}.{path}", refusal)
         return True
+
+    def _refuse(self, message: Published, subject: str, body: bytes) -> None:
+        """Answer a request that the store does not hear of, but for its audit."""
+        self._answer(message.reply, None, body)
+
+        async def audit() -> None:
+            with suppress(PeltonError):
+                await self._link.engine.refused(subject, message.data, body, info_of(message.client))
+
+        self._link.spawn(message.client, audit(), "pelton audits a refused request")
 
     async def _call(self, request: Request[Any], message: Published) -> None:
         kind = type(request)
