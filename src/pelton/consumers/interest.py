@@ -24,7 +24,7 @@ from pelton.consumers.log import ConsumerLog
 from pelton.sourcing import SourceLink
 from pelton.storage import column, integer, runs
 from pelton.streams import StreamLog
-from pelton.subjects import SubjectIndex, matches, overlaps
+from pelton.subjects import SubjectIndex, clash_between, matches
 
 _CHUNK: Final = 4096
 _HELD: Final = (
@@ -205,7 +205,7 @@ def _may_share(consumer: ConsumerLog, other: ConsumerLog) -> bool:
     if other is consumer:
         return False
     mine, theirs = consumer.filters or _EVERYTHING, other.filters or _EVERYTHING
-    return any(overlaps(a, b) for a in mine for b in theirs)
+    return clash_between(mine, theirs)
 
 
 def _matches(consumer: ConsumerLog, subject: str) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Final
 
 from pelton.api import ConfigError, ConsumerConfig, StreamConfig, api_error, parse_rfc3339
 from pelton.api.times import go_duration
 from pelton.consumers.rules_delivery import check_acks, check_direction, check_groups, check_heartbeats
 from pelton.consumers.sampling import check_sample_freq
-from pelton.subjects import SubjectIndex, has_wildcard, is_filter
+from pelton.subjects import clash_between, clash_within, has_wildcard, is_filter
 
 _NAME_LIMIT: Final = 255
 _NOT_IN_NAMES: Final = frozenset(" \t\r\n.*>/\\")
@@ -92,13 +93,12 @@ def _check_filters(config: ConsumerConfig, stream: str) -> None:
     filters = filters_of(config)
     if any(not text for text in filters):
         raise api_error("JSConsumerEmptyFilter", **where)
-    seen = SubjectIndex[str]()
-    for text in filters:
-        if not is_filter(text):
-            raise api_error("JSStreamInvalidConfigF", **where, err="invalid subject")
-        if seen.overlapping(text):
-            raise api_error("JSConsumerOverlappingSubjectFilters", **where)
-        seen.insert(text, text)
+    # The first mistake is told.
+    valid = tuple(takewhile(is_filter, filters))
+    if clash_within(valid):
+        raise api_error("JSConsumerOverlappingSubjectFilters", **where)
+    if len(valid) < len(filters):
+        raise api_error("JSStreamInvalidConfigF", **where, err="invalid subject")
 
 
 # The name of each policy in errors, and the optional start that it needs.
@@ -158,12 +158,10 @@ def check_on_workqueue(config: ConsumerConfig, others: Sequence[ConsumerConfig])
 
 def check_unique_on_workqueue(config: ConsumerConfig, others: Sequence[ConsumerConfig]) -> None:
     """Raise ApiError if two consumers of a work queue would want the same message."""
-    mine = SubjectIndex[str]()
-    for text in filters_of(config):
-        mine.insert(text, text)
+    mine = filters_of(config)
     for other in others:
         theirs = filters_of(other)
         if not mine:
             raise api_error("JSConsumerWQMultipleUnfilteredErr", consumer=config.name)
-        if not theirs or any(map(mine.overlapping, theirs)):
+        if not theirs or clash_between(mine, theirs):
             raise api_error("JSConsumerWQConsumerNotUniqueErr", consumer=config.name)

@@ -11,7 +11,7 @@ from typing import Final
 from pelton.api import ApiError, StreamConfig, StreamSource, SubjectTransform, api_error
 from pelton.sourcing.external import check_places
 from pelton.sourcing.plan import key_of
-from pelton.subjects import SubjectIndex, Transform, TransformError, is_filter
+from pelton.subjects import Transform, TransformError, clash_within, is_filter
 
 _NOT_IN_NAMES: Final = frozenset(" \t\r\n.*>/\\")
 
@@ -62,11 +62,8 @@ def _check_subjects(config: StreamConfig, source: StreamSource, kind: str) -> No
         raise api_error("JSStreamCreateErrF", stream=config.name, err=text)
     for transform in transforms:
         _check_transform(config, transform, kind)
-    seen = SubjectIndex[str]()
-    for transform in transforms:
-        if seen.overlapping(transform.src):
-            raise api_error(f"JS{kind}OverlappingSubjectFilters", stream=config.name)
-        seen.insert(transform.src, transform.src)
+    if clash_within([transform.src for transform in transforms]):
+        raise api_error(f"JS{kind}OverlappingSubjectFilters", stream=config.name)
 
 
 def _check_transform(config: StreamConfig, transform: SubjectTransform, kind: str) -> None:

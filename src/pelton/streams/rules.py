@@ -14,7 +14,7 @@ from pelton.api.build import STREAM_NAME_RULE
 from pelton.streams.counters import check_counting
 from pelton.streams.mappings import check_mappings
 from pelton.streams.time_rules import check_time
-from pelton.subjects import SubjectIndex, is_filter, is_subset, overlaps
+from pelton.subjects import clash_within, is_filter, is_subset, overlaps
 
 _NAME_LIMIT: Final = 255
 _NOT_IN_NAMES: Final = frozenset(" \t\r\n.*>/\\")
@@ -121,23 +121,28 @@ def _check_replicas(config: StreamConfig) -> None:
 
 
 def _check_subjects(config: StreamConfig) -> None:
-    seen = SubjectIndex[str]()
-    for subject in config.subjects:
-        if not is_filter(subject):
-            raise invalid("invalid subject", config.name)
-        if not config.no_ack:
-            _check_reserved(subject, config.name)
-        if found := seen.overlapping(subject):
-            other = next(each for each in config.subjects if each in found)
-            raise invalid(f'subject "{other}" overlaps with "{subject}"', config.name)
-        seen.insert(subject, subject)
+    # The first mistake is told, so what stands behind an invalid subject is not looked at.
+    faults = ((index, fault) for index, text in enumerate(config.subjects) if (fault := _fault(text, config.no_ack)))
+    index, fault = next(faults, (len(config.subjects), ""))
+    if found := clash_within(config.subjects[:index]):
+        raise invalid(f'subject "{found[1]}" overlaps with "{found[0]}"', config.name)
+    if fault:
+        raise invalid(fault, config.name)
 
 
-def _check_reserved(subject: str, stream: str) -> None:
-    """Refuse subjects of API requests and of the server's own messages; its events may be captured."""
+def _fault(subject: str, no_ack: bool) -> str:
+    """Return why no stream may take a subject, or an empty text.
+
+    Refused are those of API requests and of the server's own messages; its events may be captured.
+    """
+    if not is_filter(subject):
+        return "invalid subject"
+    if no_ack or subject[0] not in "$*>":
+        return ""
     if subject == ">":
-        raise invalid("capturing all subjects requires no-ack to be true", stream)
+        return "capturing all subjects requires no-ack to be true"
     if any(overlaps(subject, space) for space in _API_SPACES) and not is_subset(subject, _API_EVENTS):
-        raise invalid("subjects that overlap with jetstream api require no-ack to be true", stream)
+        return "subjects that overlap with jetstream api require no-ack to be true"
     if overlaps(subject, _SYSTEM_SPACE) and not is_subset(subject, _ACCOUNT_EVENTS):
-        raise invalid("subjects that overlap with system api require no-ack to be true", stream)
+        return "subjects that overlap with system api require no-ack to be true"
+    return ""

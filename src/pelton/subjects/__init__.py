@@ -6,6 +6,7 @@ an ordinary character.
 """
 
 from pelton.subjects.candidates import candidates
+from pelton.subjects.clash import clash_between, clash_within
 from pelton.subjects.index import SubjectIndex
 from pelton.subjects.mapping import TransformError
 from pelton.subjects.match import compile_filter, is_subset, matches, overlaps
@@ -19,6 +20,8 @@ __all__ = [
     "Transform",
     "TransformError",
     "candidates",
+    "clash_between",
+    "clash_within",
     "compile_filter",
     "fault_of",
     "fits",

@@ -20,7 +20,7 @@ from pelton.runtime import Halt
 from pelton.sourcing import check_circle
 from pelton.storage import DamagedRowError, Database, Fault, integer, text, translated
 from pelton.storage.restoring import Restored, copy_streams
-from pelton.subjects import overlaps
+from pelton.subjects import clash_between
 
 
 def restore_into(
@@ -113,6 +113,6 @@ def _check_room(config: StreamConfig, others: Mapping[str, StreamConfig]) -> Non
     if config.name in others:
         raise api_error("JSStreamNameExistRestoreFailedErr", stream=config.name)
     taken = (theirs for other in others.values() for theirs in other.subjects)
-    if any(overlaps(subject, other) for other in taken for subject in config.subjects):
+    if clash_between(config.subjects, taken):
         raise api_error("JSStreamSubjectOverlapErr", stream=config.name)
     check_circle(config, others.values())

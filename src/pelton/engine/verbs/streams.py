@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -44,9 +45,11 @@ from pelton.streams import (
     last_headers_of,
     wire_message,
 )
-from pelton.subjects import overlaps
+from pelton.subjects import clash_between, overlaps
 
 _SUBJECTS_PAGE: Final = 100_000
+# So many subjects of a stream are looked up one by one among those of the others.
+_FEW: Final = 16
 
 
 def takes(config: StreamConfig, subject: str) -> bool:
@@ -136,9 +139,14 @@ def origins_of(session: Session, config: StreamConfig) -> dict[str, str]:
 
 
 def _check_overlap(session: Session, config: StreamConfig) -> None:
-    for subject in config.subjects:
-        if any(other.name != config.name for other in session.registry.overlapping(subject)):
-            raise api_error("JSStreamSubjectOverlapErr", stream=config.name)
+    registry, subjects = session.registry, config.subjects
+    if len(subjects) > _FEW:
+        others = (one.config.subjects for one in registry.streams.values() if one.name != config.name)
+        is_taken = clash_between(subjects, chain.from_iterable(others))
+    else:
+        is_taken = any(other.name != config.name for each in subjects for other in registry.overlapping(each))
+    if is_taken:
+        raise api_error("JSStreamSubjectOverlapErr", stream=config.name)
 
 
 def _check_circle(session: Session, config: StreamConfig) -> None:
