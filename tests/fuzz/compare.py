@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 class Known(NamedTuple):
     """A difference that is none: in cases of a kind, where patterns are found in what ours says, and in theirs.
 
-    ``ends``: from here on, the streams are not the same.
+    ``ends``: from here on, the streams are not the same. ``aside``: without what this matches, both say the same.
+    ``after``: one of them must have said this before.
     """
 
     kind: str
@@ -19,12 +20,24 @@ class Known(NamedTuple):
     theirs: str
     why: str
     ends: bool = False
+    aside: str = ""
+    after: str = ""
+
+    def fits(self, ours: str, theirs: str, before: str) -> bool:
+        """Whether this is the difference of two lines, of which the lines ``before`` were said already."""
+        if not (re.search(self.ours, ours) and re.search(self.theirs, theirs) and re.search(self.after, before)):
+            return False
+        return not self.aside or re.sub(self.aside, "", ours) == re.sub(self.aside, "", theirs)
 
 
 _NOBODY: Final = r"^\d+: $"
 _REFUSED: Final = r'\{"error": .*"type": "io.nats.jetstream.api.v1.%s_response"'
-_MADE: Final = "(stream|consumer)_(create|update)"
-_FAULT: Final = r'\{"error": \{"code": \d+, "description": ".*", "err_code": 10\d+\}(, "type": "[^"]*")?\}$'
+_FAULT: Final = r'\{"error": .*"err_code": %s\b.*\}$'
+_TEXT: Final = r'"description": "(\\.|[^"\\])*"'
+# What is checked of a configuration.
+_CHECKS: Final = "(10031|10034|10052|10133|10140|10142|10143|10156|10186)"
+# Consumers that go when they are idle for less than a second.
+_BRIEF: Final = r'"inactive_threshold": \d{1,9}\b'
 _EMPTY: Final = '"first_seq": %d, "first_ts": "TIME", "last_seq": 0'
 KNOWN: Final = (
     Known("configurations", "^refused", "^refused", "errors of a configuration have words of our own"),
@@ -43,7 +56,7 @@ KNOWN: Final = (
     Known("requests", '"err_code": 10010', _NOBODY, "what only a cluster does is refused, not left unanswered"),
     Known("requests", _REFUSED % "consumer_reset", _NOBODY, "nats-server does not say that it cannot reset"),
     Known("requests", '"reset_seq"', '"reset_seq"', "who is reset goes on counting: the numbers are tokens", ends=True),
-    Known("requests", '"duplicate": true', '"err_code": 10071', "a duplicate is one whatever sequence it expects"),
+    Known("requests", '"duplicate": true', '"err_code": (10071|10111)', "a duplicate is one whatever it expects"),
     Known(
         "requests",
         "404 No Messages",
@@ -51,11 +64,34 @@ KNOWN: Final = (
         "a pull of which max_ack_pending stops the rest is over",
         ends=True,
     ),
-    Known(
-        "requests", "Consumer Deleted|consumer not found", "", "a consumer that may be idle for an instant", ends=True
+    *(
+        Known("requests", *said, "a consumer that may be idle for an instant", ends=True, after=_BRIEF)
+        for said in (("Consumer Deleted|consumer not found", ""), ("", "Consumer Deleted|consumer not found"))
     ),
     Known(
-        "requests", "", "Consumer Deleted|consumer not found", "a consumer that may be idle for an instant", ends=True
+        "requests",
+        '"num_pending": ',
+        '"num_pending": ',
+        "a stream of > has what clients ask of the server, and its answers: here it has not",
+        ends=True,
+        after=r'"subjects": \[">"\]',
+    ),
+    Known("requests", '"messages": ', '"messages": ', "the same", ends=True, after=r'"subjects": \[">"\]'),
+    Known("requests", "priority policy and groups can not be updated", "", "ADR-42 forbids it", ends=True),
+    Known(
+        "requests",
+        '"delivered": {"consumer_seq": 0, "stream_seq": 0}',
+        '"delivered": {"consumer_seq": 0, "stream_seq": [1-9]',
+        "in memory, nats-server counts what it has skipped",
+        aside='"delivered": {[^}]*}',
+    ),
+    Known(
+        "requests",
+        '"num_redelivered": ',
+        '"num_ack_pending": ',
+        "a NAK whose number is that of a delivery before the floor: here its message is delivered again",
+        ends=True,
+        aside=r'"(num_redelivered|num_(ack_)?pending|num_waiting|(consumer|stream)_seq)": \d+,? ?',
     ),
     Known("requests", "only one priority group", "", "of which nats-server uses the first alone", ends=True),
     Known(
@@ -65,9 +101,23 @@ KNOWN: Final = (
     Known("requests", "holds a NUL character", "", "which cannot be stored", ends=True),
     Known("requests", "10057", "stream store EOF", "words of its store"),
     Known("requests", "invalid JSON", "stream not found", "what cannot be read is refused before it is looked for"),
-    Known("requests", "invalid JSON|Bad Request - ", "invalid JSON|Bad Request - ", "where Go's decoder stopped"),
-    Known("requests", _REFUSED % _MADE, _REFUSED % _MADE, "of several faults, any may be told"),
-    Known("requests", _FAULT, _FAULT, "of several faults, any may be told"),
+    Known("requests", "400 Bad Request - ", "400 Bad Request - ", "where Go's decoder stopped"),
+    Known(
+        "requests",
+        _FAULT % r"10\d+",
+        _FAULT % r"10\d+",
+        "of several faults with one code, any may be told",
+        aside=_TEXT,
+    ),
+    Known("requests", _FAULT % 10056, _FAULT % _CHECKS, "that a name differs from that in the subject is said first"),
+    Known("requests", _FAULT % 10074 + "|refers to a NATS system", _FAULT % r"10\d+", "what no embedded store has"),
+    Known("requests", _FAULT % _CHECKS, _FAULT % "(10031|10034|10140|10143)", "of several faults, any may be told"),
+    Known("requests", _FAULT % 10014, _FAULT % 10059, "a name that no consumer can have is looked at first"),
+    Known("requests", _FAULT % 10059, _FAULT % 10052, "a name that no stream can have is not there"),
+    Known("requests", _FAULT % 10227, _FAULT % 10071, "what only a stream's source may say is refused first"),
+    Known("requests", _FAULT % 10059, _FAULT % 10074, "copies that a consumer of no stream should have"),
+    Known("requests", _FAULT % 10015, _FAULT % 10059, "a snapshot's subject is looked at first"),
+    Known("requests", _FAULT % 10165, _FAULT % "(10166|10169)", "a TTL of more digits than a number has, or looked at"),
     Known("requests", r"- \[\] b''$", _NOBODY, "an ack of what was not delivered yet is answered: it settles nothing"),
     Known("requests", r"\[NATS/1.0 408 ", "503", "a direct get that is wrong, of a stream that has none"),
     Known(
@@ -90,6 +140,7 @@ KNOWN: Final = (
     Known("requests", _EMPTY % 1, _EMPTY % 0, "a stream that never had a message, and has another first sequence"),
     Known("requests", "no message found.*10057", '"err_code": 10003', "{} is a request for sequence 0"),
     Known("archives", "refers to a NATS system", "", "a store does not reach other systems"),
+    Known("archives", '"messages": 0', '"max_age": [1-9].*"messages": [1-9]', "what is too old goes at once"),
     Known("archives", "err_code", "err_code", "what is wrong with an archive is said in words of our own"),
     Known(
         "archives", "restore failed: |does have mirror direct", '"state"', "more is refused than nats-server refuses"
@@ -98,6 +149,9 @@ KNOWN: Final = (
     Known("archives", '"state"', "expected sequence does not match", "first_seq is that of the archive"),
     Known(
         "archives", '"messages": 0', '"retention": "interest".*"messages": [1-9]', "what nobody waits for goes at once"
+    ),
+    Known(
+        "archives", '"(sources|mirror)": .*10059', '"(sources|mirror)": ', "that an origin is missing is said at once"
     ),
     Known("archives", _EMPTY % 0, _EMPTY % 1, "a stream that never had a message"),
 )
@@ -109,12 +163,15 @@ def differences(kind: str, ours: Sequence[str], theirs: Sequence[str]) -> list[t
     for begin, end, there, until in _different(kind, ours, theirs):
         size = max(end - begin, until - there)
         lines = ((*one, *[""] * (size - len(one))) for one in (ours[begin:end], theirs[there:until]))
-        for both in zip(*lines, strict=True):
-            known = _known(kind, *both) if both[0] != both[1] else None
-            if known is not None and known.ends:
-                return found
-            if both[0] != both[1] and known is None:
+        for number, both in enumerate(zip(*lines, strict=True)):
+            if both[0] == both[1]:
+                continue
+            before = "\n".join([*ours[: begin + number], *theirs[: there + number]])
+            known = next((each for each in KNOWN if each.kind == kind and each.fits(*both, before)), None)
+            if known is None:
                 found.append(both)
+            elif known.ends:
+                return found
     return found
 
 
@@ -134,8 +191,3 @@ def _up_to(lines: Sequence[str], pongs: int) -> Sequence[str]:
     """Return the lines up to so many pongs."""
     places = [number for number, line in enumerate(lines) if line == "Pong"]
     return lines[: places[pongs - 1] + 1] if pongs else []
-
-
-def _known(kind: str, ours: str, theirs: str) -> Known | None:
-    fits = (known for known in KNOWN if known.kind == kind)
-    return next((each for each in fits if re.search(each.ours, ours) and re.search(each.theirs, theirs)), None)

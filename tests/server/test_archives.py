@@ -280,6 +280,14 @@ async def test_requests_are_refused_alike(here: Client, there: Client) -> None:
     await both(here, there, "$JS.API.STREAM.RESTORE.T", body)
 
 
+async def test_the_name_of_what_is_restored_may_be_left_out(here: Client, there: Client) -> None:
+    for client in (here, there):
+        asked = b'{"config":{"subjects":["s"]},"state":{}}'
+        answer = json.loads((await client.request("$JS.API.STREAM.RESTORE.S", asked)).data)
+        assert "error" not in answer
+        assert answer["deliver_subject"]
+
+
 async def test_nobody_receives(here: Client) -> None:
     js = here.jetstream()
     await js.add_stream(name="S", subjects=["s"])

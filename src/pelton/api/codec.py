@@ -6,6 +6,7 @@ Unknown fields of a reply, from newer servers, are ignored; in a request they ar
 nats-server 2.15.
 """
 
+import re
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -47,6 +48,7 @@ from pelton.subjects import is_filter
 R = TypeVar("R")
 
 PREFIX: Final = "$JS.API"
+_NO_FIELDS: Final = re.compile(rb"\s*\{\s*\}\s*")
 _DURABLE_CREATE: Final = "CONSUMER.DURABLE.CREATE"
 _EMPTY: Final = (StreamDelete, ConsumerDelete, ConsumerInfoRequest)
 # Their bodies may be any text that is no JSON object or array.
@@ -168,7 +170,7 @@ def request_fields(kind: type[msgspec.Struct], body: bytes, root: str) -> dict[s
 
 def _check_empty(body: bytes) -> None:
     """Raise `ApiError` if a request that has no fields has some."""
-    if body.strip() and body.strip() != b"{}":
+    if body and not _NO_FIELDS.fullmatch(body):
         raise api_error("JSNotEmptyRequestErr")
 
 
@@ -299,6 +301,8 @@ def _check_consumer_subject(request: ConsumerCreate, stream: str, name: str, fil
         raise api_error("JSConsumerDurableNameNotMatchSubjectErr", stream=stream, consumer=name)
     if not name and config.name and config.durable_name and config.name != config.durable_name:
         raise api_error("JSConsumerCreateDurableAndNameMismatch", stream=stream, consumer=config.name)
+    if filtered and config.filter_subjects:
+        raise api_error("JSConsumerMultipleFiltersNotAllowed", stream=stream, consumer=name)
     if filtered and filtered != config.filter_subject:
         raise api_error("JSConsumerCreateFilterSubjectMismatchErr", stream=stream, consumer=name)
 

@@ -25,8 +25,7 @@ def check_consumer(config: ConsumerConfig, stream: StreamConfig) -> None:
     if len(config.description) > _DESCRIPTION_LIMIT:
         where = {"stream": stream.name, "consumer": config.name}
         raise api_error("JSConsumerDescriptionTooLongErrF", **where, max=_DESCRIPTION_LIMIT)
-    if config.num_replicas < 0:
-        raise api_error("JSReplicasCountCannotBeNegative", stream=stream.name, consumer=config.name)
+    _check_replicas(config, stream.name)
     check_acks(config)
     check_direction(config, stream)
     _check_limits(config, stream)
@@ -37,7 +36,7 @@ def check_consumer(config: ConsumerConfig, stream: StreamConfig) -> None:
         raise api_error("JSConsumerMetadataLengthErrF", consumer=config.name, limit=f"{_METADATA_LIMIT // 1024}KB")
     check_heartbeats(config)
     check_groups(config)
-    _check_supported(config, stream.name)
+    _check_supported(config)
 
 
 def _check_name(config: ConsumerConfig, stream: str) -> None:
@@ -53,12 +52,17 @@ def _check_name(config: ConsumerConfig, stream: str) -> None:
         raise api_error("JSConsumerNameTooLongErrF", stream=stream, consumer=name, max=_NAME_LIMIT)
 
 
-def _check_supported(config: ConsumerConfig, stream: str) -> None:
+def _check_replicas(config: ConsumerConfig, stream: str) -> None:
+    if config.num_replicas < 0:
+        raise api_error("JSReplicasCountCannotBeNegative", stream=stream, consumer=config.name)
     if config.num_replicas > 1:
         raise ConfigError(
             f"consumer {config.name!r} of stream {stream!r}: num_replicas is {config.num_replicas}, but an embedded "
             "store keeps one copy: leave it out here, replication lives on a NATS cluster (pelton.open('nats://...'))"
         )
+
+
+def _check_supported(config: ConsumerConfig) -> None:
     if config.max_ack_pending_per_subject < 0:
         raise ConfigError(f"consumer {config.name!r}: max_ack_pending_per_subject must be 0 (no limit) or more")
     if config.max_ack_pending_subject_end and not config.max_ack_pending_per_subject:

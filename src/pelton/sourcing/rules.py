@@ -34,13 +34,13 @@ def check_sourcing(config: StreamConfig) -> None:
 
 def _check_mirror(config: StreamConfig, mirror: StreamSource) -> None:
     refusals = {
-        "JSMirrorInvalidStreamName": not _is_name(mirror.name),
         "JSMirrorWithFirstSeqErr": config.first_seq > 0,
         "JSMirrorWithSubjectsErr": bool(config.subjects),
         "JSMirrorWithSourcesErr": bool(config.sources),
         "JSMirrorWithCountersErr": config.allow_msg_counter,
         "JSMirrorWithAtomicPublishErr": config.allow_atomic,
         "JSMirrorWithBatchPublishErr": config.allow_batched,
+        "JSMirrorInvalidStreamName": not _is_name(mirror.name),
     }
     for constant, refused in refusals.items():
         if refused:

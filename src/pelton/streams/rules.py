@@ -38,9 +38,10 @@ def check_new_stream(config: StreamConfig) -> None:
     """Raise ApiError or ConfigError if no stream can be created from a resolved configuration."""
     if config.sealed:
         raise invalid("stream configuration for create can not be sealed", config.name)
-    check_stream(config)
+    check_stream_name(config.name)
     if config.mirror_direct and config.mirror is None:
         raise invalid("stream has no mirror but does have mirror direct", config.name)
+    check_stream(config)
     if config.first_seq < 0:
         raise api_error("JSInvalidJSONErr", stream=config.name, err=f"first_seq is {config.first_seq}, below 0")
     if config.first_seq > _LAST_SEQUENCE:
@@ -61,6 +62,11 @@ def check_stream(config: StreamConfig) -> None:
     check_mappings(config)
     if config.placement is not None and config.placement.preferred:
         raise invalid("preferred server not permitted in placement", config.name)
+    if config.num_replicas > 1:
+        raise ConfigError(
+            f"stream {config.name!r}: num_replicas is {config.num_replicas}, but an embedded store keeps one copy: "
+            "leave it at 1 here, replication lives on a NATS cluster (pelton.open('nats://...'))"
+        )
 
 
 def _check_texts(config: StreamConfig) -> None:
@@ -113,11 +119,6 @@ def _check_replicas(config: StreamConfig) -> None:
         raise api_error("JSReplicasCountCannotBeNegative", stream=config.name)
     if config.num_replicas > _REPLICAS_LIMIT:
         raise invalid(f"maximum replicas is {_REPLICAS_LIMIT}", config.name)
-    if config.num_replicas > 1:
-        raise ConfigError(
-            f"stream {config.name!r}: num_replicas is {config.num_replicas}, but an embedded store keeps one copy: "
-            "leave it at 1 here, replication lives on a NATS cluster (pelton.open('nats://...'))"
-        )
 
 
 def _check_subjects(config: StreamConfig) -> None:

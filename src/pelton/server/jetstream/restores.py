@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import IO, Final
 
+from msgspec.structs import replace
+
 from pelton.api import (
     ApiError,
     ConfigError,
@@ -60,8 +62,9 @@ class RestoreService:
         config = StreamConfig(name=stream)
         try:
             request = decode_restore_request(message.data)
-            config = request.config
-            if request.config.name != stream:
+            # Only here may the configuration leave out the name.
+            config = replace(request.config, name=request.config.name or stream)
+            if config.name != stream:
                 raise api_error("JSStreamMismatchErr", stream=stream)
             config = await self._link.archives.check(config)
             subject = self._transfers.new_subject(CHUNKS, stream)
