@@ -332,12 +332,15 @@ class _Line:
             return PullStatus(error.code, error.description)
         if log.config.priority_groups:
             return None
-        if len(before) >= log.config.max_waiting:
-            return MAX_WAITING
-        pending = log.num_pending()
-        if one.waiting.request.no_wait and 0 < pending < sum(each.left for each in before):
-            return REQUESTS_PENDING
-        return None
+        request, is_full = one.waiting.request, len(before) >= log.config.max_waiting
+        if request.no_wait:
+            pending = log.num_pending()
+            if 0 < pending < sum(each.left for each in before):
+                return REQUESTS_PENDING
+            if is_full and not pending and request.expires_ns is None:
+                # Who would not have to wait is told that there is nothing, however many wait.
+                return NO_MESSAGES
+        return MAX_WAITING if is_full else None
 
     def _deliver_one(self, line: list[StandingPull], log: ConsumerLog, now: int, plan: _Plan) -> None:
         """Deliver one message to the pull whose turn it is; end those for which it is too large."""
