@@ -5,10 +5,10 @@ of several users are under way at once, and one well-behaved client is answered 
 not when it is played again alone, was a matter of time: it is counted.
 
 What is not sent, and why:
-- commands: the comment in ``protocol.py``; a header block whose lines are broken: ``jetstream.py``
+- commands: the comment in ``protocol.py``; a header block whose lines are broken: ``jetstream.py``; these are in
+  ``wild.py``, whose answers are not compared: both servers have to go on answering
 - consumers ``c`` and ``d`` keep their filter: which older messages a changed filter counts depends on what nats-server
   has looked at, and one that has lost its filter is not told of new messages
-- acks whose numbers are none: here they name no delivery, and nats-server settles what their sequence alone names
 - requests that wait, and times between an instant and an hour: what is answered would be a matter of time
 What is sent, and known to differ, is listed in ``compare.py``, each with its reason.
 """

@@ -87,6 +87,22 @@ KNOWN: Final = (
     ),
     Known(
         "requests",
+        '"ack_policy": "all"',
+        '"ack_floor"',
+        "an ack whose number is of another delivery moves the floor to it",
+        aside='"ack_floor": {[^}]*},? ?',
+    ),
+    Known(
+        "requests",
+        _NOBODY,
+        "404 No Messages",
+        "what is to be delivered again at once",
+        True,
+        "",
+        r'"ack_wait": \d{1,9}\b',
+    ),
+    Known(
+        "requests",
         '"num_redelivered": ',
         '"num_ack_pending": ',
         "a NAK whose number is that of a delivery before the floor: here its message is delivered again",

@@ -103,7 +103,7 @@ _FILTER: Final = re.compile(rb'(?i)"filter_subjects?": ?([^,}]*)')
 _BLOCK: Final = re.compile(rb"NATS/1\.0\r\n([^\r\n]+\r\n)*\r\n")
 _STREAM_NAMES: Final = (*StreamConfig.__struct_fields__, "pedantic")
 _CONSUMER_NAMES: Final = tuple(name for name in ConsumerConfig.__struct_fields__ if name not in EXTENSION_FIELDS)
-_HEADERS: Final[dict[str, tuple[str, ...]]] = {
+HEADERS: Final[dict[str, tuple[str, ...]]] = {
     "Nats-Msg-Id": ("1", "2", "", "x" * 300),
     "Nats-Expected-Stream": ("S", "T", ""),
     "Nats-Expected-Last-Sequence": ("0", "3", "4", "-1", "x", ""),
@@ -290,8 +290,8 @@ def _published(random: Random, odd: float) -> Asked:
         return Asked(subject, data)
     lines = [b"NATS/1.0"]
     for _ in range(random.choice((1, 1, 2, 3, 4))):
-        name = random.choice(list(_HEADERS))
-        value = random.choice(TEXTS).strip() if random.random() < odd / 2 else random.choice(_HEADERS[name])
+        name = random.choice(list(HEADERS))
+        value = random.choice(TEXTS).strip() if random.random() < odd / 2 else random.choice(HEADERS[name])
         lines.append(f"{name}: {value}".encode("utf-8", "surrogatepass"))
     block = b"\r\n".join([*lines, b"", b""])
     other = mutated(random, block) if random.random() < odd / 3 else block

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from pelton.api import ConfigError
 from pelton.server.settings.load import config_of
 from pelton.wire import InfoLine, Msg, Parser, Ping, Pong, Violation
-from tests.fuzz import access, jetstream, protocol
+from tests.fuzz import access, jetstream, protocol, wild
 from tests.fuzz.sides import Side
 from tests.server.raw import shown
 from tests.server.settings.oracle import verdict
@@ -298,6 +298,16 @@ async def _requests(side: Side, user: str, case: Case) -> list[str]:
         return [f"{number}: {' & '.join(each)}" for number, each in enumerate(answers)] + client.errors
 
 
+async def _wild(side: Side, user: str, case: Case) -> list[str]:
+    sent = [protocol.connect(case.random, user), *wild.commands(case.random, user), _LAST]
+    async with _connected(side.port) as (reader, writer):
+        await reader.readline()
+        await _exchange(reader, writer, sent, case.is_slow, lambda data: _ENDED in data)
+    async with _asking(side, user) as client:
+        await client.ask("0", _published("$JS.API.STREAM.INFO.none", "_INBOX.0", b""))
+        return client.seen.get("_INBOX.0", [])
+
+
 async def _archives(side: Side, user: str, case: Case) -> list[str]:
     found = []
     for number, (request, chunks) in enumerate(jetstream.archives(case.random)):
@@ -369,6 +379,7 @@ PLAYS: Final[dict[str, tuple[Play, int]]] = {
     "commands": (_commands, 100),
     "frames": (_frames, 40),
     "requests": (_requests, 30),
+    "wild": (_wild, 40),
     "logins": (_logins, 10),
     "archives": (_archives, 3),
     "configurations": (_configurations, 4),

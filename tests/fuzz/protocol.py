@@ -34,12 +34,12 @@ SUBJECTS = (
 _SIZES = ("-1", "+3", "03", "3.0", "3 ", "99999999999999999999", "1048577", "x", "", "9999999999", "0x3")
 # What is left out, as nats-server takes it, and can only do so by mistake: a line end before a subject, what only
 # servers say, no space behind CONNECT, and a second one that is not refused, with which its client loses all that it
-# has subscribed to; and a carriage return whose line goes on, of which it makes one thing or another
+# has subscribed to; and a carriage return that is not the one before a line end, of which it makes one thing or another
 # with the portions in which it reads it. And what is refused here for reasons: subjects that are no UTF-8, filters that
 # hold NUL. To Python, two more characters are space.
 _ONLY_THERE = re.compile(
     rb"(?i)(h?pub|(un)?sub)[ \t]+\n|[+]ok|info|hmsg|connect([^ \t]|(?![^\n]*\"user\": ?\"nobody\"))"
-    rb"|sub[ \t][^\n]*\x00|[^\n]*([\x0b\x0c]|\r[^\n]*\Z)"
+    rb"|sub[ \t][^\n]*\x00|[^\n]*([\x0b\x0c]|\r\r\n|\r[^\n]*\Z)"
 )
 _OPTIONS = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True, "protocol": 1}
 _OPTION_NAMES = (
