@@ -38,7 +38,6 @@ class BatchJob(Job[[T], R], Generic[T, R]):
         codec: JobCodec | None = None,
     ) -> None:
         super().__init__(queue, function, name, rules, _arguments_of_one(name, function, codec), hooks)
-        self.is_plain = False
         self.size = size
         self.wait = wait
 

@@ -133,8 +133,6 @@ class JobDefinition(Generic[P, R]):
         self._arguments = arguments
         self.context_parameter: str = arguments.context
         self.results: ResultCodec = arguments.results
-        # Whether a call of the function is all there is to do.
-        self.is_plain: bool = self.is_async and not self.context_parameter and rules.timeout is None
         if in_process:
             _check_in_process(function, name)
         if rules.timeout is not None and not self.is_async and not in_process:

@@ -151,59 +151,42 @@ def job_id_in(data: bytes, seq: int) -> str:
         return str(seq)
 
 
-class AttemptRecords:
+def _at_no_time() -> int:
+    return 0
+
+
+class AttemptRecords(msgspec.Struct, eq=False):
     """A delivered job, and the attempt that begins when its function is called: number ``attempt``, from 1.
 
     Times in wall nanoseconds. ``now`` goes on since the job was taken as if the clock was not set any more, by
     the store's clock, and ``own`` by this machine's; who gives the job back without a look needs none.
     """
 
-    attempt: int
-    envelope: Envelope
-    id: str
+    names: QueueNames
+    worker: str
+    delivered: Delivered
+    now: Callable[[], int] = _at_no_time
+    own: Callable[[], int] = _at_no_time
+    id: str = ""
+    attempt: int = 0
+    envelope: Envelope = _UNREAD
+    known: Attempt | None = None
+    has_begun: bool = False
+    started: int = 0
 
-    __slots__ = (
-        "_names",
-        "_now",
-        "_own",
-        "attempt",
-        "delivered",
-        "envelope",
-        "has_begun",
-        "id",
-        "known",
-        "started",
-        "worker",
-    )
-
-    def __init__(
-        self,
-        names: QueueNames,
-        worker: str,
-        delivered: Delivered,
-        now: Callable[[], int] = lambda: 0,
-        own: Callable[[], int] = lambda: 0,
-    ) -> None:
-        self._names = names
-        self._now = now
-        self._own = own
-        self.worker: str = worker
-        self.delivered: Delivered = delivered
-        self.id = str(delivered.seq)
-        self.envelope = _UNREAD
-        self.known: Attempt | None = None
-        self.attempt = delivered.num_delivered
-        self.has_begun: bool = False
-        self.started: int = 0
+    def __post_init__(self) -> None:
+        """Take over what the delivery tells."""
+        self.id = str(self.delivered.seq)
+        self.attempt = self.delivered.num_delivered
 
     def anew(self) -> AttemptRecords:
         """Return the records of the same delivery, of which nothing is known yet."""
-        return AttemptRecords(self._names, self.worker, self.delivered, self._now, self._own)
+        return AttemptRecords(self.names, self.worker, self.delivered, self.now, self.own)
 
     @property
     def queue(self) -> str:
         """The name of the queue."""
-        return self._names.queue
+        return self.names.queue
 
     # --- before
 
@@ -235,7 +218,7 @@ class AttemptRecords:
         if has_begun or not self.envelope.expires:
             return inf
         # One clock alone, which may be wrong, ends nothing.
-        return self._left(self.envelope.expires, min(self._now(), self._own()))
+        return self._left(self.envelope.expires, min(self.now(), self.own()))
 
     def too_late(self) -> Finish | None:
         """Return the end of a job whose time to live was over before its first attempt."""
@@ -261,7 +244,7 @@ class AttemptRecords:
     def completed(self, result: msgspec.Raw, emitted: Sequence[Outgoing], now: int) -> Ended:
         """Return the end of a job that has completed, with the messages it emitted."""
         outcome = self._outcome(COMPLETED, result, now, self.known.errors if self.known is not None else ())
-        record = Outgoing(self._names.completed_prefix + self.id, _encode(outcome))
+        record = Outgoing(self.names.completed_prefix + self.id, _encode(outcome))
         # As they are now: whoever still holds the context can't add to what is written down.
         envelope = self.envelope
         if envelope.flow is not None or envelope.unique_until or envelope.timetable is not None:
@@ -277,26 +260,26 @@ class AttemptRecords:
     def _ended(self, finish: Finish, now: int) -> Ended:
         """Return another end of a job; a failed one leaves a dead letter."""
         outcome = self._outcome(finish, NOTHING, now, self._errors(finish.error, now))
-        record = Outgoing(self._names.ending_subject(outcome.state, self.id), _encode(outcome))
+        record = Outgoing(self.names.ending_subject(outcome.state, self.id), _encode(outcome))
         letter = self._letter(outcome) if finish.state == "failed" else None
         notes = () if finish is SKIPPED else self._notes(outcome)
         if finish.by_order:
-            notes = (*notes, carried_out(self._names, self.id))
+            notes = (*notes, carried_out(self.names, self.id))
         return Ended(self.delivered, ack_of(self.delivered, "ack"), record, notes, dead_letter=letter)
 
     def _notes(self, outcome: Outcome) -> tuple[Outgoing, ...]:
         """Return what the end of a job of a flow, of a schedule, or of one that stays unique for some time leaves."""
         if self.envelope.flow is not None:
-            return (told_to_flow(self._names, self.envelope.flow, outcome),)
-        left = ceil(self._left(self.envelope.unique_until, self._now())) if self.envelope.unique_until else 0
+            return (told_to_flow(self.names, self.envelope.flow, outcome),)
+        left = ceil(self._left(self.envelope.unique_until, self.now())) if self.envelope.unique_until else 0
         if left > 0:
             kept = msgspec.structs.replace(self.envelope, args=NOTHING, id=self.id)
             block = headers.encode({headers.TTL: f"{left}s"})
-            return (Outgoing(self._names.keeping(self.delivered.subject), _encode(kept), block),)
+            return (Outgoing(self.names.keeping(self.delivered.subject), _encode(kept), block),)
         if self.envelope.timetable is None:
             return ()
-        leaf = self._names.leaf_of(self.delivered.subject)
-        return (Outgoing(self._names.last_run(leaf), _encode(LastRun(id=self.id, finished_at=outcome.finished_at))),)
+        leaf = self.names.leaf_of(self.delivered.subject)
+        return (Outgoing(self.names.last_run(leaf), _encode(LastRun(id=self.id, finished_at=outcome.finished_at))),)
 
     def _again(self, again: Again, now: int) -> Ended:
         """Return the end of an attempt that failed and is not the last."""
@@ -364,7 +347,7 @@ class AttemptRecords:
 
     def _given_back(self, known: Attempt, delay: float = 0.0, kept: Sequence[Outgoing] = ()) -> Ended:
         ack = ack_of(self.delivered, "nak", delay_ns=int(delay * 1e9), cause=cause_of(known))
-        record = Outgoing(self._names.attempt_subject(self.id), _encode(known))
+        record = Outgoing(self.names.attempt_subject(self.id), _encode(known))
         return Ended(self.delivered, ack, record, tuple(kept), known=known)
 
     def _letter(self, outcome: Outcome) -> Outgoing:
@@ -375,7 +358,7 @@ class AttemptRecords:
             subject=unread.subject if unread else "",
             data=unread.data if unread else b"",
         )
-        return Outgoing(self._names.dead_subject(self.id), _encode(letter))
+        return Outgoing(self.names.dead_subject(self.id), _encode(letter))
 
     def _outcome(self, finish: Finish, result: msgspec.Raw, now: int, errors: tuple[AttemptError, ...] = ()) -> Outcome:
         return Outcome(

@@ -361,7 +361,8 @@ class JobAttempt(HeldJob):
         env = self._env
         arguments = job.decode_arguments(self.records.envelope.args)
         tracing = env.queue.jet.backend.tracing
-        if not job.is_plain or job.hooks.has_run or tracing is not None:
+        is_plain = job.is_async and not (job.context_parameter or job.rules.timeout or isinstance(job, BatchJob))
+        if not is_plain or job.hooks.has_run or tracing is not None:
             return await self._call_with_all(job, arguments, tracing)
         lease = self.lease
         if (
