@@ -117,6 +117,7 @@ KNOWN: Final = (
     Known("requests", "holds a NUL character", "", "which cannot be stored", ends=True),
     Known("requests", "10057", "stream store EOF", "words of its store"),
     Known("requests", "invalid JSON", "stream not found", "what cannot be read is refused before it is looked for"),
+    Known("requests", "Priority Group missing", _NOBODY, "a number alone is a pull of no group, which nobody serves"),
     Known("requests", "400 Bad Request - ", "400 Bad Request - ", "where Go's decoder stopped"),
     Known(
         "requests",
@@ -129,7 +130,7 @@ KNOWN: Final = (
     Known("requests", _FAULT % 10074 + "|refers to a NATS system", _FAULT % r"10\d+", "what no embedded store has"),
     Known("requests", _FAULT % _CHECKS, _FAULT % "(10031|10034|10140|10143)", "of several faults, any may be told"),
     Known("requests", _FAULT % 10014, _FAULT % 10059, "a name that no consumer can have is looked at first"),
-    Known("requests", _FAULT % 10059, _FAULT % 10052, "a name that no stream can have is not there"),
+    Known("requests", _FAULT % 10059, _FAULT % "(10003|10052)", "a name that no stream can have is not there"),
     Known("requests", _FAULT % 10227, _FAULT % 10071, "what only a stream's source may say is refused first"),
     Known("requests", _FAULT % 10059, _FAULT % 10074, "copies that a consumer of no stream should have"),
     Known("requests", _FAULT % 10015, _FAULT % 10059, "a snapshot's subject is looked at first"),

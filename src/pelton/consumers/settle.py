@@ -130,6 +130,9 @@ class Settlement:
         if found.dseq != ack.consumer_seq and not ack.is_of_any:
             return self._rejected(ack, _REPLACED)
         after = AFTER_ACK[ack.kind]
+        if after == "due" and ack.is_of_any and not 0 < ack.consumer_seq <= self._c.dseq + 1:
+            # As on NATS: what was not delivered, nor is the next to be, cannot be given back.
+            return self._rejected(ack, _REPLACED)
         self._tell(ack, after, found.deliveries)
         if after in SETTLED:
             self._settle(ack, known)

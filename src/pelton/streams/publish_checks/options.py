@@ -75,7 +75,10 @@ def seconds_of(text: str) -> int | None:
 
 
 def _is_life(text: str) -> bool:
+    """Whether nats-server takes a text for a TTL; one of too many digits it may take for another number."""
     try:
+        if text.isascii() and text.isdigit() and len(text) > len(str(_LONGEST)):
+            return int(text) % (1 << 64) < 1 << 63
         seconds_of(text)
     except ValueError:
         return False
