@@ -29,6 +29,7 @@ from pelton.server.accounts import accounts_of_server, system_account_of
 from pelton.server.auth import ConfiguredUsers
 from pelton.server.door import ConfiguredDoor
 from pelton.server.exchange import AccountExchange
+from pelton.server.resolver import AccountResolver
 from pelton.server.settings.flags import FLAGS, CommandLine, parse_flags
 from pelton.server.settings.load import LoadedConfig, config_of_command
 from pelton.server.settings.reload import check_configs
@@ -207,6 +208,7 @@ async def _serve(command: _Command, runtime: Runtime) -> int:
     await server.start()
     reloading = _Reloading(command, server, door, runtime)
     server.on_reload(reloading.read_again)
+    server.resolver = reloading.resolver()
     loop.add_signal_handler(signal.SIGHUP, lambda: runtime.spawn(reloading.on_signal(), "pelton reads its settings"))
     ports = Path(command.loaded.settings.ports_file_dir) / f"nats-server_{os.getpid()}.ports"
     try:
@@ -296,6 +298,14 @@ class _Reloading:
             _write_pid(command.pid_file)
         command.users.remember(self._door.users)
         self._command, self._door.users = command, command.users
+        self._server.resolver = self.resolver()
+
+    def resolver(self) -> AccountResolver | None:
+        """Return what takes the accounts that an operator pushes; None if they are not in a folder."""
+        operator, trust = self._command.loaded.settings.operator, self._command.users.trust
+        if operator is None or trust is None or not operator.folder:
+            return None
+        return AccountResolver(operator, trust.trusted, self._command.settings.system_account, self.read_again)
 
 
 async def _first_of(duck: asyncio.Task[None], runtime: Runtime, over: Signal, seen: int) -> None:

@@ -31,6 +31,7 @@ from pelton.server.nkey import server_key
 from pelton.server.output import LINGER_S
 from pelton.server.ports import Client, Flushed
 from pelton.server.reading import SharedBuffer
+from pelton.server.resolver import AccountResolver
 from pelton.server.roster import ClientRoster
 from pelton.server.served_accounts import ServedAccounts
 from pelton.server.settings import Endpoint, ServerSettings, WebSocketDoor
@@ -54,7 +55,7 @@ class Server:
 
     ``settings`` say where it listens, and what it grants. ``authenticator`` decides who is let in: without one,
     everybody is. `pelton serve` has one that reads users, nkeys and JWTs from a configuration file. ``failure`` is the
-    error of a store that has failed for good, or None.
+    error of a store that has failed for good, or None. ``resolver`` takes the accounts that an operator pushes.
     """
 
     settings: ServerSettings
@@ -86,6 +87,7 @@ class Server:
         self._is_lame = False
         self._closed = False
         self.failure: Exception | None = None
+        self.resolver: AccountResolver | None = None
         self._on_failure: list[Callable[[], None]] = []
         self._on_reload: Callable[[], Awaitable[None]] | None = None
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-ClaimKind = Literal["operator", "account", "user", "activation"]
+ClaimKind = Literal["operator", "account", "user", "activation", "generic"]
 
 
 class SubjectPermissionClaims(msgspec.Struct, frozen=True):
@@ -169,3 +169,11 @@ class ActivationClaims(msgspec.Struct, frozen=True):
     type: ClaimKind = "activation"
     version: int = 0
     issuer_account: str = ""
+
+
+class GenericClaims(msgspec.Struct, frozen=True):
+    """What an operator asks for: ``accounts`` to delete."""
+
+    accounts: tuple[str, ...] | None = None
+    type: ClaimKind = "generic"
+    version: int = 0

@@ -28,15 +28,17 @@ _EVERY_USER: Final = "*"
 class OperatorTrust:
     """The accounts that a server's operators vouch for, and the users that those vouch for.
 
-    Raises ConfigError if a JWT of the settings is not valid. ``system_account`` is the one that operators name.
+    Raises ConfigError if a JWT of the settings is not valid. ``system_account`` is the one that operators name,
+    ``trusted`` are their keys.
     """
 
     system_account: str
+    trusted: frozenset[str]
 
     def __init__(self, config: OperatorConfig) -> None:
         self.system_account = ""
         self._sentinel = config.default_sentinel
-        self._trusted = self._trusted_keys(config)
+        self.trusted = self._trusted_keys(config)
         accounts = {key: self._account(key, text) for key, text in config.accounts.items()}
         for key, text in config.stored.items():
             try:
@@ -73,7 +75,7 @@ class OperatorTrust:
             raise ConfigError(f"the JWT of account {key!r} is not valid: {error}") from None
         if token.sub != key:
             raise ConfigError(f"the JWT of account {key!r} is of {token.sub!r}")
-        if token.iss not in self._trusted:
+        if token.iss not in self.trusted:
             raise ConfigError(f"the JWT of account {key!r} is not signed by a trusted operator")
         return token
 

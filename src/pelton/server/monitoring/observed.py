@@ -9,6 +9,7 @@ import msgspec
 
 from pelton.api import rfc3339
 from pelton.runtime import Clock
+from pelton.server.resolver import AccountResolver
 from pelton.server.settings import ServerSettings
 from pelton.wire import ConnectOptions, ServerHello
 
@@ -125,7 +126,8 @@ class ObservedAccount:
 class Observed(Protocol):
     """A server; ``begun`` is when it started, ``configured`` when its settings were read (wall nanoseconds).
 
-    ``closed_clients`` has what was known of those that have left, the last ones.
+    ``resolver`` keeps the accounts of operator mode, if they are in a folder. ``closed_clients`` has what was known of
+    those that have left, the last ones.
     """
 
     settings: ServerSettings
@@ -134,6 +136,7 @@ class Observed(Protocol):
     name: str
     begun: int
     configured: int
+    resolver: AccountResolver | None
 
     @property
     def totals(self) -> TrafficTotals: ...

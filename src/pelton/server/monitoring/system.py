@@ -13,6 +13,7 @@ from pelton.api import PeltonError
 from pelton.runtime import Runtime
 from pelton.server.auth.identity import ServerUser
 from pelton.server.monitoring.account_reports import account_detail, accstatz
+from pelton.server.monitoring.claims import ClaimsService
 from pelton.server.monitoring.connections import connz, subsz
 from pelton.server.monitoring.events import connections_event
 from pelton.server.monitoring.observed import Observed, server_facts
@@ -66,6 +67,7 @@ class SystemService:
         self._answer = answer
         self._runtime = runtime
         self._is_system = account == server.settings.system_account
+        self._claims = ClaimsService(server, answer, runtime)
 
     def take(self, message: Published) -> bool:
         """Answer a request; False if it is none that this account may make."""
@@ -79,6 +81,8 @@ class SystemService:
                 return False
             own = {"acc": self._account, "accounts": [self._account], "unused": True}
             self._spawn(self._told(report, message, own), message.reply)
+            return True
+        if self._claims.take(message):
             return True
         if subject == _PING:
             self._spawn(self._told(statsz, message, {}), message.reply)

@@ -187,12 +187,15 @@ class OperatorConfig(_Config, frozen=True, kw_only=True):
 
     ``operators`` are the operators' JWTs, ``trusted_keys`` public keys that are trusted besides; ``accounts`` are the
     JWTs of accounts by their public keys, ``stored`` those in the resolver's ``folder``, which count if they are newer.
+    With ``allow_delete`` operators may delete accounts there; with ``hard_delete`` nothing is kept of them.
     """
 
     operators: tuple[str, ...] = ()
     trusted_keys: frozenset[str] = frozenset()
     accounts: dict[str, str] = msgspec.field(default_factory=dict)
     folder: str = ""
+    allow_delete: bool = False
+    hard_delete: bool = False
     stored: dict[str, str] = msgspec.field(default_factory=dict)
     default_sentinel: str = ""
 

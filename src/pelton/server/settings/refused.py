@@ -78,8 +78,8 @@ REFUSED: Final[dict[str, dict[str, str]]] = {
 
 IGNORED: Final[dict[str, dict[str, str]]] = {
     "resolver": dict.fromkeys(
-        ("allow_delete", "hard_delete", "limit", "ttl", "interval", "timeout"),
-        "the accounts in its folder are read at the start and by SIGHUP: none are pushed or fetched",
+        ("limit", "ttl", "interval", "timeout"),
+        "its folder has all accounts: none are fetched from other servers, or forgotten",
     ),
     "": {
         **dict.fromkeys(

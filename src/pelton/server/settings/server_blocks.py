@@ -20,6 +20,11 @@ from pelton.server.settings.config import (
 from pelton.server.settings.grammar import ConfigBlock, ConfigNode, ReadFile
 from pelton.server.settings.section import ConfigSection, FieldRow
 
+_RESOLVER_ROWS: Final = (
+    FieldRow("folder", ("dir",), "text"),
+    FieldRow("allow_delete", ("allow_delete",), "flag"),
+    FieldRow("hard_delete", ("hard_delete",), "flag"),
+)
 _ROWS: Final = (
     FieldRow("host", ("host", "net"), "text"),
     FieldRow("port", ("port",), "integer"),
@@ -225,7 +230,7 @@ def _operator(section: ConfigSection, read: ReadFile) -> OperatorConfig | None:
     accounts = section.mapping("resolver_preload")
     sentinel = section.text("default_sentinel")
     resolver = section.take("resolver", "account_resolver", "accounts_resolver")
-    folder = "" if resolver is None or _is_memory(resolver) else _folder_of(section, resolver)
+    stored = {} if resolver is None or _is_memory(resolver) else _folder_of(section, resolver)
     if not tokens and not trusted:
         if accounts or sentinel:
             section.findings.error(section.at, "resolver_preload and default_sentinel need an operator")
@@ -234,22 +239,22 @@ def _operator(section: ConfigSection, read: ReadFile) -> OperatorConfig | None:
         operators=tuple(tokens),
         trusted_keys=frozenset(trusted or ()),
         accounts=accounts or {},
-        folder=folder,
         default_sentinel=sentinel or "",
+        **stored,
     )
 
 
-def _folder_of(section: ConfigSection, node: ConfigNode) -> str:
-    """Return the folder of a resolver that keeps accounts."""
+def _folder_of(section: ConfigSection, node: ConfigNode) -> dict[str, Any]:
+    """Return what is said of a resolver that keeps accounts in a folder."""
     if not isinstance(node.value, ConfigBlock):
         section.findings.error(node.at, _RESOLVERS)
-        return ""
+        return {}
     inner = section.inside(node, "resolver")
-    folder = inner.text("dir") or ""
-    if (inner.text("type") or "").lower() != "full" or not folder:
+    found = inner.fields(_RESOLVER_ROWS)
+    if (inner.text("type") or "").lower() != "full" or not found.get("folder"):
         section.findings.error(node.at, _RESOLVERS)
     finish(inner, "resolver")
-    return folder
+    return found
 
 
 def _is_memory(node: ConfigNode) -> bool:
