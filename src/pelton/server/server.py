@@ -26,7 +26,7 @@ from pelton.server.introduction import introduction
 from pelton.server.listening import Listener
 from pelton.server.monitoring import MonitoringListener, ObservedAccount, TrafficTotals
 from pelton.server.monitoring.events import SystemEvents
-from pelton.server.monitoring.own import OwnSubscriptions
+from pelton.server.monitoring.own_subscriptions import OwnSubscriptions
 from pelton.server.nkey import server_key
 from pelton.server.output import LINGER_S
 from pelton.server.ports import Client, Flushed

@@ -13,7 +13,7 @@ from pelton.api import PeltonError
 from pelton.runtime import Runtime
 from pelton.server.auth.identity import ServerUser
 from pelton.server.monitoring.account_reports import account_detail, accstatz
-from pelton.server.monitoring.claims import ClaimsService
+from pelton.server.monitoring.claims_service import ClaimsService
 from pelton.server.monitoring.connections import connz, subsz
 from pelton.server.monitoring.events import connections_event
 from pelton.server.monitoring.observed import Observed, server_facts
