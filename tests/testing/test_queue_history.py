@@ -105,6 +105,18 @@ def test_keys_of_a_queue_that_is_not_exclusive_hold_nothing_up() -> None:
     assert rules([*GOOD, *attempt("2", 25, 26)], exclusive=False) == set()
 
 
+@pytest.mark.parametrize(
+    ("kind", "late", "found"), [("lost", 5, set()), ("lost", 6, {"exclusive"}), ("end", 5, {"exclusive"})]
+)
+def test_a_lease_that_ran_out_may_be_noted_late(kind: HistoryEventKind, late: int, found: set[str]) -> None:
+    """Where the machine starves the thread that keeps it; an attempt that has ended is judged by its own time."""
+    first = [*attempt("1", 10, None), event(kind, 20 + late, "1", worker="w10", token=10, attempt=1)]
+    history = [event("enqueued", 1, "1"), *first, *attempt("1", 20, 40, 2), ended("1")]
+    tolerance = Tolerance(loses_within=5e-9)
+    broken_ones = check_queue(history, exclusive=True, max_attempts=3, tolerance=tolerance)
+    assert {one.rule for one in broken_ones} == found
+
+
 def test_queues_do_not_mix() -> None:
     other = [msgspec.structs.replace(one, queue="yard") for one in GOOD]
     assert check_queue([*GOOD, *other], exclusive=True, max_attempts=3) == []

@@ -97,14 +97,16 @@ class HistoryEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 class Tolerance(msgspec.Struct, frozen=True, kw_only=True):
     """What a history is not held to, in seconds and in jobs.
 
-    ``hears_within``: a worker has heard of an order. ``starts_within``: from the decision that a job starts, which
-    counts for a rate, to its event. ``bypass``: so many jobs of higher priorities a worker may start in a row while
-    more than ``held`` of a lower one wait, which is what workers may hold without having started it; None: any number.
-    ``turns``: so many more jobs of a tenant than its weight says, while more than ``held`` of another one wait.
+    ``hears_within``: a worker has heard of an order. ``loses_within``: an attempt has heard that its lease has run
+    out, where the machine may starve the thread that keeps it. ``starts_within``: from the decision that a job starts,
+    which counts for a rate, to its event. ``bypass``: so many jobs of higher priorities a worker may start in a row
+    while more than ``held`` of a lower one wait, which is what workers may hold without having started it; None: any
+    number. ``turns``: so many more jobs of a tenant than its weight says, while more than ``held`` of another one wait.
     ``key_turns``: so many jobs of one key may start in an exclusive queue while another key waits. None: any number.
     """
 
     hears_within: float = 0.0
+    loses_within: float = 0.0
     starts_within: float = 0.0
     bypass: int | None = None
     turns: int | None = None
@@ -167,11 +169,13 @@ class QueueHistory:
             if event.kind in ("end", "lost"):
                 # The first of them: one that has learned that its lease is lost has no effect from then on.
                 over.setdefault((event.job, event.token, event.worker), event)
-        spans: list[AttemptSpan] = []
-        for start in self.of_kind("start"):
-            end = over.get((start.job, start.token, start.worker))
-            spans.append(AttemptSpan(start, None if end is None else end.at, end is not None and end.state != ""))
-        return spans
+        return [self._span(start, over.get((start.job, start.token, start.worker))) for start in self.of_kind("start")]
+
+    def _span(self, start: HistoryEvent, end: HistoryEvent | None) -> AttemptSpan:
+        if end is None:
+            return AttemptSpan(start, None)
+        late = int(self.tolerance.loses_within * 1e9) if end.kind == "lost" else 0
+        return AttemptSpan(start, max(start.at, end.at - late), end.state != "")
 
 
 def overlaps(spans: Sequence[AttemptSpan], limit: int = 1, rule: Rule = "exclusive") -> Iterator[Contradiction]:

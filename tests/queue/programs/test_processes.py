@@ -20,8 +20,8 @@ from tests.queue.programs.cast import MAX_ATTEMPTS, EventLog
 from tests.queue.programs.program import Program, opened, until
 
 ROOT = Path(__file__).parents[3]
-TOLERANCE = Tolerance(hears_within=3.0, starts_within=0.5)
-"""Workers on a loaded machine may hear late."""
+TOLERANCE = Tolerance(hears_within=3.0, loses_within=0.5, starts_within=0.5)
+"""Workers on a loaded machine may hear late: six of them and a run of other tests share two processors."""
 AHEAD = 9
 """What a worker takes at once, and may hold when it is killed: as many as it runs, and some more of short ones."""
 
