@@ -128,15 +128,16 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
 
 @pytest.mark.parametrize("lines", list(_cases(configured=False)))
 async def test_requests_are_answered_alike(lines: list[str], started: Started, oracle: Oracle) -> None:
-    async with logged_in(oracle.port, oracle.user()) as client:
-        there = _Player(client)
+    async with AsyncExitStack() as stack:
+        there = _Player(await stack.enter_async_context(logged_in(oracle.port, oracle.user())))
         expected = [await there.play(line, number) for number, line in enumerate(lines)]
-    server = await started(server_name="pelton")
-    async with raw_client(server.endpoints[0].port) as client:
-        here = _Player(client)
+        server = await started(server_name="pelton")
+        here = _Player(await stack.enter_async_context(raw_client(server.endpoints[0].port)))
         for number, line in enumerate(lines):
             assert await here.play(line, number) == expected[number]
+        # What is advised is sent after the answer, when it pleases the server.
         await here.hear(len(there.heard))
+        await there.hear(len(here.heard))
     assert sorted(here.heard) == sorted(there.heard)
 
 
