@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from pelton.server import Server, membership
+from pelton.server import Server, account, membership
 from pelton.server.account import _ENDED_AT_ONCE
 from pelton.server.auth.identity import ServerUser
 from pelton.server.auth.permissions import Permissions, SubjectRules
@@ -109,21 +112,50 @@ async def test_the_server_ends_meanwhile(started: Started, removed: list[ClientS
 
 
 async def test_an_account_that_gets_another_store_meanwhile(server: Server, removed: list[ClientSubscription]) -> None:
-    """What the old store was told of is taken back there, and the new one is told nothing of it."""
+    """The new store is told some at a time, and of those that leave meanwhile nothing is left there."""
+    async with raw_client(server.endpoints[0].port) as leaving, raw_client(server.endpoints[0].port) as there:
+        for client, first in ((leaving, "x"), (there, "y")):
+            await subscribed(client, first)
+        told, reloading = [0], await _given_a_store(server)
+        of(server, 1).cut("gone")
+        while not reloading.done():
+            told.append(_told(server).total())
+            await asyncio.sleep(0)
+        assert max(after - before for before, after in pairwise(told)) <= account._INTRODUCED_AT_ONCE
+        while len(removed) < MANY + 1:
+            await asyncio.sleep(0)
+        assert _told(server) == {"y": 1, **{f"many.{number}": 1 for number in range(MANY)}}
+
+
+async def test_what_changes_while_a_store_is_told(server: Server) -> None:
     async with raw_client(server.endpoints[0].port) as client:
         await subscribed(client, "x")
-        of(server, 1).cut("gone")
-        account = server.account("$G")
-        assert account is not None
-        assert account.link is not None
-        interest, link = account.link.interest, account.link
-        assert interest._plain
-        account.attach(None)
-        assert not interest._plain
-        account.attach(link)
-        assert len(removed) == MANY + 1
+        reloading = await _given_a_store(server)
+        while not _told(server):
+            await asyncio.sleep(0)
+        # The first one is known by now, the last one is not.
+        assert _told(server).total() < MANY
+        of(server, 1).receive(b"UNSUB first\r\nUNSUB %d\r\nSUB new n\r\n" % (MANY - 1))
+        await reloading
+        assert _told(server) == {"new": 1, **{f"many.{number}": 1 for number in range(MANY - 1)}}
+
+
+async def _given_a_store(server: Server) -> asyncio.Future[None]:
+    """Return a reload that has just given the global account its store, which it had not."""
+    settings = server.settings
+    await server.reload(replace(settings, stores={}))
+    reloading = asyncio.ensure_future(server.reload(settings))
+    while (found := server.account("$G")) is None or found.link is None:
         await asyncio.sleep(0)
-        assert not interest._plain
+    return reloading
+
+
+def _told(server: Server) -> Counter[str]:
+    """What the store of the global account knows of."""
+    found = server.account("$G")
+    assert found is not None
+    assert found.link is not None
+    return found.link.interest._plain
 
 
 async def test_a_client_that_changes_its_account(started: Started, removed: list[ClientSubscription]) -> None:

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 
 from pelton.api import Incoming, Outgoing
 from pelton.server.accounts import AccountUsage
-from pelton.server.auth.refusals import MAX_ACCOUNT_CONNECTIONS
 from pelton.server.crossing import REQUEST_INFO, AccountCrossing, is_answer
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.ports import Client, Published, SubjectService
@@ -28,6 +27,7 @@ from pelton.server.router import (
 )
 from pelton.server.settings.config import TraceConfig
 from pelton.server.tracing import TRACE, MessageTracer, TraceRequest, without_trace
+from pelton.server.turns import in_portions
 from pelton.streams import without_headers
 from pelton.subjects import has_wildcard
 from pelton.subjects.index import LONGEST_CACHED
@@ -39,7 +39,8 @@ _ACK: Final = "$JS.ACK."
 _AT_ONCE: Final = 1024
 # So many subscriptions of a client that has left end in one round.
 _ENDED_AT_ONCE: Final = 512
-_GONE: Final = "Client Closed"
+# So many subscriptions are told to a new store in one round.
+_INTRODUCED_AT_ONCE: Final = 512
 _INFO: Final = REQUEST_INFO.encode()
 _NO_HEADERS: Final = b"NATS/1.0\r\n\r\n"
 
@@ -110,35 +111,39 @@ class ServerAccount:
             self._forget_routes()
 
     def attach(self, link: StoreLink | None) -> None:
-        """Have this store from now on, or none; what was known of routes may be wrong now."""
+        """Have this store from now on, to be introduced, or none; what was known of routes may be wrong now."""
         if link is not self.link:
-            self._departures.finish()
             self.link, self._stamp = link, (-1, -1)
-            if link is not None:
-                for client in self.clients:
-                    for one in client.subscription_list:
-                        link.interest.added(one)
         self._forget_routes()
 
-    def cut_excess(self) -> None:
-        """Refuse the newest clients if there are more than there may be by now."""
-        most = self.usage.limits.max_connections
-        if 0 <= most < len(self.clients):
-            for client in sorted(self.clients, key=lambda each: each.number)[most:]:
-                client.refuse(MAX_ACCOUNT_CONNECTIONS)
-
-    def end(self) -> None:
-        """Let go of all clients: the account is not served any more."""
+    def retire(self) -> None:
+        """Be served no more: no store, and no way to other accounts, is there for clients that have not left yet."""
         self.attach(None)
-        for client in list(self.clients):
-            client.close(_GONE)
+        self.crossing = None
+
+    async def introduce(self) -> None:
+        """Tell a store that the account has just got what clients subscribe to: some in each round of the loop."""
+        subscriptions = ((client, one) for client in list(self.clients) for one in client.subscription_list)
+        async for some in in_portions(subscriptions, _INTRODUCED_AT_ONCE):
+            for client, one in some:
+                if client.has(one):
+                    self._make_known(one)
+
+    def _make_known(self, subscription: ClientSubscription) -> None:
+        if self.link is not None and subscription.known_to is not self.link:
+            subscription.known_to = self.link
+            self.link.interest.added(subscription)
+
+    def excess(self) -> list[Client]:
+        """Return the newest clients if there are more than there may be by now."""
+        most = self.usage.limits.max_connections
+        return sorted(self.clients, key=lambda each: each.number)[most:] if most >= 0 else []
 
     def subscribe(self, subscription: ClientSubscription) -> None:
         """Add a subscription of a client."""
         self.router.add(subscription)
         self._forget(subscription.subject)
-        if self.link is not None:
-            self.link.interest.added(subscription)
+        self._make_known(subscription)
         if self.crossing is not None:
             self.crossing.subscribed(self.name, subscription.subject)
 
@@ -146,7 +151,7 @@ class ServerAccount:
         """Remove a subscription of a client."""
         self.router.remove(subscription)
         self._forget(subscription.subject)
-        if self.link is not None:
+        if self.link is not None and subscription.known_to is self.link:
             self.link.interest.removed(subscription)
         if self.crossing is not None:
             self.crossing.subscribed(self.name, subscription.subject)
@@ -454,22 +459,14 @@ class Departures:
         self._go_on(subscriptions)
 
     def _go_on(self, subscriptions: dict[bytes, ClientSubscription]) -> None:
-        self._end(subscriptions, _ENDED_AT_ONCE)
+        for _ in range(min(_ENDED_AT_ONCE, len(subscriptions))):
+            _, one = subscriptions.popitem()
+            self._router.leaving -= 1
+            self._remove(one)
         if subscriptions:
             asyncio.get_running_loop().call_soon(self._go_on, subscriptions)
         else:
             self._left = [one for one in self._left if one]
-
-    def _end(self, subscriptions: dict[bytes, ClientSubscription], most: int) -> None:
-        for _ in range(min(most, len(subscriptions))):
-            _, one = subscriptions.popitem()
-            self._router.leaving -= 1
-            self._remove(one)
-
-    def finish(self) -> None:
-        """End all that are left at once: what is told of it ends, or is told to others from now on."""
-        for subscriptions in self._left:
-            self._end(subscriptions, len(subscriptions))
 
     def forget(self) -> None:
         """End none of them any more: their account has ended."""

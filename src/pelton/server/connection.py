@@ -82,6 +82,9 @@ class ClientConnection(ClientOutput):
         self._is_greeted = self.is_bridged = self._has_entered = self._knows_account = False
         self._login: asyncio.Task[None] | None = None
         self._reconsidered: float | None = None
+        # By which of the server's settings it was let in, and the look at whether it still is.
+        self._reloads = host.reloads
+        self._look: asyncio.Task[None] | None = None
         self._holds = 0
         self._left: list[Command] | None = None
         self.started = self.heard = self.pinged = host.clock.monotonic()
@@ -141,6 +144,7 @@ class ClientConnection(ClientOutput):
             self._carry_out(commands)
 
     def _carry_out(self, commands: list[Command]) -> None:
+        self.reconsider()
         now = self._host.clock.monotonic
         index, until = 0, now() + _TURN_S
         while index < len(commands) and self.state != "closed":
@@ -293,7 +297,11 @@ class ClientConnection(ClientOutput):
 
     async def _identify(self, shown: Credentials) -> ServerUser | LoginRefusal:
         try:
-            return await self._host.authenticator.user(shown)
+            while True:
+                reloads = self._host.reloads
+                user = await self._host.authenticator.user(shown)
+                if reloads == self._host.reloads:
+                    return user
         except Exception as error:
             _log.exception(
                 "client %d (%s) could not be let in",
@@ -341,26 +349,45 @@ class ClientConnection(ClientOutput):
             self._host.entered(self)
         return True
 
-    async def reconsider(self) -> None:
-        """Let the client in again, by settings that were changed, or not; end what it may no longer subscribe to."""
+    def reconsider(self) -> asyncio.Task[None] | None:
+        """Let the client in again if settings were changed since, or not; what it sends waits until that is known.
+
+        Returns the look at that which is under way, if there is one.
+        """
+        if self._reloads != self._host.reloads:
+            self._reloads = self._host.reloads
+            if self.state == "open":
+                self.hold()
+                self._look = self._host.spawn(self._let_in_again(), f"pelton looks at client {self.number}")
+        return self._look
+
+    async def _let_in_again(self) -> None:
+        """Let the client in again, or not; end what it may no longer subscribe to."""
+        try:
+            is_in = await self._is_still_let_in()
+        finally:
+            self.release()
+        if is_in:
+            await self._membership.drop_forbidden(self._deny)
+        if self._look is asyncio.current_task():
+            self._look = None
+
+    async def _is_still_let_in(self) -> bool:
         if self.state != "open":
-            return
+            return False
         authenticator, shown = self._host.authenticator, self._credentials(self.options)
         is_unknown = shown.is_anonymous and shown.peer is None and not authenticator.is_required(self.kind)
         self._reconsidered = self._host.clock.monotonic()
         user = authenticator.anonymous(shown) if is_unknown else await self._identify(shown)
         self._reconsidered = None
         if self.state != "open":
-            return
-        if isinstance(user, ServerUser) and user.account != self.account_name:
+            return False
+        if isinstance(user, ServerUser) and self._host.account(user.account) is not self.account:
             # It would keep none of its subscriptions, and not know that.
             self.close("Client Closed")
-        elif not self._let_in(user):
-            return
-        elif self._membership.has_too_many:
+        elif self._let_in(user) and self._membership.has_too_many:
             self.refuse(said.MAX_SUBSCRIPTIONS)
-        else:
-            await self._membership.drop_forbidden(self._deny)
+        return self.state == "open"
 
     def _ended(self) -> None:
         if self._login is not None:

@@ -91,9 +91,13 @@ class Flushed(Protocol):
 
 
 class ServerHost(Protocol):
-    """The server, for its connections. All connections read into ``buffer``, and share ``known_lines``."""
+    """The server, for its connections. All connections read into ``buffer``, and share ``known_lines``.
+
+    ``reloads``: how often its settings were changed.
+    """
 
     settings: ServerSettings
+    reloads: int
     authenticator: Authenticator
     clock: Clock
     buffer: SharedBuffer

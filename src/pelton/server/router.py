@@ -97,9 +97,12 @@ class Receiver(Protocol):
 
 
 class ClientSubscription:
-    """One subscription of a client. ``is_cut``: some of its messages may not reach it, so each is checked."""
+    """One subscription of a client. ``is_cut``: some of its messages may not reach it, so each is checked.
 
-    __slots__ = ("client", "is_cut", "limit", "queue", "received", "sid", "subject")
+    ``known_to`` is the store that was told of it, if any.
+    """
+
+    __slots__ = ("client", "is_cut", "known_to", "limit", "queue", "received", "sid", "subject")
 
     def __init__(self, client: Receiver, sid: bytes, subject: str, queue: str, *, is_cut: bool = False) -> None:
         self.client: Receiver = client
@@ -107,6 +110,7 @@ class ClientSubscription:
         self.subject: str = subject
         self.queue: str = queue
         self.is_cut: bool = is_cut
+        self.known_to: object = None
         self.limit: int = 0
         self.received: int = 0
 

@@ -1,7 +1,8 @@
 """The accounts that a server has, their stores, and the ways between them: by its settings, and by others later.
 
 Design: a change of settings first opens what is new, which may fail, and leaves everything as it was then. The switch
-to it is one step of the event loop: no message meets half of a change. What is not served any more is closed after it.
+to it is one step of the event loop: no message meets half of a change. What takes longer is done after it
+(:meth:`ServedAccounts.settle`): new stores learn of subscriptions, and those that are not served any more are closed.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ class ServedAccounts:
         self._tracer = MessageTracer(server, runtime.random)
         self._accounts: dict[str, ServerAccount] = {}
         self._crossing: AccountCrossing | None = None
+        # Since the last change: the accounts that got a store, and the stores that are not served any more.
+        self._new: list[ServerAccount] = []
+        self._gone: list[StoreLink] = []
 
     def get(self, name: str) -> ServerAccount | None:
         """Return an account, or None."""
@@ -75,16 +79,22 @@ class ServedAccounts:
                 await link.close()
             raise
         apply()
-        gone = {name: one.link for name, one in self._accounts.items() if one.link and name not in settings.stores}
-        removed = [one for name, one in self._accounts.items() if name not in accounts]
+        self._gone += [one.link for name, one in self._accounts.items() if one.link and name not in settings.stores]
+        self._new += [accounts[name] for name in opened]
+        for name in self._accounts.keys() - accounts.keys():
+            self._accounts[name].retire()
         self._accounts.clear()
         self._accounts.update(accounts)
         self._connect(exchange)
         for name, account in accounts.items():
             self._set_up(account, settings, opened.get(name))
-        for account in removed:
-            account.end()
-        for link in gone.values():
+
+    async def settle(self) -> None:
+        """Tell new stores who subscribes to what, and close those that are not served any more."""
+        while self._new:
+            await self._new.pop().introduce()
+        while self._gone:
+            link = self._gone.pop()
             with suppress(PeltonError):
                 await link.finish()
             await link.close()

@@ -20,6 +20,7 @@ from pelton.api import ConfigError
 from pelton.runtime import Clock, Runtime, Timer
 from pelton.server.account import ServerAccount
 from pelton.server.auth import Authenticator, OpenDoor
+from pelton.server.auth.refusals import MAX_ACCOUNT_CONNECTIONS
 from pelton.server.connection import ClientConnection
 from pelton.server.handshake import let_in
 from pelton.server.introduction import introduction
@@ -36,9 +37,12 @@ from pelton.server.roster import ClientRoster
 from pelton.server.served_accounts import ServedAccounts
 from pelton.server.settings import Endpoint, ServerSettings, WebSocketDoor
 from pelton.server.settings.reload import check_settings
+from pelton.server.turns import in_portions
 from pelton.wire import KnownLines, ServerHello, encode_info
 
 _LOOKS: Final = 10
+# So many clients are looked at or cut in one round of the event loop when settings have changed.
+_RECONSIDERED_AT_ONCE: Final = 16
 _LONGEST_LOOK_S: Final = 1.0
 _TOO_MANY: Final = "maximum connections exceeded"
 _SHUTDOWN: Final = "Server Shutdown"
@@ -61,6 +65,7 @@ class Server:
     settings: ServerSettings
     begun: int
     configured: int
+    reloads: int
 
     def __init__(self, settings: ServerSettings, runtime: Runtime, authenticator: Authenticator | None = None) -> None:
         self.settings = settings
@@ -72,6 +77,7 @@ class Server:
         self.name: str = settings.server_name or self.id
         self._runtime = runtime
         self.begun = self.configured = runtime.clock.now()
+        self.reloads = 0
         self._monitoring: MonitoringListener | None = None
         self._events = SystemEvents(self, lambda: self._accounts.get(settings.system_account), runtime)
         self._accounts = ServedAccounts(self, runtime, self._store_ended, self._new_token)
@@ -180,8 +186,9 @@ class Server:
         """Go on with other ``settings``, and with what the authenticator says then.
 
         ``apply`` is called when they are valid and everything that they need is open. Clients that are not let in any
-        more are told, and go. Raises ConfigError if a setting changes that cannot while the server runs, StoreError
-        if a store cannot be opened; then all stays as it was.
+        more are told, and go, before anything else is done; what a client sends from then on waits until it was let in
+        again. Raises ConfigError if a setting changes that cannot while the server runs, StoreError if a store cannot
+        be opened; then all stays as it was.
         """
         async with self._changing:
             if self._closed:
@@ -191,14 +198,18 @@ class Server:
             def change() -> None:
                 apply()
                 self.settings, self.configured = settings, self.clock.now()
+                self.reloads += 1
 
             await self._accounts.change(settings, change)
-        for client in self._roster.all()[settings.max_connections :]:
-            client.refuse(_TOO_MANY)
-        # Together: those whose password has to be checked again keep nobody waiting who has to go.
-        await asyncio.gather(*[client.reconsider() for client in self._roster.all()])
+            looks: list[asyncio.Task[None]] = []
+            async for some in in_portions(self._roster.all(), _RECONSIDERED_AT_ONCE):
+                looks += [look for client in some if (look := client.reconsider()) is not None]
+            await _refuse(self._roster.all()[settings.max_connections :], _TOO_MANY)
+            await self._accounts.settle()
+        # Those whose password has to be checked again keep nobody waiting who has to go.
+        await asyncio.gather(*looks)
         for account in self._accounts.all():
-            account.cut_excess()
+            await _refuse(account.excess(), MAX_ACCOUNT_CONNECTIONS)
 
     def on_reload(self, read: Callable[[], Awaitable[None]]) -> None:
         """Let the system account ask for the settings to be read again."""
@@ -444,3 +455,10 @@ class Server:
         logins = (settings.auth_timeout, settings.auth_timeout_of("WEBSOCKET"))
         shortest = min(settings.ping_interval, settings.write_deadline, *logins)
         self._look_timer = self.clock.call_later(min(shortest / _LOOKS, _LONGEST_LOOK_S), self._look)
+
+
+async def _refuse(clients: Sequence[Client], reason: str) -> None:
+    """Tell clients why they have to go: some in each round of the event loop."""
+    async for some in in_portions(clients, _RECONSIDERED_AT_ONCE):
+        for client in some:
+            client.refuse(reason)

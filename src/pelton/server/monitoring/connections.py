@@ -9,8 +9,9 @@ from pelton.api import rfc3339
 from pelton.api.durations import format_duration
 from pelton.server.monitoring.observed import Observed, ObservedClient, ObservedSubscription
 from pelton.server.monitoring.parameters import ReportError, ReportParameters
-from pelton.server.monitoring.portions import JsonList, in_portions
+from pelton.server.monitoring.portions import JsonList
 from pelton.server.settings.config import GLOBAL_ACCOUNT
+from pelton.server.turns import in_portions
 from pelton.subjects import is_subject, matches, overlaps
 
 _PAGE: Final = 1024

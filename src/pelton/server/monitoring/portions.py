@@ -1,27 +1,12 @@
-"""Reports in portions: what there can be very many of is looked at, encoded and sent some at a time.
-
-No step of the event loop takes long then, and clients have their turn in between.
-"""
+"""Reports as JSON in parts: what there can be very many of is encoded some at a time."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
-from itertools import chain, islice, repeat
-from typing import Any, Final, TypeVar
+from collections.abc import Iterable, Iterator
+from itertools import chain, repeat
+from typing import Any
 
 import msgspec
-
-_T = TypeVar("_T")
-_AT_ONCE: Final = 256
-
-
-async def in_portions(items: Iterable[_T]) -> AsyncIterator[list[_T]]:
-    """Yield the next items together, and let clients have their turn after each time."""
-    rest = iter(items)
-    while some := list(islice(rest, _AT_ONCE)):
-        yield some
-        await asyncio.sleep(0)
 
 
 class JsonList:
