@@ -9,7 +9,7 @@ import signal
 import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import bcrypt
@@ -186,19 +186,26 @@ class Reloaded:
         return stack.enter_context(closing(BareClient(self.port, {"user": user, "pass": "p"})))
 
 
+@contextmanager
+def serving(kind: str, folder: Path, extra: str) -> Iterator[Reloaded]:
+    """Start a server, ours or nats-server."""
+    if kind == "nats":
+        with nats_server(folder, extra=extra) as server:
+            text = (folder / "server.conf").read_text()
+            yield Reloaded(server, folder / "server.conf", text)
+        return
+    store = json.dumps(str(folder / "store"))
+    jetstream = f"jetstream {{ store_dir: {store}, max_file_store: 8G, max_memory_store: 1G }}"
+    text = f'server_name: pelton\nhost: "127.0.0.1"\n{jetstream}\n{extra}'
+    (folder / "pelton.conf").write_text(text)
+    with served_store(None, ("-c", str(folder / "pelton.conf"))) as ours:
+        yield Reloaded(ours, folder / "pelton.conf", text)
+
+
 @pytest.fixture(params=["nats", "pelton"])
 def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reloaded]:
-    if request.param == "nats":
-        with nats_server(tmp_path, extra=ACCOUNTS) as server:
-            text = (tmp_path / "server.conf").read_text()
-            yield Reloaded(server, tmp_path / "server.conf", text)
-        return
-    store = json.dumps(str(tmp_path / "store"))
-    jetstream = f"jetstream {{ store_dir: {store}, max_file_store: 8G, max_memory_store: 1G }}"
-    text = f'server_name: pelton\nhost: "127.0.0.1"\n{jetstream}\n{ACCOUNTS}'
-    (tmp_path / "pelton.conf").write_text(text)
-    with served_store(None, ("-c", str(tmp_path / "pelton.conf"))) as ours:
-        yield Reloaded(ours, tmp_path / "pelton.conf", text)
+    with serving(request.param, tmp_path, ACCOUNTS) as server:
+        yield server
 
 
 def test_what_cannot_change_is_refused_and_nothing_changes(both: Reloaded) -> None:
@@ -269,6 +276,30 @@ def test_limits_change(both: Reloaded) -> None:
         left = [each.ask() for each in (b, other, *again)].count(True)
         # The real server still counts those that it has just cut.
         assert left == 2 or (left < 2 and isinstance(both.server, NatsServer))
+
+
+OUT = "OUT { users: [{user: out, password: p}] }"
+WATCHED = f"""
+accounts {{
+  $SYS {{ users: [{{user: s, password: p}}] }}
+  IN {{ users: [{{user: in, password: p}}] }}
+  {OUT}
+}}
+"""
+
+
+@pytest.mark.parametrize("kind", ["nats", "pelton"])
+def test_an_account_that_goes_is_told_of_until_it_is_empty(kind: str, tmp_path: Path) -> None:
+    with serving(kind, tmp_path, WATCHED) as server, ExitStack() as stack:
+        system, stays, *out = [server.client(user, stack) for user in ("s", "in", "out", "out")]
+        assert all(each.ask("SUB x 1") for each in (stays, *out))
+        assert system.ask("SUB $SYS.ACCOUNT.OUT.SERVER.CONNS 1", "SUB $SYS.ACCOUNT.OUT.DISCONNECT 1")
+        assert "Reloaded" in server.reload(server.text.replace(OUT, ""))
+        assert [each.ask() for each in (stays, *out)] == [True, False, False]
+        told = []
+        while len([one for one in told if "reason" in one]) < 2 or not told[-1].get("conns") == 0:
+            told.append(json.loads(system.next_message()))
+        assert stays.ask()
 
 
 def certificate_of(port: int) -> bytes:

@@ -164,7 +164,9 @@ class AccountCrossing:
     def has_room(self, subject: str) -> bool:
         """Whether the client that waits for answers at this subject keeps up."""
         back = self._replies.where(subject)
-        return back is not None and self._accounts[back.account].has_room_for(back.subject)
+        there = None if back is None else self._accounts.get(back.account)
+        # An account may not be served any more.
+        return back is not None and there is not None and there.has_room_for(back.subject)
 
     def poke(self) -> None:
         """Let the consumers of all accounts continue: a client reads again that may get messages of another account."""

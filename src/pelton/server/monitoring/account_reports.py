@@ -73,7 +73,7 @@ async def accstatz(server: Observed, parameters: ReportParameters) -> dict[str, 
     for client in server.clients:
         clients.setdefault(client.account_name, []).append(client)
     accounts = [
-        _connections(account, clients.get(name, []))
+        _connections(name, account.num_subscriptions, clients.get(name, []))
         for name, account in server.observed_accounts.items()
         if (not wanted or name in wanted) and (is_all or _is_used(account))
     ]
@@ -85,19 +85,20 @@ def _is_used(account: ObservedAccount) -> bool:
 
 
 def account_connections(server: Observed, name: str) -> dict[str, Any]:
-    """Return how much one account is used now."""
+    """Return how much one account is used now, also one that is not served any more while its last clients leave."""
     clients = [client for client in server.clients if client.account_name == name]
-    return _connections(server.observed_accounts[name], clients)
+    account = server.observed_accounts.get(name)
+    return _connections(name, account.num_subscriptions if account is not None else 0, clients)
 
 
-def _connections(account: ObservedAccount, clients: Sequence[ObservedClient]) -> dict[str, Any]:
+def _connections(name: str, subscriptions: int, clients: Sequence[ObservedClient]) -> dict[str, Any]:
     return {
-        "acc": account.name,
-        "name": account.name,
+        "acc": name,
+        "name": name,
         "conns": len(clients),
         "leafnodes": 0,
         "total_conns": len(clients),
-        "num_subscriptions": account.num_subscriptions,
+        "num_subscriptions": subscriptions,
         "sent": _NO_OTHERS | {"msgs": sum(c.out_msgs for c in clients), "bytes": sum(c.out_bytes for c in clients)},
         "received": _NO_OTHERS | {"msgs": sum(c.in_msgs for c in clients), "bytes": sum(c.in_bytes for c in clients)},
         "slow_consumers": 0,

@@ -72,8 +72,9 @@ async def info_of(account: ObservedAccount) -> AccountInfo | None:
 
 async def jsz(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
     """Return what JetStream holds; with ``accounts``, ``streams``, ``consumers``, ``config`` more and more of it."""
-    usage = await jetstream_usage(server)
-    infos = {name: await info_of(account) for name, account in server.observed_accounts.items()}
+    # The same accounts throughout: a reload may come at any time.
+    usage, accounts = await jetstream_usage(server), server.observed_accounts
+    infos = {name: await info_of(account) for name, account in accounts.items()}
     found = {
         "server_id": server.id,
         "now": rfc3339(server.clock.now()),
@@ -87,7 +88,7 @@ async def jsz(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
     }
     wanted = parameters.text("acc")
     details = []
-    for name, account in server.observed_accounts.items():
+    for name, account in accounts.items():
         if not account.has_jetstream:
             continue
         streams = await _streams(account, parameters)
