@@ -11,17 +11,19 @@ import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import bcrypt
 import pytest
 from msgspec.structs import replace
+from websockets.sync.client import connect
 
 from pelton.api import AccountLimits, ConfigError, PeltonError
 from pelton.api.requests import AccountInfoRequest
 from pelton.server import StoreSettings, WebSocketDoor
 from pelton.server.settings.config import AccountConfig
 from tests.cluster.people import Certificates
-from tests.kit.nats_server import NatsServer, nats_server
+from tests.kit.nats_server import NatsServer, free_ports, nats_server
 from tests.kit.served import ServedStore, served_store
 from tests.server.auth.real import BareClient
 from tests.server.conftest import Started
@@ -293,12 +295,13 @@ def test_an_account_that_goes_is_told_of_until_it_is_empty(kind: str, tmp_path: 
     with serving(kind, tmp_path, WATCHED) as server, ExitStack() as stack:
         system, stays, *out = [server.client(user, stack) for user in ("s", "in", "out", "out")]
         assert all(each.ask("SUB x 1") for each in (stays, *out))
-        assert system.ask("SUB $SYS.ACCOUNT.OUT.SERVER.CONNS 1", "SUB $SYS.ACCOUNT.OUT.DISCONNECT 1")
+        assert system.ask("SUB $SYS.ACCOUNT.OUT.SERVER.CONNS 1", "SUB $SYS.ACCOUNT.OUT.DISCONNECT 2")
         assert "Reloaded" in server.reload(server.text.replace(OUT, ""))
         assert [each.ask() for each in (stays, *out)] == [True, False, False]
-        told = []
-        while len([one for one in told if "reason" in one]) < 2 or not told[-1].get("conns") == 0:
+        told: list[dict[str, Any]] = []
+        while len([one for one in told if "reason" in one]) < 2 or 0 not in [one.get("conns") for one in told]:
             told.append(json.loads(system.next_message()))
+        assert {one["reason"] for one in told if "reason" in one} == {"Client Closed"}
         assert stays.ask()
 
 
@@ -307,9 +310,7 @@ def certificate_of(port: int) -> bytes:
     with socket.create_connection(("127.0.0.1", port), timeout=10) as plain:
         if b'"tls_required":true' not in plain.makefile("rb").readline():
             return b""
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        with context.wrap_socket(plain) as secured:
+        with trusting().wrap_socket(plain) as secured:
             return secured.getpeercert(binary_form=True) or b""
 
 
@@ -326,6 +327,57 @@ def test_certificates_change(both: Reloaded, tmp_path: Path) -> None:
     assert certificate_of(both.port) == shown[-1]
     both.reload(both.text)
     assert certificate_of(both.port) == shown[0] == b""
+
+
+@pytest.mark.parametrize("kind", ["nats", "pelton"])
+def test_certificates_of_websockets_are_exchanged_on_disk(kind: str, tmp_path: Path) -> None:
+    cert, key = tmp_path / "ws.pem", tmp_path / "ws.key"
+    made = [Certificates(tmp_path / f"tls{number}").server for number in range(2)]
+
+    def exchange(number: int) -> bytes:
+        for source, target in zip(made[number], (cert, key), strict=True):
+            target.write_bytes(source.read_bytes())
+        return ssl.PEM_cert_to_DER_cert(cert.read_text())
+
+    first, (port,) = exchange(0), free_ports(1)
+    block = f"websocket {{\n host: 127.0.0.1, port: {port}\n tls {{\n cert_file: '{cert}', key_file: '{key}' }} }}"
+    with (
+        serving(kind, tmp_path, f"{ACCOUNTS}\n{block}") as server,
+        connect(f"wss://127.0.0.1:{port}", ssl=trusting()) as old,
+    ):
+
+        def pings() -> None:
+            old.send(b"PING\r\n")
+            while b"PONG" not in old.recv(timeout=60):
+                pass
+
+        old.send(b'CONNECT {"user":"a","pass":"p"}\r\n')
+        pings()
+        assert secured_certificate(port) == first
+        second = exchange(1)
+        assert "Reloaded" in server.reload(server.text)
+        assert secured_certificate(port) == second != first
+        pings()
+        cert.write_text("no certificate")
+        log = server.reload(server.text)
+        assert "Reloaded" not in log
+        line = 1 + server.text[: server.text.index(" tls {")].count("\n")
+        assert f"{server.config}:{line}:" in log
+        assert secured_certificate(port) == second
+        pings()
+
+
+def trusting() -> ssl.SSLContext:
+    """Return a client's context that looks at no certificate."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def secured_certificate(port: int) -> bytes:
+    """Return the certificate that a port shows where TLS comes first."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as plain, trusting().wrap_socket(plain) as secured:
+        return secured.getpeercert(binary_form=True) or b""
 
 
 async def test_a_server_in_a_program_says_what_it_cannot_change(started: Started, tmp_path: Path) -> None:

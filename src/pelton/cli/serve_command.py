@@ -142,6 +142,7 @@ def _command(line: CommandLine, runtime: Runtime) -> _Command:
         key=key_bytes(_key(line)),
         system_account=system_account_of(loaded.settings, users.trust),
         digest=f"sha256:{sha256(_read(line.config).encode()).hexdigest()}" if line.config else "",
+        places=loaded.places,
     )
     if operator is not None and operator.folder and not settings.system_account:
         raise ConfigError("a resolver of type full needs a system account: give system_account, or name it in the JWT")

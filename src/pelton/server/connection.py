@@ -45,6 +45,7 @@ from pelton.wire import (
 
 _log: Final = logging.getLogger("pelton.server")
 STALE_CONNECTION: Final = "Stale Connection"
+_GONE: Final = "Client Closed"
 _MEASURED_AFTER_S: Final = 2.0
 _read_options: Final = StructReader(ConnectOptions)
 # For so long a client may have the loop, before others have their turn.
@@ -373,6 +374,9 @@ class ClientConnection(ClientOutput):
             self._look = None
 
     async def _is_still_let_in(self) -> bool:
+        if self.state == "open" and self._host.account(self.account_name) is not self.account:
+            # As on nats-server, it is not told that its account is gone.
+            self.close(_GONE)
         if self.state != "open":
             return False
         authenticator, shown = self._host.authenticator, self._credentials(self.options)
@@ -384,7 +388,7 @@ class ClientConnection(ClientOutput):
             return False
         if isinstance(user, ServerUser) and self._host.account(user.account) is not self.account:
             # It would keep none of its subscriptions, and not know that.
-            self.close("Client Closed")
+            self.close(_GONE)
         elif self._let_in(user) and self._membership.has_too_many:
             self.refuse(said.MAX_SUBSCRIPTIONS)
         return self.state == "open"

@@ -21,6 +21,7 @@ from pelton.server.settings.config import (
     TlsConfig,
     WebSocketConfig,
 )
+from pelton.server.settings.grammar import ConfigPosition
 from pelton.server.settings.options import Endpoint, ServerSettings, StoreSettings
 from pelton.server.settings.section import SettingsError, SettingsFault
 from pelton.server.settings.tls import TlsDoor, tls_context
@@ -44,6 +45,7 @@ _NOT_YET_FOR_WEBSOCKETS: Final = {
     "headers": "answers have no headers of yours",
 }
 _UNLIMITED: Final = -1
+_NOWHERE: Final[Mapping[str, ConfigPosition]] = {}
 
 
 def runtime_settings(
@@ -55,10 +57,11 @@ def runtime_settings(
     key: bytes | None = None,
     system_account: str = SYSTEM_ACCOUNT,
     digest: str = "",
+    places: Mapping[str, ConfigPosition] = _NOWHERE,
 ) -> ServerSettings:
     """Return what a server with these accounts runs with; ``store`` is the file of the global account.
 
-    Raises ConfigError.
+    Raises ConfigError; ``places`` is where keys stand.
     """
     _check(config)
     jetstream = config.jetstream or JetStreamConfig()
@@ -77,8 +80,8 @@ def runtime_settings(
         accounts=accounts,
         endpoints=tuple(endpoints),
         monitoring=reports,
-        tls=_tls(config.tls),
-        websocket=_websocket(config),
+        tls=_tls(config.tls, places.get("tls")),
+        websocket=_websocket(config, places.get("websocket.tls")),
         server_name=config.server_name,
         client_advertise=config.client_advertise,
         domain=jetstream.domain,
@@ -120,24 +123,27 @@ def _asked(given: object, default: object, reasons: Mapping[str, str]) -> list[s
     ]
 
 
-def _tls(config: TlsConfig | None) -> TlsDoor | None:
+def _tls(config: TlsConfig | None, at: ConfigPosition | None) -> TlsDoor | None:
     if config is None:
         return None
     verify = config.verify or config.verify_and_map
-    context = tls_context(
-        config.cert_file, config.key_file, ca_file=config.ca_file, verify=verify, min_version=config.min_version
-    )
+    try:
+        context = tls_context(
+            config.cert_file, config.key_file, ca_file=config.ca_file, verify=verify, min_version=config.min_version
+        )
+    except ConfigError as error:
+        raise SettingsError([SettingsFault(at, str(error))]) from None
     return TlsDoor(context=context, first=config.handshake_first, timeout=config.timeout, verify=verify)
 
 
-def _websocket(config: ServerConfig) -> WebSocketDoor | None:
+def _websocket(config: ServerConfig, at: ConfigPosition | None) -> WebSocketDoor | None:
     said = config.websocket
     if said is None or not said.port:
         return None
     return WebSocketDoor(
         host=said.host or config.host,
         port=said.port,
-        tls=_tls(said.tls),
+        tls=_tls(said.tls, at),
         same_origin=said.same_origin,
         allowed_origins=said.allowed_origins,
         compression=said.compression,
