@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
-from typing import Any
 
 import pytest
 
 import pelton
-from pelton.api import Delivered
+from pelton.api import ConsumerConfig, Delivered
 from pelton.buckets import watching
+from pelton.jet.ordered import OrderedReader
+from pelton.jet.push import Pushed
 
 
 def delivered(seq: int, pending: int) -> Delivered:
@@ -28,45 +28,27 @@ def delivered(seq: int, pending: int) -> Delivered:
     )
 
 
-class Reader:
+class Reader(OrderedReader):
     """Three stored messages, of which the last two expire before they are delivered."""
 
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
+    async def _begin(self) -> Pushed:
+        self._pending = 3
+        return Pushed(self._backend, ConsumerConfig(), self._stream)
 
-    async def begin(self) -> int:
-        return 3
-
-    async def follow(self) -> AsyncGenerator[Delivered | None, None]:
+    async def _in_order(self, pushed: Pushed) -> AsyncGenerator[Delivered | None, None]:
         yield delivered(1, 2)
         yield None
         yield None
         yield delivered(4, 0)
 
-    async def is_through(self) -> bool:
+    async def _is_through(self) -> bool:
         return True
-
-    async def close(self) -> None:
-        pass
 
 
 async def test_silence_ends_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "OrderedReader", Reader)
     async with pelton.open("memory:") as jet:
-        seen = [one and one.seq async for one in watching.followed(jet, "KV_cars", ["$KV.cars.>"])]
-    assert seen == [1, None, 4]
-
-
-async def test_a_reader_tells_of_silence() -> None:
-    from pelton.jet.ordered import OrderedReader
-
-    async with pelton.open("memory:") as jet:
-        await jet.create_stream("S", subjects=["s"])
-        await jet.publish("s")
-        reader = OrderedReader(jet.backend, jet.runtime, "S", heartbeat=0.1)
-        following = reader.follow()
-        async with asyncio.timeout(20):
-            assert (first := await anext(following)) is not None
-            assert first.seq == 1
-            assert await anext(following) is None
+        following = watching.followed(jet, "KV_cars", ["$KV.cars.>"])
+        seen = [await anext(following) for _ in range(3)]
         await following.aclose()
+    assert [one and one.seq for one in seen] == [1, None, 4]

@@ -22,7 +22,7 @@ async def test_nothing_fails_behind_a_close(tmp_path: Path, caplog: pytest.LogCa
     is_read = asyncio.Event()
 
     async def read() -> None:
-        async for _ in OrderedReader(jet.backend, jet.runtime, "s").read():
+        async for _ in OrderedReader(jet.backend, jet.runtime, "s").follow():
             is_read.set()
 
     reading = asyncio.create_task(read())

@@ -97,8 +97,9 @@ async def _read(runtime: ManualRuntime, faults: list[str], batches: list[int], f
         found: list[int] = []
 
         async def read() -> None:
-            async for delivered in reader.read():
-                found.append(int(delivered.data))
+            async for delivered in reader.follow():
+                if delivered is not None:
+                    found.append(int(delivered.data))
                 if len(found) >= len(wanted):
                     return
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -49,23 +49,9 @@ async def followed(
             yield stored
         yield None
     fields |= {"filter_subject": filters[0]} if len(filters) == 1 else {"filter_subjects": filters}
-    reader = OrderedReader(jet.backend, jet.runtime, stream, **fields)
-    initial = await reader.begin() > 0
-    deliveries = reader.follow()
-    try:
-        if not initial:
-            yield None
+    async with aclosing(OrderedReader(jet.backend, jet.runtime, stream, **fields).follow()) as deliveries:
         async for one in deliveries:
-            if one is not None:
-                yield one
-            # Messages may have been removed before they came: then no delivery is known to be the last.
-            if initial and (await reader.is_through() if one is None else not one.num_pending):
-                initial = False
-                yield None
-    finally:
-        await deliveries.aclose()
-        # A caller that stopped at the first marker never started with them.
-        await reader.close()
+            yield one
 
 
 async def _looked_up(jet: Streams, stream: str, filters: Sequence[str], policy: str) -> AsyncGenerator[Delivered, None]:

@@ -70,24 +70,27 @@ class OrderedReader:
             raise
         return self._pending
 
-    async def read(self) -> AsyncGenerator[Delivered, None]:
-        """Yield deliveries for ever; ends with StoreClosedError when the store is closed."""
-        following = self.follow()
-        try:
-            async for delivered in following:
-                if delivered is not None:
-                    yield delivered
-        finally:
-            await following.aclose()
-
     async def follow(self) -> AsyncGenerator[Delivered | None, None]:
-        """Do as :meth:`read`, and yield None whenever its consumer is idle, or its reader is slow."""
+        """Yield deliveries for ever, and None once, after all that existed at the start.
+
+        Ends with StoreClosedError when the store is closed.
+        """
         try:
+            pushed = self._pushed or await self._begin()
+            is_behind = self._pending > 0
+            if not is_behind:
+                yield None
             while True:
-                async for delivered in self._in_order(self._pushed or await self._begin()):
-                    yield delivered
+                async for delivered in self._in_order(pushed):
+                    if delivered is not None:
+                        yield delivered
+                    # Messages may have been removed before they came: then no delivery is known to be the last.
+                    if is_behind and (await self._is_through() if delivered is None else not delivered.num_pending):
+                        is_behind = False
+                        yield None
                 # A consumer that died with its server never answers: do not wait for it before making the next one.
                 self._end()
+                pushed = await self._begin()
         finally:
             await self.close()
 
@@ -112,7 +115,7 @@ class OrderedReader:
             await self._backend.call(ConsumerDelete(stream=self._stream, name=name))
 
     async def _in_order(self, pushed: Pushed) -> AsyncGenerator[Delivered | None, None]:
-        """Yield deliveries until one is missing."""
+        """Yield deliveries until one is missing, and None whenever the consumer is idle, or its reader is slow."""
         self._expected = 1
         while True:
             try:
@@ -131,7 +134,7 @@ class OrderedReader:
             self._passed = delivered.seq
             yield delivered
 
-    async def is_through(self) -> bool:
+    async def _is_through(self) -> bool:
         """Whether everything was delivered, and handed out."""
         try:
             info = await self._backend.call(ConsumerInfoRequest(stream=self._stream, name=self._name))

@@ -8,6 +8,7 @@ leader that stepped down a note that it had stood down before.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Final
 
 import msgspec
@@ -123,12 +124,10 @@ class ElectionRecord:
             filter_subject=self._subject,
             headers_only=True,
         )
-        deliveries = reader.read()
-        try:
+        async with aclosing(reader.follow()) as deliveries:
             async for delivered in deliveries:
-                yield _observation(delivered)
-        finally:
-            await deliveries.aclose()
+                if delivered is not None:
+                    yield _observation(delivered)
 
     # --- writing
 

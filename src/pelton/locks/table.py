@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import aclosing
 from typing import Any, Final, TypeVar
 
 from pelton.api import (
@@ -93,19 +94,11 @@ class LockTable:
         subjects = [_PREFIX + text for text in filters]
         fields: dict[str, Any] = {"deliver_policy": "last_per_subject", "filter_subjects": subjects}
         reader = OrderedReader(self._jet.backend, self._jet.runtime, _STREAM, **fields)
-        pending = await self._in_bucket(reader.begin)
-        deliveries = reader.read()
-        try:
-            if not pending:
-                yield None
+        await self._in_bucket(reader.begin)
+        async with aclosing(reader.follow()) as deliveries:
             async for one in deliveries:
-                yield _row(one.subject.removeprefix(_PREFIX), one.seq, one.time_ns, one.headers, one.data)
-                if pending and not one.num_pending:
-                    pending = 0
-                    yield None
-        finally:
-            await deliveries.aclose()
-            await reader.close()
+                key = "" if one is None else one.subject.removeprefix(_PREFIX)
+                yield None if one is None else _row(key, one.seq, one.time_ns, one.headers, one.data)
 
     async def _in_bucket(self, operation: Callable[[], Awaitable[T]]) -> T:
         """Execute an operation in the bucket, creating it if necessary, even if it is removed in between."""

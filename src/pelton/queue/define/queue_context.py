@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from pelton.api import StreamNotFoundError
+from pelton.jet.outage import Outage, can_pass
 
 if TYPE_CHECKING:
     from pelton.api import Backend
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from pelton.queue.model.naming import QueueNames
     from pelton.queue.ports import BegunLookup, JobSource, QueueStats
     from pelton.runtime import Clock, Runtime
+
+_log: Final = logging.getLogger("pelton.queue")
 
 
 class QueueContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -46,6 +50,11 @@ class QueueContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             return await self.jet.stream(name)
         except StreamNotFoundError:
             return await self.jet.stream(self.names.jobs)
+
+    def outage(self, part: str = "", passes: Callable[[Exception], bool] = can_pass) -> Outage:
+        """Return the outages of its store, as a ``part`` of a worker notices them."""
+        who = f"queue {self.name!r}{part and f' ({part})'}"
+        return Outage(_log, self.clock, who, passes, queue=self.name)
 
     @property
     def name(self) -> str:

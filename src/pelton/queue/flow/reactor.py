@@ -44,7 +44,7 @@ from pelton.api import (
 )
 from pelton.api.json_values import UNREADABLE
 from pelton.jet import ack_of
-from pelton.queue.backing.outage import Outage, is_busy
+from pelton.jet.outage import is_busy
 from pelton.queue.backing.setup import flows_consumer
 from pelton.queue.enqueue.announcing import announce_messages
 from pelton.queue.flow.cleaning import FlowCleaning
@@ -96,7 +96,7 @@ class FlowReactor:
         self._log = FlowLog(queue)
         self._messages = FlowMessages(queue)
         self._cleaning = FlowCleaning(queue)
-        self._outage = Outage(queue.name, queue.clock)
+        self._outage = queue.outage()
         self._noticed = asyncio.Event()
         self._is_busy = False
         self._stream: Stream | None = None

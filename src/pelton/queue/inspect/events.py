@@ -8,16 +8,17 @@ stored nowhere, because it would cost each job a message: it is announced to tho
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from pelton.api import ConfigError, Delivered, PeltonError, StreamInfoRequest
 from pelton.api.json_values import UNREADABLE
+from pelton.jet.follower import Follower
 from pelton.jet.ordered import OrderedReader
-from pelton.queue.backing.outage import is_busy
+from pelton.jet.outage import is_busy
 from pelton.queue.model.checks import seconds
 from pelton.queue.model.queue_events import (
     ANNOUNCED,
@@ -37,9 +38,7 @@ if TYPE_CHECKING:
     from pelton.api.times import Seconds
     from pelton.queue.define.queue_context import QueueContext
 
-_log: Final = logging.getLogger("pelton.queue")
 _MOST: Final = 1000
-_AGAIN_S: Final = 0.5
 
 
 class _Source(NamedTuple):
@@ -139,7 +138,7 @@ class QueueEvents:
         try:
             if self._kinds & ANNOUNCED:
                 self._subscription = await self._queue.backend.subscribe(self._queue.names.events)
-                self._spawn(self._listen(self._subscription))
+                self._spawn(partial(self._listen, self._subscription))
             for source in self._sources():
                 await self._read(source)
         except BaseException:
@@ -171,40 +170,29 @@ class QueueEvents:
         )
         await reader.begin()
         self._readers.append(reader)
-        self._spawn(self._follow(reader, source))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(self._queue.runtime.spawn(work, f"pelton {self._queue.name} events"))
+        async def saw(one: Delivered | None) -> None:
+            # One that cannot be read is of another version.
+            with suppress(*UNREADABLE):
+                await self._tell(None if one is None else source.read(one))
 
-    async def _listen(self, subscription: BackendSubscription) -> None:
+        outage = self._queue.outage(f"events in stream {source.stream}", is_busy)
+        self._spawn(Follower(reader.follow, saw, outage.wait, outage.is_over).follow)
+
+    def _spawn(self, work: Callable[[], Awaitable[None]]) -> None:
+        self._tasks.append(self._queue.runtime.spawn(self._told(work), f"pelton {self._queue.name} events"))
+
+    async def _told(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            while True:
-                told = await subscription.next()
-                for event in announced(told.data) if told is not None else ():
-                    await self._tell(event)
+            await work()
         except PeltonError as error:
             await self._found.put(error)
 
-    async def _follow(self, reader: OrderedReader, source: _Source) -> None:
+    async def _listen(self, subscription: BackendSubscription) -> None:
         while True:
-            try:
-                async with aclosing(reader.read()) as deliveries:
-                    async for delivered in deliveries:
-                        # One that cannot be read is of another version.
-                        with suppress(*UNREADABLE):
-                            await self._tell(source.read(delivered))
-            except PeltonError as error:
-                if not is_busy(error):
-                    await self._found.put(error)
-                    return
-                _log.warning(
-                    "queue %r: the events in stream %s can't be read yet: %s",
-                    self._queue.name,
-                    source.stream,
-                    error,
-                    extra={"queue": self._queue.name, "stream": source.stream},
-                )
-                await self._queue.clock.sleep(_AGAIN_S)
+            told = await subscription.next()
+            for event in announced(told.data) if told is not None else ():
+                await self._tell(event)
 
     async def _tell(self, event: QueueEvent | None) -> None:
         if event is not None and event.kind in self._kinds:

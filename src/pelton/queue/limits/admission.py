@@ -14,19 +14,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from pelton.api import PeltonError, WrongLastSequenceError
-from pelton.queue.backing.outage import is_busy
+from pelton.jet.follower import Follower, last_and_new
+from pelton.jet.outage import is_busy
 from pelton.queue.limits.recall import LatePutOffs
 from pelton.queue.limits.slot_book import SlotBook, SlotJob
 from pelton.queue.limits.slot_ledger import SlotLedger
-from pelton.queue.limits.slot_watch import SlotWatch
 from pelton.queue.model.limits import WHOLE_QUEUE, JobLimit, places_of
+from pelton.queue.model.slots import decode
 from pelton.runtime import ProcessWatch, Signal, WallOffset, wall_ahead
 
 if TYPE_CHECKING:
+    from pelton.api import Delivered
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.model.orders import Order
     from pelton.queue.model.slots import SlotDraft, SlotRecord
@@ -111,12 +114,22 @@ class Admission:
         self.is_on = bool(self._limits)
         self.limits_heard += 1
         if self._limits and self._watching is None:
-            follow = SlotWatch(self._queue, self._saw).follow()
-            self._watching = self._queue.runtime.spawn(follow, f"pelton {self._queue.name} limits")
+            self._watching = self._queue.runtime.spawn(self._follow(), f"pelton {self._queue.name} limits")
         self.changed.notify()
 
-    def _saw(self, place: str, seq: int, record: SlotRecord) -> None:
-        if self._book.saw(place, seq, record, self._clock.boottime()):
+    async def _follow(self) -> None:
+        """Follow the records, to hear at once when another worker returns a slot."""
+        queue, outage = self._queue, self._queue.outage("its limits", is_busy)
+        records = partial(
+            last_and_new, queue.jet, queue.names.running, filter_subject=queue.names.slots_subject(">")
+        )
+        await Follower(records, self._saw, outage.wait, outage.is_over).follow()
+
+    async def _saw(self, one: Delivered | None) -> None:
+        if one is None:
+            return
+        place = one.subject.removeprefix(self._queue.names.slots_subject(""))
+        if self._book.saw(place, one.seq, decode(one.data), self._clock.boottime()):
             self._lose(place)
             self.changed.notify()
 

@@ -29,7 +29,7 @@ from pelton.api import (
     PeltonError,
 )
 from pelton.api.times import Seconds
-from pelton.queue.backing.outage import is_busy
+from pelton.jet.outage import is_busy
 from pelton.queue.define.batch import BatchJob
 from pelton.queue.define.hooks import blocking
 from pelton.queue.define.job import Job

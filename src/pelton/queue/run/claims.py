@@ -30,7 +30,7 @@ from pelton.queue.model.records import Ended, job_id_of
 from pelton.queue.model.rules import JobRules
 from pelton.queue.run.claimed import ClaimedJob, Completed, Failed, HandedBack
 from pelton.queue.run.core import EndedAttempt, HeldJobs
-from pelton.queue.run.order_reader import OrderReader
+from pelton.queue.run.order_reader import order_reader
 from pelton.queue.run.ranked_takes import RankedTakes
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Claims:
         self._admission = self._held.admission
         self._parking: Parking[ClaimedJob] = Parking(queue, self._admission, _MOST_PARKED)
         self._orders = self._held.orders
-        self._order_reader = OrderReader(queue, self._heed)
+        self._order_reader = order_reader(queue, self._heed)
         self._following: asyncio.Task[None] | None = None
         self._takes = RankedTakes(self._held, queue.runtime)
         self.worker: str = self._held.worker
@@ -72,8 +72,7 @@ class Claims:
         self._check_loop()
         await self._order_reader.begin()
         self._held.start()
-        follow = self._order_reader.follow(lambda: None)
-        self._following = self._queue.runtime.spawn(follow, f"pelton {self._queue.name} orders")
+        self._following = self._queue.runtime.spawn(self._order_reader.follow(), f"pelton {self._queue.name} orders")
         return self
 
     async def __aexit__(

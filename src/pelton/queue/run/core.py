@@ -27,7 +27,7 @@ from pelton.api import (
     UnknownJobError,
 )
 from pelton.jet import ack_of
-from pelton.queue.backing.outage import can_pass, is_busy
+from pelton.jet.outage import can_pass, is_busy
 from pelton.queue.backing.overlap import has_overlap
 from pelton.queue.limits.admission import Admission
 from pelton.queue.limits.slot_extender import SlotExtender

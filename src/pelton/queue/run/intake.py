@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from pelton.api import PeltonError, PullRequest
-from pelton.queue.backing.outage import Outage
 from pelton.queue.run.core import EndedAttempt, HeldJobs
 from pelton.queue.run.ranked_takes import RankedFetcher
 from pelton.runtime import Signal
@@ -114,7 +113,7 @@ class JobIntake:
             held, queue.runtime, self._wanted, self.changed, self.appetite.request, self._take_in
         )
         self.flows: FlowFollower = flows(self._carried_on)
-        self._outage = Outage(queue.name, self._clock)
+        self._outage = queue.outage()
         self._surplus: list[JobAttempt] = []
         # When a channel brought jobs the last time, in seconds since boot.
         self._taken_in_at = float("-inf")

@@ -34,7 +34,7 @@ from pelton.api import (
     WrongLastSequenceError,
 )
 from pelton.api.times import Seconds
-from pelton.queue.backing.outage import is_busy
+from pelton.jet.outage import is_busy
 from pelton.queue.backing.scan import deliveries
 from pelton.queue.define.codec import ResultCodec
 from pelton.queue.enqueue.transaction import StepTransaction

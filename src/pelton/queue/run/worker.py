@@ -28,7 +28,7 @@ from pelton.queue.run.copies import Copies
 from pelton.queue.run.core import EndedAttempt, HeldJobs
 from pelton.queue.run.intake import JobIntake
 from pelton.queue.run.job_threads import Called, JobThreads
-from pelton.queue.run.order_reader import OrderReader
+from pelton.queue.run.order_reader import order_reader
 from pelton.queue.run.progress import Sweeper
 from pelton.queue.run.roll_call import RollCall
 from pelton.queue.run.signals import watch_signals
@@ -62,7 +62,6 @@ class Worker:
         # How many jobs are there.
         self._on_threads = 0
         self._orders = self._held.orders
-        self._order_reader = OrderReader(queue, self._heed)
         self._parking: Parking[JobAttempt] = Parking(
             queue, self._held.admission, settings.concurrency, keeps_all=settings.until_idle
         )
@@ -84,6 +83,7 @@ class Worker:
             self.stop, self._may_begin,
         )  # fmt: skip
         self._taken: Signal = self._intake.changed
+        self._order_reader = order_reader(queue, self._heed, self._intake.begun.notify)
         # When a job has started the last time, in seconds since boot.
         self._started_at = 0.0
         self._stop = Signal()
@@ -107,7 +107,7 @@ class Worker:
         unwatch = watch_signals(self.stop) if self._settings.handle_signals else None
         slots = [self._spawn(self._slot(), f"slot {n}") for n in range(self._settings.concurrency)]
         fetchers = [self._spawn(self._intake.fetch(channel), "fetcher") for channel in self._held.source.channels]
-        fetchers.append(self._spawn(self._order_reader.follow(self._intake.begun.notify), "orders"))
+        fetchers.append(self._spawn(self._order_reader.follow(), "orders"))
         fetchers.append(self._spawn(self._intake.flows.follow(), "flows"))
         fetchers.append(self._spawn(self._parking.follow(self._intake.unpark), "limits"))
         fetchers.append(self._spawn(self._intake.ranked.run(), "fetcher of jobs with a priority"))
@@ -138,7 +138,6 @@ class Worker:
         endings.push_async_callback(self._held.source.beginnings.close)
         endings.push_async_callback(self._held.source.close)
         endings.push_async_callback(self._held.admission.close)
-        endings.push_async_callback(self._order_reader.close)
         return endings
 
     def stop(self) -> None:
