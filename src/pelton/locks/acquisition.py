@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
 
 from pelton.api import ConfigError, NotFoundError, PeltonError, StoreError, WrongLastSequenceError
 from pelton.api.store_errors import FINAL_ERRORS
+from pelton.jet.follower import Follower
 from pelton.locks.lease import HeldLease, counted_from, moment
 from pelton.locks.records import Holding, LockRow, LockSpec, Ticket, encode, holding_of
 from pelton.locks.table import LockTable
@@ -131,30 +133,28 @@ class Acquisition:
             raise ConfigError(f"{self._spec} is held by a caller that uses {other} slots: give slots={other}")
 
     async def _watch(self, queue: WaitQueue) -> None:
+        rows = partial(self._table.watch, self._spec.filters)
         try:
-            while True:
-                # If the bucket was removed, it is created again, and watched again.
-                with suppress(NotFoundError):
-                    await self._follow(queue)
-                await self._clock.sleep(_AGAIN_S)
+            await Follower(rows, partial(self._saw, queue), self._lost).follow()
         except Exception as error:  # raised to the waiter
             self._failure = error
             self._news.notify()
 
-    async def _follow(self, queue: WaitQueue) -> None:
-        rows = self._table.watch(self._spec.filters)
-        try:
-            async for row in rows:
-                if row is None:
-                    self._is_complete = True
-                else:
-                    queue.note(row, self._clock.boottime())
-                    if row.key == self._spec.ticket(self._me) and row.data is None and row.revision > self._shown > 0:
-                        # Another waiter has passed us and removed our ticket: store it again.
-                        self._ticket_due = 0.0
-                self._news.notify()
-        finally:
-            await rows.aclose()
+    async def _saw(self, queue: WaitQueue, row: LockRow | None) -> None:
+        if row is None:
+            self._is_complete = True
+        else:
+            queue.note(row, self._clock.boottime())
+            if row.key == self._spec.ticket(self._me) and row.data is None and row.revision > self._shown > 0:
+                # Another waiter has passed us and removed our ticket: store it again.
+                self._ticket_due = 0.0
+        self._news.notify()
+
+    async def _lost(self, error: Exception) -> None:
+        # If the bucket was removed, it is created again, and watched again.
+        if not isinstance(error, NotFoundError):
+            raise error
+        await self._clock.sleep(_AGAIN_S)
 
     async def _show(self, queue: WaitQueue) -> None:
         """Store the ticket, for the first time or again."""
