@@ -19,7 +19,6 @@ from pelton.api import (
     ConfigError,
     MessageNotFoundError,
     MessageTooLargeError,
-    MsgGet,
     PubAck,
     StreamPurge,
     WrongLastSequenceError,
@@ -35,6 +34,7 @@ from pelton.buckets.settings import metadata_of, value_limit
 from pelton.buckets.watching import heads, present, watched
 from pelton.jet import Stream, Streams
 from pelton.jet.outgoing import PublishOptions
+from pelton.jet.readable import last_at_leader
 from pelton.runtime import at_home
 
 T = TypeVar("T")
@@ -120,11 +120,8 @@ class Bucket(Generic[T]):
 
         Raises BucketKeyExistsError if the key exists.
         """
-        subject = self._coding.subject(key)
-        try:
-            # Ask the leader: a replica may not have the marker yet.
-            found = (await self._jet.backend.call(MsgGet(stream=self._home, last_by_subj=subject))).message
-        except MessageNotFoundError:
+        found = await last_at_leader(self._jet.backend, self._home, self._coding.subject(key))
+        if found is None:
             return 0
         if operation_of(found.hdrs) == "put":
             raise BucketKeyExistsError(self.name, key)

@@ -143,5 +143,13 @@ class Readable:
         return _stored((await self._backend.call(request)).message)
 
 
+async def last_at_leader(backend: Backend, stream: str, subject: str) -> StoredMessage | None:
+    """Return the last message of a subject from the stream's leader, as replicas may lag behind; None without one."""
+    try:
+        return _stored((await backend.call(MsgGet(stream=stream, last_by_subj=subject))).message)
+    except MessageNotFoundError:
+        return None
+
+
 def _stored(message: WireMessage) -> StoredMessage:
     return StoredMessage(message.subject, message.seq, parse_rfc3339(message.time), message.hdrs, message.data)

@@ -14,9 +14,7 @@ from pelton.api import (
     ConsumerDelete,
     ConsumerInfoRequest,
     ConsumerNames,
-    MessageNotFoundError,
     MsgDelete,
-    MsgGet,
     StreamConfig,
     StreamDelete,
     StreamInfo,
@@ -32,7 +30,7 @@ from pelton.jet.arrow_reads import batches_of_rows, plan_read, requested, row_re
 from pelton.jet.consumer import Consumer
 from pelton.jet.message import Message
 from pelton.jet.ordered import HEARTBEAT_S, OrderedReader
-from pelton.jet.readable import Readable
+from pelton.jet.readable import Readable, last_at_leader
 from pelton.runtime import Runtime, at_home
 
 if TYPE_CHECKING:
@@ -181,8 +179,5 @@ class Stream(Readable):
 
 async def total_of(backend: Backend, stream: str, subject: str) -> int:
     """Return the total of a counter, 0 if nothing was added."""
-    try:
-        found = await backend.call(MsgGet(stream=stream, last_by_subj=subject))
-    except MessageNotFoundError:
-        return 0
-    return counter_value(found.message.data)
+    found = await last_at_leader(backend, stream, subject)
+    return 0 if found is None else counter_value(found.data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Final, TypeVar
 
 from pelton.api import (
@@ -11,19 +11,18 @@ from pelton.api import (
     ConfigError,
     DirectGet,
     MessageNotFoundError,
-    MsgGet,
     NoStreamForSubjectError,
     StreamConfig,
     StreamCreate,
     StreamInfoRequest,
     StreamNotFoundError,
     headers,
-    parse_rfc3339,
 )
 from pelton.buckets import reserve_first_token
 from pelton.buckets.entry import OPERATION_HEADER, operation_of
 from pelton.jet import Streams
 from pelton.jet.ordered import OrderedReader
+from pelton.jet.readable import last_at_leader
 from pelton.locks.records import LockRow
 
 T = TypeVar("T")
@@ -60,11 +59,10 @@ class LockTable:
 
     async def ask(self, key: str) -> LockRow | None:
         """Return the content of a key, from the leader."""
-        try:
-            found = (await self._jet.backend.call(MsgGet(stream=_STREAM, last_by_subj=_PREFIX + key))).message
-        except (MessageNotFoundError, StreamNotFoundError):
-            return None
-        return _row(key, found.seq, parse_rfc3339(found.time), found.hdrs, found.data)
+        with suppress(StreamNotFoundError):
+            if (found := await last_at_leader(self._jet.backend, _STREAM, _PREFIX + key)) is not None:
+                return _row(key, found.seq, found.time_ns, found.hdrs, found.data)
+        return None
 
     async def write(self, key: str, data: bytes, expected: int | None, ttl: int) -> int:
         """Write a key if ``expected`` is its last revision (0: there is none), for ``ttl`` seconds.

@@ -184,7 +184,7 @@ async def test_what_a_worker_settled_and_did_not_live_to_publish_others_publish_
     second = await take(two)
     assert second.delivered.seq == 2
     # The dead one was only paused, and resumes.
-    with pytest.raises(pelton.PeltonError, match="another worker"):
+    with pytest.raises(pelton.PeltonError, match="another process"):
         await real(*late[0])  # type: ignore[arg-type]
     assert (await seen.info()).state.messages == 1
     history = await jet.stream("JOBS_garage_history")

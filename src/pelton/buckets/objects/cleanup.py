@@ -8,10 +8,11 @@ mark is refused, or it fails. A put of another client does not check this: for i
 
 from __future__ import annotations
 
-from pelton.api import LimitError, MessageNotFoundError, MsgGet, WrongLastSequenceError, parse_rfc3339
+from pelton.api import LimitError, WrongLastSequenceError, parse_rfc3339
 from pelton.buckets.objects.naming import chunk_subject
 from pelton.buckets.objects.records import Records
 from pelton.buckets.objects.watching import watched
+from pelton.jet.readable import last_at_leader
 
 
 async def cleaned(records: Records, older_than_ns: int) -> int:
@@ -42,13 +43,9 @@ async def _described(records: Records) -> set[str]:
 
 
 async def _removed(records: Records, subject: str, limit: int) -> bool:
-    try:
-        # Ask the leader: a replica may not know how far a put has come.
-        reply = await records.jet.backend.call(MsgGet(stream=records.stream.name, last_by_subj=subject))
-    except MessageNotFoundError:
-        return False
-    last = reply.message
-    if parse_rfc3339(last.time) > limit:
+    # A replica may not know how far a put has come.
+    last = await last_at_leader(records.jet.backend, records.stream.name, subject)
+    if last is None or last.time_ns > limit:
         return False
     try:
         await records.jet.publish(subject, expected_last_subject_seq=last.seq)

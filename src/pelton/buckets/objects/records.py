@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 
-from pelton.api import MessageNotFoundError, MsgGet, ObjectNotFoundError, PubAck, headers, parse_rfc3339
+from pelton.api import MessageNotFoundError, ObjectNotFoundError, PubAck, headers
 from pelton.buckets.objects.info import ObjectInfo, decoded, encoded
 from pelton.buckets.objects.naming import check_name, chunk_subject, meta_subject
 from pelton.jet import AnyMessage, Stream, Streams
+from pelton.jet.readable import last_at_leader
 
 # As many chunks as one transaction of an embedded store removes.
 _PURGED_AT_ONCE: Final = 512
@@ -39,13 +41,13 @@ class Records:
         ``latest`` asks the stream's leader, not a replica. Raises ConfigError, ObjectDamagedError.
         """
         subject = meta_subject(self.bucket, check_name(name))
-        try:
-            if latest:
-                message = (await self.jet.backend.call(MsgGet(stream=self.stream.name, last_by_subj=subject))).message
-                time_ns = parse_rfc3339(message.time)
-                return decoded(self.bucket, name, message.data, revision=message.seq, time_ns=time_ns)
-            stored = await self.stream.get_last_message(subject)
-        except MessageNotFoundError:
+        if latest:
+            stored = await last_at_leader(self.jet.backend, self.stream.name, subject)
+        else:
+            stored = None
+            with suppress(MessageNotFoundError):
+                stored = await self.stream.get_last_message(subject)
+        if stored is None:
             return None
         return decoded(self.bucket, name, stored.data, revision=stored.seq, time_ns=stored.time_ns)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pelton.api import AckRejectedError, Backend, MessageNotFoundError, MsgGet, Outgoing, headers
+from pelton.api import AckRejectedError, Backend, Outgoing, headers
+from pelton.jet.readable import last_at_leader
 
 if TYPE_CHECKING:
     from pelton.queue.model.naming import QueueNames
@@ -45,11 +45,9 @@ async def refusal_of(backend: Backend, names: QueueNames, ended: Ended) -> AckRe
     It is when a publish was repeated: a server checks the condition before it knows the message again.
     """
     job_id = ended.record.subject.rpartition(".")[2]
-    request = MsgGet(stream=names.history, last_by_subj=names.outcomes_of(job_id))
-    with suppress(MessageNotFoundError):
-        stored = (await backend.call(request)).message
-        if (stored.subject, stored.data) == (ended.record.subject, ended.record.data):
-            return None
+    stored = await last_at_leader(backend, names.history, names.outcomes_of(job_id))
+    if stored is not None and (stored.subject, stored.data) == (ended.record.subject, ended.record.data):
+        return None
     delivered = ended.delivered
     reason = "the job was cancelled meanwhile"
     return AckRejectedError(delivered.stream, delivered.consumer, delivered.seq, reason)

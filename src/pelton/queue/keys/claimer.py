@@ -16,8 +16,9 @@ from pelton.api import (
     StoredMessage,
     parse_rfc3339,
 )
+from pelton.jet.register import MovedError
 from pelton.queue.keys.held_keys import CHANNEL, HeldKey, Holdings
-from pelton.queue.keys.ledger import Ledger, MovedError
+from pelton.queue.keys.ledger import Ledger
 from pelton.queue.keys.record import claimed, let_go, looked, refused
 from pelton.queue.keys.table import Chance, KeyTable
 from pelton.queue.model.naming import ALL_PRIORITIES

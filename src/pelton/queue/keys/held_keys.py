@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from pelton.api import AckOp, AckRejectedError, Backend, PeltonError
-from pelton.queue.keys.ledger import Ledger, MovedError
+from pelton.jet.register import MovedError
+from pelton.queue.keys.ledger import Ledger
 from pelton.queue.keys.record import KeyRecord
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class HoldExtender:
     def clone(self) -> Extender:
         """Return a copy for another thread; it shares the holdings."""
         backend = self._backend.clone()
-        return HoldExtender(backend, self._ledger.on(backend), self._holdings)
+        return HoldExtender(backend, self._ledger.over(backend), self._holdings)
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
         """Extend leases, all at once; raises StoreError if none of them can be extended."""

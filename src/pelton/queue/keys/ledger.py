@@ -1,14 +1,10 @@
-"""The stored records of the keys, and carrying out those that are settled.
-
-A record is only ever written under the condition that it is still the one its writer has seen. A publish whose reply
-is lost is repeated with the same message id, and counts once.
-"""
+"""The stored records of the keys, and carrying out those that are settled."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from pelton.api import (
     ApiError,
@@ -17,10 +13,10 @@ from pelton.api import (
     MsgDelete,
     MsgGet,
     Outgoing,
-    PeltonError,
     WrongLastSequenceError,
     headers,
 )
+from pelton.jet.register import Register, StoredRecord
 from pelton.queue.backing.first_outcome import as_first
 from pelton.queue.keys.record import FREE_FOR_S, KeyRecord, Posted, carried_out, decode, encode
 from pelton.queue.model.naming import QueueNames
@@ -28,53 +24,14 @@ from pelton.queue.model.naming import QueueNames
 _DELETE_FAILED: Final = 10057
 
 
-class MovedError(PeltonError):
-    """A record has changed since it was seen; ``seq`` is the present one if the server reports it."""
-
-    def __init__(self, key: str, seq: int | None) -> None:
-        super().__init__(f"another worker has changed the record of key {key!r}")
-        self.seq = seq
-
-
-class StoredRecord(NamedTuple):
-    """The record of a key in the stream, and its sequence there; 0 and None if it has no record."""
-
-    seq: int
-    hold: KeyRecord | None
-
-
-class Ledger:
+class Ledger(Register[KeyRecord]):
     """The records of a queue's keys. A key is the part of its jobs' subjects after the prefix."""
 
     def __init__(self, backend: Backend, names: QueueNames) -> None:
-        self._backend = backend
+        super().__init__(backend, names.keys, names.hold_subject(""), encode, decode, _kept_for)
         self._names = names
 
-    def on(self, backend: Backend) -> Ledger:
-        """Return the same records through another connection."""
-        return Ledger(backend, self._names)
-
-    async def write(self, key: str, hold: KeyRecord, seen: int) -> int:
-        """Replace a key's record and return its sequence. Raises MovedError if ``seen`` is not the present one."""
-        block = {headers.EXPECTED_LAST_SUBJECT_SEQUENCE: str(seen)}
-        if hold.state == "free":
-            block[headers.TTL] = f"{FREE_FOR_S}s"
-        try:
-            ack = await self._backend.publish(self._names.hold_subject(key), encode(hold), headers.encode(block))
-        except WrongLastSequenceError as error:
-            raise MovedError(key, error.seq) from None
-        return ack.seq
-
-    async def read(self, key: str) -> StoredRecord:
-        """Return the present record of a key, from the stream's leader."""
-        request = MsgGet(stream=self._names.keys, last_by_subj=self._names.hold_subject(key))
-        try:
-            found = (await self._backend.call(request)).message
-        except MessageNotFoundError:
-            return StoredRecord(0, None)
-        return StoredRecord(found.seq, decode(found.data))
-
-    async def carry_out(self, key: str, seq: int, hold: KeyRecord) -> StoredRecord:
+    async def carry_out(self, key: str, seq: int, hold: KeyRecord) -> StoredRecord[KeyRecord]:
         """Publish what a settled record holds, remove its job if it has ended, and return the record that follows.
 
         Safe to repeat, or to run twice at once. Raises ApiError if a message is refused for good; then the
@@ -128,6 +85,10 @@ class Ledger:
         except WrongLastSequenceError:
             # Already stored: another worker is carrying this out as well, or has done so; or the job was cancelled.
             return
+
+
+def _kept_for(hold: KeyRecord) -> int:
+    return FREE_FOR_S if hold.state == "free" else 0
 
 
 def identified(name: str, posted: Posted) -> Outgoing:

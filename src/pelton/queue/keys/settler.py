@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from pelton.api import ApiError
 from pelton.api.admission import check_subject
+from pelton.jet.register import MovedError
 from pelton.queue.keys.held_keys import HeldKey, replaced
-from pelton.queue.keys.ledger import Ledger, MovedError, outbox_of
+from pelton.queue.keys.ledger import Ledger, outbox_of
 from pelton.queue.keys.record import settled, taken_back
 from pelton.queue.keys.table import KeyTable
 from pelton.queue.model.records import Ended

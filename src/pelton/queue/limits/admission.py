@@ -18,14 +18,14 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from pelton.api import PeltonError, WrongLastSequenceError
+from pelton.api import PeltonError
 from pelton.jet.follower import Follower, last_and_new
 from pelton.jet.outage import is_busy
+from pelton.jet.register import MovedError, Register
 from pelton.queue.limits.recall import LatePutOffs
 from pelton.queue.limits.slot_book import SlotBook, SlotJob
-from pelton.queue.limits.slot_ledger import SlotLedger
 from pelton.queue.model.limits import WHOLE_QUEUE, JobLimit, places_of
-from pelton.queue.model.slots import decode
+from pelton.queue.model.slots import EMPTY, decode, encode
 from pelton.runtime import ProcessWatch, Signal, WallOffset, wall_ahead
 
 if TYPE_CHECKING:
@@ -75,7 +75,10 @@ class Admission:
         self._queue = queue
         self._clock = queue.clock
         self._boot = self._clock.boot_id()
-        self._ledger = SlotLedger(queue.backend, queue.names)
+        # Records of slots, by place. If nobody holds one, the store may remove it, so that keys leave nothing behind.
+        self.register: Register[SlotRecord] = Register(
+            queue.backend, queue.names.running, queue.names.slots_subject(""), encode, decode, self._kept_for
+        )
         self._book = SlotBook(worker, queue.lease, ProcessWatch())
         self._limits: dict[str, JobLimit] = {}
         # Whether the queue has any limit.
@@ -120,9 +123,7 @@ class Admission:
     async def _follow(self) -> None:
         """Follow the records, to hear at once when another worker returns a slot."""
         queue, outage = self._queue, self._queue.outage("its limits", is_busy)
-        records = partial(
-            last_and_new, queue.jet, queue.names.running, filter_subject=queue.names.slots_subject(">")
-        )
+        records = partial(last_and_new, queue.jet, queue.names.running, filter_subject=queue.names.slots_subject(">"))
         await Follower(records, self._saw, outage.wait, outage.is_over).follow()
 
     async def _saw(self, one: Delivered | None) -> None:
@@ -313,8 +314,8 @@ class Admission:
 
     async def _read(self, places: Iterable[str]) -> None:
         unknown = [place for place in places if not self._book.knows(place)]
-        for place, stored in zip(unknown, await asyncio.gather(*map(self._ledger.read, unknown)), strict=True):
-            self._book.saw(place, stored.seq, stored.record, self._clock.boottime())
+        for place, stored in zip(unknown, await asyncio.gather(*map(self.register.read, unknown)), strict=True):
+            self._book.saw(place, stored.seq, stored.record or EMPTY, self._clock.boottime())
             self._lose(place)
 
     async def _put(
@@ -322,8 +323,8 @@ class Admission:
     ) -> None:
         """Write a record, and let jobs start that have all by that: those whose other records are late wait alone."""
         try:
-            seq = await self._ledger.write(place, record, seen, self._clock.now())
-        except WrongLastSequenceError:
+            seq = await self.register.write(place, record, seen)
+        except MovedError:
             self._book.outdated(place)
             if place in returned:
                 self._unwritten.add(place)
@@ -347,6 +348,9 @@ class Admission:
         if entrant.got >= entrant.places.keys() and not entrant.answer.done():
             self.slots[entrant.seq], self._holders[entrant.seq] = tuple(entrant.held), entrant.job
             entrant.answer.set_result(None)
+
+    def _kept_for(self, record: SlotRecord) -> int:
+        return record.ttl(self._clock.now())
 
     def _goes_on(self, entrant: _Entrant) -> bool:
         """Return whether a job is to be tried again."""

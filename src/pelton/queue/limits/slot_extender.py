@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pelton.api import AckOp, AckRejectedError, Backend, PeltonError, WrongLastSequenceError
-from pelton.queue.limits.slot_ledger import SlotLedger
-from pelton.queue.model.slots import beaten
+from pelton.api import AckOp, AckRejectedError, Backend, PeltonError
+from pelton.jet.register import MovedError, Register
+from pelton.queue.model.slots import EMPTY, SlotRecord, beaten
 
 if TYPE_CHECKING:
-    from pelton.queue.model.naming import QueueNames
     from pelton.queue.ports import Extender
     from pelton.runtime import Clock
 
@@ -26,14 +25,14 @@ class SlotExtender:
         self,
         inner: Extender,
         backend: Backend,
-        names: QueueNames,
+        register: Register[SlotRecord],
         slots: Mapping[int, Collection[str]],
         worker: str,
         clock: Clock,
     ) -> None:
         self._inner = inner
         self._backend = backend
-        self._names = names
+        self._register = register
         self._slots = slots
         self._worker = worker
         self._clock = clock
@@ -43,7 +42,7 @@ class SlotExtender:
 
     def clone(self) -> SlotExtender:
         """Return a copy for another thread."""
-        copy = SlotExtender(self._inner.clone(), self._backend, self._names, self._slots, self._worker, self._clock)
+        copy = SlotExtender(self._inner.clone(), self._backend, self._register, self._slots, self._worker, self._clock)
         copy._is_copy = True
         return copy
 
@@ -54,10 +53,11 @@ class SlotExtender:
         if own is not None:
             await own.close()
 
-    def _ledger(self) -> SlotLedger:
+    def _connected(self) -> Register[SlotRecord]:
         if self._is_copy and self._own is None:
             self._own = self._backend.clone()
-        return SlotLedger(self._own or self._backend, self._names)
+            self._register = self._register.over(self._own)
+        return self._register
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
         """Extend leases; one entry each: None, or why the lease is lost."""
@@ -76,19 +76,19 @@ class SlotExtender:
 
     async def _extend(self, place: str, jobs: Sequence[int]) -> list[int]:
         """Extend the slots of jobs at a place; return those that have none any more."""
-        ledger = self._ledger()
+        register = self._connected()
         while True:
-            seq, record = await ledger.read(place)
+            seq, record = await register.read(place)
+            record = record or EMPTY
             mine = record.workers.get(self._worker)
             held = set(mine.jobs) if mine is not None else set()
             # One that was released meanwhile is not lost.
             lost = [job for job in jobs if job not in held and place in self._slots.get(job, ())]
             if not held.intersection(jobs):
                 return lost
-            now = self._clock.now()
             try:
-                await ledger.write(place, beaten(record, self._worker, now), seq, now)
-            except WrongLastSequenceError:
+                await register.write(place, beaten(record, self._worker, self._clock.now()), seq)
+            except MovedError:
                 continue
             return lost
 

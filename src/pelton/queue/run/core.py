@@ -127,7 +127,7 @@ class HeldJobs(Generic[J]):
         self.source: JobSource = queue.source_for(self.worker)
         self.admission: Admission = Admission(queue, self.worker)
         self._extender = SlotExtender(
-            self.source.extender, queue.backend, queue.names, self.admission.slots, self.worker, self._clock
+            self.source.extender, queue.backend, self.admission.register, self.admission.slots, self.worker, self._clock
         )
         self._keeper = LeaseKeeper(self._extender, self._clock, queue.lease)
         self.by_clock: bool = not queue.backend.refuses_late_acks
