@@ -51,6 +51,7 @@ KNOWN: Final = (
     ),
     Known("frames", "^(10 .*)?$", "^(8|10) .*|^$", "what was sent when a connection ended, and how it is said"),
     Known("frames", "^8 ", "^(8 .*)?$", "why a WebSocket ends is said before it does"),
+    Known("frames", "", "^no command: Parser Error$", "a subject that is no UTF-8, of a frame that was changed", True),
     Known("logins", "Permissions Violation", "", "a name or tag with a wildcard fills in no template"),
     Known("requests", r"503\|Nats-Subject: \$JS\.", _NOBODY, "who asks for what there is not is told so at once"),
     Known("requests", '"err_code": 10010', _NOBODY, "what only a cluster does is refused, not left unanswered"),
@@ -60,7 +61,7 @@ KNOWN: Final = (
     Known(
         "requests",
         "404 No Messages",
-        f"{_NOBODY}|408 Requests Pending",
+        f"{_NOBODY}|408 Requests Pending|409 Consumer Deleted",
         "a pull of which max_ack_pending stops the rest is over",
         ends=True,
     ),
@@ -117,7 +118,12 @@ KNOWN: Final = (
     Known("requests", "holds a NUL character", "", "which cannot be stored", ends=True),
     Known("requests", "10057", "stream store EOF", "words of its store"),
     Known("requests", "invalid JSON", "stream not found", "what cannot be read is refused before it is looked for"),
-    Known("requests", "Priority Group missing", _NOBODY, "a number alone is a pull of no group, which nobody serves"),
+    Known(
+        "requests",
+        "Priority Group missing",
+        f"{_NOBODY}|409 Consumer Deleted",
+        "a number alone is a pull of no group, which nobody serves",
+    ),
     Known("requests", "400 Bad Request - ", "400 Bad Request - ", "where Go's decoder stopped"),
     Known(
         "requests",
@@ -126,7 +132,6 @@ KNOWN: Final = (
         "of several faults with one code, any may be told",
         aside=_TEXT,
     ),
-    Known("requests", _FAULT % 10056, _FAULT % _CHECKS, "that a name differs from that in the subject is said first"),
     Known("requests", _FAULT % 10074 + "|refers to a NATS system", _FAULT % r"10\d+", "what no embedded store has"),
     Known("requests", _FAULT % _CHECKS, _FAULT % "(10031|10034|10140|10143)", "of several faults, any may be told"),
     Known("requests", _FAULT % 10014, _FAULT % 10059, "a name that no consumer can have is looked at first"),

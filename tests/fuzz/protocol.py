@@ -104,7 +104,14 @@ def _is_known_to_differ(command: bytes) -> bool:
         command.partition(b"\n")[0].decode()
     except UnicodeDecodeError:
         return True
-    return _ONLY_THERE.match(command) is not None
+    return _ONLY_THERE.match(command) is not None or _is_drawn(command)
+
+
+def _is_drawn(command: bytes) -> bool:
+    """Whether a group gets another member: then it is not known who gets a message."""
+    line, end, _ = command.partition(b"\n")
+    name, *words = line.split() or [b""]
+    return name.upper() == b"SUB" and (not end or (len(words) == 3 and words[1] != b"g" + words[2]))
 
 
 def _subject(random: Random, is_odd: bool) -> bytes:

@@ -81,7 +81,9 @@ def running_pair(home: Path) -> Iterator[Pair]:
         for name, text in (("users", _users(here)), ("jwts", operator_config())):
             config = home / f"{name}.conf"
             config.parent.mkdir(parents=True, exist_ok=True)
-            store = f"jetstream {{ store_dir: {json.dumps(str(home / name))} }}\n" if name == "users" else ""
+            # As much as the other one has.
+            most = f"store_dir: {json.dumps(str(home / name))}, max_file_store: 8G, max_memory_store: 1G"
+            store = f"jetstream {{ {most} }}\n" if name == "users" else ""
             config.write_text(f'host: "127.0.0.1"\nserver_name: pelton\n{store}{text}')
             ours.append(ServedStore(None, ("-c", str(config), "--sync", "off")))
         for server in (*theirs, *ours):

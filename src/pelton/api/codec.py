@@ -7,11 +7,12 @@ nats-server 2.15.
 """
 
 import re
+from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from pelton.api.build import STREAM_NAME_RULE, check_token
+from pelton.api.build import check_token
 from pelton.api.config import ConsumerConfig, StreamConfig
 from pelton.api.direct_frames import WireGet
 from pelton.api.durations import dec_hook, enc_hook
@@ -113,10 +114,13 @@ def encode_body(request: Request[Any]) -> bytes:
     return msgspec.json.encode(body) if body else b""
 
 
-def decode_request(subject: str, body: bytes, prefix: str = PREFIX) -> Request[Any] | None:
+def decode_request(
+    subject: str, body: bytes, prefix: str = PREFIX, check: Callable[[StreamUpdate], None] | None = None
+) -> Request[Any] | None:
     """Return the request a client sent, or None if no verb has this subject.
 
-    Raises `ApiError` if the body is not valid for the verb or contradicts the subject.
+    Raises `ApiError` if the body is not valid for the verb or contradicts the subject. What else is wrong with an
+    update, ``check`` has to raise: it is told first.
     """
     found = _find_verb(subject.removeprefix(prefix + "."))
     if found is None or not subject.startswith(prefix + "."):
@@ -125,7 +129,7 @@ def decode_request(subject: str, body: bytes, prefix: str = PREFIX) -> Request[A
     if verb.request in _EMPTY:
         _check_empty(body)
     if verb.request in (StreamCreate, StreamUpdate):
-        return _stream_create(verb, body, names[0])
+        return _stream_create(verb, body, names[0], check)
     if verb.request is ConsumerCreate:
         return _consumer_create(subject.removeprefix(prefix + "."), body, names)
     if verb.request in (MsgGet, MsgDelete) and (not body or body.split() in ([b"{}"], [b"{", b"}"])):
@@ -313,15 +317,18 @@ class _WireStream(StreamConfig, kw_only=True, frozen=True):
     pedantic: bool = False
 
 
-def _stream_create(verb: Verb, body: bytes, name: str) -> Request[Any]:
+def _stream_create(
+    verb: Verb, body: bytes, name: str, check: Callable[[StreamUpdate], None] | None
+) -> StreamCreate | StreamUpdate:
     data = request_fields(_WireStream, body, _ROOTS[verb.request])
     pedantic = data.pop("pedantic", False)
-    config = convert_request(StreamConfig, data)
-    if verb.request is StreamUpdate and not config.name:
-        raise api_error("JSStreamInvalidConfigF", err=STREAM_NAME_RULE)
-    if config.name != name:
+    kind = StreamUpdate if verb.request is StreamUpdate else StreamCreate
+    request = kind(config=convert_request(StreamConfig, data), pedantic=pedantic)
+    if request.config.name != name:
+        if check is not None and isinstance(request, StreamUpdate):
+            check(request)
         raise api_error("JSStreamMismatchErr", stream=name)
-    return convert_request(verb.request, {"config": config, "pedantic": pedantic})
+    return request
 
 
 S = TypeVar("S", bound=msgspec.Struct)

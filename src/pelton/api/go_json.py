@@ -110,15 +110,16 @@ class StructReader(Generic[S]):
         self._root = root
         self._decode = msgspec.json.Decoder(_plain(kind)).decode
 
-    def __call__(self, body: bytes) -> S:
-        """Return a struct from one JSON value. Raises GoJsonError."""
+    def __call__(self, body: bytes, before: S | None = None) -> S:
+        """Return a struct from one JSON value; fields that it leaves out are as ``before``. Raises GoJsonError."""
         try:
-            if _MINUS_ZERO.encode() not in body:
+            if before is None and _MINUS_ZERO.encode() not in body:
                 return msgspec.convert(self._decode(body), self._kind, from_attributes=True)
         except UNREADABLE:
             pass
+        kept = {} if before is None else msgspec.to_builtins(before)
         try:
-            return msgspec.convert(read_object(self._kind, body, self._root), self._kind, dec_hook=dec_hook)
+            return msgspec.convert(kept | read_object(self._kind, body, self._root), self._kind, dec_hook=dec_hook)
         except msgspec.ValidationError as error:
             raise GoJsonError(str(error)) from None
 

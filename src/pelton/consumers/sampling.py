@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from pelton.api import ConsumerConfig, api_error
+from pelton.api.numbers import go_integer
 
 ALL: Final = 100
-_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 
 
 def sample_percent(text: str) -> int:
     """Return how many of a hundred acks are reported; ``text`` has passed :func:`check_sample_freq`."""
-    return int(text.removesuffix("%")) if text else 0
+    return go_integer(text.removesuffix("%")) if text else 0
 
 
 def check_sample_freq(config: ConsumerConfig, stream: str) -> None:
@@ -21,10 +20,10 @@ def check_sample_freq(config: ConsumerConfig, stream: str) -> None:
     if not config.sample_freq:
         return
     text = config.sample_freq.removesuffix("%")
-    if not _INTEGER.fullmatch(text):
-        reason = f'strconv.Atoi: parsing "{text}": invalid syntax'
-    elif int(text) < 0:
+    try:
+        if go_integer(text) >= 0:
+            return
         reason = "<nil>"
-    else:
-        return
+    except ValueError as error:
+        reason = f'strconv.Atoi: parsing "{text}": {error}'
     raise api_error("JSConsumerInvalidSamplingErrF", stream=stream, consumer=config.name, err=reason)

@@ -266,7 +266,8 @@ class ClientConnection(ClientOutput):
 
     def _connect(self, command: Connect) -> None:
         try:
-            options = _read_options(command.options)
+            # A second one changes what the first one said.
+            options = _read_options(command.options, self.options if self.is_introduced else None)
         except GoJsonError:
             self.close("Parse Error")
             return

@@ -15,12 +15,13 @@ from typing import Final
 
 from pelton.api import ApiError, Outgoing, PeltonError, PubAck, api_error, headers
 from pelton.api.errors import from_reply
+from pelton.api.numbers import is_level
 from pelton.storage import Database
 from pelton.streams.log import StreamLog
 from pelton.streams.publish_checks import AtomicBatch, expectations, is_bare, last_expected_of
 
 LARGEST: Final = 1000
-_API_LEVEL: Final = 5
+API_LEVEL: Final = 5
 
 
 def append_atomic(database: Database, log: StreamLog, messages: Sequence[Outgoing], batch: str, now: int) -> PubAck:
@@ -62,13 +63,8 @@ def _check_part(log: StreamLog, message: Outgoing) -> None:
     """Check a message on its own, before any message of its batch is appended."""
     log.appender.check_publish(message)
     block = message.headers
-    if block is not None and not is_level(headers.first(block, headers.REQUIRED_API_LEVEL)):
+    if block is not None and not is_level(headers.first(block, headers.REQUIRED_API_LEVEL), API_LEVEL):
         raise api_error("JSRequiredApiLevelErr", stream=log.name)
-
-
-def is_level(level: str | None) -> bool:
-    """Whether we support the NATS API level that a header requires; an empty text requires none."""
-    return not level or (level.isdecimal() and int(level[:9]) <= _API_LEVEL)
 
 
 def _lasts(log: StreamLog, messages: Sequence[Outgoing]) -> dict[str, int]:

@@ -34,13 +34,19 @@ def invalid(text: str, stream: str) -> ApiError:
     return api_error("JSStreamInvalidConfigF", stream=stream, err=text)
 
 
-def check_new_stream(config: StreamConfig) -> None:
-    """Raise ApiError or ConfigError if no stream can be created from a resolved configuration."""
+def check_creation(config: StreamConfig) -> None:
+    """Raise ApiError for what a server refuses before it looks at its limits."""
+    if any(char in config.name for char in "/\\"):
+        raise api_error("JSStreamNameContainsPathSeparatorsErr", stream=config.name)
     if config.sealed:
         raise invalid("stream configuration for create can not be sealed", config.name)
-    check_stream_name(config.name)
     if config.mirror_direct and config.mirror is None:
         raise invalid("stream has no mirror but does have mirror direct", config.name)
+
+
+def check_new_stream(config: StreamConfig) -> None:
+    """Raise ApiError or ConfigError if no stream can be created from a resolved configuration."""
+    check_creation(config)
     check_stream(config)
     if config.first_seq < 0:
         raise api_error("JSInvalidJSONErr", stream=config.name, err=f"first_seq is {config.first_seq}, below 0")
@@ -50,7 +56,7 @@ def check_new_stream(config: StreamConfig) -> None:
 
 def check_stream(config: StreamConfig) -> None:
     """Raise ApiError or ConfigError if a resolved configuration is invalid."""
-    check_stream_name(config.name)
+    _check_name(config.name)
     _check_texts(config)
     _check_replicas(config)
     if config.allow_msg_counter and (reason := check_counting(config)):
@@ -104,10 +110,7 @@ def _check_policies(config: StreamConfig) -> None:
             raise invalid("async persist mode is not supported with atomic batch publish", config.name)
 
 
-def check_stream_name(name: str) -> None:
-    """Raise ApiError (10052, 10128) for an invalid stream name."""
-    if any(char in name for char in "/\\"):
-        raise api_error("JSStreamNameContainsPathSeparatorsErr", stream=name)
+def _check_name(name: str) -> None:
     if not name or any(char in _NOT_IN_NAMES for char in name) or not name.isprintable():
         raise invalid(STREAM_NAME_RULE, name)
     if len(name.encode()) > _NAME_LIMIT:

@@ -18,8 +18,9 @@ from typing import Final, NamedTuple
 
 from pelton.api import ApiError, Outgoing, PubAck, api_error, headers
 from pelton.api.events import BatchAbandoned, Event, Reason
+from pelton.api.numbers import is_level
 from pelton.storage import Database
-from pelton.streams.atomic import LARGEST, append_atomic, is_level
+from pelton.streams.atomic import API_LEVEL, LARGEST, append_atomic
 from pelton.streams.log import StreamLog
 
 _MARK: Final = f"\r\n{headers.BATCH_ID}:".encode()
@@ -161,7 +162,7 @@ class Staging:
         self, log: StreamLog, batch: _Open | None, member: BatchMember
     ) -> tuple[ApiError | None, Reason | None]:
         """Return why the message cannot be the next, and the reason that the advisory gives."""
-        if not is_level(member.level):
+        if not is_level(member.level, API_LEVEL):
             return api_error("JSRequiredApiLevelErr", stream=log.name), "unsupported"
         if member.position > LARGEST:
             error = api_error("JSAtomicPublishTooLargeBatchErrF", stream=log.name, size=LARGEST)

@@ -39,6 +39,7 @@ from pelton.streams import (
     StreamLog,
     changed_stream,
     check_consumers,
+    check_creation,
     check_new_stream,
     check_stream,
     check_time_pedantic,
@@ -101,7 +102,8 @@ def _as_origin(session: Session, config: StreamConfig, *, pedantic: bool) -> Str
 
 def _check_new(session: Session, config: StreamConfig) -> None:
     session.registry.check_sound(config.name)
-    if config.name not in session.registry.streams and not config.sealed:
+    check_creation(config)
+    if config.name not in session.registry.streams:
         session.registry.account.check_number()
     check_new_stream(config)
     check_sourcing(config)
@@ -153,13 +155,19 @@ def _check_circle(session: Session, config: StreamConfig) -> None:
     check_circle(config, (log.config for log in session.registry.streams.values()))
 
 
-def update(session: Session, request: StreamUpdate) -> StreamInfo:
-    """Replace a stream's configuration; new limits apply at once."""
+def checked_update(request: StreamUpdate) -> StreamConfig:
+    """Return the resolved configuration of an update; raises ApiError or ConfigError if it contradicts itself."""
     if request.pedantic:
         check_time_pedantic(request.config)
-    wanted = _as_origin(session, resolved_stream(request.config), pedantic=request.pedantic)
-    check_stream(wanted)
-    check_sourcing(wanted)
+    config = resolved_stream(request.config)
+    check_stream(config)
+    check_sourcing(config)
+    return config
+
+
+def update(session: Session, request: StreamUpdate) -> StreamInfo:
+    """Replace a stream's configuration; new limits apply at once."""
+    wanted = _as_origin(session, checked_update(request), pedantic=request.pedantic)
     log = fresh(session, wanted.name)
     config = changed_stream(log.config, wanted)
     check_mirror_change(log.config, config)

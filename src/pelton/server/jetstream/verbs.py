@@ -25,6 +25,8 @@ from pelton.api import (
 )
 from pelton.api.build import check_token
 from pelton.api.codec import decode_request, encode_error, encode_failure, encode_reply, names_of, verb_of
+from pelton.api.numbers import is_level
+from pelton.engine.verbs.streams import checked_update
 from pelton.server.jetstream.clients import info_of
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.jetstream.replies import API_LEVEL, ReplyCompletion
@@ -61,7 +63,7 @@ class ApiVerbs:
         kind = verb.request
         try:
             _check_level(message.block)
-            request = decode_request(subject, message.data)
+            request = decode_request(subject, message.data, check=_check_update)
             assert request is not None
             _check_names(request)
         except ApiError as error:
@@ -120,10 +122,15 @@ def _check_names(request: Request[Any]) -> None:
             raise api_error("JSStreamNotFoundErr" if what == "stream" else "JSConsumerNotFoundErr") from None
 
 
+def _check_update(request: StreamUpdate) -> None:
+    with suppress(ConfigError):
+        checked_update(request)
+
+
 def _check_level(block: bytes | None) -> None:
     """Refuse a request that needs a newer API (ADR-44)."""
     wanted = headers.first(block, headers.REQUIRED_API_LEVEL) if block else None
-    if wanted is not None and (not wanted.isdecimal() or int(wanted) > API_LEVEL):
+    if not is_level(wanted, API_LEVEL):
         raise api_error("JSRequiredApiLevelErr")
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from pelton.api import api_error
+from pelton.api import ApiError, api_error
 from pelton.streams.counters import increment_of
 from pelton.streams.publish_checks.conditions import (
     Expectations,
@@ -52,8 +52,12 @@ def check_headers(target: Target, subject: str, hdr: bytes, data: bytes, now: in
     duplicate = None
     if asked is not None:
         duplicate = _duplicate_of(target, asked, now)
-        if duplicate is None:
+        try:
             check_sequences(target, asked, subject)
+        except ApiError:
+            if duplicate is None:
+                raise
+            return Checked(duplicate=duplicate)
     options = scheduled(target, subject, hdr, now) if has_options else None
     if asked is not None:
         if asked.source:
