@@ -81,6 +81,11 @@ async def a_pong_comes_before_what_was_sent_after_the_ping(client: RawClient) ->
     return await client.take(4)
 
 
+async def what_the_first_connect_said_still_counts_after_the_second(client: RawClient) -> list[Any]:
+    client.send('CONNECT {"headers":false}')
+    return await client.take(1)
+
+
 FOUND: list[Callable[[RawClient], Awaitable[list[Any]]]] = [
     only_one_subscription_is_told_that_nobody_answers,
     being_told_is_no_message_for_a_limited_subscription,
@@ -91,13 +96,14 @@ FOUND: list[Callable[[RawClient], Awaitable[list[Any]]]] = [
     a_size_with_a_carriage_return_is_none,
     a_line_that_begins_with_space_is_none,
     a_pong_comes_before_what_was_sent_after_the_ping,
+    what_the_first_connect_said_still_counts_after_the_second,
 ]
 
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     accounts = "".join(
-        f"A{n} {{ jetstream: enabled, users: [{{ user: u{n}, password: p }}] }}\n" for n in range(len(FOUND))
+        f"A{n} {{ jetstream: enabled, users: [{{ user: u{n}, password: p }}] }}\n" for n in range(len(FOUND) + 1)
     )
     with nats_server(tmp_path_factory.mktemp("nats"), extra=f"accounts {{ {accounts} }}") as running:
         yield running
@@ -105,9 +111,31 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
 
 @pytest.mark.parametrize("number", range(len(FOUND)), ids=lambda number: FOUND[number].__name__)
 async def test_it_is_the_same(number: int, started: Started, real: NatsServer) -> None:
+    expected, found = await _both(FOUND[number], number, started, real)
+    assert found == expected
+
+
+async def _both(
+    play: Callable[[RawClient], Awaitable[list[Any]]], number: int, started: Started, real: NatsServer
+) -> tuple[list[Any], list[Any]]:
+    """What is seen on nats-server, and here."""
     plain = '{"verbose":false,"pedantic":false,"headers":true,"no_responders":true'
     async with raw_client(real.port, f'{plain},"user":"u{number}","pass":"p"}}') as client:
-        expected = await FOUND[number](client)
+        expected = await play(client)
     server = await started()
     async with raw_client(server.endpoints[0].port, f"{plain}}}") as client:
-        assert await FOUND[number](client) == expected
+        return expected, await play(client)
+
+
+async def test_a_subject_with_wildcards_is_stored_there_and_refused_here(started: Started, real: NatsServer) -> None:
+    async def play(client: RawClient) -> list[Any]:
+        for name, subjects in (("S", "s.>"), ("KV_B", "$KV.B.>")):
+            await client.request(f"$JS.API.STREAM.CREATE.{name}", {"name": name, "subjects": [subjects]})
+        answers = [await client.request(subject) for subject in ("s.*", "s.a.>", "s.>", "$KV.B.*", "$KV.B.a.>")]
+        # What only looks like one is stored here, too.
+        return [*answers, await client.request("s.a*", b"x"), await client.request("$KV.B.>a", b"x")]
+
+    there, here = await _both(play, len(FOUND), started, real)
+    assert all('"seq": ' in answer for answer in there)
+    assert all("NATS/1.0 503" in answer for answer in here[:5])
+    assert all('"seq": 1' in answer for answer in here[5:])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pelton.api import MessageTooLargeError
+from pelton.api import MessageTooLargeError, headers
 from pelton.connect import Jet
-from tests.conformance.cases.table import case, fails, lagging, only
+from tests.conformance.cases.table import case, fails, lagging, only, refused
 
 
 @case
@@ -80,3 +80,7 @@ async def a_duplicate_is_told_before_what_it_expects(jet: Jet) -> None:
     await jet.create_stream("S", subjects=["s"])
     await jet.publish("s", msg_id="x", expected_last_seq=0)
     assert (await jet.publish("s", msg_id="x", expected_last_seq=0)).duplicate
+    # What a server would have refused before it looked there is not looked at.
+    later = {headers.SCHEDULE: "@every 1h"}
+    assert (await jet.publish("s", msg_id="x", expected_last_seq=0, headers=later)).duplicate
+    await refused(10188, jet.publish("s", msg_id="x", expected_last_seq=1, headers=later))
