@@ -64,7 +64,7 @@ class SubjectTransform(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=
 
 
 class SourceConsumer(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """An existing consumer from which a NATS server takes a source's messages (ADR-60)."""
+    """An existing durable push consumer, with `ack_policy` `flow_control`, that a source takes from (ADR-60)."""
 
     name: str = ""
     """The name of the consumer."""
@@ -88,7 +88,7 @@ class StreamSource(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     external: External | None = None
     """Where the stream is, if in another account or domain (clusters)."""
     consumer: SourceConsumer | None = None
-    """Take the messages from this consumer (NATS servers)."""
+    """Take what this consumer delivers; it decides on filters and the start."""
 
 
 class Republish(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):

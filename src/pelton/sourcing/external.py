@@ -1,7 +1,7 @@
-"""Sources and mirrors outside of the store: ``external`` and ``consumer`` (ADR-59). Pure.
+"""Where sources and mirrors take their messages: ``external`` (ADR-59) and ``consumer`` (ADR-60). Pure.
 
-They refer to a NATS system. What a server refuses is refused with its codes; what it would accept an embedded
-store refuses as well, with an error that names the alternative, ``feed``.
+What a server refuses is refused with its codes. A place outside of the store, which a server would accept, is refused
+as well, with an error that names the alternative, ``feed``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def check_places(config: StreamConfig) -> None:
         if source.external is not None:
             _check_external(config, source.external)
     for kind, source in _origins(config):
-        if source.external is not None or source.consumer is not None:
+        if source.external is not None:
             raise _elsewhere(config, kind, source)
 
 
@@ -60,9 +60,8 @@ def _check_external(config: StreamConfig, external: External) -> None:
 
 
 def _elsewhere(config: StreamConfig, kind: str, source: StreamSource) -> ConfigError:
-    field = "external" if source.external is not None else "consumer"
     return ConfigError(
-        f"stream {config.name!r}: {field!r} in its {kind.lower()} of {source.name!r} refers to a NATS system, "
+        f"stream {config.name!r}: 'external' in its {kind.lower()} of {source.name!r} refers to a NATS system, "
         "but an embedded store takes from its own streams only: leave it out, or copy the messages with "
         f"other.feed({source.name!r}, jet)"
     )

@@ -13,6 +13,9 @@ never parks: it would change the order.
 
 Invariants: a parked message is at or before the position; nothing of a subject is taken while an earlier message of
 it is parked.
+
+A source may name a durable consumer of the origin (ADR-60): then the link takes what that consumer delivers, and
+settles it there when it is stored.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ import msgspec
 
 from pelton.api import ApiError, LimitError, MaxMessagesPerSubjectError, MessageTooLargeError, Outgoing, parse_rfc3339
 from pelton.api.info import ErrorBody
+from pelton.sourcing.consumed import Consumed
 from pelton.sourcing.plan import Plan, identity_of, unconditional
 from pelton.sourcing.position import Position
 from pelton.storage import Database, MessageRow, Removed, intact
@@ -41,14 +45,24 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class SourceLink:
-    """One source of ``stream``, or its mirror: the messages of ``origin`` that ``plan`` selects."""
+    """One source of ``stream``, or its mirror: the messages of ``origin`` that ``plan`` selects.
+
+    ``consumed``: those that a consumer delivers.
+    """
 
     def __init__(
-        self, database: Database, stream: StreamLog, origin: StreamLog, plan: Plan, now: Callable[[], int]
+        self,
+        database: Database,
+        stream: StreamLog,
+        origin: StreamLog,
+        plan: Plan,
+        now: Callable[[], int],
+        consumed: Consumed | None = None,
     ) -> None:
         self.stream = stream
         self.origin = origin
         self.plan = plan
+        self.consumed = consumed
         self.position: Position = Position(database, stream.id, plan.key)
         self._now = now
         self._mirrors = stream.config.mirror is not None
@@ -60,11 +74,16 @@ class SourceLink:
     def is_behind(self) -> bool:
         """Whether more messages of the origin can be taken now."""
         position = self.position
+        if self.consumed is not None:
+            return not (position.load() and position.stalled) and self.consumed.is_ready()
         return not position.load() or (position.seq < self.origin.state.last and not position.stalled)
 
     def go_on(self) -> list[int]:
-        """Take the next messages, a bounded number; return the sequences taken."""
+        """Take the next messages, a bounded number; return the sequences taken that its origin may let go."""
         self._begin()
+        if self.consumed is not None:
+            self._consume(self.consumed)
+            return []
         position, origin, taken = self.position, self.origin, []
         start = position.seq
         for _ in range(_AT_ONCE // _CHUNK):
@@ -80,6 +99,26 @@ class SourceLink:
         if taken or position.seq != start or position.stalled:
             position.save()
         return taken
+
+    def _consume(self, consumed: Consumed) -> None:
+        """Take what a consumer delivers next, and settle there what was taken."""
+        position = self.position
+        for _ in range(_AT_ONCE // _CHUNK):
+            rows = () if position.stalled else consumed.take(_CHUNK)
+            if not rows:
+                return
+            # A consumer that was reset, or made again, delivers again what is here already.
+            new = [row for row in rows if row.seq > position.seq]
+            taken = self._mirror(new) if self._mirrors else self._source(new)
+            if not position.stalled:
+                position.seq = max(position.seq, rows[-1].seq)
+            if taken:
+                position.took(taken, self._now())
+            position.save()
+            left = {row.seq for row in rows if row.seq > position.seq}
+            kept = left.union(position.all_parked()) if position.parked else left
+            consumed.settle([row.seq for row in rows if row.seq not in kept])
+            consumed.give_back(left)
 
     def _begin(self) -> None:
         """Find the start position, if nothing was taken of this origin yet."""

@@ -27,12 +27,21 @@ def key_of(source: StreamSource) -> str:
     """Return the key that distinguishes a source from others of the same stream: origin, filters and destinations."""
     dests = (transform.dest or _ALL for transform in source.subject_transforms)
     filters = _BETWEEN.join(filters_of(source)) or _ALL
-    return f"{source.name} {filters} {_BETWEEN.join(dests) or _ALL}"
+    return f"{_label_of(source)} {filters} {_BETWEEN.join(dests) or _ALL}"
+
+
+def _label_of(source: StreamSource) -> str:
+    """Return how nats-server calls a source: by its origin, and the consumer that it takes from."""
+    return source.name if source.consumer is None else f"{source.name}:C={_hash(source.consumer.name)}"
 
 
 def identity_of(name: str, created: object) -> str:
     """Return eight characters that distinguish a stream from an earlier one of the same name."""
-    digest = sha256(f"{name} {created}".encode()).digest()
+    return _hash(f"{name} {created}")
+
+
+def _hash(text: str) -> str:
+    digest = sha256(text.encode()).digest()
     return "".join(_DIGITS[byte % len(_DIGITS)] for byte in digest[:8])
 
 
@@ -49,7 +58,12 @@ class Plan:
             for each in source.subject_transforms
         ]
         # The part of the source header between the sequence and the subject.
-        self._middle = self.key.removeprefix(f"{source.name} ")
+        self._label = _label_of(source)
+        self._middle = self.key.removeprefix(f"{self._label} ")
+
+    def is_of(self, consumer: str) -> bool:
+        """Whether messages are taken from a consumer."""
+        return self.source.consumer is not None and self.source.consumer.name == consumer
 
     def takes(self, subject: str) -> bool:
         """Whether messages of a subject are taken."""
@@ -64,7 +78,7 @@ class Plan:
 
     def signed(self, hdr: bytes | None, seq: int, subject: str, identity: str) -> bytes:
         """Return a header block that also names the message's origin, without conditions and older such headers."""
-        line = f"{headers.STREAM_SOURCE}: {self.source.name} {seq} {self._middle} {subject} {identity}\r\n\r\n"
+        line = f"{headers.STREAM_SOURCE}: {self._label} {seq} {self._middle} {subject} {identity}\r\n\r\n"
         if not hdr:
             return f"NATS/1.0\r\n{line}".encode()
         if _OURS in hdr:

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from pelton.api import StreamSource
+from pelton.api import SourceConsumer, StreamSource
 from pelton.api.info import StreamSourceInfo
+from pelton.api.times import NEVER
+from pelton.sourcing.consumed import Consumed
 from pelton.sourcing.info import source_info
 from pelton.sourcing.link import SourceLink
 from pelton.sourcing.plan import Plan
@@ -28,6 +30,9 @@ class Owner(Protocol):
 
     def released(self, log: StreamLog, sequences: list[int], /) -> None:
         """Note that messages of a stream that keeps them for others were taken: remove those no longer needed."""
+
+    def consumed(self, origin: StreamLog, consumer: SourceConsumer, /) -> Consumed:
+        """Return the consumer from which a source takes."""
 
 
 class SourceGraph:
@@ -49,6 +54,8 @@ class SourceGraph:
         self._changed: set[str] = set()
         # Whether messages are left for the next transaction.
         self._has_more = False
+        # Whether a consumer that is taken from waits for a time since this was last cleared.
+        self.is_timed = False
 
     # --- the links
 
@@ -59,7 +66,8 @@ class SourceGraph:
         for log in streams.values():
             for source in sources_of(log):
                 if (origin := streams.get(source.name)) is not None:
-                    self._connect(SourceLink(self._db, log, origin, Plan(source, self._draw), self._now))
+                    consumed = None if source.consumer is None else self._owner.consumed(origin, source.consumer)
+                    self._connect(SourceLink(self._db, log, origin, Plan(source, self._draw), self._now, consumed))
         self._logs = {log.id: log for log in (*self._of_stream, *self._of_origin)}
         self.watched.clear()
         self.watched.update(self._logs)
@@ -73,8 +81,17 @@ class SourceGraph:
         self._of_origin.setdefault(link.origin, []).append(link)
 
     def takers(self, origin: StreamLog) -> list[SourceLink]:
-        """Return the links that take from a stream."""
-        return self._of_origin.get(origin, [])
+        """Return the links that take from a stream by themselves, and not from a consumer of it."""
+        return [link for link in self._of_origin.get(origin, ()) if link.consumed is None]
+
+    def is_consumed(self, origin: StreamLog, consumer: str) -> bool:
+        """Whether a stream takes from a consumer."""
+        links = self._of_origin.get(origin, ())
+        return any(link.consumed is not None and link.plan.is_of(consumer) for link in links)
+
+    def consumers_changed(self, origin: StreamLog) -> None:
+        """Note that a consumer of a stream was created, changed, reset or deleted: some link may go on."""
+        self._changed.update(link.stream.name for link in self._of_origin.get(origin, ()) if link.consumed is not None)
 
     def is_ticking(self, log: StreamLog) -> bool:
         """Whether expiring messages of a stream make space for those it takes, so that a timer is needed."""
@@ -116,13 +133,17 @@ class SourceGraph:
 
     def _go_on(self, link: SourceLink) -> None:
         self._owner.use(link.stream).advance(self._now())
-        self._release(link.origin, link.go_on())
+        self._release(link, link.go_on())
         self._has_more = self._has_more or link.is_behind
+        self.is_timed = self.is_timed or (link.consumed is not None and link.consumed.next_due() < NEVER)
 
-    def _release(self, origin: StreamLog, taken: list[int]) -> None:
+    def _release(self, link: SourceLink, taken: list[int]) -> None:
+        origin = link.origin
         if not taken:
             return
-        if origin.config.retention == "workqueue":
+        if link.consumed is not None:
+            link.consumed.settle(taken)
+        elif origin.config.retention == "workqueue":
             origin.remover.remove_settled(taken)
         elif origin.config.retention == "interest":
             self._owner.released(origin, taken)
@@ -157,7 +178,7 @@ class SourceGraph:
     def _again(self, link: SourceLink, subjects: Iterable[str] | None) -> None:
         self._owner.use(link.origin)
         self._owner.use(link.stream)
-        self._release(link.origin, link.retry(subjects))
+        self._release(link, link.retry(subjects))
         link.wake()
         self._go_on(link)
 
@@ -177,6 +198,11 @@ class SourceGraph:
                 if link.is_behind:
                     return True
         return False
+
+    def next_due(self) -> int:
+        """Return when time alone lets a link go on: its consumer is paused or replays; ``NEVER`` if it does not."""
+        links = [link for links in self._of_stream.values() for link in links]
+        return min((link.consumed.next_due() for link in links if link.consumed is not None), default=NEVER)
 
     # --- infos, and deletion
 

@@ -299,11 +299,11 @@ class Appender:
         if not state.dirty:
             return
         state.write_rows()
+        grown = state.subjects.grown() if state.is_trimmed and state.config.max_msgs_per_subject > 0 else ()
         if self.batch is None:
             # Sources and mirrors copy messages before the limits remove any.
             state.env.sources.written(state.id)
         if state.is_trimmed:
-            grown = state.subjects.grown() if state.config.max_msgs_per_subject > 0 else ()
             self._deliver_live()
             self._remover.trim(grown)
         if state.dirty:

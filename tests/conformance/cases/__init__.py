@@ -14,6 +14,7 @@ from tests.conformance.cases import (  # noqa: F401  # each fills the table
     buckets,
     changes,
     compression,
+    consumed,
     consumer_changes,
     consumer_config,
     consumer_limits,

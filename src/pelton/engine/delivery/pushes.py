@@ -105,6 +105,9 @@ class Pushes:
         me, session = self._peers.name, self._host.session
         wanted: dict[Key, ConsumerLog] = {}
         for key, consumer in session.registry.consumers.pushed.items():
+            if session.registry.source_graph.is_consumed(consumer.log, consumer.name):
+                # A stream takes what it delivers.
+                continue
             owners = [row.owner for row in subscriptions_of(session, consumer)]
             if not owners:
                 continue

@@ -29,8 +29,7 @@ class Background:
         # Every transaction passes here, and few leave work.
         if committed.deadlines:
             self.timekeeper.committed(committed.deadlines)
-        if committed.has_backlog:
-            self._source_catch_up.committed()
+        self._source_catch_up.committed(has_backlog=committed.has_backlog)
         if committed.has_batches or self._idle_batches.is_set:
             self._idle_batches.committed()
 

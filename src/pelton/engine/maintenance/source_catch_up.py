@@ -11,11 +11,15 @@ import asyncio
 from typing import Final
 
 from pelton.api import PeltonError
+from pelton.api.times import NEVER
 from pelton.engine.host import Host
 from pelton.runtime import Clock, Timer
 
 _RETRY_S: Final = 0.5
 _OTHERS_S: Final = 0.1
+# How long a check waits for a consumer that is paused or replays.
+_SHORTEST_S: Final = 0.02
+_LONGEST_S: Final = 60.0
 
 
 class SourceCatchUp:
@@ -26,13 +30,18 @@ class SourceCatchUp:
         self._clock = clock
         self._source_graph = host.session.registry.source_graph
         self._timer: Timer | None = None
+        self._at = 0.0
         self._running = False
         self._closed = False
         self.look_again()
 
-    def committed(self) -> None:
-        """Continue where a transaction has left messages."""
-        self._go_on()
+    def committed(self, *, has_backlog: bool) -> None:
+        """Continue where a transaction has left messages, now or when a consumer delivers them."""
+        if has_backlog:
+            self._go_on()
+        elif self._source_graph.is_timed:
+            self._source_graph.is_timed = False
+            self.look_again()
 
     def woken(self) -> None:
         """Check soon: another process has written, and continues by itself unless it dies."""
@@ -41,19 +50,29 @@ class SourceCatchUp:
 
     def look_again(self, delay: float = 0.0) -> None:
         """Schedule a check, because another process may have left messages."""
-        if self._timer is None and not self._closed:
-            self._timer = self._clock.call_later(delay, self._look)
+        at = self._clock.monotonic() + delay
+        if self._closed or (self._timer is not None and self._at <= at):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._at = self._clock.call_later(delay, self._look), at
 
     def _look(self) -> None:
         self._timer = None
         if self._closed or self._running:
             return
         try:
-            if self._host.read(self._source_graph.is_behind):
+            is_behind, due = self._host.read(self._outlook)
+            if is_behind:
                 self._go_on()
+            elif due != NEVER:
+                self.look_again(min(max((due - self._host.session.now()) / 1e9, _SHORTEST_S), _LONGEST_S))
         except PeltonError:
             # Operations on the store raise this error; here, checking again is enough.
             self.look_again(_RETRY_S)
+
+    def _outlook(self) -> tuple[bool, int]:
+        return self._source_graph.is_behind(), self._source_graph.next_due()
 
     def _go_on(self) -> None:
         if self._running or self._closed:

@@ -94,7 +94,7 @@ def create_consumer(session: Session, log: StreamLog, config: ConsumerConfig, cu
     # There may be many consumers, so do not reload the others.
     registry.consumers.create(row_id, log, config, raw, now)
     registry.load_interest(log)
-    _moved(session)
+    _moved(session, log)
     consumer = registry.consumer(log.name, config.name)
     begin(consumer)
     session.advise(ConsumerAction(stream=log.name, consumer=config.name, action="create"))
@@ -112,7 +112,7 @@ def update_consumer(session: Session, consumer: ConsumerLog, config: ConsumerCon
     consumer.configure(config)
     registry.consumers.add(consumer, raw)
     registry.load_interest(log)
-    _moved(session)
+    _moved(session, log)
     consumer = registry.consumer(log.name, config.name)
     session.news.consumers.add((log.name, consumer.name))
     if consumer.reconfigured(old):
@@ -134,13 +134,15 @@ def delete_consumers(session: Session, consumers: list[ConsumerLog]) -> None:
         registry.consumers.drop(consumer)
     for log in first:
         registry.load_interest(log)
-    _moved(session)
+    _moved(session, log)
     for log, seq in first.items():
         registry.tidy(log, seq)
     _advise_deleted(session, consumers)
 
 
-def _moved(session: Session) -> None:
+def _moved(session: Session, *logs: StreamLog) -> None:
+    for log in logs:
+        session.registry.source_graph.consumers_changed(log)
     session.registry.moved()
     session.changed = True
 
@@ -178,7 +180,9 @@ def sweep(session: Session, now: int) -> None:
     """
     if session.db.is_read_only:
         return
-    idle = session.registry.consumers.idle(now, session.registry.use_consumer)
+    is_consumed = session.registry.source_graph.is_consumed
+    found = session.registry.consumers.idle(now, session.registry.use_consumer)
+    idle = [consumer for consumer in found if not is_consumed(consumer.log, consumer.name)]
     if idle:
         session.db.check_changing()
         delete_consumers(session, idle)

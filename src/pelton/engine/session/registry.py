@@ -11,11 +11,19 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final
 
-from pelton.api import AccountLimits, CorruptConfigError, DirectGetDisabledError, StreamConfig, api_error
+from pelton.api import (
+    AccountLimits,
+    CorruptConfigError,
+    DirectGetDisabledError,
+    SourceConsumer,
+    StreamConfig,
+    api_error,
+)
 from pelton.consumers import ConsumerLog, Interest
 from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session.account import Account
 from pelton.engine.session.configs import decode_config
+from pelton.engine.session.consumed_origin import ConsumedOrigin
 from pelton.engine.session.consumers import ConsumerRegistry
 from pelton.engine.session.live_pushes import LivePushes
 from pelton.engine.session.routes import Routes
@@ -48,6 +56,7 @@ class Registry:
     ) -> None:
         self.db = database
         self._bus = bus
+        self._now = now
         self.streams: dict[str, StreamLog] = {}
         self.republishers: list[StreamLog] = []
         self.consumers: ConsumerRegistry = ConsumerRegistry(database, advisories)
@@ -321,6 +330,10 @@ class Registry:
         if (interest := self.interests.get(log)) is not None:
             self.use(log)
             interest.tidy(first)
+
+    def consumed(self, origin: StreamLog, consumer: SourceConsumer) -> ConsumedOrigin:
+        """Return the consumer from which a source takes."""
+        return ConsumedOrigin(self, self._bus, origin, consumer, self._now)
 
     def released(self, log: StreamLog, sequences: list[int]) -> None:
         """Remove messages that a source has taken, unless another consumer wants them."""

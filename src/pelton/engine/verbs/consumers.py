@@ -100,7 +100,8 @@ def _again(session: Session, request: ConsumerCreate, existing: ConsumerLog, con
 
 
 def _info(session: Session, consumer: ConsumerLog) -> ConsumerInfo:
-    bound = bool(subscriptions_of(session, consumer))
+    is_consumed = session.registry.source_graph.is_consumed(consumer.log, consumer.name)
+    bound = is_consumed or bool(subscriptions_of(session, consumer))
     return consumer_info(consumer, session.waiting_pulls(consumer), session.now(), push_bound=bound)
 
 

@@ -47,6 +47,7 @@ def reset(session: Session, request: ConsumerReset) -> ConsumerResetReply:
     # Every process must load its token floor, and learn which messages are kept for it.
     consumer.flush()
     session.registry.reload()
+    session.registry.source_graph.consumers_changed(consumer.log)
     session.registry.tidy(consumer.log, first)
     info = info_of(session, request.stream, request.name)
     fields = {name: getattr(info, name) for name in info.__struct_fields__}
