@@ -17,23 +17,21 @@ from pelton.api import (
     StreamNotFoundError,
     rfc3339,
 )
-from pelton.api.json_values import UNREADABLE
 from pelton.connect import Jet
 from pelton.observe.queue_history import ended_jobs, rate, run_times, spread
 from pelton.observe.summaries import QueueSummary
 from pelton.queue import Attempt, DeadLetter, Envelope, JobInfo, JobSchedule, JobState, Outcome, TenantCounts
-from pelton.queue.backing.scan import number_of_subjects
+from pelton.queue.backing.scan import number_of_subjects, orders_in
 from pelton.queue.inspect.views import JobViews
 from pelton.queue.model.checks import checked_id
 from pelton.queue.model.naming import QueueNames
-from pelton.queue.model.orders import Order, Orders
+from pelton.queue.model.orders import Orders
 from pelton.queue.opening import look_at_queue
 
 _UNDERWAY: Final[tuple[JobState, ...]] = ("running", "retrying", "held")
 _envelope: Final = msgspec.json.Decoder(Envelope).decode
 _outcome: Final = msgspec.json.Decoder(Outcome).decode
 _attempt: Final = msgspec.json.Decoder(Attempt).decode
-_order: Final = msgspec.json.Decoder(Order).decode
 _dead: Final = msgspec.json.Decoder(DeadLetter).decode
 
 
@@ -81,15 +79,10 @@ async def queue_summary(jet: Jet, queue: str) -> QueueSummary:
 
 
 async def _pauses(jet: Jet, names: QueueNames) -> Orders:
-    orders, seq = Orders(), 1
-    with suppress(StreamNotFoundError, MessageNotFoundError):
-        stream = await jet.stream(names.control)
-        while True:
-            stored = await stream.get_next_message(names.order_subject("pause.>"), seq)
-            seq = stored.seq + 1
-            # One that cannot be read is of a newer version.
-            with suppress(*UNREADABLE):
-                orders.heed(_order(stored.data))
+    orders = Orders()
+    with suppress(StreamNotFoundError):
+        for order in await orders_in(await jet.stream(names.control), names.order_subject("pause.>")):
+            orders.heed(order)
     return orders
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from pelton.api import Delivered, MessageNotFoundError, StoredMessage, StoreReadOnlyError
+from pelton.api.json_values import UNREADABLE
+from pelton.queue.model.orders import Order, decode
 
 if TYPE_CHECKING:
     from pelton.jet import Stream
@@ -56,6 +58,17 @@ async def stored_messages(stream: Stream, filter_subject: str, seq: int = 1) -> 
         for stored in page:
             yield stored
         seq, number = page[-1].seq + 1, min(2 * number, _PAGE)
+
+
+async def orders_in(stream: Stream, filter_subject: str) -> list[Order]:
+    """Return the orders of a filter that hold, or were taken back a moment ago, in the order of their sequences."""
+    found: list[Order] = []
+    async with aclosing(stored_messages(stream, filter_subject)) as stored:
+        async for one in stored:
+            # One that cannot be read is of a newer version.
+            with suppress(*UNREADABLE):
+                found.append(decode(one.data))
+    return found
 
 
 async def _page(stream: Stream, filter_subject: str, seq: int, number: int) -> Sequence[StoredMessage]:

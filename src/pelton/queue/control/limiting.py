@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from pelton.api import MessageNotFoundError
+from pelton.queue.backing.scan import orders_in
 from pelton.queue.limits.recall import Recall
 from pelton.queue.model.limits import JobLimit, scope_of
 from pelton.queue.model.orders import Order
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
 
 _encode: Final = msgspec.json.Encoder().encode
-_order: Final = msgspec.json.Decoder(Order).decode
 
 
 class Limiting:
@@ -42,17 +41,9 @@ class Limiting:
 
     async def all(self) -> list[JobLimit]:
         """Return all limits, in the order in which they were set."""
-        control, seq = await self._queue.side_to_read(self._queue.names.control), 1
-        found: list[JobLimit] = []
-        while True:
-            try:
-                stored = await control.get_next_message(self._queue.names.limit_subject(">"), seq)
-            except MessageNotFoundError:
-                return found
-            order = _order(stored.data)
-            if order.limit is not None and not order.over:
-                found.append(order.limit)
-            seq = stored.seq + 1
+        control = await self._queue.side_to_read(self._queue.names.control)
+        orders = await orders_in(control, self._queue.names.limit_subject(">"))
+        return [order.limit for order in orders if order.limit is not None and not order.over]
 
     async def _tell(self, order: Order, scope: str) -> None:
         await self._queue.backend.publish(self._queue.names.limit_subject(scope), _encode(order))

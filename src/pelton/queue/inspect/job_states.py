@@ -15,9 +15,8 @@ import msgspec
 
 from pelton.api import StreamNotFoundError
 from pelton.queue.backing.failed_attempts import FailedAttempts
-from pelton.queue.backing.scan import messages_of_filters, stored_messages
+from pelton.queue.backing.scan import messages_of_filters, orders_in, stored_messages
 from pelton.queue.model.limits import number_of
-from pelton.queue.model.orders import Order
 from pelton.queue.model.records import accounted_for, job_id_in, state_by_cause, waiting_state, with_losses
 from pelton.queue.model.states import JobState, WorkerReport
 from pelton.queue.ports import ALL_LISTED
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from pelton.queue.ports import Begun, BegunLookup, Underway, Unlisted
 
 _worker: Final = msgspec.json.Decoder(WorkerReport).decode
-_order: Final = msgspec.json.Decoder(Order).decode
 # One that a limit holds, or that no worker knows, is due.
 _NOT_DUE: Final = ("scheduled", "retrying")
 
@@ -145,10 +143,5 @@ async def oldest_at(jet: Streams, names: QueueNames, underway: Underway, where: 
 
 async def limit_names(jet: Streams, names: QueueNames) -> list[str]:
     """Return the names of a queue's limits."""
-    found: list[str] = []
-    async with aclosing(stored_messages(await jet.stream(names.control), names.limit_subject(">"))) as orders:
-        async for stored in orders:
-            order = _order(stored.data)
-            if order.limit is not None and not order.over:
-                found.append(order.limit.name)
-    return found
+    orders = await orders_in(await jet.stream(names.control), names.limit_subject(">"))
+    return [order.limit.name for order in orders if order.limit is not None and not order.over]

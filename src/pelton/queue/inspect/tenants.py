@@ -4,35 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import aclosing
-from typing import TYPE_CHECKING, Final
-
-import msgspec
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from pelton.api import ConfigError
 from pelton.queue.backing.queue_stats import taken_of_tenant
-from pelton.queue.backing.scan import stored_messages
+from pelton.queue.backing.scan import orders_in
 from pelton.queue.backing.tenant_lines import tenants_with_jobs
 from pelton.queue.model.naming import tenant_in
-from pelton.queue.model.orders import Order
 from pelton.queue.model.states import TenantCounts
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
 
-_order: Final = msgspec.json.Decoder(Order).decode
-
 
 async def weights_of(queue: QueueContext) -> dict[str, int]:
     """Return the weights that are not 1, by tenant."""
     control = await queue.side_to_read(queue.names.control)
-    found: dict[str, int] = {}
-    async with aclosing(stored_messages(control, queue.names.weight_subject("*"))) as orders:
-        async for stored in orders:
-            order = _order(stored.data)
-            if order.weight is not None and not order.over:
-                found[order.weight.tenant] = order.weight.weight
-    return dict(sorted(found.items()))
+    orders = await orders_in(control, queue.names.weight_subject("*"))
+    weights = [order.weight for order in orders if order.weight is not None and not order.over]
+    return {weight.tenant: weight.weight for weight in sorted(weights, key=attrgetter("tenant"))}
 
 
 async def tenants_of(queue: QueueContext, limit: int) -> list[TenantCounts]:

@@ -53,6 +53,9 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return tuple(filter(None, (_of_key(self.pause_key), _of_job(self.pause_job))))
 
 
+decode: Final = msgspec.json.Decoder(Order).decode
+
+
 class Orders:
     """The orders that hold, as one worker knows them."""
 

@@ -7,19 +7,16 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from pelton.api import ConsumerNotFoundError, PeltonError
 from pelton.api.json_values import UNREADABLE
 from pelton.jet.follower import Follower
 from pelton.jet.outage import is_busy
-from pelton.queue.model.orders import Order
+from pelton.queue.model.orders import Order, decode
 
 if TYPE_CHECKING:
     from pelton.jet import Message
     from pelton.queue.define.queue_context import QueueContext
 
-_decode: Final = msgspec.json.Decoder(Order).decode
 _PAGE: Final = 256
 _PULL_S: Final = 30.0
 _INACTIVE_S: Final = 120.0
@@ -39,7 +36,7 @@ def order_reader(
             return
         # One that cannot be read is of a newer version; other orders still count.
         with suppress(*UNREADABLE):
-            heed(_decode(one.data))
+            heed(decode(one.data))
 
     outage = queue.outage("its orders", is_busy)
     return Follower(partial(_pulled, queue), saw, outage.wait, outage.is_over)
