@@ -12,7 +12,7 @@ from pelton.streams.env import CheckQuota, IsWanted, StreamEnv
 from pelton.streams.last_headers import last_headers_of
 from pelton.streams.log import StreamLog
 from pelton.streams.publish_checks import is_bare, schedule_of
-from pelton.streams.rules import check_creation, check_new_stream, check_stream
+from pelton.streams.rules import check_copies, check_creation, check_new_stream, check_stream
 from pelton.streams.staging import Staging, is_member
 from pelton.streams.state import Jumps
 from pelton.streams.time_rules import check_time_pedantic
@@ -32,6 +32,7 @@ __all__ = [
     "append_atomic",
     "changed_stream",
     "check_consumers",
+    "check_copies",
     "check_creation",
     "check_new_stream",
     "check_stream",

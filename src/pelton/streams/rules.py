@@ -68,6 +68,10 @@ def check_stream(config: StreamConfig) -> None:
     check_mappings(config)
     if config.placement is not None and config.placement.preferred:
         raise invalid("preferred server not permitted in placement", config.name)
+
+
+def check_copies(config: StreamConfig) -> None:
+    """Raise ConfigError for more than one replica; what a server refuses in any case is checked before."""
     if config.num_replicas > 1:
         raise ConfigError(
             f"stream {config.name!r}: num_replicas is {config.num_replicas}, but an embedded store keeps one copy: "
@@ -106,6 +110,8 @@ def _check_policies(config: StreamConfig) -> None:
     if config.persist_mode == "async":
         if config.storage != "file":
             raise invalid("async persist mode is only supported on file storage", config.name)
+        if config.num_replicas > 1:
+            raise invalid("async persist mode is not supported on replicated streams", config.name)
         if config.allow_atomic:
             raise invalid("async persist mode is not supported with atomic batch publish", config.name)
 
@@ -126,7 +132,7 @@ def _check_replicas(config: StreamConfig) -> None:
 
 def _check_subjects(config: StreamConfig) -> None:
     # The first mistake is told, so what stands behind an invalid subject is not looked at.
-    faults = ((index, fault) for index, text in enumerate(config.subjects) if (fault := _fault(text, config.no_ack)))
+    faults = ((index, fault) for index, text in enumerate(config.subjects) if (fault := _fault(text, config)))
     index, fault = next(faults, (len(config.subjects), ""))
     if found := clash_within(config.subjects[:index]):
         raise invalid(f'subject "{found[1]}" overlaps with "{found[0]}"', config.name)
@@ -134,14 +140,16 @@ def _check_subjects(config: StreamConfig) -> None:
         raise invalid(fault, config.name)
 
 
-def _fault(subject: str, no_ack: bool) -> str:
+def _fault(subject: str, config: StreamConfig) -> str:
     """Return why no stream may take a subject, or an empty text.
 
     Refused are those of API requests and of the server's own messages; its events may be captured.
     """
     if not is_filter(subject):
         return "invalid subject"
-    if no_ack or subject[0] not in "$*>":
+    if config.no_ack:
+        return "capturing all subjects requires replicas of 1" if subject == ">" and config.num_replicas > 1 else ""
+    if subject[0] not in "$*>":
         return ""
     if subject == ">":
         return "capturing all subjects requires no-ack to be true"

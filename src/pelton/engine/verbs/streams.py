@@ -39,6 +39,7 @@ from pelton.streams import (
     StreamLog,
     changed_stream,
     check_consumers,
+    check_copies,
     check_creation,
     check_new_stream,
     check_stream,
@@ -107,6 +108,7 @@ def _check_new(session: Session, config: StreamConfig) -> None:
         session.registry.account.check_number()
     check_new_stream(config)
     check_sourcing(config)
+    check_copies(config)
     session.registry.account.check_bytes(config)
 
 
@@ -131,6 +133,7 @@ def check_restored(config: StreamConfig) -> None:
     check_request(StreamCreate(config=config))
     check_new_stream(msgspec.structs.replace(config, sealed=False))
     check_sourcing(config)
+    check_copies(config)
 
 
 def origins_of(session: Session, config: StreamConfig) -> dict[str, str]:
@@ -162,6 +165,7 @@ def checked_update(request: StreamUpdate) -> StreamConfig:
     config = resolved_stream(request.config)
     check_stream(config)
     check_sourcing(config)
+    check_copies(config)
     return config
 
 
