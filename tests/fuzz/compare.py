@@ -78,6 +78,14 @@ KNOWN: Final = (
         after=r'"subjects": \[">"\]',
     ),
     Known("requests", '"messages": ', '"messages": ', "the same", ends=True, after=r'"subjects": \[">"\]'),
+    Known(
+        "requests",
+        '"messages": ',
+        '"messages": ',
+        "a stream that has kept all: for nats-server, what is delivered without acks stays as if it still did",
+        ends=True,
+        after=r'"ack_policy": "none"(.|\n)*"retention": "interest"',
+    ),
     Known("requests", "priority policy and groups can not be updated", "", "ADR-42 forbids it", ends=True),
     Known(
         "requests",

@@ -48,8 +48,8 @@ class BatchMember(NamedTuple):
 
     @property
     def position(self) -> int:
-        """How many messages the batch has up to this one."""
-        return self.seq - (self.commit == _ENDED)
+        """How many messages the batch has up to this one; for a server, none before the first are very many."""
+        return (self.seq - (self.commit == _ENDED)) % (1 << 64)
 
 
 class _Open:
