@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelton.subjects import clash, clash_between, clash_within
+from pelton.subjects import clash, clash_between, clash_within, first_match
 
 from . import reference
 
@@ -23,6 +23,14 @@ def test_the_first_clash_of_a_list(filters: list[str]) -> None:
 @given(st.lists(reference.filters, max_size=4), st.lists(reference.filters, max_size=4))
 def test_clashes_of_two_lists(filters: list[str], others: list[str]) -> None:
     assert clash_between(filters, others) == any(overlap(one, other) for one in filters for other in others)
+
+
+@given(st.lists(reference.filters, max_size=6))
+def test_the_first_that_matches(filters: list[str]) -> None:
+    first = first_match(filters)
+    for subject in reference.UNIVERSE:
+        expected = next((index for index, one in enumerate(filters) if reference.matches(one, subject)), None)
+        assert first(subject) == expected
 
 
 def test_few_are_compared_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from pelton.consumers.log import ConsumerLog
 from pelton.sourcing import SourceLink
 from pelton.storage import column, integer, runs
 from pelton.streams import StreamLog
-from pelton.subjects import SubjectIndex, clash_between, matches
+from pelton.subjects import SubjectIndex, clash_between
 
 _CHUNK: Final = 4096
 _HELD: Final = (
@@ -126,7 +126,7 @@ class _Candidates:
         mine = self.sequences
         if consumer.condition is not None:
             subjects = self._all_subjects()
-            mine = {seq for seq in mine if seq in subjects and _matches(consumer, subjects[seq])}
+            mine = {seq for seq in mine if seq in subjects and consumer.wants(subjects[seq])}
         met = {seq for seq in mine if seq <= consumer.cursor}
         return (mine - met) | self._held(consumer, met)
 
@@ -206,10 +206,6 @@ def _may_share(consumer: ConsumerLog, other: ConsumerLog) -> bool:
         return False
     mine, theirs = consumer.filters or _EVERYTHING, other.filters or _EVERYTHING
     return clash_between(mine, theirs)
-
-
-def _matches(consumer: ConsumerLog, subject: str) -> bool:
-    return any(matches(text, subject) for text in consumer.filters)
 
 
 def _ranges(sequences: set[int]) -> list[tuple[int, int]]:

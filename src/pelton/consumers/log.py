@@ -17,7 +17,7 @@ Exclusive work relies on this fencing; NATS accepts such acks. A consumer that w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from pelton.api import ConsumerConfig, parse_rfc3339
@@ -27,7 +27,7 @@ from pelton.consumers.sampling import sample_percent
 from pelton.consumers.vanished import vanished
 from pelton.storage import Condition, DamagedRowError, Database, decoded, integer, integers, subject_condition
 from pelton.streams import Advisories, StreamLog
-from pelton.subjects import has_wildcard
+from pelton.subjects import first_match, has_wildcard
 
 NEVER: Final = (1 << 63) - 1
 _STATE: Final = (
@@ -115,6 +115,7 @@ class ConsumerLog:
             (config.filter_subject,) if config.filter_subject else ()
         )
         self.condition = subject_condition(self.filters)
+        self._first_filter: Callable[[str], int | None] | None = None
         self.literal = self.filters[0] if len(self.filters) == 1 and not has_wildcard(self.filters[0]) else ""
         self.per_subject = self.claims.limit = config.max_ack_pending_per_subject
         self._claim_end = f".{end}." if (end := config.max_ack_pending_subject_end) else ""
@@ -123,6 +124,12 @@ class ConsumerLog:
         self.sampled = sample_percent(config.sample_freq) if config.ack_policy == "explicit" else 0
         self.room = config.max_ack_pending if config.max_ack_pending > 0 else NEVER
         self.paused_until = max(parse_rfc3339(config.pause_until), 0) if config.pause_until else 0
+
+    def wants(self, subject: str) -> bool:
+        """Whether a filter matches a subject."""
+        if self._first_filter is None:
+            self._first_filter = first_match(self.filters)
+        return self._first_filter(subject) is not None
 
     def load(self) -> None:
         """Reload the state row, which another process may have changed."""

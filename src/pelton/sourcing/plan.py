@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from hashlib import sha256
 from typing import Final
 
 from pelton.api import StreamSource, headers
 from pelton.storage import Condition, subject_condition
 from pelton.streams import without_headers
-from pelton.subjects import Draw, Transform, matches
+from pelton.subjects import Draw, Transform, first_match
 
 _DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _ALL: Final = ">"
@@ -46,17 +48,17 @@ def _hash(text: str) -> str:
 
 
 class Plan:
-    """How to treat the messages of a source's origin."""
+    """How to treat the messages of a source's origin.
+
+    What is compiled is compiled when it is first needed: a source may have thousands of transforms.
+    """
 
     def __init__(self, source: StreamSource, draw: Draw) -> None:
         self.source = source
+        self._draw = draw
         self.key: str = key_of(source)
         self.filters: tuple[str, ...] = filters_of(source)
-        self.condition: Condition | None = subject_condition(self.filters)
-        self._transforms = [
-            (each.src, Transform(each.src, each.dest, draw) if each.dest else None)
-            for each in source.subject_transforms
-        ]
+        self._transforms: dict[int, Transform] = {}
         # The part of the source header between the sequence and the subject.
         self._label = _label_of(source)
         self._middle = self.key.removeprefix(f"{self._label} ")
@@ -65,16 +67,29 @@ class Plan:
         """Whether messages are taken from a consumer."""
         return self.source.consumer is not None and self.source.consumer.name == consumer
 
+    @cached_property
+    def condition(self) -> Condition | None:
+        """The messages to take, None for all."""
+        return subject_condition(self.filters)
+
+    @cached_property
+    def _first(self) -> Callable[[str], int | None]:
+        return first_match(self.filters)
+
     def takes(self, subject: str) -> bool:
         """Whether messages of a subject are taken."""
-        return not self.filters or any(matches(text, subject) for text in self.filters)
+        return not self.filters or self._first(subject) is not None
 
     def renamed(self, subject: str) -> str:
         """Return the subject under which a message is stored."""
-        for src, transform in self._transforms:
-            if matches(src, subject):
-                return (transform.apply(subject) or subject) if transform is not None else subject
-        return subject
+        named = self.source.subject_transforms
+        index = self._first(subject) if named else None
+        if index is None or not named[index].dest:
+            return subject
+        transform = self._transforms.get(index)
+        if transform is None:
+            transform = self._transforms[index] = Transform(named[index].src, named[index].dest, self._draw)
+        return transform.apply(subject) or subject
 
     def signed(self, hdr: bytes | None, seq: int, subject: str, identity: str) -> bytes:
         """Return a header block that also names the message's origin, without conditions and older such headers."""

@@ -22,6 +22,7 @@ from pelton.storage.columns import FIELD, Columns, pairs
 from pelton.storage.database import Database
 from pelton.storage.packing import ORIGINAL_LENGTH, MessageRow, RowValues, pack, unpack, unpack_all
 from pelton.storage.rows import column, decoded, integer, integers, text
+from pelton.subjects import first_match, has_wildcard
 
 
 class Removed(msgspec.Struct, gc=False):
@@ -56,6 +57,10 @@ _COLUMNS: Final = "seq, ts, subject, hdr, data, crc"
 DAMAGED_COLUMNS: Final = (
     "seq, ts, CAST(subject AS BLOB), iif(typeof(hdr)='text', 0, hdr), iif(typeof(data)='text', 0, data), crc"
 )
+# More filters than these are no alternatives in SQL, and fewer if each calls a function.
+_MOST_ALTERNATIVES: Final = 64
+_MOST_CALLS: Final = 4
+_MATCHES: Final = "pelton_matches(?, CAST(subject AS BLOB))"
 # Rows per statement for large batches: a fifth less work than one row each.
 _MANY: Final = 50
 # Only the first row gets its sequence: SQLite finds the next one faster than it verifies that a given one is new.
@@ -312,9 +317,9 @@ class Condition:
 
     __slots__ = ("bindings", "sql")
 
-    def __init__(self, sql: str, bindings: tuple[int | str, ...]) -> None:
+    def __init__(self, sql: str, bindings: tuple[Any, ...]) -> None:
         self.sql: str = sql
-        self.bindings: tuple[int | str, ...] = bindings
+        self.bindings: tuple[Any, ...] = bindings
 
 
 def runs(sequences: Iterable[int]) -> list[tuple[int, int]]:
@@ -340,9 +345,21 @@ def subject_condition(filters: Sequence[str]) -> Condition | None:
     """Return the SQL for "the subject matches one of these filters"; None if every subject does."""
     if not filters or ">" in filters:
         return None
+    if len(filters) > _MOST_ALTERNATIVES:
+        return _one_of_many(filters)
     parts = [_one_filter(text) for text in filters]
+    if sum(_MATCHES in part.sql for part in parts) > _MOST_CALLS:
+        return _one_of_many(filters)
     sql = _either([part.sql for part in parts])
     return Condition(f"({sql})", tuple(value for part in parts for value in part.bindings))
+
+
+def _one_of_many(filters: Sequence[str]) -> Condition:
+    """SQLite takes 0.1 ms or more to plan each alternative, and compares each row with each: Python looks one up."""
+    if not any(map(has_wildcard, filters)):
+        listed = msgspec.json.encode(filters).decode()
+        return Condition("subject IN (SELECT value FROM json_each(?))", (listed,))
+    return Condition("pelton_finds(?, CAST(subject AS BLOB))", (apsw.pyobject(first_match(filters)),))
 
 
 def _either(parts: list[str]) -> str:
@@ -359,7 +376,7 @@ def _one_filter(text: str) -> Condition:
         return Condition("subject=?", (text,))
     literal = min(tokens.index(token) for token in "*>" if token in tokens)
     # As a blob, because invalid text would not reach the function.
-    matches = Condition("pelton_matches(?, CAST(subject AS BLOB))", (text,))
+    matches = Condition(_MATCHES, (text,))
     if not literal:
         return matches
     # Every subject below the prefix: "." + 1 is "/", and a subject has at least one more character.

@@ -41,7 +41,7 @@ the beat has not moved.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 import apsw
 
@@ -217,10 +217,20 @@ def newer(path: str, version: int) -> Fault:
 
 
 def add_functions(connection: apsw.Connection) -> None:
-    """Define the SQL function that Pelton's statements call: ``pelton_matches(filter, subject)``."""
+    """Define the SQL functions that Pelton's statements call.
+
+    ``pelton_matches(filter, subject)``, and ``pelton_finds(function, subject)``, for functions of Python.
+    """
     connection.create_scalar_function("pelton_matches", _matches, 2, deterministic=True)
+    connection.create_scalar_function("pelton_finds", _finds, 2, deterministic=True)
 
 
 def _matches(*values: object) -> bool:
     subject_filter, subject = values
     return matches(text(subject_filter), text(subject))
+
+
+def _finds(*values: Any) -> bool:
+    find, subject = values
+    found: int | None = find(text(subject))
+    return found is not None

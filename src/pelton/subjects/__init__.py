@@ -6,7 +6,7 @@ an ordinary character.
 """
 
 from pelton.subjects.candidates import candidates
-from pelton.subjects.clash import clash_between, clash_within
+from pelton.subjects.clash import clash_between, clash_within, first_match
 from pelton.subjects.index import SubjectIndex
 from pelton.subjects.mapping import TransformError
 from pelton.subjects.match import compile_filter, is_subset, matches, overlaps
@@ -24,6 +24,7 @@ __all__ = [
     "clash_within",
     "compile_filter",
     "fault_of",
+    "first_match",
     "fits",
     "has_wildcard",
     "is_filter",

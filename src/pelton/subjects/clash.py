@@ -1,4 +1,4 @@
-"""Which of very many filters share a subject, without comparing each with each.
+"""Which of very many filters share a subject, or match one, without comparing each with each.
 
 Filters are grouped by their shape: how many tokens they have, and where their wildcards stand. Two of the same shapes
 overlap if they have the same tokens where neither has a wildcard, so a dictionary of these tokens finds the other. What
@@ -60,6 +60,33 @@ def clash_between(filters: Iterable[str], others: Iterable[str]) -> bool:
     return False
 
 
+def first_match(filters: Iterable[str]) -> Callable[[str], int | None]:
+    """Return what finds the index of the first filter that matches a subject, None if none does."""
+    looks = []
+    for shape, some in _groups(filters).items():
+        literal = [place for place in range(shape.length) if place not in shape.stars]
+        key = itemgetter(*literal) if literal else _nothing
+        known: dict[object, int] = {}
+        for index, tokens in some:
+            known.setdefault(key(tokens), index)
+        looks.append((shape.length, shape.has_tail, key, known))
+
+    def first(subject: str) -> int | None:
+        tokens, found = subject.split("."), None
+        for length, has_tail, key, known in looks:
+            if len(tokens) == length + has_tail or (has_tail and len(tokens) > length):
+                index = known.get(key(tokens))
+                if index is not None and (found is None or index < found):
+                    found = index
+        return found
+
+    return first
+
+
+def _nothing(tokens: list[str]) -> object:
+    return None
+
+
 def _groups(filters: Iterable[str]) -> _Groups:
     groups: _Groups = {}
     for index, text in enumerate(filters):
@@ -81,4 +108,4 @@ def _key(one: _Shape, other: _Shape) -> Callable[[list[str]], object] | None:
     literal = [
         place for place in range(min(one.length, other.length)) if place not in one.stars and place not in other.stars
     ]
-    return itemgetter(*literal) if literal else lambda tokens: None
+    return itemgetter(*literal) if literal else _nothing
