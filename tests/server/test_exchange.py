@@ -265,6 +265,7 @@ def test_accounts_of_an_operator() -> None:
 
 def activation(issuer: Key, importer: Key, **fields: Any) -> str:
     nats = {"subject": fields.pop("subject", "ev.>"), "kind": fields.pop("kind", "stream")}
+    nats |= {"issuer_account": fields.pop("issuer_account", "")}
     return jwt(issuer, importer.public, "activation", nats=nats, **fields)
 
 
@@ -274,7 +275,8 @@ def activation(issuer: Key, importer: Key, **fields: Any) -> str:
         ("", False),
         ("a.b.c", False),
         (activation(ONE, TWO), True),
-        (activation(SIGNING, TWO), True),
+        (activation(SIGNING, TWO), False),
+        (activation(SIGNING, TWO, issuer_account=ONE.public), True),
         (activation(TWO, TWO), False),
         (activation(ONE, SIGNING), False),
         (activation(ONE, TWO, subject="ev.b"), False),

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from pelton.api import AccountLimits
+from pelton.server.auth.activations import activation_of
 from pelton.server.auth.claims import (
     AccountClaims,
-    ActivationClaims,
     ExportClaims,
     ImportClaims,
     StreamLimitClaims,
@@ -16,7 +16,7 @@ from pelton.server.auth.claims import (
 )
 from pelton.server.auth.operator import OperatorTrust
 from pelton.server.auth.templates import rules_of
-from pelton.server.auth.tokens import Token, TokenError, read_token
+from pelton.server.auth.tokens import Token, TokenError
 from pelton.server.settings.config import (
     GLOBAL_ACCOUNT,
     SINGLE_TIER,
@@ -30,7 +30,6 @@ from pelton.server.settings.config import (
     TraceConfig,
 )
 from pelton.server.settings.load import permits
-from pelton.subjects import is_subset
 
 _NS: Final = 1_000_000_000
 _RESPONSES: Final[dict[str, ResponseType]] = {"Stream": "Stream", "Chunked": "Chunked"}
@@ -144,30 +143,22 @@ def is_activated(claims: ImportClaims, importer: str, accounts: Mapping[str, Tok
     imported = _import(claims)
     for export in exporter.nats.exports or ():
         if permits(_export(export), imported, importer):
-            return not export.token_req or _is_token_valid(claims.token, imported, importer, exporter, export, now)
+            return not export.token_req or _is_token_valid(claims, importer, exporter, export, now)
     return False
 
 
 def _is_token_valid(
-    text: str,
-    imported: ImportConfig,
-    importer: str,
-    exporter: Token[AccountClaims],
-    export: ExportClaims,
-    now: float,
+    claims: ImportClaims, importer: str, exporter: Token[AccountClaims], export: ExportClaims, now: float
 ) -> bool:
     try:
-        token = read_token(text, ActivationClaims)
+        token = activation_of(claims, importer)
     except TokenError:
         return False
     keys = {exporter.sub, *(key if isinstance(key, str) else key.key for key in exporter.nats.signing_keys or ())}
     revoked = export.revocations or {}
     return (
         token.iss in keys
-        and token.sub == importer
         and token.is_valid_at(now)
-        and token.nats.kind == imported.kind
-        and is_subset(imported.subject, token.nats.subject)
         and not any(revoked.get(key, -1) >= token.issued_at for key in (importer, "*"))
     )
 

@@ -162,11 +162,11 @@ class OperatorClaims(msgspec.Struct, frozen=True):
 
 
 class ActivationClaims(msgspec.Struct, frozen=True):
-    """Lets the account that is the token's subject import a subject."""
+    """Lets the account that is the token's subject import a subject; in version 1, ``type`` is the kind."""
 
     subject: str = ""
     kind: str = ""
-    type: ClaimKind = "activation"
+    type: str = "activation"
     version: int = 0
     issuer_account: str = ""
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pelton.api import ConfigError
+from pelton.server.auth.activations import check_activations
 from pelton.server.auth.claims import AccountClaims, OperatorClaims, ScopedKey, UserClaims, UserLimits
 from pelton.server.auth.identity import Credentials, LoginRefusal, ServerUser
 from pelton.server.auth.permissions import permissions_of_rules
@@ -50,6 +51,8 @@ class OperatorTrust:
             if key not in accounts or accounts[key].issued_at < token.issued_at:
                 accounts[key] = token
         self.accounts: Mapping[str, Token[AccountClaims]] = accounts
+        # As on nats-server, nobody is let in to an account with an activation that is not for its import.
+        self._invalid = {key: refusal for key, token in accounts.items() if (refusal := _activation_refusal(token))}
 
     def _trusted_keys(self, config: OperatorConfig) -> frozenset[str]:
         trusted = set(config.trusted_keys)
@@ -89,6 +92,8 @@ class OperatorTrust:
         account = self.accounts.get(claims.issuer_account or user.iss)
         if account is None:
             return LoginRefusal(f"the account {claims.issuer_account or user.iss!r} is not known")
+        if refusal := self._invalid.get(account.sub):
+            return refusal
         keys = _signing_keys(account)
         if user.iss != account.sub and user.iss not in keys:
             return LoginRefusal(f"{user.iss!r} does not sign users of account {account.sub!r}")
@@ -131,6 +136,14 @@ class OperatorTrust:
             return rules_of(limits) or rules_of(account.nats.default_permissions)
         about = (account.name, account.sub, account.nats.tags or ())
         return rules_of(limits, values_of(user.name, user.sub, user.nats.tags or (), about))
+
+
+def _activation_refusal(account: Token[AccountClaims]) -> LoginRefusal | None:
+    try:
+        check_activations(account)
+    except TokenError as error:
+        return LoginRefusal(f"the account {account.sub!r} is not valid: {error}")
+    return None
 
 
 def _signing_keys(account: Token[AccountClaims]) -> dict[str, ScopedKey | None]:

@@ -106,4 +106,7 @@ def _decoded(body: bytes, kind: type[Claims]) -> Token[Claims]:
         first = msgspec.json.decode(body, type=Token[FirstUserClaims])
         claims = replace(first.nats, issuer_account=token.issuer_account, tags=token.tags)
         return replace(token, nats=claims)
+    if kind is ActivationClaims:
+        said = {"kind": token.nats.type, "type": token.type, "issuer_account": token.issuer_account}
+        return replace(token, nats=replace(token.nats, **said))
     return replace(token, nats=replace(token.nats, tags=token.tags)) if kind is AccountClaims else token
