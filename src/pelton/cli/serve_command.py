@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import signal
+from collections.abc import Mapping
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -39,6 +40,7 @@ from pelton.storage import SyncMode
 
 _NS: Final = 1_000_000_000
 _KEY_BYTES: Final = 32
+_NONE: Final[Mapping[str, str]] = {}
 _NO_PREFIX: Final = "\0"
 _STORE_HELP: Final = (
     "STORE is the file of the store; it is created if it is missing. Without one, the server has no JetStream;",
@@ -117,8 +119,11 @@ def print_help(text: str) -> None:
         write_line(each)
 
 
-def _command(line: CommandLine, runtime: Runtime) -> _Command:
-    """Return what a command line asks for. Raises ConfigError."""
+def _command(line: CommandLine, runtime: Runtime, pushed: Mapping[str, str] = _NONE) -> _Command:
+    """Return what a command line asks for; ``pushed`` are JWTs of accounts that have none in a file.
+
+    Raises ConfigError.
+    """
     if len(line.stores) > 1:
         raise ConfigError(f"serve takes one store, not {len(line.stores)}")
     try:
@@ -128,8 +133,9 @@ def _command(line: CommandLine, runtime: Runtime) -> _Command:
     except UnicodeDecodeError as error:
         raise ConfigError(f"the configuration {line.config!r} cannot be read: it is no UTF-8 ({error})") from None
     operator = loaded.settings.operator
-    if operator is not None and operator.folder:
-        operator = replace(operator, stored=_stored_accounts(operator.folder))
+    if operator is not None:
+        stored = _stored_accounts(operator.folder) if operator.folder else {}
+        operator = replace(operator, accounts={**operator.accounts, **pushed}, stored=stored)
         loaded = loaded._replace(settings=replace(loaded.settings, operator=operator))
     users = ConfiguredUsers(loaded.settings, runtime.random.randbytes(_KEY_BYTES))
     accounts = accounts_of_server(loaded.settings, users.trust, runtime.clock.now() / _NS)
@@ -145,7 +151,7 @@ def _command(line: CommandLine, runtime: Runtime) -> _Command:
         places=loaded.places,
     )
     if operator is not None and operator.folder and not settings.system_account:
-        raise ConfigError("a resolver of type full needs a system account: give system_account, or name it in the JWT")
+        raise ConfigError("a resolver with a folder needs a system account: give system_account, or name it in the JWT")
     return _Command(line, loaded, settings, users)
 
 
@@ -271,6 +277,8 @@ class _Reloading:
         self._server = server
         self._door = door
         self._runtime = runtime
+        # JWTs that a resolver without a folder was given: they last as long as the server.
+        self._pushed: dict[str, str] = {}
 
     async def on_signal(self) -> None:
         """Read them, and say so."""
@@ -285,7 +293,7 @@ class _Reloading:
 
     async def read_again(self) -> None:
         """Read them. Raises ConfigError, StoreError."""
-        command = _command(self._command.line, self._runtime)
+        command = _command(self._command.line, self._runtime, self._pushed)
         check_configs(self._command.loaded.settings, command.loaded.settings, command.loaded.places)
         _make_folder(command.folder)
         await self._server.reload(command.settings, partial(self._apply, command))
@@ -302,11 +310,12 @@ class _Reloading:
         self._server.resolver = self.resolver()
 
     def resolver(self) -> AccountResolver | None:
-        """Return what takes the accounts that an operator pushes; None if they are not in a folder."""
+        """Return what takes the accounts that an operator pushes; None without an operator."""
         operator, trust = self._command.loaded.settings.operator, self._command.users.trust
-        if operator is None or trust is None or not operator.folder:
+        if operator is None or trust is None:
             return None
-        return AccountResolver(operator, trust.trusted, self._command.settings.system_account, self.read_again)
+        system_account = self._command.settings.system_account
+        return AccountResolver(operator, trust.trusted, system_account, self._pushed, self.read_again)
 
 
 async def _first_of(duck: asyncio.Task[None], runtime: Runtime, over: Signal, seen: int) -> None:

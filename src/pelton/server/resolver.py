@@ -1,4 +1,4 @@
-"""The accounts of operator mode in the folder of a resolver, which ``nsc push`` replaces while the server runs.
+"""The accounts of operator mode, in the folder of a resolver or in memory, which change while the server runs.
 
 Design: the folder is what counts. A change is made there, and then the settings are read again, as by SIGHUP; if they
 are not valid with it, the folder gets back what it had, so that the server also starts from it.
@@ -16,7 +16,7 @@ from pelton.api import PeltonError
 from pelton.server.auth.claims import AccountClaims, GenericClaims, UserClaims
 from pelton.server.auth.tokens import Token, TokenError, read_token
 from pelton.server.nkey import role_of
-from pelton.server.settings.config import OperatorConfig
+from pelton.server.settings.config import OperatorConfig, ResolverKind
 
 _PIECES: Final = 3
 
@@ -28,7 +28,8 @@ class ResolverError(Exception):
 class AccountResolver:
     """The JWTs in a folder, and those of the settings; ``trusted`` are the operators' keys.
 
-    ``system_account`` is never deleted. ``apply`` reads the settings again; it raises PeltonError.
+    ``system_account`` is never deleted. Without a folder, JWTs are kept in ``memory``. ``apply`` reads the settings
+    again; it raises PeltonError.
     """
 
     def __init__(
@@ -36,12 +37,15 @@ class AccountResolver:
         config: OperatorConfig,
         trusted: frozenset[str],
         system_account: str,
+        memory: dict[str, str],
         apply: Callable[[], Awaitable[None]],
     ) -> None:
         self._config = config
         self._folder = Path(config.folder)
         self._trusted = trusted
         self._system_account = system_account
+        self._memory = memory
+        self.kind: ResolverKind = config.resolver
         self._apply = apply
 
     def keys(self, now: float) -> list[str]:
@@ -59,6 +63,8 @@ class AccountResolver:
     def _stored(self, key: str) -> str:
         if role_of(key) != "account":
             return ""
+        if self.kind == "memory":
+            return self._memory.get(key, "")
         with suppress(OSError, UnicodeDecodeError):
             return self._path(key).read_text("utf-8").strip()
         return ""
@@ -66,14 +72,18 @@ class AccountResolver:
     def _path(self, key: str) -> Path:
         return self._folder / f"{key}.jwt"
 
-    async def update(self, text: str, key: str = "") -> str:
-        """Keep an account's JWT, in the place of another one; return its key, which must be ``key`` if that is given.
+    async def update(self, text: str, key: str, now: float) -> tuple[str, bool]:
+        """Keep an account's JWT, in the place of another one; return its key, and whether it was kept.
 
-        Raises ResolverError, PeltonError.
+        The key must be ``key`` if that is given. Raises ResolverError, PeltonError.
         """
         token = _checked(text)
         if key not in ("", token.sub):
             raise ResolverError("subject does not match jwt content")
+        if self.kind != "full" and not self.lookup(token.sub):
+            return token.sub, False
+        if self.kind == "memory" and (token.iss not in self._trusted or not token.is_valid_at(now)):
+            raise ResolverError("account validation failed")
         if token.iss not in self._trusted:
             # nats-server keeps it, in the place of one that was good.
             raise ResolverError("it is not signed by a trusted operator")
@@ -84,10 +94,15 @@ class AccountResolver:
         except PeltonError:
             self._write(token.sub, before)
             raise
-        return token.sub
+        return token.sub, True
 
     def _write(self, key: str, text: str) -> None:
         """Write a file so that it is there whole; without a text, remove it."""
+        if self.kind == "memory":
+            self._memory[key] = text
+            if not text:
+                del self._memory[key]
+            return
         path = self._path(key)
         if not text:
             path.unlink(missing_ok=True)
@@ -109,7 +124,7 @@ class AccountResolver:
             token = read_token(text, GenericClaims)
         except TokenError as error:
             raise ResolverError("", _shown(text, error)) from None
-        if not self._config.allow_delete:
+        if self.kind == "full" and not self._config.allow_delete:
             raise ResolverError(token.sub, "delete must be enabled in server config")
         if token.iss != token.sub or token.iss not in self._trusted:
             raise ResolverError(token.sub, "not trusted")

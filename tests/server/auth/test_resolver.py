@@ -55,12 +55,13 @@ class Running(NamedTuple):
 
 
 @contextmanager
-def running(kind: str, home: Path, more: str = "") -> Iterator[Running]:
+def running(kind: str, home: Path, more: str = "", resolver: str = "", preload: str = "") -> Iterator[Running]:
     folder = home / "accounts"
     operator = jwt(OP, OP.public, "operator", nats={"system_account": SYSTEM.public})
+    resolver = (resolver or "{ type: full, dir: 'FOLDER' MORE }").replace("FOLDER", str(folder)).replace("MORE", more)
     text = (
-        f"operator: {operator}\nresolver_preload: {{ {SYSTEM.public}: {account_jwt(OP, SYSTEM)} }}\n"
-        f"resolver: {{ type: full, dir: '{folder}' {more} }}\n"
+        f"operator: {operator}\nresolver_preload: {{ {SYSTEM.public}: {account_jwt(OP, SYSTEM)} {preload} }}\n"
+        f"resolver: {resolver}\n"
     )
     if kind == "nats":
         with nats_server(home, extra=text) as theirs:
@@ -163,3 +164,67 @@ def test_what_is_refused_leaves_what_was_there(tmp_path: Path) -> None:
         assert server.lets_in(ACME)
     with running("pelton", tmp_path) as server:
         assert server.lets_in(ACME)
+
+
+def limited(account: Key, subs: int, **fields: Any) -> str:
+    return account_jwt(OP, account, {"limits": ACCOUNT_LIMITS | {"subs": subs}}, **fields)
+
+
+def subscribes(server: Running, account: Key) -> bool:
+    """Whether a user of an account may have two subscriptions."""
+    with closing(server.client(account)) as client:
+        return client.ask("SUB a 1", "SUB b 2")
+
+
+@pytest.mark.parametrize("kind", ["nats", "pelton"])
+def test_accounts_in_memory_are_changed(kind: str, tmp_path: Path) -> None:
+    now = int(time.time())
+    preload = f", {ACME.public}: {account_jwt(OP, ACME, iat=now - 100)}"
+    with running(kind, tmp_path, resolver="MEMORY", preload=preload) as server:
+        name = f"ACCOUNT.{ACME.public}.CLAIMS.UPDATE"
+        assert subscribes(server, ACME)
+        assert server.push(limited(ACME, 1, iat=now - 50), name) == "jwt updated"
+        assert not subscribes(server, ACME)
+        # An older one takes its place, too.
+        assert server.push(limited(ACME, 9, iat=now - 200), name) == "jwt updated"
+        assert subscribes(server, ACME)
+        for wrong in (account_jwt(FALSE_OP, ACME), limited(ACME, 1, exp=now - 5)):
+            assert server.push(wrong, name) == "account validation failed"
+        assert server.push(account_jwt(OP, OTHER), name) == "subject does not match jwt content"
+        assert server.push(user_jwt(ACME, ANN), name) == "not account claim"
+        assert server.push("nonsense", name) == "expected 3 chunks"
+        assert server.push("", name) == "request body is empty"
+        assert subscribes(server, ACME)
+        assert server.push(account_jwt(OP, OTHER), f"ACCOUNT.{OTHER.public}.CLAIMS.UPDATE") == "jwt update skipped"
+        assert not server.lets_in(OTHER)
+        for none in (
+            "CLAIMS.UPDATE",
+            "CLAIMS.LIST",
+            "CLAIMS.PACK",
+            "CLAIMS.DELETE",
+            f"ACCOUNT.{ACME.public}.CLAIMS.LOOKUP",
+        ):
+            assert "503" in server.ask(none, account_jwt(OP, ACME))
+
+
+@pytest.mark.parametrize("kind", ["nats", "pelton"])
+def test_a_cache_changes_the_accounts_that_it_has(kind: str, tmp_path: Path) -> None:
+    now = int(time.time())
+    (tmp_path / "accounts").mkdir()
+    (tmp_path / "accounts" / f"{ACME.public}.jwt").write_text(account_jwt(OP, ACME, iat=now - 100))
+    with running(kind, tmp_path, resolver="{ type: cache, dir: 'FOLDER', limit: 10, ttl: '2m' }") as server:
+        assert server.lets_in(ACME)
+        assert sorted(server.ask("CLAIMS.LIST")["data"]) == sorted([SYSTEM.public, ACME.public])
+        assert server.push(limited(ACME, 1, iat=now - 50)) == "jwt updated cache"
+        assert not subscribes(server, ACME)
+        assert (
+            server.push(limited(ACME, 9, iat=now - 40), f"ACCOUNT.{ACME.public}.CLAIMS.UPDATE") == "jwt updated cache"
+        )
+        assert subscribes(server, ACME)
+        assert server.push(account_jwt(OP, OTHER)) == "jwt update cache skipped"
+        assert not server.lets_in(OTHER)
+        assert server.push("") == "expected 3 chunks"
+        for none in ("CLAIMS.PACK", f"ACCOUNT.{ACME.public}.CLAIMS.LOOKUP"):
+            assert "503" in server.ask(none)
+        assert server.delete(jwt(OP, OP.public, "generic", nats={"accounts": [ACME.public]})) == "deleted 1 accounts"
+        assert not server.lets_in(ACME)

@@ -234,11 +234,11 @@ def test_operator_mode() -> None:
         operators=(token,)
     )
     assert load(f"operator: {token}\nresolver: {{type: full, dir: x}}").settings.operator == OperatorConfig(
-        operators=(token,), folder="x"
+        operators=(token,), resolver="full", folder="x"
     )
-    assert "MEMORY" in faults("resolver: {type: cache, dir: x}")
+    assert "accepts no allow_delete" in faults("resolver: {type: cache, dir: x, allow_delete: true}")
     assert "MEMORY" in faults("resolver: {type: full}")
-    assert "MEMORY" in faults("resolver: URL(http://a/b)")
+    assert "not fetched from a URL" in faults("resolver: URL(http://a/b)")
     assert "need an operator" in faults("resolver_preload: {A: b}")
     assert "from JWTs alone" in faults(f"operator: {token}\nauthorization {{users: [{{user: a, password: b}}]}}")
 

@@ -1,4 +1,8 @@
-"""Requests of ``nsc push``, ``pull`` and their like: the JWTs of accounts, in the folder of a resolver."""
+"""Requests of ``nsc push``, ``pull`` and their like: the JWTs of accounts that a resolver has.
+
+As on nats-server, a resolver of type ``cache`` is not asked for JWTs, and one in memory only takes those of its own
+accounts.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +39,12 @@ class ClaimsService:
         resolver, subject = self._server.resolver, message.subject
         if resolver is None:
             return False
-        if subject.startswith(_CLAIMS):
+        if subject.startswith(_CLAIMS) and resolver.kind != "memory":
             return self._take(resolver, subject[len(_CLAIMS) :], message)
         if not subject.startswith(_ACCOUNT):
             return False
         key, _, name = subject[len(_ACCOUNT) :].partition(".")
-        if name == "CLAIMS.LOOKUP":
+        if name == "CLAIMS.LOOKUP" and resolver.kind == "full":
             self._answer(message.reply, None, resolver.lookup(key).encode())
         elif name == "CLAIMS.UPDATE":
             self._runtime.spawn(self._update(resolver, message, key), "pelton takes an account's JWT")
@@ -56,7 +60,7 @@ class ClaimsService:
                 self._runtime.spawn(self._delete(resolver, message), "pelton deletes accounts")
             case "LIST":
                 self._tell(message, {"data": self._keys(resolver)})
-            case "PACK":
+            case "PACK" if resolver.kind == "full":
                 for key in self._keys(resolver):
                     self._answer(message.reply, None, f"{key}|{resolver.lookup(key)}".encode())
                 self._answer(message.reply, None, b"")
@@ -68,14 +72,19 @@ class ClaimsService:
         return resolver.keys(self._server.clock.now() / _NS)
 
     async def _update(self, resolver: AccountResolver, message: Published, key: str = "") -> None:
+        where = " cache" if resolver.kind == "cache" else ""
         try:
+            if resolver.kind == "memory" and not message.data:
+                raise ResolverError("request body is empty")
             async with self._changing:
-                named = await resolver.update(_text(message), key)
+                named, is_kept = await resolver.update(_text(message), key, self._server.clock.now() / _NS)
         except _FAILURES as error:
-            told = f"jwt update resulted in error - {error}"
+            how = "error" if resolver.kind == "memory" and not message.data else "resulted in error"
+            told = f"jwt update{where} {how} - {error}"
             self._tell(message, {"error": {"account": key or _NO_ACCOUNT, "code": 500, "description": told}})
         else:
-            self._tell(message, {"data": {"account": named, "code": 200, "message": "jwt updated"}})
+            told = f"jwt updated{where}" if is_kept else f"jwt update{where} skipped"
+            self._tell(message, {"data": {"account": named, "code": 200, "message": told}})
 
     async def _delete(self, resolver: AccountResolver, message: Published) -> None:
         try:

@@ -182,17 +182,22 @@ class AuthorizationConfig(_Config, frozen=True, kw_only=True):
     timeout: float = 2.0
 
 
+ResolverKind = Literal["memory", "full", "cache"]
+
+
 class OperatorConfig(_Config, frozen=True, kw_only=True):
     """Operator mode: accounts and users prove themselves by JWTs.
 
     ``operators`` are the operators' JWTs, ``trusted_keys`` public keys that are trusted besides; ``accounts`` are the
     JWTs of accounts by their public keys, ``stored`` those in the resolver's ``folder``, which count if they are newer.
+    A ``resolver`` of type ``cache`` takes only JWTs of accounts that it has; ``memory`` has no folder.
     With ``allow_delete`` operators may delete accounts there; with ``hard_delete`` nothing is kept of them.
     """
 
     operators: tuple[str, ...] = ()
     trusted_keys: frozenset[str] = frozenset()
     accounts: dict[str, str] = msgspec.field(default_factory=dict)
+    resolver: ResolverKind = "memory"
     folder: str = ""
     allow_delete: bool = False
     hard_delete: bool = False

@@ -109,7 +109,8 @@ _WEBSOCKET_ROWS: Final = (
 _SHORTEST_LAME_DUCK_S: Final = 30.0
 _OPERATOR_KEYS: Final = ("operator", "operators", "root", "roots", "root_operator", "root_operators")
 _RESOLVERS: Final = (
-    "resolver must be MEMORY, with resolver_preload, or { type: full, dir: FOLDER }: accounts are not fetched"
+    "resolver must be MEMORY, with resolver_preload, or { type: full, dir: FOLDER } (or cache): accounts are not "
+    "fetched from a URL, give their JWTs in resolver_preload or in FOLDER, each in KEY.jwt"
 )
 _TOKEN: Final = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
 _ADDRESS: Final = re.compile(r"(\[[^]]*\]|[^:]*):(-?[0-9]{1,5})", re.ASCII)
@@ -251,8 +252,12 @@ def _folder_of(section: ConfigSection, node: ConfigNode) -> dict[str, Any]:
         return {}
     inner = section.inside(node, "resolver")
     found = inner.fields(_RESOLVER_ROWS)
-    if (inner.text("type") or "").lower() != "full" or not found.get("folder"):
+    found["resolver"] = kind = (inner.text("type") or "").lower()
+    if kind not in ("full", "cache") or not found.get("folder"):
         section.findings.error(node.at, _RESOLVERS)
+        return {}
+    if kind == "cache" and ("allow_delete" in found or "hard_delete" in found):
+        section.findings.error(node.at, "a resolver of type cache accepts no allow_delete or hard_delete")
     finish(inner, "resolver")
     return found
 
