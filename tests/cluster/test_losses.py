@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.testing.history import JobEvent, check_history
+from tests.kit.judge.history import JobEvent, check_history
 from tests.kit.nats_server import NatsCluster, nats_cluster
 
 _MESSAGES = 600

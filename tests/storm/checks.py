@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from pelton.testing.history import JobEvent, check_history
 from tests.crash.queue.worker import MAX_ATTEMPTS
 from tests.kit.deliveries import Ending, Step, check_deliveries, check_tokens
+from tests.kit.judge.history import JobEvent, check_history
 from tests.storm import plan
 from tests.storm.cast_keys import SLOTS
 from tests.storm.notes import Note

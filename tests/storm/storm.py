@@ -18,11 +18,11 @@ from typing import Any, Final
 import msgspec
 
 import pelton
-from pelton.testing.history import JobEvent
 from tests.crash.queue.test_crash import effects_of
 from tests.crash.queue.worker import Log, register
 from tests.journal import entries
 from tests.kit.clocks import PassingClock, runtime_with
+from tests.kit.judge.history import JobEvent
 from tests.kit.linear import Op, check_history
 from tests.soak.ending import FAR_S, drain, lies
 from tests.soak.record import Record, read

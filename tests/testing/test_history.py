@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from pelton.testing.history import JobEvent, check_history
+from tests.kit.judge.history import JobEvent, check_history
 
 
 def enqueued(job: str, at: int, key: str = "k") -> JobEvent:

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from pelton.queue import JobLimit, Rate
-from pelton.testing.history import Contradiction
-from pelton.testing.queue_history import (
+from tests.kit.judge.history import Contradiction
+from tests.kit.judge.queue_history import (
     HistoryEvent,
     HistoryEventKind,
     PlannedNode,

@@ -17,8 +17,8 @@ import pytest
 import pelton
 from pelton import Jet
 from pelton.queue import Job, JobHandle
-from pelton.testing.history import JobEvent, check_history
 from tests.crash.queue.worker import EFFECTS, LEASE_S, MAX_ATTEMPTS, QUEUE, Log, register
+from tests.kit.judge.history import JobEvent, check_history
 from tests.stopping import stand_still
 
 ROOT = Path(__file__).parents[3]

@@ -9,7 +9,6 @@ import pytest
 
 import pelton
 from pelton.queue import JobHandle
-from pelton.testing.history import JobEvent
 from tests.crash.queue.test_crash import (
     KEYS,
     Play,
@@ -21,6 +20,7 @@ from tests.crash.queue.test_crash import (
     log_of,
     opened,
 )
+from tests.kit.judge.history import JobEvent
 from tests.kit.nats_server import nats_cluster, nats_server
 
 

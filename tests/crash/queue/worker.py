@@ -15,7 +15,7 @@ import msgspec
 import pelton
 from pelton.api import Backoff
 from pelton.queue import Job, JobContext, Queue
-from pelton.testing.history import JobEvent
+from tests.kit.judge.history import JobEvent
 
 QUEUE = "crash"
 LEASE_S = float(os.environ.get("LEASE_S", "0.5"))

@@ -15,8 +15,8 @@ from pelton.queue import Outcome, Queue
 from pelton.queue.model.records import Ended
 from pelton.queue.ports import JobSource, TakenJob
 from pelton.queue.run.leases import DeliveryHold, LeaseKeeper, SharedLease
-from pelton.testing.history import Contradiction, JobEvent, check_history
 from tests.kit.hazards import Hazards, SimulatedClient, World
+from tests.kit.judge.history import Contradiction, JobEvent, check_history
 
 LEASE_S = 3.0
 EFFECTS = "effects"

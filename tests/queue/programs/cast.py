@@ -19,7 +19,7 @@ import msgspec
 
 import pelton
 from pelton.queue import JobContext, Queue
-from pelton.testing.queue_history import HistoryEvent, HistoryEventKind
+from tests.kit.judge.queue_history import HistoryEvent, HistoryEventKind
 
 QUEUES = ("shop", "yard")
 LEASE_S = 1.0

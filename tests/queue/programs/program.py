@@ -14,7 +14,7 @@ from pelton import Jet
 from pelton.queue import FlowHandle, FlowNode, JobHandle, JobLimit, Queue, Rate
 from pelton.queue.model.options import JobOptions
 from pelton.queue.model.states import ENDINGS
-from pelton.testing.queue_history import HistoryEvent, HistoryEventKind, PlannedNode
+from tests.kit.judge.queue_history import HistoryEvent, HistoryEventKind, PlannedNode
 from tests.queue.programs.cast import LEASE_S, QUEUES, Note, register
 
 KEYS = ("", "a", "b.c", "d")

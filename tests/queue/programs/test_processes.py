@@ -14,7 +14,7 @@ import pytest
 
 import pelton
 from pelton.queue import Queue
-from pelton.testing.queue_history import Tolerance, check_queue
+from tests.kit.judge.queue_history import Tolerance, check_queue
 from tests.kit.nats_server import nats_cluster, nats_server
 from tests.queue.programs.cast import MAX_ATTEMPTS, EventLog
 from tests.queue.programs.program import Program, opened, until

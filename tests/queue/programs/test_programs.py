@@ -12,7 +12,7 @@ import pytest
 import pelton
 from pelton.queue import Queue
 from pelton.testing import ManualClock, manual_runtime
-from pelton.testing.queue_history import HistoryEvent, Tolerance, check_queue
+from tests.kit.judge.queue_history import HistoryEvent, Tolerance, check_queue
 from tests.queue.programs.cast import LEASE_S, MAX_ATTEMPTS, QUEUES, Note
 from tests.queue.programs.program import Program, opened
 

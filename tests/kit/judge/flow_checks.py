@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from pelton.testing.history import Contradiction
-from pelton.testing.queue_record import AttemptSpan, HistoryEvent, PlannedNode, QueueHistory, broken, grouped
+from tests.kit.judge.history import Contradiction
+from tests.kit.judge.record import AttemptSpan, HistoryEvent, PlannedNode, QueueHistory, broken, grouped
 
 _MISSING = "null"
 

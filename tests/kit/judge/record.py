@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from pelton.queue.model.limits import JobLimit
-from pelton.testing.history import Contradiction, Rule
+from tests.kit.judge.history import Contradiction, Rule
 
 HistoryEventKind = Literal[
     "enqueued",

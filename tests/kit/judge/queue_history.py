@@ -15,10 +15,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from pelton.testing.flow_checks import cancelled_flows_end, flows_end, flows_in_order, results_are_passed_on
-from pelton.testing.history import Contradiction
-from pelton.testing.job_checks import (
+from tests.kit.judge.flow_checks import cancelled_flows_end, flows_end, flows_in_order, results_are_passed_on
+from tests.kit.judge.history import Contradiction
+from tests.kit.judge.job_checks import (
     bounded_attempts,
+    concurrency_in_limits,
     drained_is_quiet,
     keys_in_order,
     no_start_while_paused,
@@ -28,11 +29,9 @@ from pelton.testing.job_checks import (
     one_outcome,
     one_unfinished_a_unique,
     one_value_a_step,
+    starts_in_rates,
 )
-from pelton.testing.key_checks import fair_turns_of_keys
-from pelton.testing.limit_checks import concurrency_in_limits, starts_in_rates
-from pelton.testing.priority_checks import bounded_bypass, bypass_between_keys
-from pelton.testing.queue_record import (
+from tests.kit.judge.record import (
     AttemptSpan,
     HistoryEvent,
     HistoryEventKind,
@@ -43,7 +42,7 @@ from pelton.testing.queue_record import (
     grouped,
     overlaps,
 )
-from pelton.testing.turn_checks import fair_turns
+from tests.kit.judge.turn_checks import bounded_bypass, bypass_between_keys, fair_turns, fair_turns_of_keys
 
 __all__ = [
     "CHECKS",

@@ -1,0 +1,1 @@
+"""Judges of what random programs recorded: whether the promises of queues were kept."""
