@@ -72,7 +72,7 @@ docs-serve: $(VENV)/.dev
 	$(BIN)/python -m tools.site --serve $(ARGS)
 
 demo: $(VENV)/.dev java
-	$(BIN)/pelton demo $(ARGS)
+	$(BIN)/python -m examples.flights $(ARGS)
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks $(ARGS)
@@ -99,11 +99,11 @@ java:
 
 # The stamps record which extras are in the environment; they are outdated when a dependency changes.
 $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
-	$(INSTALL) -e '.[dev,demo]'
+	$(INSTALL) -e '.[dev]'
 	touch $@
 
 $(VENV)/.bench: $(VENV)/.dev
-	$(INSTALL) -e '.[dev,demo,bench]'
+	$(INSTALL) -e '.[dev,bench]'
 	touch $@
 
 $(BIN)/python:
@@ -113,7 +113,7 @@ $(BIN)/python:
 lock:
 	rm -rf build/lock
 	$(PYTHON) -m venv build/lock
-	build/lock/bin/python -m pip install --quiet --disable-pip-version-check '.[dev,demo,bench]'
+	build/lock/bin/python -m pip install --quiet --disable-pip-version-check '.[dev,bench]'
 	build/lock/bin/python -m pip freeze --exclude pelton > build/lock/constraints.txt
 	mv build/lock/constraints.txt constraints.txt
 	rm -rf build/lock

@@ -14,7 +14,7 @@ import pytest
 # The prefixes of test ids, and why they are slow.
 _SLOW: Final = {
     "tests/arguments/test_wrong_types.py::test_nothing_but_our_errors_comes_out[file": "as in memory, with less",
-    "tests/cli/demo/test_lake.py": "Spark, over all flights of a month",
+    "tests/examples/flights/test_lake.py": "Spark, over all flights of a month",
     "tests/cli/test_dashboard.py::test_a_token_is_asked_for[cluster]": "as on a file",
     "tests/cli/test_dashboard.py::test_actions_are_there_if_allowed[cluster]": "as on a file",
     "tests/cli/test_dashboard.py::test_it_is_read_only_and_answers_to_its_own_names[cluster]": "as on a file",

@@ -22,7 +22,6 @@ COMMANDS: Final = {
     "sub": "show messages as they are published",
     "request": "send a message, and show the answers to it",
     "kv": "key-value buckets and their keys",
-    "demo": "run 336,776 real flights through a queue, killing a worker on the way",
     "elect": "let processes elect a leader, and kill it",
     "serve": "let any NATS client work with a store",
     "verify": "check every page, checksum, count and bound of a store",

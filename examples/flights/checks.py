@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from pelton.cli.demo.propagation import expected
-from pelton.cli.demo.record import FlightAttempt, Run, WorkerRecord
+from examples.flights.record import FlightAttempt, Run, WorkerRecord
+from examples.flights.work import expected
 
 
 class PromiseCheck(NamedTuple):

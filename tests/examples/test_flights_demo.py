@@ -12,12 +12,12 @@ from urllib.request import urlopen
 import pytest
 
 import pelton
-from pelton.cli.demo.work import PLANES
-from pelton.cli.main import main
+from examples.flights.__main__ import main
+from examples.flights.work import PLANES
 
 
-def pelton_command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pelton.cli.main", *arguments]
+def flights_demo(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "examples.flights", *arguments]
     # Without Java: the demo's Spark part is tested in the session that all tests share.
     env = {**os.environ, "JAVA_HOME": "/nowhere"}
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=env)
@@ -46,7 +46,7 @@ def watched(demo: subprocess.Popen[str]) -> tuple[str, set[str]]:
 
 async def test_a_short_demo_keeps_every_promise(tmp_path: Path) -> None:
     folder = tmp_path / "report"
-    command = [sys.executable, "-m", "pelton.cli.main", "demo", "--limit", "3000", "--folder", str(folder)]
+    command = [sys.executable, "-m", "examples.flights", "--limit", "3000", "--folder", str(folder)]
     env = {**os.environ, "JAVA_HOME": "/nowhere"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as demo:
         printed, workers = watched(demo)
@@ -69,7 +69,7 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path, earlier: boo
     (tmp_path / "thesis.txt").write_text("do not lose me")
     if earlier:
         (tmp_path / "flights.pelton").touch()
-    done = pelton_command("demo", "--limit", "100", "--folder", str(tmp_path))
+    done = flights_demo("--limit", "100", "--folder", str(tmp_path))
     assert done.returncode == 2
     assert "holds something else" in done.stderr
     assert (tmp_path / "thesis.txt").exists()
@@ -78,7 +78,7 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path, earlier: boo
 def test_what_an_interrupted_demo_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = list[list[Path]]()
     monkeypatch.setattr(
-        "pelton.cli.demo.run.run_demo", lambda settings, _: not ran.append([*settings.folder.iterdir()])
+        "examples.flights.__main__.run_demo", lambda settings, _: not ran.append([*settings.folder.iterdir()])
     )
     for name in ("flights.pelton", "flights.pelton-wal", "flights.pelton-shm", "flights.pelton-sync", "flights.csv"):
         (tmp_path / name).touch()
@@ -87,7 +87,7 @@ def test_what_an_interrupted_demo_left_is_removed(tmp_path: Path, monkeypatch: p
     for name in ("flights.pelton-wake", "flights.lake/date=2013-01-01", "flights.lake-checkpoint/offsets"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "0").touch()
-    assert main(["demo", "--limit", "100", "--folder", str(tmp_path)]) == 0
+    assert main(["--limit", "100", "--folder", str(tmp_path)]) == 0
     assert ran == [[]]
 
 
@@ -96,11 +96,10 @@ def test_a_link_to_a_folder_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "precious" / "thesis.txt").touch()
     (tmp_path / "report").mkdir()
     (tmp_path / "report" / "flights.lake").symlink_to(tmp_path / "precious")
-    assert main(["demo", "--limit", "100", "--folder", str(tmp_path / "report")]) == 2
+    assert main(["--limit", "100", "--folder", str(tmp_path / "report")]) == 2
     assert (tmp_path / "precious" / "thesis.txt").exists()
 
 
 def test_a_misused_command_line_says_how_to_use_it() -> None:
-    assert pelton_command().returncode == 2
-    assert pelton_command("demo", "--limit", "0").returncode == 2
-    assert "demo" in pelton_command("--help").stdout
+    assert flights_demo("--limit", "0").returncode == 2
+    assert "--workers" in flights_demo("--help").stdout

@@ -1,14 +1,144 @@
-"""The picture's four charts, each one SVG element made from figures; colours are the page's classes."""
+"""The numbers behind the report and the picture, each counted once from the record of a run, and that picture."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
+from html import escape
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
 
-from pelton.cli.demo.figures import Cell, Handover, Spreader, Timeline
-from pelton.cli.demo.record import FlightAttempt, Run, WorkerRecord
-from pelton.drawing.page import HUES, SHADES
+from examples.flights.checks import PromiseCheck, by_aircraft, passed
+from examples.flights.flights import Flight, Plane
+from examples.flights.record import FlightAttempt, Run, WorkerRecord
+from examples.flights.work import PlaneState, replay
+from pelton.drawing.page import HUES, SHADES, head, page, section, tiles
 from pelton.drawing.svg import Point, Scale, line, path, smooth, tag, text, ticks, title
+
+_DAY_MIN = 24 * 60
+
+
+class Spreader(NamedTuple):
+    """One aircraft that passed delay on, with what the register and the airline's name add."""
+
+    tailnum: str
+    carrier: str
+    model: str
+    state: PlaneState
+
+
+class Cell(NamedTuple):
+    """The minutes that the flights of one month and hour inherited, and how many flew."""
+
+    minutes: int
+    flights: int
+
+
+class Handover(NamedTuple):
+    """One aircraft around a kill: the dead worker's last attempt, and the one that took over."""
+
+    before: FlightAttempt
+    after: FlightAttempt
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Flights done per second, by worker number, in bins of `bin_s` seconds from the start of the run."""
+
+    bin_s: float
+    rates: Mapping[int, Sequence[float]]
+
+
+def spread_of(run: Run) -> int:
+    """Return the minutes of delay that flights inherited, over all aircraft."""
+    return sum(state.spread for state in run.states.values())
+
+
+def done_by(run: Run) -> dict[int, int]:
+    """Return the flights done, by worker number; 0 for a worker that did none."""
+    counts = {worker.number: 0 for worker in run.workers}
+    for attempt in run.attempts:
+        if attempt.done:
+            counts[attempt.worker] = counts.get(attempt.worker, 0) + 1
+    return counts
+
+
+def spreaders(run: Run, planes: Mapping[str, Plane], carriers: Mapping[str, str], count: int = 10) -> list[Spreader]:
+    """Return the aircraft that spread most delay, the worst first; ties are ordered by tail number."""
+    worst = sorted(run.states.items(), key=lambda item: (-item[1].spread, item[0]))[:count]
+    flew = _last_carrier(run.flights)
+    return [Spreader(t, _carrier(flew.get(t, ""), carriers), _model(planes.get(t)), state) for t, state in worst]
+
+
+def timeline(run: Run, most_bins: int = 120) -> Timeline:
+    """Return the throughput over the run, from the attempts that count; a short run has fewer bins."""
+    bins = max(12, min(most_bins, len(run.attempts) // 60))
+    width = max(1, -(-(run.ended_ns - run.started_ns) // bins))
+    counts = {worker.number: [0.0] * bins for worker in run.workers}
+    for attempt in run.attempts:
+        if attempt.done and attempt.end_ns is not None and attempt.worker in counts:
+            at = (attempt.end_ns - run.started_ns) // width
+            counts[attempt.worker][min(bins - 1, max(0, at))] += 1e9 / width
+    return Timeline(width / 1e9, counts)
+
+
+def heat(flights: Iterable[Flight]) -> dict[tuple[int, int], Cell]:
+    """Return the delay inherited by month (1 to 12) and scheduled hour of departure (0 to 23)."""
+    cells: dict[tuple[int, int], Cell] = defaultdict(lambda: Cell(0, 0))
+    for flight, state in replay(flights):
+        key = (flight.day.month, flight.hour)
+        minutes, flown = cells[key]
+        cells[key] = Cell(minutes + state.last_spread, flown + 1)
+    return dict(cells)
+
+
+def ribbons(flights: Sequence[Flight], tails: Sequence[str]) -> dict[str, list[int]]:
+    """Return the minutes inherited on each day, from the first flight's to the last one's, for each aircraft named."""
+    if not flights:
+        return {tail: [] for tail in tails}
+    first, last = flights[0].local // _DAY_MIN, max(f.local for f in flights) // _DAY_MIN
+    days = {tail: [0] * (last - first + 1) for tail in tails}
+    for flight, state in replay(f for f in flights if f.tailnum in days):
+        days[flight.aircraft()][flight.local // _DAY_MIN - first] += state.last_spread
+    return days
+
+
+def handovers(run: Run, worker: WorkerRecord, count: int = 8) -> list[Handover]:
+    """Return the aircraft that a killed worker was processing and others took over; failing that, its last."""
+    moved = [
+        pair for attempts in by_aircraft(run.attempts).values() if (pair := _handover(attempts, worker)) is not None
+    ]
+    cut = [pair for pair in moved if not pair.before.done]
+    return sorted(cut or moved, key=lambda pair: -pair.before.start_ns)[:count]
+
+
+def _handover(attempts: Sequence[FlightAttempt], worker: WorkerRecord) -> Handover | None:
+    death = worker.killed_ns or 0
+    for before, after in pairwise(attempts):
+        if before.start_ns <= death < after.start_ns:
+            return Handover(before, after) if before.worker == worker.number != after.worker else None
+    return None
+
+
+def _last_carrier(flights: Iterable[Flight]) -> dict[str, str]:
+    return {flight.tailnum: flight.carrier for flight in flights if flight.tailnum is not None}
+
+
+def _carrier(code: str, names: Mapping[str, str]) -> str:
+    return names.get(code, code)
+
+
+def _model(plane: Plane | None) -> str:
+    if plane is None:
+        return "not in the register"
+    year = f" ({plane.year})" if plane.year else ""
+    return f"{plane.manufacturer} {plane.model}{year}"
+
+
+# --- the picture's four charts, each one SVG element made from figures; colours are the page's classes
 
 WIDTH = 1040.0
 _RIBBON_DAYS = 21
@@ -226,3 +356,82 @@ def _bar(attempt: FlightAttempt, run: Run, death: int, x: Scale, middle: float) 
     note = title(f"flight {attempt.flight} by worker {attempt.worker}: {fate}")
     style = f"bar {_hue(attempt.worker)}" + ("" if attempt.done else " cut")
     return tag("rect", note, x=start, y=middle - 7, width=end - start, height=14, rx=3, class_=style)
+
+
+# --- the run as one HTML file
+
+
+def write_picture(path: Path, run: Run, verdicts: Sequence[PromiseCheck], worst: Sequence[Spreader]) -> None:
+    """Write the page to `path`; raises `OSError` if that fails."""
+    path.write_text(draw(run, verdicts, worst), encoding="utf-8")
+
+
+def draw(run: Run, verdicts: Sequence[PromiseCheck], worst: Sequence[Spreader]) -> str:
+    """Return the page as text."""
+    body = "".join((_head(run), _tiles(run), _engine_charts(run), _delay_charts(run, worst), _promises(verdicts)))
+    return page("Pelton: a year of flights", body)
+
+
+def _head(run: Run) -> str:
+    first_kill = run.killed[0].killed_ns or 0 if run.killed else run.ended_ns
+    workers = sum(worker.started_ns <= first_kill for worker in run.workers)
+    killed = f" {len(run.killed)} died by SIGKILL on the way, and the others took over." if run.killed else ""
+    return head(
+        "How a late aircraft makes the next flight late",
+        f"{len(run.flights):,} flights that left New York in 2013, each a job on one file, keyed by its "
+        "aircraft. A job carries the aircraft's delay on to the next, so order matters. "
+        f"{workers} processes shared the work.{killed}",
+    )
+
+
+def _tiles(run: Run) -> str:
+    done = sum(done_by(run).values())
+    figures = (
+        (f"{done:,}", "flights done"),
+        (f"{done / run.seconds:,.0f}", "a second"),
+        (f"{run.seconds:,.1f} s", "from first to last"),
+        (f"{len(run.states):,}", "aircraft"),
+        (f"{spread_of(run):,}", "minutes of delay handed on"),
+        (f"{len(run.dead):,}", "dead letters"),
+    )
+    return tiles(figures)
+
+
+def _engine_charts(run: Run) -> str:
+    chart = section("The work, and the kill", "Flights done per second, by worker.", throughput(timeline(run), run))
+    for worker in run.killed:
+        chart += section(
+            f"What worker {worker.number} was working on",
+            "The aircraft it left behind: its own last attempt, outlined where death cut it short, and the "
+            "attempt of the worker that took the aircraft over. Colours are the workers' above.",
+            handover_chart(handovers(run, worker), run, worker),
+        )
+    return chart
+
+
+def _delay_charts(run: Run, worst: Sequence[Spreader]) -> str:
+    heading = "When delay is handed on"
+    words = "Minutes that a flight inherited from its aircraft's last one, by month and hour of departure."
+    chart = section(heading, words, heat_map(heat(run.flights)))
+    if run.flights:
+        days = ribbons(run.flights, [spreader.tailnum for spreader in worst])
+        chart += section(
+            "The aircraft that spread most",
+            "As wide as the delay that they were handing on.",
+            ribbon_chart(worst, days, run.flights[0].day),
+        )
+    return chart
+
+
+def _promises(verdicts: Sequence[PromiseCheck]) -> str:
+    rows = (
+        tag(
+            "li",
+            tag("b", "PASS" if kept else "FAIL", class_="yes" if kept else "no"),
+            tag("div", escape(promise)),
+            tag("span", escape(detail)),
+        )
+        for promise, kept, detail in verdicts
+    )
+    words = "Every promise was kept." if passed(verdicts) else "A promise was broken."
+    return section("Promises", words, tag("ul", *rows))

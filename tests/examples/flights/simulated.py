@@ -6,9 +6,9 @@ import heapq
 from collections.abc import Sequence
 from random import Random
 
-from pelton.cli.demo.flights import Flight
-from pelton.cli.demo.propagation import expected
-from pelton.cli.demo.record import FlightAttempt, FlightDeadLetter, Run, WorkerRecord
+from examples.flights.flights import Flight
+from examples.flights.record import FlightAttempt, FlightDeadLetter, Run, WorkerRecord
+from examples.flights.work import expected
 
 MS = 1_000_000
 START = 1_000 * MS

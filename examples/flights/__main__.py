@@ -1,14 +1,18 @@
-"""``pelton demo``: a year of real flights through an exclusive queue, with a worker killed on the way."""
+"""``make demo``: a year of real flights through an exclusive queue, with a worker killed on the way."""
 
 from __future__ import annotations
 
 import argparse
 import re
 import shutil
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from pelton.cli.output import write_line
+from rich.console import Console
+
+from examples.flights.run import DemoSettings, run_demo
 from pelton.cli.values import count
 
 _FEWEST: Final = 100
@@ -16,29 +20,19 @@ _FILES: Final = re.compile(r"flights\.(html|csv|pelton(-wal|-shm|-sync)?)|jobs\.
 _FOLDERS: Final = re.compile(r"flights\.(pelton-wake|lake(-checkpoint)?)")
 
 
-def define(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demo; return 0 if every promise was kept."""
+    parser = argparse.ArgumentParser(prog="python -m examples.flights", description=__doc__)
     parser.add_argument("--limit", type=_limit, metavar="N", help="only the first N flights (100 or more)")
     parser.add_argument("--workers", type=count, default=3, metavar="N", help="worker processes (default 3)")
     parser.add_argument(
         "--folder", type=Path, default=Path("demo-report"), help="where store and report go (default demo-report)"
     )
-    parser.set_defaults(run=run)
-
-
-def run(options: argparse.Namespace) -> int:
-    """Run the demo; return 0 if every promise was kept."""
-    try:
-        from rich.console import Console
-
-        from pelton.cli.demo.run import DemoSettings, run_demo
-    except ImportError as error:
-        write_line(f"pelton demo needs its extra: pip install 'pelton[demo]' ({error})", error=True)
-        return 1
+    options = parser.parse_args(arguments)
     folder: Path = options.folder
     left = list(folder.iterdir()) if folder.exists() else []
     if strange := [each.name for each in left if not is_ours(each)]:
-        write_line(f"pelton demo: {folder} holds something else ({strange[0]}); name another --folder", error=True)
+        print(f"{folder} holds something else ({strange[0]}); name another --folder", file=sys.stderr)
         return 2
     for each in left:
         if each.is_dir() and not each.is_symlink():
@@ -59,3 +53,7 @@ def _limit(text: str) -> int:
     if (number := count(text)) < _FEWEST:
         raise argparse.ArgumentTypeError(f"{number} flights leave nothing to take over; use {_FEWEST} or more")
     return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""The demo: a year of flights as jobs keyed by aircraft, three worker processes, one killed on the way.
+"""The run: a year of flights as jobs keyed by aircraft, three worker processes, one killed on the way.
 
 The parent puts the flights into the queue, in time order, while the workers already work; kills one worker
 with SIGKILL when part of the flights are done, starts another, and stops all when nothing is left. Then it
@@ -8,6 +8,10 @@ reads the whole record back and checks it.
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,19 +20,74 @@ from typing import Final
 from rich.console import Console
 
 import pelton
-from pelton.cli.demo.checks import check
-from pelton.cli.demo.collect import Times, collect
-from pelton.cli.demo.figures import spreaders
-from pelton.cli.demo.flights import Flight, read_carriers, read_flights, read_planes
-from pelton.cli.demo.lake import show_lake
-from pelton.cli.demo.live_page import live_page
-from pelton.cli.demo.picture import write_picture
-from pelton.cli.demo.record import Run
-from pelton.cli.demo.report import print_report
-from pelton.cli.demo.screen import Screen, Snapshot
-from pelton.cli.demo.work import PLANES, monotonic_ns, open_queue, register
-from pelton.cli.demo.worker_pool import WorkerPool
+from examples.flights.checks import check
+from examples.flights.flights import Flight, read_carriers, read_flights, read_planes
+from examples.flights.lake import show_lake
+from examples.flights.picture import spreaders, write_picture
+from examples.flights.record import Run, Times, WorkerRecord, collect
+from examples.flights.screen import Screen, Snapshot, State, WorkerView, live_page, print_report
+from examples.flights.work import PLANES, begun, monotonic_ns, open_queue, register
 from pelton.runtime import Clock, system_runtime
+
+_STOP_S: Final = 30
+
+
+class WorkerPool:
+    """The worker processes on one store."""
+
+    def __init__(self, store: Path, folder: Path, concurrency: int, clock: Clock) -> None:
+        self._store = store
+        self._folder = folder
+        self._concurrency = concurrency
+        self._clock = clock
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.workers: dict[int, WorkerRecord] = {}
+        self._states: dict[int, State] = {}
+
+    def start(self, state: State = "running") -> int:
+        """Start one more worker and return its number."""
+        number = len(self.workers) + 1
+        command = [sys.executable, "-m", "examples.flights.work", str(self._store), str(number), str(self._folder)]
+        process = subprocess.Popen([*command, str(self._concurrency)], start_new_session=True)
+        self._processes[number] = process
+        self.workers[number] = WorkerRecord(number, process.pid, monotonic_ns(self._clock))
+        self._states[number] = state
+        return number
+
+    def kill_and_replace(self, number: int) -> None:
+        """Kill a worker with SIGKILL, and start another in its place."""
+        process = self._processes.pop(number)
+        killed = monotonic_ns(self._clock)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        self.workers[number] = self.workers[number]._replace(killed_ns=killed, gone_ns=monotonic_ns(self._clock))
+        self._states[number] = "killed"
+        self.start("replacing")
+
+    def fallen(self) -> list[int]:
+        """Return the workers that ended without being stopped."""
+        return [number for number, process in self._processes.items() if process.poll() is not None]
+
+    def stop(self) -> None:
+        """Stop all workers gracefully, with SIGTERM; those that do not end in time are killed."""
+        for process in self._processes.values():
+            process.terminate()
+        for number, process in self._processes.items():
+            try:
+                process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            self._states[number] = "finished"
+        self._processes.clear()
+
+    def views(self) -> tuple[WorkerView, ...]:
+        """Return the workers for the screen."""
+        return tuple(
+            WorkerView(number, worker.pid, begun(self._folder, number), self._states[number])
+            for number, worker in self.workers.items()
+        )
+
 
 _BATCH: Final = 2000
 _LOOK_S: Final = 0.25

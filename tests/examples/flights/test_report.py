@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from pelton.cli.demo.checks import check
-from pelton.cli.demo.figures import spreaders
-from pelton.cli.demo.record import FlightDeadLetter, Run
-from pelton.cli.demo.report import print_report, reasons
+from examples.flights.checks import check
+from examples.flights.picture import spreaders
+from examples.flights.record import FlightDeadLetter, Run
+from examples.flights.screen import print_report, reasons
 
 from .simulated import MS, START, Simulation, flight
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from pelton.cli.demo import checks
-from pelton.cli.demo.checks import PromiseCheck, check, passed
-from pelton.cli.demo.propagation import FRESH
-from pelton.cli.demo.record import FlightAttempt, FlightDeadLetter, Run
+from examples.flights import checks
+from examples.flights.checks import PromiseCheck, check, passed
+from examples.flights.record import FlightAttempt, FlightDeadLetter, Run
+from examples.flights.work import FRESH
 
 from .simulated import MS, START, Simulation, flight
 

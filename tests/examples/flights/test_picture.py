@@ -8,11 +8,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pelton.cli.demo.checks import PromiseCheck, check
-from pelton.cli.demo.figures import Spreader, spreaders
-from pelton.cli.demo.picture import draw, write_picture
-from pelton.cli.demo.propagation import FRESH
-from pelton.cli.demo.record import Run
+from examples.flights.checks import PromiseCheck, check
+from examples.flights.picture import Spreader, draw, spreaders, write_picture
+from examples.flights.record import Run
+from examples.flights.work import FRESH
 from pelton.drawing.svg import Scale, smooth, tag, text, ticks
 
 from .simulated import MS, START, Simulation, flight

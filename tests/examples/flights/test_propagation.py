@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelton.cli.demo.flights import BadFlightError, Flight
-from pelton.cli.demo.propagation import (
+from examples.flights.flights import BadFlightError, Flight
+from examples.flights.work import (
     FRESH,
     FRESH_START_MIN,
     PlaneState,

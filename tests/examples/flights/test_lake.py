@@ -7,15 +7,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from pelton.cli.demo_command import is_ours
 from pyspark.sql import SparkSession
 from rich.console import Console
 
 import pelton
-from pelton.cli.demo.flights import Flight, read_carriers, read_flights
-from pelton.cli.demo.lake import show_lake
-from pelton.cli.demo.propagation import replay
-from pelton.cli.demo.work import PLANES, Landed, open_queue
-from pelton.cli.demo_command import is_ours
+from examples.flights.flights import Flight, read_carriers, read_flights
+from examples.flights.lake import show_lake
+from examples.flights.work import PLANES, Landed, open_queue, replay
 
 
 async def _finished(store: Path, flights: list[Flight]) -> None:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 from rich.table import Table
 
+from examples.flights.flights import Flight
+from examples.flights.work import PLANES, QUEUE, decode_landed
 from pelton.api import PeltonError
-from pelton.cli.demo.flights import Flight
-from pelton.cli.demo.work import PLANES, QUEUE, decode_landed
 from pelton.runtime import stopwatch
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def show_lake(console: Console, store: Path, flights: Sequence[Flight], carriers
         console.print(_NO_SPARK.format(what=str(error).removeprefix("Spark needs ")), markup=False)
         return
     began = stopwatch()
-    with console.status("Spark starts"), session.readable_errors(), session.running("pelton demo") as spark:
+    with console.status("Spark starts"), session.readable_errors(), session.running("pelton flights") as spark:
         _run(spark, console, store.resolve(), flights, carriers)
     session.clean_up({"path": str(store.resolve())})
     console.print(f"All of it by Spark, from its start to its end, in {stopwatch() - began:,.0f} s")
