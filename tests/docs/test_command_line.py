@@ -79,5 +79,4 @@ def test_the_guide_names_every_command(capsys: pytest.CaptureFixture[str]) -> No
     from pelton.cli.main import COMMANDS
 
     text = PAGE.read_text()
-    missing = [name for name in COMMANDS if not re.search(rf"[`| ]{name}[` ]", text)]
-    assert missing == ["demo"]
+    assert not [name for name in COMMANDS if not re.search(rf"[`| ]{name}[` ]", text)]
