@@ -13,7 +13,7 @@ from typing import Final
 from rich.console import Console
 
 from examples.flights.run import DemoSettings, run_demo
-from pelton.cli.values import count
+from pelton.cli.arguments import count
 
 _FEWEST: Final = 100
 _FILES: Final = re.compile(r"flights\.(html|csv|pelton(-wal|-shm|-sync)?)|jobs\.html|worker-\d+\.starts")

@@ -12,7 +12,7 @@ import pytest
 
 import pelton
 from pelton.cli.main import main
-from pelton.cli.tables import ago_text, seconds_text, size_text, text_of, write_table
+from pelton.cli.output import ago_text, seconds_text, size_text, text_of, write_table
 from tests.cli.test_main import EVIL
 
 ROWS = [("a", 1, 0.5), (EVIL, 20_000, 12.0)]

@@ -72,15 +72,15 @@ class _Verb(NamedTuple):
 _Commands = dict[str, dict[str, _Verb]]
 
 
-def define(parser: argparse.ArgumentParser) -> None:
+def define_completion(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
     parser.description = __doc__
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("shell", choices=("bash", "zsh", "fish"))
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_completion)
 
 
-def run(options: argparse.Namespace) -> int:
+def run_completion(options: argparse.Namespace) -> int:
     """Print the completions of a shell; return 0."""
     commands = _commands()
     text = _fish(commands) if options.shell == "fish" else _bash(commands)

@@ -8,19 +8,26 @@ from typing import Any, Final
 from pelton import observe
 from pelton.api import ConsumerInfo, rfc3339
 from pelton.api.times import SECOND
-from pelton.cli.asking import add_force, is_agreed
-from pelton.cli.messages import show_message, write_raw
-from pelton.cli.output import write_line
-from pelton.cli.stores import add_verb
-from pelton.cli.tables import ago_text, moment_text, write_facts, write_json, write_table
-from pelton.cli.values import count, duration
+from pelton.cli.arguments import add_verb, count, duration
+from pelton.cli.output import (
+    add_force,
+    ago_text,
+    is_agreed,
+    moment_text,
+    show_message,
+    write_facts,
+    write_json,
+    write_line,
+    write_raw,
+    write_table,
+)
 from pelton.connect import Jet
 from pelton.jet import Consumer, Message
 
 _POLICIES: Final = {"all": "all", "last": "last", "new": "new", "subject": "last_per_subject"}
 
 
-def define(parser: argparse.ArgumentParser) -> None:
+def define_consumer(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     listing = add_verb(verbs, "ls", _list, "list the consumers of a stream, or of all streams")

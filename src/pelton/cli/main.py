@@ -1,5 +1,6 @@
-"""The ``pelton`` command: one module per sub-command, loaded when it is called. Only this package reads arguments and
-environment.
+"""The ``pelton`` command: a module for each family of commands, loaded when one is called.
+
+Only this package reads arguments and environment.
 """
 
 from __future__ import annotations
@@ -13,7 +14,16 @@ from typing import Final
 
 from pelton import __version__
 
-# Each is defined and run by the module pelton.cli.<name>_command.
+# Each is defined by the function define_<name> of pelton.cli.<name>_command, or of one of these.
+_TOGETHER: Final = {
+    "store_commands": ("info", "backup", "restore", "copy", "verify", "salvage", "compact", "rekey", "sql"),
+    "message_commands": ("pub", "sub", "request"),
+    "bucket_commands": ("kv", "object"),
+    "job_commands": ("jobs", "dead", "flow"),
+    "queue_commands": ("queue", "limits", "cron", "workers"),
+    "lock_commands": ("locks", "elections", "elect"),
+    "watch_commands": ("top", "metrics", "dashboard"),
+}
 COMMANDS: Final = {
     "info": "show a store or cluster as a whole",
     "stream": "list, show, create, change and empty streams, and read their messages",
@@ -65,8 +75,12 @@ def parser(chosen: str = "") -> argparse.ArgumentParser:
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text)
         if name == chosen:
-            import_module(f"pelton.cli.{name}_command").define(command)
+            getattr(import_module(_module_of(name)), f"define_{name}")(command)
     return top
+
+
+def _module_of(name: str) -> str:
+    return "pelton.cli." + next((module for module, names in _TOGETHER.items() if name in names), f"{name}_command")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -102,7 +116,7 @@ def _with_store(words: Sequence[str]) -> Sequence[str]:
     store = os.environ.get("PELTON_STORE")
     if not store or len(words) < depth or words[0] not in _IN_GROUPS | _ALONE:
         return words
-    from pelton.cli.stores import with_store
+    from pelton.cli.arguments import with_store
 
     return with_store(words, depth, store)
 

@@ -1,13 +1,29 @@
-"""Writes the commands' output: the only place that writes to a terminal, so that no data can control it.
+"""What commands show and ask: lines, tables, facts, JSON, messages, a progress bar.
 
-Names of streams and objects, subjects, keys, errors and file names come from others. A terminal obeys escape
-sequences in them: they could clear or rename it, or falsify what it shows.
+It is the only place that writes to a terminal, so that no data can control it: names of streams and objects, subjects,
+keys, errors and file names come from others, and a terminal obeys escape sequences in them: they could clear or rename
+it, or falsify what it shows.
+
+On a terminal, rich draws the tables, if it is installed (``pip install 'pelton[cli]'``); elsewhere, and without it,
+they are plain columns.
 """
 
 from __future__ import annotations
 
+import argparse
+import base64
+import json
 import logging
 import sys
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+import msgspec
+
+from pelton.api import ConfigError, Headers, StoredMessage
+from pelton.api.durations import enc_hook
+from pelton.api.times import SECOND, parse_rfc3339
 
 
 def harmless(text: str) -> str:
@@ -52,3 +68,222 @@ _PLAIN = "\x1b[0m"
 
 def _spelled(char: str) -> str:
     return repr(char)[1:-1]
+
+
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+Cell = str | int | float | bool
+
+
+def write_table(heads: Sequence[str] | None, rows: Iterable[Sequence[Cell]], *, empty: str) -> None:
+    """Write rows under their heads, if they have any, numbers to the right; ``empty`` if there are no rows."""
+    found = [list(row) for row in rows]
+    if not found:
+        write_line(empty)
+        return
+    right = [all(map(_is_number, column)) for column in zip(*found, strict=True)]
+    texts = [[text_of(cell) for cell in row] for row in found]
+    if not (sys.stdout.isatty() and _write_rich(heads, texts, right)):
+        _write_plain(heads, texts, right)
+
+
+def _is_number(cell: Cell) -> bool:
+    return isinstance(cell, int | float) and not isinstance(cell, bool)
+
+
+def _write_plain(heads: Sequence[str] | None, rows: list[list[str]], right: Sequence[bool]) -> None:
+    lines = [[harmless(text) for text in row] for row in (*([heads] if heads else ()), *rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = zip(line, widths, right, strict=True)
+        write_line("  ".join(text.rjust(width) if numeric else text.ljust(width) for text, width, numeric in cells))
+
+
+def _write_rich(heads: Sequence[str] | None, rows: list[list[str]], right: Sequence[bool]) -> bool:
+    try:
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+    except ImportError:
+        return False
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=bool(heads))
+    for head, numeric in zip(heads or [""] * len(right), right, strict=True):
+        table.add_column(head, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(harmless(text)) for text in row))
+    Console().print(table)
+    return True
+
+
+def write_facts(title: str, facts: Mapping[str, Cell]) -> None:
+    """Write facts about one thing, a line each; those without a value are left out."""
+    shown = {name: text_of(value) for name, value in facts.items() if value != ""}
+    width = max(map(len, shown), default=0)
+    write_line(title)
+    for name, text in shown.items():
+        write_line(f"  {name + ':':<{width + 1}}  {text}")
+
+
+def write_json(value: object) -> None:
+    """Write a value as one JSON document, in ASCII, so that no data can control a terminal."""
+    write_line_as_is(json.dumps(plain(value), indent=2))
+
+
+def write_json_line(value: object) -> None:
+    """Write a value as one line of JSON, for output that goes on."""
+    write_line_as_is(json.dumps(plain(value)))
+
+
+def write_line_as_is(text: str) -> None:
+    """Write text that is known to be printable, lines included."""
+    for line in text.split("\n"):
+        write_line(line, flush=True)
+
+
+def plain(value: object) -> Any:
+    """Return a value as JSON has it: NATS's own field names and units for configurations and infos."""
+    return json.loads(msgspec.json.encode(value, enc_hook=enc_hook))
+
+
+def text_of(cell: Cell) -> str:
+    """Return the text of a cell: numbers with separators, yes and no."""
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if isinstance(cell, int):
+        return f"{cell:,}"
+    return f"{cell:,.3g}" if isinstance(cell, float) else cell
+
+
+def size_text(size: int) -> str:
+    """Return a number of bytes as text."""
+    value, unit = float(size), 0
+    while value >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.1f} {_UNITS[unit]}" if unit else f"{size} B"
+
+
+def moment_text(time: str) -> str:
+    """Return RFC 3339 text as a short time in UTC; empty for none."""
+    return time[:19].replace("T", " ") if time else ""
+
+
+def ago_text(time: str, now: int) -> str:
+    """Return how long ago a time was, as text such as ``5 s`` or ``2 d``; empty for none."""
+    if not time:
+        return ""
+    seconds = max(now - parse_rfc3339(time), 0) / SECOND
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a duration as text, such as ``12 ms`` or ``3.4 s``; empty for 0."""
+    if not seconds:
+        return ""
+    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+# --- the progress of a command: one line on a terminal, nothing elsewhere
+
+
+class Bar:
+    """A line that is overwritten as the work proceeds."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._shown = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def show(self, done: int, total: int, part: str = "") -> None:
+        """Show the amounts done and total, of a part if the work has several; ``total`` 0: unknown."""
+        what = f"{self._what} {part}".rstrip()
+        shown = f"{what}: {done * 100 // total} %" if total else f"{what}: {done:,}"
+        # The rest of a longer line before it is overwritten.
+        shown = shown.ljust(len(self._shown))
+        if shown != self._shown and sys.stderr.isatty():
+            self._shown = shown
+            write_over(shown)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._shown:
+            write_line("", error=True)
+
+
+# --- shows messages: as text for people, as JSON with the payload in base64 for programs, or as they are
+
+
+def payload_text(data: bytes) -> str | None:
+    """Return a payload as text; None if it is none."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def payload_json(data: bytes) -> dict[str, Any]:
+    """Return a payload for JSON: as text, if it is text, and as base64, as NATS's API has it."""
+    return {"text": payload_text(data), "data": base64.b64encode(data).decode()}
+
+
+def show_message(facts: Mapping[str, Any], headers: Headers, data: bytes, *, as_json: bool) -> None:
+    """Write a message: facts about it, its headers, its payload."""
+    if as_json:
+        write_json_line({**facts, "headers": {name: headers.get_all(name) for name in headers}, **payload_json(data)})
+        return
+    write_line("  ".join(f"{name}: {value}" for name, value in facts.items()))
+    for name in headers:
+        for value in headers.get_all(name):
+            write_line(f"  {name}: {value}")
+    show_payload(data)
+
+
+def show_payload(data: bytes) -> None:
+    """Write a payload as lines of text, or as hexadecimal digits."""
+    text = payload_text(data)
+    if text is None:
+        write_line(f"  (hex) {data.hex(' ')}", flush=True)
+        return
+    for line in text.split("\n"):
+        write_line(f"  {line}", flush=True)
+
+
+def show_stored(stored: StoredMessage, *, as_json: bool) -> None:
+    """Write a message of a stream."""
+    facts = {"seq": stored.seq, "subject": stored.subject, "time": stored.time}
+    show_message(facts, stored.headers, stored.data, as_json=as_json)
+
+
+def write_raw(data: bytes) -> None:
+    """Write a payload to standard output as it is, for programs and files."""
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+# --- asks before something is removed for good
+
+
+def add_force(parser: argparse.ArgumentParser) -> None:
+    """Add the option that answers the question in advance."""
+    parser.add_argument("-f", "--force", action="store_true", help="do it, without asking")
+
+
+def is_agreed(options: argparse.Namespace, question: str) -> bool:
+    """Whether it is to be done: ``--force`` was given, or whoever sits at the terminal agrees.
+
+    Raises ConfigError, with the question, if nobody can be asked.
+    """
+    if options.force:
+        return True
+    if not sys.stdin.isatty():
+        raise ConfigError(f"{question} If so, add --force")
+    write_line(f"{question} (y/N)", error=True, flush=True)
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        return True
+    write_line("nothing was done", error=True)
+    return False

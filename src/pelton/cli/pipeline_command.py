@@ -12,9 +12,8 @@ from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any, Final
 
 from pelton.api import ConfigError, KeyFile
-from pelton.cli.keys import add_key, key_of
-from pelton.cli.output import write_line
-from pelton.cli.progress import Bar
+from pelton.cli.arguments import add_key, key_of
+from pelton.cli.output import Bar, write_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,7 +24,7 @@ _ALL: Final = 1_000_000
 Verb = Callable[["SparkSession", argparse.Namespace, dict[str, str]], None]
 
 
-def define(parser: argparse.ArgumentParser) -> None:
+def define_pipeline(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     archive = _verb(verbs, "archive", _archive, "write streams to a Delta table, each message once")
@@ -71,11 +70,11 @@ def _verb(verbs: Any, name: str, verb: Verb, text: str) -> argparse.ArgumentPars
     parser.add_argument("--master", default="local[*]", help="where Spark runs; default: local[*]; Connect: sc://host")
     parser.add_argument("--memory", default="2g", help="Spark's own, on this machine (default 2g)")
     add_key(parser)
-    parser.set_defaults(run=run, verb=verb)
+    parser.set_defaults(run=run_pipeline, verb=verb)
     return parser
 
 
-def run(options: argparse.Namespace) -> int:
+def run_pipeline(options: argparse.Namespace) -> int:
     """Do one verb; 0 when it is done."""
     try:
         from pelton.spark.pipelines import session

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from pelton._version import VERSION
 from pelton.api import ConfigError, PeltonError
 from pelton.api.keys import Key, KeyFile, key_bytes
-from pelton.cli.keys import VARIABLE
+from pelton.cli.arguments import KEY_VARIABLE
 from pelton.cli.output import write_line
 from pelton.runtime import Runtime, Signal, system_runtime
 from pelton.runtime.garbage import ShortCollections
@@ -68,7 +68,7 @@ class _Command(NamedTuple):
         return self.loaded.settings.pid_file
 
 
-def define(parser: argparse.ArgumentParser) -> None:
+def define_serve(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser, which leaves them as they are: argparse has other rules for flags."""
     parser.description = __doc__
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -76,7 +76,7 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.usage = "pelton serve [STORE] [flags]"
     parser.epilog = "\n".join([*_STORE_HELP, *_help_lines()])
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    parser.set_defaults(run=run, help=parser.format_help)
+    parser.set_defaults(run=run_serve, help=parser.format_help)
 
 
 def _help_lines() -> list[str]:
@@ -88,7 +88,7 @@ def _help_lines() -> list[str]:
     return lines
 
 
-def run(options: argparse.Namespace) -> int:
+def run_serve(options: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT; return 0, or 1 if the settings are not valid."""
     runtime = system_runtime()
     try:
@@ -179,7 +179,7 @@ def _sync(line: CommandLine) -> SyncMode:
 
 def _key(line: CommandLine) -> Key | None:
     path = line.text("key_file")
-    return KeyFile(path) if path else os.environ.get(VARIABLE) or None
+    return KeyFile(path) if path else os.environ.get(KEY_VARIABLE) or None
 
 
 def _write_pid(path: str) -> None:

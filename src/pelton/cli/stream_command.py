@@ -12,12 +12,20 @@ import msgspec
 from pelton import observe
 from pelton.api import ConfigError, MessageNotFoundError, StoredMessage, StreamConfig, StreamState
 from pelton.api.durations import dec_hook
-from pelton.cli.asking import add_force, is_agreed
-from pelton.cli.messages import show_stored, write_raw
-from pelton.cli.output import write_line
-from pelton.cli.stores import add_create, add_verb
-from pelton.cli.tables import ago_text, moment_text, size_text, write_facts, write_json, write_table
-from pelton.cli.values import count, duration, size
+from pelton.cli.arguments import add_create, add_verb, count, duration, size
+from pelton.cli.output import (
+    add_force,
+    ago_text,
+    is_agreed,
+    moment_text,
+    show_stored,
+    size_text,
+    write_facts,
+    write_json,
+    write_line,
+    write_raw,
+    write_table,
+)
 from pelton.connect import Jet
 from pelton.jet import Stream
 
@@ -46,7 +54,7 @@ _FIELDS: Final = {
 }
 
 
-def define(parser: argparse.ArgumentParser) -> None:
+def define_stream(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     listing = add_verb(verbs, "ls", _list, "list the streams")

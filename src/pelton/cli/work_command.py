@@ -17,17 +17,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from pelton.api import ConfigError
-from pelton.cli.keys import add_key
-from pelton.cli.values import count
-from pelton.cli.work.logs import write_work_logs
-from pelton.cli.work.plan import WorkPlan, found_jobs
-from pelton.cli.work.process import work
-from pelton.cli.work.source_files import SourceFiles
-from pelton.cli.work.supervisor import Supervisor
+from pelton.cli.arguments import add_key, count
+from pelton.cli.supervisor import SourceFiles, Supervisor
+from pelton.cli.work_process import WorkPlan, found_jobs, work, write_work_logs
 from pelton.runtime import system_runtime
 
 
-def define(parser: argparse.ArgumentParser) -> None:
+def define_work(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
     parser.description = __doc__
     parser.add_argument("jobs", nargs="+", metavar="MODULE:ATTRIBUTE", help="a pelton.Jobs(), such as shop.jobs:jobs")
@@ -53,10 +49,10 @@ def define(parser: argparse.ArgumentParser) -> None:
         "--otel", action="store_true", help="trace jobs with OpenTelemetry, as the program configures it"
     )
     add_key(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_work)
 
 
-def run(options: argparse.Namespace) -> int:
+def run_work(options: argparse.Namespace) -> int:
     """Work until stopped; return the exit status."""
     store = options.store or os.environ.get("PELTON_STORE")
     if not store:

@@ -1,4 +1,4 @@
-"""One process that works: alone, or as the child of a supervisor (``python -m pelton.cli.work.process PLAN FD``).
+"""One process that works: alone, or as the child of a supervisor (``python -m pelton.cli.work_process PLAN FD``).
 
 A child shares a socket with its supervisor. It writes a line when it is ready, and stops in order when the other end is
 closed: also when the supervisor was killed.
@@ -7,26 +7,29 @@ closed: also when the supervisor was killed.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from pelton.api import ConfigError, PeltonError
-from pelton.cli.keys import VARIABLE
-from pelton.cli.output import write_line
-from pelton.cli.work.logs import write_work_logs
-from pelton.cli.work.plan import WorkPlan, found_jobs
+from pelton.api.keys import Key, KeyFile
+from pelton.cli.arguments import KEY_VARIABLE
+from pelton.cli.output import write_line, write_logs
 from pelton.connect import open as open_store
+from pelton.queue import Jobs
 
 if TYPE_CHECKING:
     from pelton.connect import Jet
-    from pelton.queue import Jobs, Queue
+    from pelton.queue import Queue
 
 CANNOT_START: Final = 3
 """The exit status of a child that never worked: its jobs can't be imported, or its store can't be opened."""
@@ -36,7 +39,7 @@ READY: Final = b"ready\n"
 async def work(plan: WorkPlan, control: socket.socket | None = None) -> None:
     """Run the jobs of a plan until a signal, its number of jobs, or the end of ``control``. Raises PeltonError."""
     jobs = [found_jobs(name) for name in plan.jobs]
-    async with open_store(plan.store, key=plan.key(os.environ.get(VARIABLE))) as jet:
+    async with open_store(plan.store, key=plan.key(os.environ.get(KEY_VARIABLE))) as jet:
         if plan.otel:
             _instrument(jet)
         queues = await _queues(jet, plan.queues, jobs)
@@ -129,6 +132,81 @@ def main() -> int:
             write_line(line, error=True)
         return CANNOT_START
     return 0
+
+
+# --- what a process works on, and how its jobs are found
+
+_FORM: Final = "give MODULE:ATTRIBUTE, for example shop.jobs:jobs"
+
+
+class WorkPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The command line of one process: ``jobs`` as module:attribute, ``grace`` in seconds."""
+
+    jobs: tuple[str, ...]
+    store: str
+    queues: tuple[str, ...]
+    concurrency: int = 8
+    grace: float = 30.0
+    max_jobs: int | None = None
+    key_file: str | None = None
+    json_logs: bool = False
+    otel: bool = False
+
+    def key(self, variable: str | None) -> Key | None:
+        """Return the store's key: from its file, or the one that the environment has."""
+        return KeyFile(self.key_file) if self.key_file is not None else variable or None
+
+
+def found_jobs(name: str) -> Jobs:
+    """Import the jobs of ``module:attribute``, where the current directory counts. Raises ConfigError."""
+    module, _, attribute = name.partition(":")
+    if not module or not attribute or module.endswith(".py"):
+        raise ConfigError(f"{name!r} names no jobs: {_FORM}")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found: object = import_module(module)
+    except ImportError as error:
+        raise ConfigError(f"{module!r} can't be imported from {here}: {error}") from error
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, Jobs):
+        what = f"is {type(found).__name__}" if found is not None else "is not there"
+        raise ConfigError(f"{name!r} {what}: {_FORM}, where the attribute is a pelton.Jobs()")
+    return found
+
+
+# --- the log of processes that work: lines for people, or JSON, one object a line
+
+_OWN: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time (seconds since 1970), level, logger, process, message, traceback, extra fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record as JSON."""
+        fields: dict[str, object] = {
+            "time": round(record.created, 6),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "process": record.process,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        extra = {name: value for name, value in record.__dict__.items() if name not in _OWN}
+        return msgspec.json.encode(extra | fields, enc_hook=str).decode()
+
+
+def write_work_logs(*, json: bool) -> None:
+    """Write the log to standard error; what Pelton says of its work too."""
+    write_logs()
+    if json:
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(JsonFormatter())
+    logging.getLogger("pelton").setLevel(logging.INFO)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""``pelton elect``: candidates in processes that elect a leader, for you to watch and kill.
+"""Commands for locks and elections: ``pelton locks``, ``elections``, ``elect``.
 
-It takes the variables of the demo of nats-kv-leader-elect: NOSPLAY=1 for candidates that begin at once, CONTEXT for the
-``nats context`` of the cluster; it can share its bucket and key with candidates of that library.
+``pelton elect`` runs candidates in processes that elect a leader, for you to watch and kill. It takes the variables of
+the demo of nats-kv-leader-elect: NOSPLAY=1 for candidates that begin at once, CONTEXT for the ``nats context`` of the
+cluster; it can share its bucket and key with candidates of that library.
 """
 
 from __future__ import annotations
@@ -11,19 +12,118 @@ import asyncio
 import os
 import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import ExitStack
+import termios
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
+from pelton import observe
 from pelton.api import BucketNotFoundError
-from pelton.cli.elect.candidate import CandidateSettings
-from pelton.cli.elect.candidate_pool import CandidatePool
-from pelton.cli.elect.table import CandidateTable, keys
-from pelton.cli.output import write_line
-from pelton.cli.values import count
+from pelton.cli.arguments import count, define_verb
+from pelton.cli.candidates import CandidatePool, CandidateProcess, CandidateSettings
+from pelton.cli.output import ago_text, write_json, write_line, write_styled, write_table
+from pelton.connect import Jet
 from pelton.connect import open as open_store
 from pelton.runtime import Clock, Signal, system_runtime
+
+
+def define_locks(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
+    define_verb(parser, _locks)
+
+
+async def _locks(jet: Jet, options: argparse.Namespace) -> None:
+    found = await observe.lock_summaries(jet)
+    if options.json:
+        write_json(found)
+        return
+    now = jet.runtime.clock.now()
+    rows = [
+        (one.kind, one.name, str(one.slot) if one.kind == "semaphore" else "", one.holder, one.token,
+         ago_text(one.since, now), ago_text(one.renewed_at, now), f"{one.ttl:g} s", one.waiting)
+        for one in found
+    ]  # fmt: skip
+    heads = ("kind", "name", "slot", "holder", "token", "held for", "renewed", "ttl", "waiting")
+    write_table(heads, rows, empty="no lock is held")
+
+
+# --- ``pelton elections``: who leads
+
+
+def define_elections(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
+    define_verb(parser, _elections)
+    parser.add_argument("election", nargs="?", default="", metavar="ELECTION", help="with --bucket: the key in it")
+    parser.add_argument("--bucket", default="", metavar="BUCKET", help="an election in a bucket of another name")
+
+
+async def _elections(jet: Jet, options: argparse.Namespace) -> None:
+    found = await observe.election_summaries(jet, options.bucket, options.election)
+    if options.election and not options.bucket:
+        found = [one for one in found if one.election == options.election]
+    if options.json:
+        write_json(found)
+        return
+    now = jet.runtime.clock.now()
+    rows = [
+        (one.election, one.leader or "(nobody)", one.token, ago_text(one.since, now), ago_text(one.renewed_at, now),
+         f"{one.ttl:g} s", one.bucket)
+        for one in found
+    ]  # fmt: skip
+    heads = ("election", "leader", "token", "leads for", "renewed", "term", "bucket")
+    write_table(heads, rows, empty="no elections")
+
+
+# --- the display of an election: on a terminal a table that is overwritten, otherwise lines
+
+_HELP: Final = "k: kill the leader   d: let it step down   q: end"
+_STYLES: Final = {"leader": "\x1b[1;32m", "killed": "\x1b[1;31m", "failed": "\x1b[1;31m", "gone": "\x1b[31m"}
+_UP: Final = "\x1b[{}F\x1b[J"
+
+
+def rows(members: list[CandidateProcess], now: float) -> list[tuple[str, str]]:
+    """Return the table's lines, each with its style."""
+    width = max(len(member.settings.name) for member in members)
+    head = f"{'candidate':<{width}}  {'process':>8}  {'state':<10} {'for':>8}  {'token':>7}  {'terms':>5}  note"
+    lines = [(head, "")]
+    for member in members:
+        token = str(member.token) if member.state == "leader" else ""
+        text = (
+            f"{member.settings.name:<{width}}  {member.pid or '':>8}  {member.state:<10} {now - member.since:>6.1f} s"
+            f"  {token:>7}  {member.terms:>5}  {member.note}"
+        )
+        lines.append((text[:118], _STYLES.get(member.state, "")))
+    return lines
+
+
+class CandidateTable:
+    """A table on a terminal."""
+
+    def __init__(self) -> None:
+        self._height = 0
+
+    def show(self, members: list[CandidateProcess], now: float) -> None:
+        """Overwrite the previous table."""
+        lines = [*rows(members, now), ("", ""), (_HELP, "")]
+        over = _UP.format(self._height) if self._height else ""
+        self._height = len(lines)
+        write_styled(lines, over)
+
+
+@contextmanager
+def keys(add: Callable[[int, Callable[[], None]], object], pressed: Callable[[str], None]) -> Iterator[None]:
+    """Call ``pressed`` with each key of the terminal; ``add`` adds a reader to the event loop."""
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    tty.setcbreak(terminal)
+    add(terminal, lambda: pressed(sys.stdin.read(1)))
+    try:
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
 
 _TTL_S: Final = 5.0
 _STRICT_TTL_S: Final = 31.0
@@ -31,7 +131,7 @@ _SPLAY: Final = 0.75
 _REFRESH_S: Final = 0.5
 
 
-def define(parser: argparse.ArgumentParser) -> None:
+def define_elect(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser."""
     parser.description = __doc__
     parser.add_argument(
@@ -47,10 +147,10 @@ def define(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kill-every", type=float, metavar="SECONDS", help="kill the leader repeatedly, at this interval"
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run_elect)
 
 
-def run(options: argparse.Namespace) -> int:
+def run_elect(options: argparse.Namespace) -> int:
     """Run the election; return 0 unless a candidate could not take part."""
     with ExitStack() as stack:
         address = options.address or _context()

@@ -17,15 +17,52 @@ import signal
 import socket
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from pelton.api import Backoff
-from pelton.cli.work.plan import WorkPlan
-from pelton.cli.work.process import CANNOT_START, READY
-from pelton.cli.work.source_files import SourceFiles
+from pelton.cli.work_process import CANNOT_START, READY, WorkPlan
 from pelton.runtime import Runtime, Signal
+
+_SKIPPED: Final = frozenset({"__pycache__", "node_modules", "site-packages"})
+
+
+class SourceFiles:
+    """The Python files under a folder; those of hidden folders and of virtual environments are skipped."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen = self._look()
+
+    def changed(self) -> list[str]:
+        """Return the files that were written, created or removed since the last call."""
+        before, self._seen = self._seen, self._look()
+        return sorted(
+            os.path.relpath(name, self._folder)
+            for name in before.keys() | self._seen.keys()
+            if before.get(name) != self._seen.get(name)
+        )
+
+    def _look(self) -> dict[str, tuple[int, int]]:
+        found: dict[str, tuple[int, int]] = {}
+        for folder, names, files in os.walk(self._folder):
+            names[:] = [name for name in names if not _is_skipped(Path(folder, name))]
+            for name in files:
+                if name.endswith(".py"):
+                    path = os.path.join(folder, name)
+                    try:
+                        status = os.stat(path)
+                    except FileNotFoundError:  # removed since
+                        continue
+                    found[path] = (status.st_mtime_ns, status.st_size)
+        return found
+
+
+def _is_skipped(folder: Path) -> bool:
+    return folder.name.startswith(".") or folder.name in _SKIPPED or (folder / "pyvenv.cfg").exists()
+
 
 _log: Final = logging.getLogger("pelton.work")
 _AGAIN: Final = Backoff(base=0.5, factor=2, cap=30, jitter=0)
@@ -156,7 +193,7 @@ class Supervisor:
         ours, theirs = socket.socketpair()
         place.control, place.is_ready = ours, False
         with theirs:
-            command = [sys.executable, "-m", "pelton.cli.work.process", self._arguments, str(theirs.fileno())]
+            command = [sys.executable, "-m", "pelton.cli.work_process", self._arguments, str(theirs.fileno())]
             # A group of its own: Ctrl-C is for the supervisor, which asks the children.
             process = place.process = await asyncio.create_subprocess_exec(
                 *command, stdin=asyncio.subprocess.DEVNULL, pass_fds=[theirs.fileno()], process_group=0

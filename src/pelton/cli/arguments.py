@@ -1,0 +1,216 @@
+"""The arguments of commands: values, a store and its key, a queue and filters of its jobs, a port."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pelton.api import ConfigError
+from pelton.api.keys import Key, KeyFile
+from pelton.connect import Jet
+from pelton.connect import open as open_store
+from pelton.runtime import Signal
+from pelton.runtime.stop_signals import StopSignals
+
+if TYPE_CHECKING:
+    from pelton.queue import Queue
+
+_PARTS: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w|y)")
+_SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_536_000}
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", re.IGNORECASE)
+_FACTORS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_STANDARD: Final = "-"
+
+
+def duration(text: str) -> float:
+    """Return the seconds of a text such as ``90``, ``1h30m``, ``500ms`` or ``7d``."""
+    if re.fullmatch(r"\d+(\.\d+)?", text):
+        return float(text)
+    parts = _PARTS.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration: write it as 90, 1h30m, 500ms or 7d")
+    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+
+
+def size(text: str) -> int:
+    """Return the bytes of a text such as ``1024``, ``64K`` or ``10GiB``; -1 is no limit."""
+    if text == "-1":
+        return -1
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size: write it as 1024, 64K or 10GiB")
+    return int(float(found[1]) * _FACTORS[found[2].upper()])
+
+
+def count(text: str) -> int:
+    """Return a whole number above 0."""
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+    return number
+
+
+def header(text: str) -> tuple[str, str]:
+    """Return the name and the value of a header such as ``Name: value``."""
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is no header: write it as 'Name: value'")
+    return name.strip(), value.strip()
+
+
+def payload_of(text: str | None) -> bytes:
+    """Return the payload that an argument gives; without one, or for ``-``, standard input."""
+    if text is None or text == _STANDARD:
+        return sys.stdin.buffer.read()
+    return text.encode()
+
+
+# --- a store's key for the commands: from a file, or the environment; never from an argument, which others may see
+
+KEY_VARIABLE: Final = "PELTON_KEY"
+
+
+def add_key(parser: argparse.ArgumentParser) -> None:
+    """Add the option for the key of an encrypted store."""
+    parser.add_argument("--key-file", metavar="FILE", help=f"the store's key (or in the variable {KEY_VARIABLE})")
+
+
+def key_of(options: argparse.Namespace) -> Key | None:
+    """Return the given key, or None."""
+    if options.key_file is not None:
+        return KeyFile(options.key_file)
+    return os.environ.get(KEY_VARIABLE) or None
+
+
+# --- the store of a command: a file or an address, as the first argument after the verb or in ``PELTON_STORE``
+
+STORE_VARIABLE: Final = "PELTON_STORE"
+
+Verb = Callable[[Jet, argparse.Namespace], Awaitable[int | None]]
+
+
+def is_file(store: str) -> bool:
+    """Whether a store is a file, and no address of a cluster."""
+    return os.path.exists(store) or ":" not in store
+
+
+def add_verb(verbs: Any, name: str, verb: Verb, text: str, *, writes: bool = False) -> argparse.ArgumentParser:
+    """Add a verb of a command group, with the arguments that all of them have."""
+    parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
+    define_verb(parser, verb, writes=writes)
+    return parser
+
+
+def define_verb(parser: argparse.ArgumentParser, verb: Verb, *, writes: bool = False) -> None:
+    """Add the arguments that all verbs have; a verb that does not write opens a file to be read alone."""
+    parser.add_argument(
+        "store", metavar="STORE", help=f"a store file, or an address such as nats://host:4222 (or in {STORE_VARIABLE})"
+    )
+    parser.add_argument("--json", action="store_true", help="write JSON, for programs")
+    add_key(parser)
+    parser.set_defaults(run=run, verb=verb, writes=writes)
+
+
+def add_create(parser: argparse.ArgumentParser) -> None:
+    """Add the option to create the file of the store."""
+    parser.add_argument("--create", action="store_true", help="create the store file if it is missing")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Open the store and run the verb on it; return the exit status."""
+    return asyncio.run(_run(options))
+
+
+async def _run(options: argparse.Namespace) -> int:
+    async with opened(options, writes=options.writes) as jet:
+        return await options.verb(jet, options) or 0
+
+
+def opened(options: argparse.Namespace, *, writes: bool) -> Any:
+    """Return the opening of the store. Raises ConfigError if it is a file that does not exist."""
+    store = options.store
+    if not is_file(store):
+        return open_store(store)
+    if not os.path.exists(store) and not getattr(options, "create", False):
+        raise ConfigError(f"{store}: no such file")
+    if writes:
+        return open_store(store, key=key_of(options))
+    return open_store(store, key=key_of(options), read_only=True)
+
+
+def with_store(words: Sequence[str], depth: int, store: str) -> list[str]:
+    """Return the words of a command line with ``store`` after the verb, unless they name one there.
+
+    A word names a store if it is an address, ends in ``.pelton``, or is the path of a file in another folder.
+    """
+    given = words[depth] if len(words) > depth else ""
+    if given in ("-h", "--help") or _names_store(given):
+        return list(words)
+    return [*words[:depth], store, *words[depth:]]
+
+
+def _names_store(word: str) -> bool:
+    is_address = "://" in word or word.startswith("context:")
+    return is_address or word.endswith(".pelton") or (os.sep in word and os.path.isfile(word))
+
+
+# --- what the commands about queues have in common: the queue itself, the ids and the filters they take
+
+
+def add_queue(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Add the queue that a verb is about."""
+    parser.add_argument("queue", metavar="QUEUE")
+    return parser
+
+
+def add_filters(parser: argparse.ArgumentParser) -> None:
+    """Add the filters by key and by the name of a job."""
+    parser.add_argument("--key", metavar="KEY", help="only jobs of this key")
+    parser.add_argument("--job", metavar="NAME", help="only jobs of this name")
+
+
+async def queue_of(jet: Jet, options: argparse.Namespace) -> Queue:
+    """Return the queue, which exists. Raises QueueNotFoundError, ConfigError."""
+    return await jet.queue(options.queue, create=False)
+
+
+def check_choice(options: argparse.Namespace, *filters: str) -> None:
+    """Check that a verb for many says which: their ids, filters, or all. Raises ConfigError."""
+    filtered = any(getattr(options, name) is not None for name in filters)
+    if bool(options.id) + filtered + options.all != 1:
+        named = ", ".join(f"--{name}" for name in filters)
+        raise ConfigError(f"say which: their IDs, or a filter ({named}), or --all")
+
+
+def filter_text(options: argparse.Namespace) -> str:
+    """Return what the filters select, as the end of a sentence."""
+    chosen = {name: getattr(options, name, None) for name in ("state", "key", "job", "tenant")}
+    return "".join(f" with {name} {value}" for name, value in chosen.items() if value is not None)
+
+
+# --- what commands that listen on a port share
+
+
+def port(text: str) -> int:
+    """Return the number of a port; 0 is any that is free."""
+    number = int(text) if text.isdecimal() else -1
+    if not 0 <= number <= 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: give a number up to 65535")
+    return number
+
+
+async def until_stopped() -> None:
+    """Wait for SIGTERM or SIGINT."""
+    loop, over = asyncio.get_running_loop(), Signal()
+    seen = over.generation
+    signals = StopSignals(lambda: loop.call_soon_threadsafe(over.notify))
+    signals.take()
+    try:
+        await over.wait(seen)
+    finally:
+        signals.give_back()

@@ -1,1 +1,0 @@
-"""The parts of ``pelton elect``: candidates in processes, the pool that watches them, a table."""

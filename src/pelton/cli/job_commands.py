@@ -1,0 +1,395 @@
+"""Commands for jobs: ``pelton jobs``, ``dead`` (failed for good), ``flow`` (jobs that depend on each other)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import get_args
+
+from pelton import observe
+from pelton.api import ConfigError, JobNotFoundError, rfc3339
+from pelton.cli.arguments import add_filters, add_queue, add_verb, check_choice, count, duration, filter_text, queue_of
+from pelton.cli.output import (
+    add_force,
+    ago_text,
+    is_agreed,
+    moment_text,
+    write_facts,
+    write_json,
+    write_line,
+    write_table,
+)
+from pelton.connect import Jet
+from pelton.queue import DeadLetter, FlowInfo, JobInfo, Outcome, Queue
+from pelton.queue.model.flow_records import FlowState
+
+_UNFINISHED = ("pending", "scheduled", "held", "running", "retrying")
+_ENDED = ("completed", "failed", "cancelled", "expired")
+
+
+def define_jobs(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
+    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
+    listing = add_verb(
+        verbs, "ls", _list_jobs, "list the jobs of a queue that have not ended, or with --state those that have"
+    )
+    add_queue(listing)
+    listing.add_argument("--state", choices=(*_UNFINISHED, *_ENDED), help="only jobs in this state")
+    add_filters(listing)
+    listing.add_argument("--tenant", metavar="TENANT", help="only jobs of this tenant that have not ended")
+    listing.add_argument("--limit", type=count, default=50, metavar="N", help="how many at most (default 50)")
+    text = "list the keys with most jobs that have not ended, and how many each has"
+    keys = add_queue(add_verb(verbs, "keys", _keys, text))
+    keys.add_argument("--limit", type=count, default=50, metavar="N", help="how many at most (default 50)")
+    add_queue(add_verb(verbs, "show", _show_jobs, "show one job")).add_argument("id", metavar="ID")
+    _define_cancel(add_queue(add_verb(verbs, "cancel", _cancel_jobs, "cancel jobs, waiting or running", writes=True)))
+    text = "put failed jobs into the queue again, as 'dead redrive' does"
+    retrying = add_queue(add_verb(verbs, "retry", _retry, text, writes=True))
+    retrying.add_argument("id", nargs="+", metavar="ID")
+    retrying.add_argument("--args", metavar="JSON", help="arguments to replace, by name, as a JSON object")
+    waiting = add_queue(add_verb(verbs, "wait", _wait, "wait until jobs have ended, and show how", writes=True))
+    waiting.add_argument("id", nargs="+", metavar="ID")
+    waiting.add_argument("--timeout", type=duration, metavar="TIME", help="in all; default: for ever")
+
+
+def _define_cancel(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", nargs="*", metavar="ID")
+    parser.add_argument("--state", choices=_UNFINISHED, help="all jobs in this state")
+    parser.add_argument("--key", metavar="KEY", help="all jobs of this key")
+    parser.add_argument("--job", metavar="NAME", help="all jobs of this name")
+    parser.add_argument("--all", action="store_true", help="all jobs that have not ended")
+    parser.add_argument("--reason", default="", metavar="TEXT", help="for the history, and for the job if it runs")
+    add_force(parser)
+
+
+async def _list_jobs(jet: Jet, options: argparse.Namespace) -> None:
+    found: list[JobInfo] = []
+    async with aclosing(_ended(jet, options) if options.state in _ENDED else _unfinished(jet, options)) as jobs:
+        async for job in jobs:
+            found.append(job)
+            if len(found) >= options.limit:
+                break
+    if options.json:
+        write_json(found)
+        return
+    now = jet.runtime.clock.now()
+    rows = [
+        (job.id, job.job, job.key, job.state, job.attempt, ago_text(rfc3339(job.enqueued_at), now), job.last_error[:60])
+        for job in found
+    ]
+    write_table(("id", "job", "key", "state", "attempt", "enqueued", "last error"), rows, empty="no jobs")
+
+
+async def _keys(jet: Jet, options: argparse.Namespace) -> None:
+    counts = await observe.key_counts(jet, options.queue, limit=options.limit)
+    if options.json:
+        write_json(counts)
+        return
+    write_table(("key", "jobs"), [(one.key, one.jobs) for one in counts.keys], empty="no jobs with keys")
+    if counts.sampled:
+        write_line(
+            f"of the oldest {counts.sampled:,} jobs: in a queue that is not exclusive, only they name their keys"
+        )
+
+
+def _unfinished(jet: Jet, options: argparse.Namespace) -> AsyncGenerator[JobInfo, None]:
+    return observe.unfinished_jobs(
+        jet, options.queue, state=options.state, key=options.key, job=options.job, tenant=options.tenant
+    )
+
+
+async def _ended(jet: Jet, options: argparse.Namespace) -> AsyncGenerator[JobInfo, None]:
+    await queue_of(jet, options)
+    if options.tenant is not None:
+        raise ConfigError("--tenant is for jobs that have not ended: outcomes do not name it")
+    for outcome in reversed(await observe.ended_jobs(jet, options.queue, max(options.limit * 20, 1000))):
+        is_asked = options.key in (None, outcome.key) and options.job in (None, outcome.job)
+        if outcome.state == options.state and is_asked:
+            yield await observe.job_details(jet, options.queue, outcome.id)
+
+
+async def _show_jobs(jet: Jet, options: argparse.Namespace) -> None:
+    job = await observe.job_details(jet, options.queue, options.id)
+    if options.json:
+        write_json(job)
+        return
+    outcome = job.outcome
+    facts: dict[str, str | int] = {
+        "state": job.state,
+        "key": job.key,
+        "priority": job.priority,
+        "tenant": job.tenant,
+        "attempt": job.attempt,
+        "enqueued": moment_text(rfc3339(job.enqueued_at)),
+        "last error": job.last_error,
+    }
+    if outcome is not None:
+        facts |= {
+            "started": moment_text(rfc3339(outcome.started_at)),
+            "finished": moment_text(rfc3339(outcome.finished_at)),
+            "worker": outcome.worker,
+            "result": bytes(outcome.result).decode(errors="replace") if outcome.state == "completed" else "",
+        }
+    write_facts(f"job {job.id}: {job.job}", facts)
+    if outcome is not None and outcome.traceback:
+        for line in outcome.traceback.rstrip("\n").split("\n"):
+            write_line(f"    {line}")
+
+
+async def _cancel_jobs(jet: Jet, options: argparse.Namespace) -> int:
+    check_choice(options, "state", "key", "job")
+    queue = await queue_of(jet, options)
+    ids = options.id or await _chosen(queue, options)
+    question = f"Really cancel {len(ids):,} jobs of queue {options.queue}{filter_text(options)}?"
+    # Ids were chosen one by one.
+    if not options.id and not is_agreed(options, question):
+        return 1
+    ended: dict[str, bool] = {}
+    for job_id in ids:
+        try:
+            ended[job_id] = await queue.cancel(job_id, reason=options.reason)
+        except JobNotFoundError as error:
+            write_line(f"pelton: {error}", error=True)
+    if options.json:
+        write_json({"cancelled": ended})
+    else:
+        for job_id, is_cancelled in ended.items():
+            write_line(f"job {job_id}: " + ("cancelled" if is_cancelled else "had ended before"))
+    return 0 if len(ended) == len(ids) and all(ended.values()) else 1
+
+
+async def _chosen(queue: Queue, options: argparse.Namespace) -> list[str]:
+    return [job.id async for job in queue.jobs(state=options.state, key=options.key, job=options.job)]
+
+
+async def _retry(jet: Jet, options: argparse.Namespace) -> int:
+    queue, given = await queue_of(jet, options), _arguments(options.args)
+    again: dict[str, str] = {}
+    for job_id in options.id:
+        try:
+            again[job_id] = (await queue.redrive(job_id, given)).id
+        except JobNotFoundError as error:
+            write_line(f"pelton: {error}", error=True)
+    if options.json:
+        write_json({"redriven": again})
+    else:
+        for old, new in again.items():
+            write_line(f"job {old} is in the queue again, as job {new}")
+    return 0 if len(again) == len(options.id) else 1
+
+
+def _arguments(text: str | None) -> dict[str, object] | None:
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"--args is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ConfigError('--args names arguments: give a JSON object, such as \'{"car": "car1"}\'')
+    return found
+
+
+async def _wait(jet: Jet, options: argparse.Namespace) -> int:
+    queue, clock = await queue_of(jet, options), jet.runtime.clock
+    end = None if options.timeout is None else clock.monotonic() + options.timeout
+    outcomes: list[Outcome] = []
+    for job_id in options.id:
+        # Raises for an id that was never enqueued, for which it would wait in vain.
+        await queue.get(job_id)
+        left = None if end is None else max(end - clock.monotonic(), 0.0)
+        try:
+            outcomes.append(await queue.handle(job_id).outcome(timeout=left))
+        except TimeoutError as error:
+            write_line(f"pelton: {error}", error=True)
+            continue
+        if not options.json:
+            last = outcomes[-1]
+            write_line(f"job {job_id}: {last.state}" + (f": {last.error}" if last.error else ""), flush=True)
+    if options.json:
+        write_json(outcomes)
+    is_well = len(outcomes) == len(options.id) and all(one.state == "completed" for one in outcomes)
+    return 0 if is_well else 1
+
+
+# --- ``pelton dead``: jobs that failed for good, and another try
+
+
+def define_dead(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
+    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
+    listing = add_verb(verbs, "ls", _list_dead, "list the dead letters of a queue")
+    add_queue(listing)
+    add_filters(listing)
+    listing.add_argument("--limit", type=count, default=50, metavar="N", help="how many at most (default 50)")
+    text = "show a dead letter: arguments, error, traceback"
+    add_queue(add_verb(verbs, "show", _show_dead, text)).add_argument("id", metavar="ID")
+    text = "put failed jobs into their queue again"
+    _choose(add_queue(add_verb(verbs, "redrive", _redrive, text, writes=True)))
+    text = "remove dead letters; the history keeps how the jobs ended"
+    removing = add_queue(add_verb(verbs, "rm", _remove, text, writes=True))
+    _choose(removing)
+    add_force(removing)
+
+
+def _choose(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", nargs="*", metavar="ID")
+    parser.add_argument("--all", action="store_true", help="all of them")
+    parser.add_argument("--key", metavar="KEY", help="all jobs of this key")
+    parser.add_argument("--job", metavar="NAME", help="all jobs of this name")
+
+
+async def _ids(queue: Queue, options: argparse.Namespace) -> list[str]:
+    return [letter.outcome.id async for letter in queue.dead_letters(key=options.key, job=options.job)]
+
+
+async def _list_dead(jet: Jet, options: argparse.Namespace) -> None:
+    found: list[DeadLetter] = []
+    async with aclosing(observe.dead_letters(jet, options.queue, key=options.key, job=options.job)) as letters:
+        async for letter in letters:
+            found.append(letter)
+            if len(found) == options.limit:
+                break
+    if options.json:
+        write_json(found)
+        return
+    now = jet.runtime.clock.now()
+    rows = [
+        (each.outcome.id, each.outcome.job, each.outcome.key, each.outcome.attempt,
+         ago_text(rfc3339(each.outcome.finished_at), now), each.outcome.error[:80])
+        for each in found
+    ]  # fmt: skip
+    write_table(("id", "job", "key", "attempts", "failed", "error"), rows, empty="no dead letters")
+
+
+async def _show_dead(jet: Jet, options: argparse.Namespace) -> None:
+    letter = await observe.dead_letter(jet, options.queue, options.id)
+    if letter is None:
+        raise JobNotFoundError(options.queue, options.id, "it left no dead letter, or was already redriven")
+    if options.json:
+        write_json(letter)
+        return
+    outcome = letter.outcome
+    write_facts(
+        f"job {outcome.id}: {outcome.job}",
+        {
+            "key": outcome.key,
+            "attempts": outcome.attempt,
+            "enqueued": moment_text(rfc3339(outcome.enqueued_at)),
+            "failed": moment_text(rfc3339(outcome.finished_at)),
+            "worker": outcome.worker,
+            "arguments": bytes(letter.envelope.args).decode(errors="replace"),
+            "error": outcome.error,
+        },
+    )
+    for line in outcome.traceback.rstrip("\n").split("\n") if outcome.traceback else ():
+        write_line(f"    {line}")
+
+
+async def _redrive(jet: Jet, options: argparse.Namespace) -> int:
+    check_choice(options, "key", "job")
+    queue = await queue_of(jet, options)
+    done: dict[str, str] = {}
+    ids = options.id or await _ids(queue, options)
+    for job_id in ids:
+        try:
+            done[job_id] = (await queue.redrive(job_id)).id
+        except JobNotFoundError as error:
+            write_line(f"pelton: {error}", error=True)
+    if options.json:
+        write_json({"redriven": done})
+    else:
+        for old, new in done.items():
+            write_line(f"job {old} is in the queue again, as job {new}")
+    return 0 if len(done) == len(ids) else 1
+
+
+async def _remove(jet: Jet, options: argparse.Namespace) -> int:
+    check_choice(options, "key", "job")
+    queue = await queue_of(jet, options)
+    ids = options.id or await _ids(queue, options)
+    question = f"Really remove {len(ids):,} dead letters of queue {options.queue}{filter_text(options)}?"
+    if not is_agreed(options, question):
+        return 1
+    done = []
+    for job_id in ids:
+        try:
+            await queue.discard(job_id)
+        except JobNotFoundError as error:
+            write_line(f"pelton: {error}", error=True)
+            continue
+        done.append(job_id)
+    write_json({"deleted": done}) if options.json else write_line(f"{len(done):,} dead letters removed")
+    return 0 if len(done) == len(ids) else 1
+
+
+# --- ``pelton flow``: jobs that depend on each other; how far they are, and cancel them
+
+
+def define_flow(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
+    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
+    listing = add_queue(add_verb(verbs, "ls", _list_flow, "list the flows of a queue, those that began last first"))
+    listing.add_argument("--state", choices=get_args(FlowState), help="only flows in this state")
+    listing.add_argument("--limit", type=count, default=50, metavar="N", help="how many at most (default 50)")
+    _with_id(add_verb(verbs, "show", _show_flow, "show a flow with its jobs"))
+    text = "cancel a flow: jobs that wait never start, the others are cancelled"
+    cancelling = _with_id(add_verb(verbs, "cancel", _cancel_flow, text, writes=True))
+    cancelling.add_argument("--reason", default="", metavar="TEXT", help="for the history")
+
+
+def _with_id(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    add_queue(parser).add_argument("id", metavar="ID")
+    return parser
+
+
+async def _list_flow(jet: Jet, options: argparse.Namespace) -> None:
+    # Whether the queue exists, its flows do not tell.
+    await queue_of(jet, options)
+    found = await observe.flow_summaries(jet, options.queue, state=options.state, limit=options.limit, within=60)
+    if options.json:
+        write_json(found)
+        return
+    now = jet.runtime.clock.now()
+    rows = [
+        (one.id, one.name, one.state, one.size, ago_text(rfc3339(one.enqueued_at), now), one.error[:60])
+        for one in found
+    ]
+    write_table(("id", "name", "state", "jobs", "enqueued", "error"), rows, empty="no flows")
+
+
+async def _show_flow(jet: Jet, options: argparse.Namespace) -> None:
+    flow = await observe.flow_details(jet, options.queue, options.id)
+    if options.json:
+        write_json(flow)
+        return
+    facts: dict[str, str | int] = {
+        "state": flow.state,
+        "jobs": flow.size,
+        "enqueued": moment_text(rfc3339(flow.enqueued_at)),
+        "ended": moment_text(rfc3339(flow.finished_at)) if flow.finished_at else "",
+        "error": flow.error,
+    }
+    write_facts(f"flow {flow.id}" + (f": {flow.name}" if flow.name else ""), facts)
+    write_line("")
+    _write_nodes(flow)
+
+
+def _write_nodes(flow: FlowInfo) -> None:
+    rows = [
+        (str(node.number), node.job, node.state, node.id, ", ".join(map(str, node.after)), node.error[:60])
+        for node in flow.nodes
+    ]
+    write_table(("job", "name", "state", "id", "after", "error"), rows, empty="no jobs")
+
+
+async def _cancel_flow(jet: Jet, options: argparse.Namespace) -> int:
+    queue = await queue_of(jet, options)
+    is_cancelled = await queue.flow(options.id).cancel(reason=options.reason)
+    if options.json:
+        write_json({"cancelled": {options.id: is_cancelled}})
+    else:
+        write_line(f"flow {options.id}: " + ("cancelled" if is_cancelled else "had ended before"))
+    return 0 if is_cancelled else 1

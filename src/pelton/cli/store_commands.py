@@ -1,0 +1,260 @@
+"""Commands for a whole store: ``pelton info``, ``backup``, ``restore``, ``copy``, ``verify`` and so on."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+from pelton import observe
+from pelton.api import ConfigError
+from pelton.api.keys import KeyFile
+from pelton.cli.arguments import add_key, define_verb, duration, is_file, key_of
+from pelton.cli.output import Bar, Cell, size_text, write_facts, write_json, write_line, write_table
+from pelton.connect import Jet
+from pelton.connect import open as open_store
+from pelton.engine import backup, compact, rekey, restore, salvage, verify
+from pelton.moving import CopyReport, copy
+
+
+def define_info(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
+    define_verb(parser, _info)
+
+
+async def _info(jet: Jet, options: argparse.Namespace) -> None:
+    path = options.store if is_file(options.store) else ""
+    store = await observe.store_summary(jet, path)
+    if options.json:
+        write_json(store)
+        return
+    write_facts(
+        options.store if path else "cluster",
+        {
+            "streams": store.streams,
+            "consumers": store.consumers,
+            "messages": store.messages,
+            "size of messages": size_text(store.bytes),
+            "queues": store.queues,
+            "buckets": store.buckets,
+            "object stores": store.object_stores,
+            "file": size_text(store.file_bytes) if path else "",
+            "log": size_text(store.log_bytes) if path else "",
+        },
+    )
+
+
+# --- ``pelton backup``: a copy of a store, while it is in use
+
+
+def define_backup(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
+    parser.add_argument("store", metavar="STORE")
+    parser.add_argument("target", metavar="TARGET")
+    parser.add_argument("--stream", action="append", metavar="NAME", help="only this stream (may be repeated)")
+    add_key(parser)
+    parser.set_defaults(run=run_backup)
+
+
+def run_backup(options: argparse.Namespace) -> int:
+    """Copy; return 0 when the copy is complete and on disk."""
+    with Bar("backing up") as bar:
+        backup(options.store, options.target, streams=options.stream, progress=bar.show, key=key_of(options))
+    write_line(f"{options.target}: backed up")
+    return 0
+
+
+# --- ``pelton restore``: a new store from a backup, or a backup's streams copied into an existing store
+
+
+def define_restore(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
+    parser.add_argument("backup", metavar="BACKUP")
+    parser.add_argument("store", metavar="STORE")
+    parser.add_argument("--into", action="store_true", help="copy streams into STORE, which exists and may be in use")
+    parser.add_argument(
+        "--stream", action="append", metavar="NAME[=NEW]", help="with --into: only this stream, under a new name"
+    )
+    add_key(parser)
+    parser.set_defaults(run=run_restore)
+
+
+def run_restore(options: argparse.Namespace) -> int:
+    """Restore; return 0 when everything is complete and on disk."""
+    if options.into:
+        names = asyncio.run(_into(options))
+        write_line(f"{options.store}: restored {', '.join(names)}")
+        return 0
+    if options.stream:
+        raise ConfigError("--stream chooses what is copied into a store: give --into as well")
+    with Bar("restoring") as bar:
+        restore(options.backup, options.store, key=key_of(options), progress=bar.show)
+    write_line(f"{options.store}: restored")
+    return 0
+
+
+async def _into(options: argparse.Namespace) -> list[str]:
+    pairs = [text.partition("=") for text in options.stream or ()]
+    streams = [name for name, _, _ in pairs] or None
+    names = {name: new for name, found, new in pairs if found}
+    key = key_of(options)
+    with Bar("restoring") as bar:
+        async with open_store(options.store, key=key) as jet:
+            return await jet.restore(options.backup, streams=streams, names=names, key=key, progress=bar.show)
+
+
+# --- ``pelton copy``: a store or cluster, or some of its streams, to another one
+
+
+def define_copy(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
+    parser.add_argument("source", metavar="SOURCE", help="a store file, or an address such as nats://host:4222")
+    parser.add_argument("target", metavar="TARGET", help="the same; a file is created if it is missing")
+    parser.add_argument("--stream", action="append", metavar="NAME", help="only this stream (may be repeated)")
+    parser.add_argument(
+        "--replicas", type=int, metavar="N", help="from a file to a cluster: keep each stream on N servers (default: 1)"
+    )
+    parser.add_argument("--target-key-file", metavar="FILE", help="the target's key, if it is an encrypted file")
+    parser.add_argument("--json", action="store_true", help="write JSON, for programs")
+    add_key(parser)
+    parser.set_defaults(run=run_copy)
+
+
+def run_copy(options: argparse.Namespace) -> int:
+    """Copy; return 0 when the copy is complete, and the same as the original."""
+    with Bar("copying") as bar:
+        report = asyncio.run(_copied(options, bar))
+    if options.json:
+        write_json(report)
+        return 0
+    rows = [
+        (one.name, one.messages, one.last_seq, len(one.consumers), one.checksum, "was there" if one.was_there else "")
+        for one in report.streams
+    ]
+    heads = ("stream", "messages", "last sequence", "consumers", "checksum", "")
+    write_table(heads, rows, empty="no streams")
+    for text in report.lost:
+        write_line(f"not kept: {text}")
+    return 0
+
+
+async def _copied(options: argparse.Namespace, bar: Bar) -> CopyReport:
+    target_key = None if options.target_key_file is None else KeyFile(options.target_key_file)
+
+    def told(stream: str, done: int, total: int) -> None:
+        bar.show(done, total, stream)
+
+    return await copy(
+        options.source,
+        options.target,
+        streams=options.stream,
+        key=key_of(options),
+        target_key=target_key,
+        num_replicas=options.replicas,
+        progress=told,
+    )
+
+
+# --- ``pelton verify``: check every byte of a store
+
+
+def define_verify(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
+    parser.add_argument("store", metavar="STORE")
+    add_key(parser)
+    parser.set_defaults(run=run_verify)
+
+
+def run_verify(options: argparse.Namespace) -> int:
+    """Report what is wrong; return 0 if nothing is."""
+    found = verify(options.store, key_of(options))
+    for problem in found:
+        write_line(problem)
+    if not found:
+        write_line(f"{options.store}: all is well")
+        return 0
+    write_line(f"{options.store}: {len(found)} findings; save what it holds: pelton salvage {options.store} NEW")
+    return 1
+
+
+# --- ``pelton salvage``: a new store with what a damaged one still holds
+
+
+def define_salvage(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
+    parser.add_argument("store", metavar="STORE")
+    parser.add_argument("target", metavar="TARGET")
+    add_key(parser)
+    parser.set_defaults(run=run_salvage)
+
+
+def run_salvage(options: argparse.Namespace) -> int:
+    """Save what can be read, and report what was lost; return 0 when the new store is complete."""
+    for loss in salvage(options.store, options.target, key_of(options)):
+        write_line(loss)
+    write_line(f"{options.target}: written")
+    return 0
+
+
+# --- ``pelton compact``: free the space that removed messages have left in a store
+
+
+def define_compact(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
+    parser.add_argument("store", metavar="STORE")
+    add_key(parser)
+    parser.set_defaults(run=run_compact)
+
+
+def run_compact(options: argparse.Namespace) -> int:
+    """Compact; return 0 when done."""
+    write_line(f"{options.store}: {compact(options.store, key_of(options)):,} bytes freed")
+    return 0
+
+
+# --- ``pelton rekey``: encrypt a store, change its key, or decrypt it
+
+
+def define_rekey(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
+    parser.add_argument("store", metavar="STORE")
+    add_key(parser)
+    new = parser.add_mutually_exclusive_group(required=True)
+    new.add_argument("--new-key-file", metavar="FILE", help="the new key")
+    new.add_argument("--decrypt", action="store_true", help="remove the key: the store becomes readable for all")
+    parser.set_defaults(run=run_rekey)
+
+
+def run_rekey(options: argparse.Namespace) -> int:
+    """Rekey; return 0 when done."""
+    rekey(options.store, key_of(options), None if options.decrypt else KeyFile(options.new_key_file))
+    write_line(f"{options.store}: {'readable for all' if options.decrypt else 'encrypted with the new key'}")
+    return 0
+
+
+# --- ``pelton sql``: read a store file with SQL, on one snapshot, while others write
+
+
+def define_sql(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
+    define_verb(parser, _sql)
+    parser.add_argument("statement", nargs="?", metavar="STATEMENT", help="default, or -: standard input")
+    parser.add_argument("--timeout", type=duration, default=60.0, metavar="TIME", help="default 60s")
+
+
+async def _sql(jet: Jet, options: argparse.Namespace) -> None:
+    statement = sys.stdin.read() if options.statement in (None, "-") else options.statement
+    async with jet.read(timeout=options.timeout) as view:
+        rows = await view.sql(statement)
+    if options.json:
+        write_json([[value.hex() if isinstance(value, bytes) else value for value in row] for row in rows])
+        return
+    write_table(None, [[_cell(value) for value in row] for row in rows], empty="no rows")
+
+
+def _cell(value: object) -> Cell:
+    if isinstance(value, bytes):
+        return f"x'{value[:40].hex()}'" + ("..." if len(value) > 40 else "")
+    if value is None:
+        return "NULL"
+    return value if isinstance(value, str | int | float) else str(value)

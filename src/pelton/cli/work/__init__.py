@@ -1,1 +1,0 @@
-"""Processes that work: one, or several under a supervisor."""
