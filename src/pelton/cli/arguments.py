@@ -8,16 +8,15 @@ import os
 import re
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pelton.api import ConfigError
 from pelton.api.keys import Key, KeyFile
-from pelton.connect import Jet
-from pelton.connect import open as open_store
 from pelton.runtime import Signal
 from pelton.runtime.stop_signals import StopSignals
 
 if TYPE_CHECKING:
+    from pelton.connect import Jet
     from pelton.queue import Queue
 
 _PARTS: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w|y)")
@@ -91,7 +90,7 @@ def key_of(options: argparse.Namespace) -> Key | None:
 
 STORE_VARIABLE: Final = "PELTON_STORE"
 
-Verb = Callable[[Jet, argparse.Namespace], Awaitable[int | None]]
+Verb: TypeAlias = "Callable[[Jet, argparse.Namespace], Awaitable[int | None]]"
 
 
 def is_file(store: str) -> bool:
@@ -133,6 +132,9 @@ async def _run(options: argparse.Namespace) -> int:
 
 def opened(options: argparse.Namespace, *, writes: bool) -> Any:
     """Return the opening of the store. Raises ConfigError if it is a file that does not exist."""
+    # Here, because the commands that need no streams start without it.
+    from pelton.connect import open as open_store
+
     store = options.store
     if not is_file(store):
         return open_store(store)

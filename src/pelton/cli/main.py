@@ -16,13 +16,13 @@ from pelton import __version__
 
 # Each is defined by the function define_<name> of pelton.cli.<name>_command, or of one of these.
 _TOGETHER: Final = {
-    "store_commands": ("info", "backup", "restore", "copy", "verify", "salvage", "compact", "rekey", "sql"),
+    "store_commands": ("backup", "restore", "copy", "verify", "salvage", "compact", "rekey", "sql"),
     "message_commands": ("pub", "sub", "request"),
     "bucket_commands": ("kv", "object"),
     "job_commands": ("jobs", "dead", "flow"),
     "queue_commands": ("queue", "limits", "cron", "workers"),
     "lock_commands": ("locks", "elections", "elect"),
-    "watch_commands": ("top", "metrics", "dashboard"),
+    "watch_commands": ("info", "top", "metrics", "dashboard"),
 }
 COMMANDS: Final = {
     "info": "show a store or cluster as a whole",

@@ -1,50 +1,24 @@
-"""Commands for a whole store: ``pelton info``, ``backup``, ``restore``, ``copy``, ``verify`` and so on."""
+"""Commands for a whole store: ``pelton backup``, ``restore``, ``copy``, ``verify`` and so on.
+
+What opens streams is imported where it is needed: the other commands start without it.
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import sys
+from typing import TYPE_CHECKING
 
-from pelton import observe
 from pelton.api import ConfigError
 from pelton.api.keys import KeyFile
-from pelton.cli.arguments import add_key, define_verb, duration, is_file, key_of
-from pelton.cli.output import Bar, Cell, size_text, write_facts, write_json, write_line, write_table
-from pelton.connect import Jet
-from pelton.connect import open as open_store
+from pelton.cli.arguments import add_key, define_verb, duration, key_of
+from pelton.cli.output import Bar, Cell, write_json, write_line, write_table
 from pelton.engine import backup, compact, rekey, restore, salvage, verify
-from pelton.moving import CopyReport, copy
 
-
-def define_info(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
-    define_verb(parser, _info)
-
-
-async def _info(jet: Jet, options: argparse.Namespace) -> None:
-    path = options.store if is_file(options.store) else ""
-    store = await observe.store_summary(jet, path)
-    if options.json:
-        write_json(store)
-        return
-    write_facts(
-        options.store if path else "cluster",
-        {
-            "streams": store.streams,
-            "consumers": store.consumers,
-            "messages": store.messages,
-            "size of messages": size_text(store.bytes),
-            "queues": store.queues,
-            "buckets": store.buckets,
-            "object stores": store.object_stores,
-            "file": size_text(store.file_bytes) if path else "",
-            "log": size_text(store.log_bytes) if path else "",
-        },
-    )
-
-
-# --- ``pelton backup``: a copy of a store, while it is in use
+if TYPE_CHECKING:
+    from pelton.connect import Jet
+    from pelton.moving import CopyReport
 
 
 def define_backup(parser: argparse.ArgumentParser) -> None:
@@ -94,6 +68,8 @@ def run_restore(options: argparse.Namespace) -> int:
 
 
 async def _into(options: argparse.Namespace) -> list[str]:
+    from pelton.connect import open as open_store
+
     pairs = [text.partition("=") for text in options.stream or ()]
     streams = [name for name, _, _ in pairs] or None
     names = {name: new for name, found, new in pairs if found}
@@ -139,6 +115,8 @@ def run_copy(options: argparse.Namespace) -> int:
 
 
 async def _copied(options: argparse.Namespace, bar: Bar) -> CopyReport:
+    from pelton.moving import copy
+
     target_key = None if options.target_key_file is None else KeyFile(options.target_key_file)
 
     def told(stream: str, done: int, total: int) -> None:

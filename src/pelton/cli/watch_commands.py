@@ -1,4 +1,4 @@
-"""Commands that look at a store or cluster for as long as you want: ``pelton top``, ``metrics``, ``dashboard``."""
+"""Commands that look at a store or cluster: ``pelton info``, ``top``, ``metrics``, ``dashboard``."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from pelton.cli.output import (
     seconds_text,
     size_text,
     text_of,
+    write_facts,
     write_json,
     write_json_line,
     write_line,
@@ -46,6 +47,36 @@ _BOLD: Final = "\x1b[1m"
 _ROWS: Final = 15
 _NAME: Final = 32
 _COLUMN: Final = 12
+
+
+def define_info(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to its parser."""
+    define_verb(parser, _info)
+
+
+async def _info(jet: Jet, options: argparse.Namespace) -> None:
+    path = options.store if is_file(options.store) else ""
+    store = await observe.store_summary(jet, path)
+    if options.json:
+        write_json(store)
+        return
+    write_facts(
+        options.store if path else "cluster",
+        {
+            "streams": store.streams,
+            "consumers": store.consumers,
+            "messages": store.messages,
+            "size of messages": size_text(store.bytes),
+            "queues": store.queues,
+            "buckets": store.buckets,
+            "object stores": store.object_stores,
+            "file": size_text(store.file_bytes) if path else "",
+            "log": size_text(store.log_bytes) if path else "",
+        },
+    )
+
+
+# --- ``pelton top``: streams, consumers and queues, again and again
 
 
 def define_top(parser: argparse.ArgumentParser) -> None:
