@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -86,3 +88,19 @@ def test_type_checkers_see_every_name(tmp_path: Path) -> None:
     )
     checked = subprocess.run([sys.executable, "-m", "mypy", "--strict", program], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout
+
+
+SQL = re.compile(r"\b(SELECT\b.+\bFROM|INSERT INTO|DELETE FROM|UPDATE \S+ SET)\b", re.DOTALL)
+BELOW_THE_PORT = {"storage", "streams", "consumers", "sourcing", "engine"}
+
+
+def test_only_what_is_below_the_port_reads_tables() -> None:
+    source = Path(pelton.__file__).parent
+    found = []
+    for path in source.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in told]
+        if path.relative_to(source).parts[0] not in BELOW_THE_PORT:
+            found += [(path, text) for text in texts if isinstance(text, str) and SQL.search(text)]
+    assert not found

@@ -157,6 +157,21 @@ class StreamLastHeadersReply(msgspec.Struct, kw_only=True, omit_defaults=True):
     heads: tuple[LastHeaders, ...] = shown(())
 
 
+class FindMessagesReply(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Messages by sequence, how many were `looked_at`, and where to go on, 0 at the end; `total` match the filters."""
+
+    messages: tuple[StoredMessage, ...] = ()
+    looked_at: int = 0
+    next_begin: int = 0
+    total: int = 0
+
+
+class SubjectTotalsReply(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Numbers of messages, the largest first; None if there are too many subjects to sum them up."""
+
+    totals: dict[str, int] | None = None
+
+
 # --- requests -------------------------------------------------------------------------------------
 
 
@@ -368,6 +383,37 @@ class StreamLastHeaders(Request[StreamLastHeadersReply], kw_only=True, frozen=Tr
     filters: tuple[str, ...]
     after: str = ""
     limit: int = 1000
+
+
+class FindMessages(Request[FindMessagesReply], kw_only=True, frozen=True):
+    """Pelton's own: messages from `begin` on that match a filter and contain one of the texts, if any are given.
+
+    It ends at `limit`, or after about `within` seconds. A cluster has to read them all to find those that contain it.
+    """
+
+    _subject_fields: ClassVar[tuple[str, ...]] = ("stream",)
+
+    stream: str
+    filters: tuple[str, ...] = ()
+    contains: tuple[str, ...] = ()
+    begin: int = 1
+    within: float = 1.0
+    limit: int = 25
+
+    def is_in(self, data: bytes) -> bool:
+        """Whether a payload contains one of the texts, or none are given."""
+        return not self.contains or any(text.encode() in data for text in self.contains)
+
+
+class SubjectTotals(Request[SubjectTotalsReply], kw_only=True, frozen=True):
+    """Pelton's own: the numbers of messages by what stands for the `>` that ends a filter, up to the token `until`."""
+
+    _subject_fields: ClassVar[tuple[str, ...]] = ("stream",)
+
+    stream: str
+    filters: tuple[str, ...]
+    until: str
+    limit: int = 25
 
 
 class Verb(msgspec.Struct, frozen=True):

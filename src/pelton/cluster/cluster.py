@@ -28,6 +28,7 @@ from pelton.api import (
     DirectGet,
     DirectGetDisabledError,
     DirectReply,
+    FindMessages,
     MsgWithdraw,
     Outgoing,
     PeltonError,
@@ -40,6 +41,7 @@ from pelton.api import (
     StreamInfoRequest,
     StreamLastHeaders,
     StreamNames,
+    SubjectTotals,
     Transacting,
 )
 from pelton.api.admission import check_listening, check_request, check_subject
@@ -52,6 +54,7 @@ from pelton.cluster.api_calls import ApiCall
 from pelton.cluster.batches import publish_atomic
 from pelton.cluster.connection import Connection, Interrupted
 from pelton.cluster.direct import direct_get
+from pelton.cluster.looks import find_messages, subject_totals
 from pelton.cluster.presence import Presence
 from pelton.cluster.publish_each import publish_apart, publish_each
 from pelton.cluster.publisher import Publisher
@@ -118,6 +121,10 @@ class Cluster:
         if isinstance(request, ConsumerUnsettled):
             await self.call(ConsumerInfoRequest(stream=request.stream, name=request.name))
             return cast(R, ConsumerUnsettledReply())
+        if isinstance(request, FindMessages):
+            return cast(R, await find_messages(self, self._runtime.clock, request))
+        if isinstance(request, SubjectTotals):
+            return cast(R, await subject_totals(self, request))
         return await ApiCall(self._connection, self._settings.api_prefix, request, self._runtime.ids.new).run()
 
     async def backup(self, target: StrPath, streams: Sequence[str] | None, progress: Progress | None) -> None:

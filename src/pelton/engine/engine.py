@@ -122,7 +122,7 @@ class Engine:
         self.hand_back = self._submissions.hand_back
         self.reading: Callable[[float], SqlSnapshot] = SqlSnapshots(self._connections, self._check, self._clock).take
         audit = Audit(self.session, self.session.now(), VERSION)
-        self._questions = Questions(self, self._transactions, audit, self._check)
+        self._questions = Questions(self, self._transactions, audit, self._check, self.reading)
         self.direct_get = self._questions.direct_get
         self._background = Background(self, self._clock, self._db)
         self._maintenance = OnlineMaintenance(

@@ -11,9 +11,12 @@ from contextlib import suppress
 from typing import TypeVar, cast
 
 from pelton.api import DirectGet, DirectReply, MsgGet, Request
+from pelton.api.codec import names_of
 from pelton.api.events import ClientInfo
 from pelton.engine.direct import DirectGets
 from pelton.engine.host import Host
+from pelton.engine.snapshots.looks import LOOKS, look
+from pelton.engine.snapshots.sql_snapshot import SqlSnapshot
 from pelton.engine.transactions.transactions import Transactions
 from pelton.engine.verbs.audit import Audit
 from pelton.engine.verbs.table import QUESTIONS, READS, answer
@@ -23,21 +26,34 @@ R = TypeVar("R")
 
 
 class Questions:
-    """Answers the requests to one open store; ``check`` raises if it can't be used any more."""
+    """Answers the requests to one open store; ``check`` raises if it can't be used any more.
 
-    def __init__(self, host: Host, transactions: Transactions, audit: Audit, check: Callable[[], None]) -> None:
+    ``reading`` takes a snapshot for some seconds.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        transactions: Transactions,
+        audit: Audit,
+        check: Callable[[], None],
+        reading: Callable[[float], SqlSnapshot],
+    ) -> None:
         self._host = host
         self._session = host.session
         self._account = host.session.registry.account
         self._transactions = transactions
         self._audit = audit
         self._check = check
+        self._reading = reading
         self._direct = DirectGets(host.session)
 
     async def call(self, request: Request[R], client: ClientInfo | None) -> R:
         """Handle one administrative request; ``client`` is whom an audit names, if it is not this process."""
         kind = type(request)
         with self._account.counting():
+            if kind in LOOKS:
+                return await self._looked(request)
             inside = self._transactions.of_caller() if kind in QUESTIONS else None
             if inside is not None and (inside.is_open or kind not in READS):
                 return await inside.look(lambda operations: answer(operations.session, request))
@@ -52,6 +68,12 @@ class Questions:
             is_durable = kind not in QUESTIONS
             reply: R = await self._host.stage(lambda: self._audit.call(request, client), durable=is_durable)
             return reply
+
+    async def _looked(self, request: Request[R]) -> R:
+        if self._transactions.of_caller() is None:
+            await self._host.readable()
+        stream = names_of(request)["stream"]
+        return await look(self._reading, self._host.read(lambda: self._session.registry.stream(stream)), request)
 
     async def refused(self, subject: str, request: bytes, response: bytes, client: ClientInfo) -> None:
         """Count and audit a request that a server could not read, and has refused."""

@@ -1,39 +1,36 @@
 """Finding jobs by id, key, name or argument. A queue may hold millions, so a search ends after some time and says so.
 
-Design: a text that a job contains stands in its message as it is, or as JSON writes it. Of a file, SQL looks for it on
-a snapshot, some thousand messages at a time, so that only those that hold it leave SQLite; of a cluster, messages are
-read one by one. Each is then read as what it is, to see whether it is the key, the name or an argument that matches.
+Design: a text that a job contains stands in its message as it is, or as JSON writes it. The store looks for both; what
+it finds is then read as what it is, to see whether it is the key, the name or an argument that matches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import aclosing, suppress
-from typing import Final, NamedTuple
+from contextlib import suppress
+from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
-from pelton.api import ConfigError, JobNotFoundError, StoreBusyError, StreamInfoRequest, StreamNotFoundError
+from pelton.api import (
+    ConfigError,
+    FindMessages,
+    FindMessagesReply,
+    JobNotFoundError,
+    StoredMessage,
+    StreamNotFoundError,
+)
 from pelton.api.json_values import UNREADABLE
 from pelton.connect import Jet
-from pelton.jet import Stream
-from pelton.observe.streams import is_embedded
 from pelton.observe.summaries import JobSearch
 from pelton.queue import DeadLetter, JobInfo, Outcome
-from pelton.queue.backing.scan import stored_messages
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.states import Envelope, decode_envelope
 from pelton.runtime import Deadline
 
-_CHUNK: Final = 50_000
-_STREAM: Final = "SELECT id FROM streams WHERE name=?"
-_CHUNK_END: Final = "SELECT count(*), max(seq) FROM (SELECT seq FROM {} WHERE seq>=? ORDER BY seq LIMIT ?)"
-_MATCHING: Final = (
-    "SELECT seq, data FROM {} WHERE seq BETWEEN ? AND ? AND (instr(data, ?) OR instr(data, ?)) ORDER BY seq LIMIT ?"
-)
 _outcome: Final = msgspec.json.Decoder(Outcome).decode
 _dead: Final = msgspec.json.Decoder(DeadLetter).decode
-_Read = Callable[[int, bytes, "_Wanted"], str]
 
 
 async def find_jobs(
@@ -55,115 +52,77 @@ async def find_jobs(
                     found[job_id] = await opened.get(job_id)
 
     deadline, looked_at = Deadline(jet.runtime.clock, within), 0
+    request = FindMessages(stream=names.jobs, contains=wanted.texts, begin=begin, limit=limit)
     if not begin:
         await add([text])
-        for name, read, share in ((names.dead, _id_of_letter, 0.25), (names.history, _id_of_outcome, 0.5)):
-            part = await _look(jet, name, wanted, read, 1, limit, within * share)
-            await add(part.ids)
+        for name, id_of, share in ((names.dead, wanted.in_letter, 0.25), (names.history, wanted.in_outcome, 0.5)):
+            ids, part = await look(jet, replace(request, stream=name, within=within * share), id_of)
+            await add(ids)
             looked_at += part.looked_at
     left = max(deadline.left or 0.0, within / 4)
-    part = await _look(jet, names.jobs, wanted, _id_of_job, begin or 1, limit - len(found), left)
-    await add(part.ids)
+    ids, part = await look(jet, replace(request, within=left, limit=limit - len(found)), wanted.in_job)
+    await add(ids)
     return JobSearch(
         queue=queue, jobs=tuple(found.values()), looked_at=looked_at + part.looked_at, next_begin=part.next_begin
     )
 
 
+async def look(
+    jet: Jet, request: FindMessages, id_of: Callable[[StoredMessage], str]
+) -> tuple[list[str], FindMessagesReply]:
+    """Return the ids of jobs in the messages that are found, and what there is to know of the whole look.
+
+    ``id_of`` returns an empty one for a message that was not meant.
+    """
+    deadline, ids, number = Deadline(jet.runtime.clock, request.within), list[str](), request.limit
+    whole = FindMessagesReply(next_begin=request.begin)
+    while len(ids) < request.limit:
+        left = deadline.left or 0.0
+        try:
+            reply = await jet.backend.call(replace(request, begin=whole.next_begin, limit=number, within=left))
+        except StreamNotFoundError:
+            return [], FindMessagesReply()
+        whole = replace(reply, messages=(), looked_at=whole.looked_at + reply.looked_at)
+        for stored in reply.messages:
+            if len(ids) == request.limit:
+                whole.next_begin = stored.seq
+                break
+            if job_id := id_of(stored):
+                ids.append(job_id)
+        # Where most were not meant, more are asked for.
+        number *= 2
+        if not whole.next_begin or deadline.is_over:
+            break
+    return ids, whole
+
+
 class _Wanted:
-    """The text that is looked for, as it stands in messages."""
+    """The text that is looked for, as it is and as it stands in JSON: the id of a job where it is found, or nothing."""
 
     def __init__(self, text: str) -> None:
-        self.plain = text.encode()
-        self.in_json = msgspec.json.encode(text)[1:-1]
         self.text = text
+        self.texts = (text, msgspec.json.encode(text)[1:-1].decode())
+        self._forms = [each.encode() for each in self.texts]
 
-    def is_in(self, data: bytes) -> bool:
-        return self.plain in data or self.in_json in data
+    def _matches(self, job: str, key: str, args: bytes = b"") -> bool:
+        return self.text in job or self.text in key or any(each in args for each in self._forms)
 
-    def matches(self, job: str, key: str, args: bytes = b"") -> bool:
-        return self.text in job or self.text in key or self.is_in(args)
+    def in_job(self, stored: StoredMessage) -> str:
+        with suppress(*UNREADABLE):
+            job: Envelope = decode_envelope(stored.data)
+            if (job.timetable is None or job.id) and self._matches(job.job, job.key, bytes(job.args)):
+                return job.id or str(stored.seq)
+        return ""
 
+    def in_letter(self, stored: StoredMessage) -> str:
+        with suppress(*UNREADABLE):
+            letter = _dead(stored.data)
+            found = letter.outcome
+            return found.id if self._matches(found.job, found.key, bytes(letter.envelope.args)) else ""
+        return ""
 
-class _Part(NamedTuple):
-    """Ids of jobs, how many messages were looked at, and where to go on; 0 at the end."""
-
-    ids: list[str]
-    looked_at: int
-    next_begin: int
-
-
-def _id_of_job(seq: int, data: bytes, wanted: _Wanted) -> str:
-    with suppress(*UNREADABLE):
-        envelope: Envelope = decode_envelope(data)
-        if envelope.timetable is None or envelope.id:
-            return (envelope.id or str(seq)) if wanted.matches(envelope.job, envelope.key, bytes(envelope.args)) else ""
-    return ""
-
-
-def _id_of_letter(_seq: int, data: bytes, wanted: _Wanted) -> str:
-    with suppress(*UNREADABLE):
-        letter = _dead(data)
-        found = letter.outcome
-        return found.id if wanted.matches(found.job, found.key, bytes(letter.envelope.args)) else ""
-    return ""
-
-
-def _id_of_outcome(_seq: int, data: bytes, wanted: _Wanted) -> str:
-    with suppress(*UNREADABLE):
-        outcome = _outcome(data)
-        return outcome.id if wanted.matches(outcome.job, outcome.key) else ""
-    return ""
-
-
-async def _look(jet: Jet, name: str, wanted: _Wanted, read: _Read, begin: int, limit: int, within: float) -> _Part:
-    if limit < 1:
-        return _Part([], 0, begin)
-    deadline = Deadline(jet.runtime.clock, within)
-    if is_embedded(jet):
-        # A store in memory has no snapshots, and one at rest may just have been opened.
-        with suppress(ConfigError, StoreBusyError):
-            return await _by_sql(jet, name, wanted, read, begin, limit, deadline)
-    return await _one_by_one(jet, name, wanted, read, begin, limit, deadline)
-
-
-async def _by_sql(
-    jet: Jet, name: str, wanted: _Wanted, read: _Read, begin: int, limit: int, deadline: Deadline
-) -> _Part:
-    ids, looked_at = list[str](), 0
-    async with jet.read() as view:
-        rows = await view.sql(_STREAM, [name])
-        if not rows:
-            return _Part([], 0, 0)
-        table = f"m_{rows[0][0]}"
-        while not deadline.is_over:
-            ((count, end),) = await view.sql(_CHUNK_END.format(table), [begin, _CHUNK])
-            if not count:
-                return _Part(ids, looked_at, 0)
-            values = [begin, end, wanted.plain, wanted.in_json, limit - len(ids)]
-            matching = await view.sql(_MATCHING.format(table), values)
-            ids += [job_id for seq, data in matching if (job_id := read(seq, data, wanted))]
-            if len(matching) == values[-1]:
-                # There may be more of them in this chunk.
-                end, count = matching[-1][0], 0
-            looked_at, begin = looked_at + count, end + 1
-            if len(ids) >= limit:
-                break
-    return _Part(ids, looked_at, begin)
-
-
-async def _one_by_one(
-    jet: Jet, name: str, wanted: _Wanted, read: _Read, begin: int, limit: int, deadline: Deadline
-) -> _Part:
-    try:
-        info = await jet.backend.call(StreamInfoRequest(name=name))
-    except StreamNotFoundError:
-        return _Part([], 0, 0)
-    ids, looked_at = list[str](), 0
-    async with aclosing(stored_messages(Stream(jet.backend, info.config, jet.runtime), ">", begin)) as messages:
-        async for stored in messages:
-            looked_at += 1
-            if wanted.is_in(stored.data) and (job_id := read(stored.seq, stored.data, wanted)):
-                ids.append(job_id)
-            if len(ids) >= limit or deadline.is_over:
-                return _Part(ids, looked_at, stored.seq + 1)
-    return _Part(ids, looked_at, 0)
+    def in_outcome(self, stored: StoredMessage) -> str:
+        with suppress(*UNREADABLE):
+            outcome = _outcome(stored.data)
+            return outcome.id if self._matches(outcome.job, outcome.key) else ""
+        return ""

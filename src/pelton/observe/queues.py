@@ -20,7 +20,7 @@ from pelton.api import (
 from pelton.connect import Jet
 from pelton.observe.queue_history import ended_jobs, rate, run_times, spread
 from pelton.observe.summaries import QueueSummary
-from pelton.queue import Attempt, DeadLetter, Envelope, JobInfo, JobSchedule, JobState, Outcome, TenantCounts
+from pelton.queue import DeadLetter, JobInfo, JobSchedule, JobState, TenantCounts
 from pelton.queue.backing.scan import number_of_subjects, orders_in
 from pelton.queue.inspect.views import JobViews
 from pelton.queue.model.checks import checked_id
@@ -29,9 +29,6 @@ from pelton.queue.model.orders import Orders
 from pelton.queue.opening import look_at_queue
 
 _UNDERWAY: Final[tuple[JobState, ...]] = ("running", "retrying", "held")
-_envelope: Final = msgspec.json.Decoder(Envelope).decode
-_outcome: Final = msgspec.json.Decoder(Outcome).decode
-_attempt: Final = msgspec.json.Decoder(Attempt).decode
 _dead: Final = msgspec.json.Decoder(DeadLetter).decode
 
 
@@ -56,16 +53,7 @@ async def queue_summary(jet: Jet, queue: str) -> QueueSummary:
         name=queue,
         exclusive=context.exclusive,
         lease=context.lease,
-        pending=counts.pending,
-        held=counts.held,
-        held_for=counts.held_for,
-        running=counts.running,
-        retrying=counts.retrying,
-        scheduled=counts.scheduled,
-        expired=counts.expired,
-        completed=counts.completed,
-        failed=counts.failed,
-        cancelled=counts.cancelled,
+        **msgspec.structs.asdict(counts),
         dead_letters=await _messages_in(jet, names.dead),
         oldest_at=rfc3339(oldest) if oldest else "",
         last_ended_at=rfc3339(outcomes[-1].finished_at) if outcomes else "",

@@ -8,7 +8,6 @@ from pelton.api import (
     ConsumerConfig,
     ConsumerInfo,
     ConsumerList,
-    ConsumerUnsettled,
     StreamConfig,
     StreamInfo,
     StreamInfoRequest,
@@ -51,11 +50,6 @@ async def _info(jet: Jet, name: str) -> StreamInfo | None:
     except StreamNotFoundError:
         # It was deleted after it was listed.
         return None
-
-
-def is_embedded(jet: Jet) -> bool:
-    """Whether this is a store of our own, where many small questions are cheaper than a large one."""
-    return ConsumerUnsettled in jet.backend.planning.own_verbs
 
 
 async def stream_summaries(jet: Jet) -> list[StreamSummary]:
@@ -114,7 +108,8 @@ async def consumer_summaries(jet: Jet, stream: str = "") -> list[ConsumerSummary
     if stream:
         last = (await jet.backend.call(StreamInfoRequest(name=stream))).state.last_seq
         return [consumer_summary(info, last) for info in await consumer_infos(jet, stream)]
-    if is_embedded(jet):
+    if not jet.backend.planning.overlapping_pulls:
+        # An answer takes no round trip, so many small questions are cheaper than a large one.
         return [one for name in await jet.stream_names() for one in await _consumers_of(jet, name)]
     return [
         consumer_summary(info, each.state.last_seq)

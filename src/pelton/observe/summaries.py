@@ -47,11 +47,7 @@ class StreamSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsumerSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A consumer. ``pending``: matching messages that were never delivered; ``ack_pending``: delivered and not settled.
-
-    ``lag``: how many sequences of the stream follow the last one below which everything is settled.
-    ``deliveries`` counts all there were, ``ack_floor_delivery`` those below which everything is settled.
-    """
+    """A consumer, and how far it has come."""
 
     stream: str
     """The stream that it reads."""
@@ -181,12 +177,7 @@ class TimeSpread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue. The counts of ended jobs are those in its history.
-
-    ``per_minute``, ``wait`` (from enqueue to the start of the last attempt) and ``run`` come from the jobs that ended
-    last; ``oldest_at`` is when the oldest job that is due was enqueued, or fell due again. ``paused``: no job starts;
-    ``paused_keys`` and ``paused_jobs``: none of these keys, or of these names.
-    """
+    """A queue. ``per_minute``, ``wait`` and ``run`` come from the jobs that ended last."""
 
     name: str
     """The queue's name."""
@@ -235,11 +226,7 @@ class QueueSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker has done among the jobs that ended last, and what it does.
-
-    What it does is what it told at ``seen_at``, which it does about every 10 s; that is empty for one that is gone.
-    ``running`` jobs run, the oldest for ``oldest_running`` seconds.
-    """
+    """What a worker has done among the jobs that ended last, and what it does: as it told, about every 10 s."""
 
     queue: str
     """The queue that it works on."""
@@ -268,12 +255,7 @@ class WorkerSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LimitSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A limit of a queue, for jobs named ``job`` or, if that is empty, for all; ``per_key``: for each key by itself.
-
-    At most ``concurrency`` run at a time, ``starts`` start in ``per`` seconds; None for any number. ``running`` jobs
-    hold slots of it, at ``keys`` keys if it is for each, and ``fullest`` of them at one key. The next start that its
-    rate allows is in ``next_start`` seconds, of keys in as many at most.
-    """
+    """A limit of a queue, and how much of it is in use."""
 
     queue: str
     """The queue that is limited."""
@@ -300,10 +282,7 @@ class LimitSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """A job with its ``arguments`` as JSON, and the errors of all its attempts, oldest first.
-
-    Of a job that has ended, only a dead letter (``is_dead``) has its arguments still; None for the others.
-    """
+    """A job with its arguments and its errors; of those that have ended, only a dead letter has its arguments still."""
 
     job: JobInfo
     """The job: its state, key, times and outcome."""
@@ -316,10 +295,7 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobSearch(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs that a search has found, among ``looked_at`` messages of a queue's streams.
-
-    ``next_begin`` is 0 if all were looked at, or else where to go on: the search took too long, or found enough.
-    """
+    """The jobs that a search has found in a queue's streams, until it took too long, or had found enough."""
 
     queue: str
     """The queue that was searched."""

@@ -362,6 +362,14 @@ def _one_of_many(filters: Sequence[str]) -> Condition:
     return Condition("pelton_finds(?, CAST(subject AS BLOB))", (apsw.pyobject(first_match(filters)),))
 
 
+def text_condition(texts: Sequence[str], subjects: Condition | None) -> Condition | None:
+    """Return the SQL for "meets a condition, and contains one of these texts": a compressed payload may."""
+    if not texts:
+        return subjects
+    where, found = subjects or Condition("1", ()), _either(["instr(data, CAST(? AS BLOB))"] * len(texts))
+    return Condition(f"{where.sql} AND (crc > 4294967295 OR {found})", (*where.bindings, *texts))
+
+
 def _either(parts: list[str]) -> str:
     """Join alternatives as a balanced tree: SQLite limits the depth of an expression, and a long chain is too deep."""
     if len(parts) <= 2:

@@ -11,6 +11,7 @@ from pelton.streams.effects import StreamEffects
 from pelton.streams.env import CheckQuota, IsWanted, StreamEnv
 from pelton.streams.last_headers import last_headers_of
 from pelton.streams.log import StreamLog
+from pelton.streams.looks import Look, find_messages, subject_totals
 from pelton.streams.publish_checks import is_bare, schedule_of
 from pelton.streams.rules import check_copies, check_creation, check_new_stream, check_stream
 from pelton.streams.staging import Staging, is_member
@@ -23,6 +24,7 @@ __all__ = [
     "DirectReads",
     "IsWanted",
     "Jumps",
+    "Look",
     "Packed",
     "PlannedMessage",
     "Staging",
@@ -37,12 +39,14 @@ __all__ = [
     "check_new_stream",
     "check_stream",
     "check_time_pedantic",
+    "find_messages",
     "is_bare",
     "is_member",
     "last_headers_of",
     "schedule_of",
     "spans_streams",
     "stored_message",
+    "subject_totals",
     "wire_message",
     "without_headers",
 ]

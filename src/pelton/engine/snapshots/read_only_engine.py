@@ -12,32 +12,25 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 
 from pelton.api import (
-    AckOp,
     ApiError,
-    Delivered,
     DirectGet,
     DirectReply,
-    Outgoing,
-    PeltonError,
-    PubAck,
-    PullRequest,
     Request,
-    Settled,
     StoreBusyError,
     StoreClosedError,
     StoreReadOnlyError,
 )
 from pelton.api.admission import check_request
-from pelton.api.backend import Backups, EmbeddedStore, Leftover, Planning, Progress, RowReader, StoreTroubles, StrPath
+from pelton.api.backend import Backups, EmbeddedStore, Planning, RowReader, StoreTroubles
 from pelton.api.codec import names_of
-from pelton.api.keys import Key
 from pelton.api.tracing import Tracing
 from pelton.engine.door import Door
 from pelton.engine.faults import public_error
@@ -45,6 +38,7 @@ from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session import Session, Surroundings
 from pelton.engine.settings import PLANNING, EngineSettings
 from pelton.engine.snapshots.living import living_answer, living_messages
+from pelton.engine.snapshots.looks import LOOKS, look
 from pelton.engine.snapshots.sql_snapshot import SqlSnapshot
 from pelton.engine.troubles import troubles_of
 from pelton.engine.verbs.table import QUESTIONS
@@ -55,6 +49,7 @@ from pelton.streams import DirectReads
 R = TypeVar("R")
 _TRIES: Final = 20
 _OPENED_SO: Final = "it was opened with read_only=True"
+_REOPENED: Final = "it is opened and closed again and again while it is read"
 
 
 class _Bystander:
@@ -122,7 +117,7 @@ class ReadOnlyEngine:
                 continue
             if view.database.is_current:
                 return answer
-        raise StoreBusyError(self._settings.path, "it is opened and closed again and again while it is read")
+        raise StoreBusyError(self._settings.path, _REOPENED)
 
     def _current(self) -> _View:
         """Return a view of what is at the path now."""
@@ -139,15 +134,25 @@ class ReadOnlyEngine:
         """Handle one administrative request that only asks. Raises StoreReadOnlyError for all others."""
         self._current()
         check_request(request)
-        if type(request) not in QUESTIONS:
+        if type(request) not in QUESTIONS | LOOKS.keys():
             self._refuse()
         # Nothing here waits, so without this, others would wait for a caller that asks again and again.
         await asyncio.sleep(0)
         try:
+            if type(request) in LOOKS:
+                return await self._look(request)
             return self._read(lambda view: living_answer(view.session, request))
         except ApiError as error:
             error.locate(**names_of(request))
             raise
+
+    async def _look(self, request: Request[R]) -> R:
+        for _ in range(_TRIES):
+            log = self._read(lambda view: view.session.registry.stream(names_of(request)["stream"]))
+            # A store at rest may just have been opened.
+            with suppress(StoreBusyError):
+                return await look(self.reading, log, request)
+        raise StoreBusyError(self._settings.path, _REOPENED)
 
     async def direct_get(self, stream: str, request: DirectGet) -> DirectReply:
         """Read messages directly from the stream (ADR-31)."""
@@ -172,70 +177,20 @@ class ReadOnlyEngine:
         self._current()
         raise StoreReadOnlyError(self._settings.path, _OPENED_SO)
 
-    async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
-        """Raise StoreReadOnlyError."""
-        self._refuse()
-
-    async def publish_batch(self, messages: Sequence[Outgoing]) -> list[PubAck]:
-        """Raise StoreReadOnlyError."""
-        self._refuse()
-
-    async def publish_apart(self, messages: Sequence[Outgoing]) -> list[PubAck | PeltonError]:
-        """Raise StoreReadOnlyError."""
-        self._refuse()
-
-    async def publish_atomic(self, messages: Sequence[Outgoing]) -> PubAck:
-        """Raise StoreReadOnlyError."""
-        self._refuse()
-
-    async def pull(
-        self, stream: str, consumer: str, request: PullRequest, leftover: Leftover | None = None
-    ) -> list[Delivered]:
-        """Raise StoreReadOnlyError: a delivery is written down."""
-        self._refuse()
-
-    async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
-        """Raise StoreReadOnlyError."""
-        self._refuse()
-
-    async def settle(self, publishes: Sequence[Outgoing], stream: str, consumer: str, ack: AckOp) -> list[PubAck]:
-        """Raise StoreReadOnlyError."""
-        self._refuse()
-
-    async def settle_many(self, endings: Sequence[Settled], stream: str, consumer: str) -> list[PeltonError | None]:
-        """Raise StoreReadOnlyError."""
+    async def _refused(self, *args: Any, **options: Any) -> NoReturn:
         self._refuse()
 
     def transaction(self, timeout: float) -> NoReturn:
         """Raise StoreReadOnlyError: ``jet.read()`` reads."""
         self._refuse()
 
-    async def subscribe(self, subject: str, queue: str = "") -> NoReturn:
-        """Raise StoreReadOnlyError: publishers have to know their subscribers."""
-        self._refuse()
-
-    async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None, reply: str = "") -> None:
-        """Raise StoreReadOnlyError."""
-        self._refuse()
+    publish = publish_batch = publish_apart = publish_atomic = send = _refused
+    # A delivery is written down, publishers have to know their subscribers, and a backup takes part in folding the log.
+    pull = ack = settle = settle_many = subscribe = backup = restore = rekey = _refused
 
     def backups(self) -> Backups:
         """Return this store, which refuses both."""
         return self
-
-    async def backup(self, target: StrPath, streams: Sequence[str] | None, progress: Progress | None) -> None:
-        """Raise StoreReadOnlyError: a backup takes part in folding the log."""
-        self._refuse()
-
-    async def restore(
-        self,
-        source: StrPath,
-        streams: Sequence[str] | None,
-        names: Mapping[str, str],
-        key: Key | None,
-        progress: Progress | None,
-    ) -> list[str]:
-        """Raise StoreReadOnlyError."""
-        self._refuse()
 
     def row_reader(self, stream: str, created: str, filters: Sequence[str]) -> RowReader | None:
         """Return None: such a reader locks the file while it reads, which is not promised here."""
@@ -244,10 +199,6 @@ class ReadOnlyEngine:
     async def troubles(self) -> StoreTroubles:
         """Return what has damaged the store; it slows nothing down itself."""
         return self._read(lambda view: troubles_of(view.database))
-
-    async def rekey(self, key: Key) -> None:
-        """Raise StoreReadOnlyError."""
-        self._refuse()
 
     # --- the rest of the port
 

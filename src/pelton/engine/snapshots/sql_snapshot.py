@@ -24,7 +24,7 @@ class SqlSnapshot:
 
     def __init__(self, opened: Callable[[], ReadOnlyDatabase], clock: Clock, timeout: float) -> None:
         self._opened = opened
-        self._clock = clock
+        self.clock = clock
         self._timeout = timeout
         self._deadline = 0.0
         self._timer: Timer | None = None
@@ -35,8 +35,8 @@ class SqlSnapshot:
 
     async def enter(self) -> None:
         """Take the snapshot. Raises what opening the store raises."""
-        self._deadline = self._clock.monotonic() + self._timeout
-        self._timer = self._clock.call_later(self._timeout, self._expire)
+        self._deadline = self.clock.monotonic() + self._timeout
+        self._timer = self.clock.call_later(self._timeout, self._expire)
         try:
             self._database = await self._open()
         except BaseException:
@@ -60,6 +60,13 @@ class SqlSnapshot:
 
     async def sql(self, statement: str, bindings: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Run a statement that reads, and return its rows. Raises SqlError, SnapshotTimeoutError."""
+        try:
+            return await self.look(lambda database: ReadSql(database, self.is_over).run(statement, bindings))
+        except Refusal as refusal:
+            raise sql_error(refusal, statement) from refusal
+
+    async def look(self, work: Callable[[ReadOnlyDatabase], T]) -> T:
+        """Return what ``work`` reads, which ends when ``is_over``. Raises SnapshotTimeoutError, StoreBusyError."""
         async with self._turn:
             database = self._database
             if self._deadline and self._is_late:
@@ -67,9 +74,7 @@ class SqlSnapshot:
             if database is None:
                 raise TransactionError("its block has not begun or is over: use it inside 'async with jet.read()'")
             try:
-                return await self._on_thread(lambda: self._run(database, statement, bindings))
-            except Refusal as refusal:
-                raise sql_error(refusal, statement) from refusal
+                return await self._on_thread(lambda: self._run(database, work))
             except Exception:
                 if self._is_late:
                     raise SnapshotTimeoutError(self._timeout) from None
@@ -79,19 +84,17 @@ class SqlSnapshot:
                 if self._is_left or self._is_late:
                     self._shut()
 
-    def _run(
-        self, database: ReadOnlyDatabase, statement: str, bindings: Sequence[Any] | Mapping[str, Any]
-    ) -> list[tuple[Any, ...]]:
+    def _run(self, database: ReadOnlyDatabase, work: Callable[[ReadOnlyDatabase], T]) -> T:
         try:
             with translated(database.path):
-                rows = ReadSql(database, self._is_over).run(statement, bindings)
+                found = work(database)
         except Fault:
             if database.is_current:
                 raise
             raise self._replaced(database) from None
         if not database.is_current:
             raise self._replaced(database)
-        return rows
+        return found
 
     def _replaced(self, database: ReadOnlyDatabase) -> StoreBusyError:
         return StoreBusyError(database.path, "it was opened for writing, or replaced, since the block began")
@@ -111,13 +114,14 @@ class SqlSnapshot:
         if database is not None:
             database.close()
 
-    def _is_over(self) -> bool:
+    def is_over(self) -> bool:
+        """Whether whoever asked has left, or the time is over."""
         halt = self._halt
         return (halt is not None and halt.is_asked_for) or self._is_late
 
     @property
     def _is_late(self) -> bool:
-        return self._clock.monotonic() >= self._deadline
+        return self.clock.monotonic() >= self._deadline
 
     def _expire(self) -> None:
         # A statement that runs is interrupted, and the next one is refused; an idle snapshot ends here.
@@ -150,4 +154,4 @@ class CopySnapshot(SqlSnapshot):
                     raise public_error(fault) from None
             if self._is_late:
                 raise SnapshotTimeoutError(self._timeout)
-            await self._clock.sleep(_PAUSE_S)
+            await self.clock.sleep(_PAUSE_S)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pelton.api import rfc3339
-from pelton.server.monitoring.observed import Observed, ObservedAccount, ObservedClient
+from pelton.server.connection import ClientConnection
+from pelton.server.monitoring.observed import Observed, ObservedAccount
 from pelton.server.monitoring.parameters import ReportError, ReportParameters
 from pelton.server.settings.config import ExportConfig, ImportConfig
 
@@ -69,7 +70,7 @@ def _import(one: ImportConfig) -> dict[str, Any]:
 async def accstatz(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
     """Return how much each account is used; with ``unused`` also those that are not."""
     wanted, is_all = parameters.texts("accounts"), parameters.flag("unused")
-    clients: dict[str, list[ObservedClient]] = {}
+    clients: dict[str, list[ClientConnection]] = {}
     for client in server.clients:
         clients.setdefault(client.account_name, []).append(client)
     accounts = [
@@ -91,7 +92,7 @@ def account_connections(server: Observed, name: str) -> dict[str, Any]:
     return _connections(name, account.num_subscriptions if account is not None else 0, clients)
 
 
-def _connections(name: str, subscriptions: int, clients: Sequence[ObservedClient]) -> dict[str, Any]:
+def _connections(name: str, subscriptions: int, clients: Sequence[ClientConnection]) -> dict[str, Any]:
     return {
         "acc": name,
         "name": name,

@@ -7,9 +7,11 @@ from typing import Any, Final
 
 from pelton.api import rfc3339
 from pelton.api.durations import format_duration
-from pelton.server.monitoring.observed import Observed, ObservedClient, ObservedSubscription
+from pelton.server.connection import ClientConnection
+from pelton.server.monitoring.observed import Observed
 from pelton.server.monitoring.parameters import ReportError, ReportParameters
 from pelton.server.monitoring.portions import JsonList
+from pelton.server.router import ClientSubscription
 from pelton.server.settings.config import GLOBAL_ACCOUNT
 from pelton.server.turns import in_portions
 from pelton.subjects import is_subject, matches, overlaps
@@ -45,7 +47,7 @@ def span(seconds: float) -> str:
     return format_duration(int(seconds) * _SECOND)
 
 
-def client_facts(server: Observed, client: ObservedClient) -> dict[str, Any]:
+def client_facts(server: Observed, client: ClientConnection) -> dict[str, Any]:
     """Return everything about a client but its subscriptions; ``authorized_user`` and what follows is for ``auth``."""
     now, wall = server.clock.monotonic(), server.clock.now()
     host, _, port = client.peer.rpartition(":")
@@ -120,24 +122,26 @@ def _order(parameters: ReportParameters) -> Callable[[dict[str, Any]], Any]:
     return lambda facts: facts.get(field, "") if field != "rtt" else len(facts.get("rtt", ""))
 
 
-async def _open(server: Observed, parameters: ReportParameters) -> list[tuple[dict[str, Any], ObservedClient | None]]:
+async def _open(server: Observed, parameters: ReportParameters) -> list[tuple[dict[str, Any], ClientConnection | None]]:
     filter, clients = parameters.text("filter_subject") if parameters.text("acc") else "", server.clients
     if filter:
         numbers = set()
         async for pairs in in_portions(_subscriptions(clients)):
             numbers |= {client.number for client, one in pairs if overlaps(filter, one.subject)}
         clients = [client for client in clients if client.number in numbers]
-    found: list[tuple[dict[str, Any], ObservedClient | None]] = []
+    found: list[tuple[dict[str, Any], ClientConnection | None]] = []
     async for some in in_portions(clients):
         found += [(client_facts(server, client), client) for client in some]
     return found
 
 
-def _subscriptions(clients: Iterable[ObservedClient]) -> Iterator[tuple[ObservedClient, ObservedSubscription]]:
+def _subscriptions(clients: Iterable[ClientConnection]) -> Iterator[tuple[ClientConnection, ClientSubscription]]:
     return ((client, one) for client in clients for one in client.subscription_list)
 
 
-async def _shown(facts: dict[str, Any], client: ObservedClient | None, parameters: ReportParameters) -> dict[str, Any]:
+async def _shown(
+    facts: dict[str, Any], client: ClientConnection | None, parameters: ReportParameters
+) -> dict[str, Any]:
     shown = {key: value for key, value in facts.items() if key not in ("account", "authorized_user")}
     if parameters.flag("auth"):
         shown["name_tag"] = facts["account"]
@@ -158,7 +162,7 @@ async def _shown(facts: dict[str, Any], client: ObservedClient | None, parameter
     return shown
 
 
-def _subscription(client: ObservedClient, one: ObservedSubscription) -> dict[str, Any]:
+def _subscription(client: ClientConnection, one: ClientSubscription) -> dict[str, Any]:
     found = {
         "subject": one.subject,
         "sid": one.sid.decode("utf-8", "replace"),
@@ -197,5 +201,5 @@ async def subsz(server: Observed, parameters: ReportParameters) -> dict[str, Any
     return {**told, "total": total, "subscriptions_list": listed}
 
 
-def _of_account(client: ObservedClient) -> dict[str, str]:
+def _of_account(client: ClientConnection) -> dict[str, str]:
     return {"account": client.account_name, "account_tag": client.account_name}

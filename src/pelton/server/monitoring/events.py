@@ -12,8 +12,9 @@ import msgspec
 
 from pelton.api import rfc3339
 from pelton.runtime import Runtime
+from pelton.server.connection import ClientConnection
 from pelton.server.monitoring.account_reports import account_connections
-from pelton.server.monitoring.observed import Observed, ObservedClient, server_facts
+from pelton.server.monitoring.observed import Observed, server_facts
 from pelton.server.monitoring.parameters import ReportParameters
 from pelton.server.monitoring.reports import statsz
 
@@ -44,21 +45,21 @@ class SystemEvents:
 
     # --- clients
 
-    def connected(self, client: ObservedClient) -> None:
+    def connected(self, client: ClientConnection) -> None:
         """Tell that a client was let in."""
         name = client.account_name
         self._tell_connections(name)
         if name != _GLOBAL and self._is_heard(subject := f"$SYS.ACCOUNT.{name}.CONNECT"):
             self._send(subject, "client_connect", {"client": self._client(client)})
 
-    def disconnected(self, client: ObservedClient, reason: str) -> None:
+    def disconnected(self, client: ClientConnection, reason: str) -> None:
         """Tell that a client has left its account."""
         name = client.account_name
         self._tell_connections(name)
         if name != _GLOBAL and self._is_heard(subject := f"$SYS.ACCOUNT.{name}.DISCONNECT"):
             self._send(subject, "client_disconnect", self._ended(client, reason))
 
-    def refused(self, client: ObservedClient) -> None:
+    def refused(self, client: ClientConnection) -> None:
         """Tell that a client was not let in."""
         if self._is_heard(subject := f"$SYS.SERVER.{self._server.id}.CLIENT.AUTH.ERR"):
             self._send(subject, "client_disconnect", self._ended(client, "Authentication Failure"))
@@ -68,7 +69,7 @@ class SystemEvents:
             if account != _GLOBAL and self._is_heard(subject):
                 self._send(subject, "account_connections", account_connections(self._server, account))
 
-    def _client(self, client: ObservedClient) -> dict[str, Any]:
+    def _client(self, client: ClientConnection) -> dict[str, Any]:
         now, wall = self._clock.monotonic(), self._clock.now()
         told = {
             "start": rfc3339(wall - int((now - client.started) * _SECOND)),
@@ -84,7 +85,7 @@ class SystemEvents:
         }
         return {key: value for key, value in told.items() if value}
 
-    def _ended(self, client: ObservedClient, reason: str) -> dict[str, Any]:
+    def _ended(self, client: ClientConnection, reason: str) -> dict[str, Any]:
         return {
             "client": self._client(client) | {"stop": rfc3339(self._clock.now())},
             # From the client's side, as on nats-server.

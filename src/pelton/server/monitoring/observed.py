@@ -9,9 +9,11 @@ import msgspec
 
 from pelton.api import rfc3339
 from pelton.runtime import Clock
+from pelton.server.connection import ClientConnection
 from pelton.server.resolver import AccountResolver
+from pelton.server.router import Router
 from pelton.server.settings import ServerSettings
-from pelton.wire import ConnectOptions, ServerHello
+from pelton.wire import ServerHello
 
 Call = Callable[[Any], Awaitable[Any]]
 # JetStream, archives of streams in its binary format, and one that only clusters have.
@@ -30,53 +32,6 @@ class TrafficTotals(msgspec.Struct):
     out_bytes: int = 0
 
 
-class ObservedSubscription(Protocol):
-    """One subscription of a client."""
-
-    subject: str
-    queue: str
-    sid: bytes
-    received: int
-
-
-class ObservedClient(Protocol):
-    """A connected client; times are those of the monotonic clock.
-
-    ``rtt`` is how many seconds its last answer to a ping took, ``tls`` the version and cipher of its connection.
-    """
-
-    number: int
-    peer: str
-    is_bridged: bool
-    options: ConnectOptions
-    started: float
-    heard: float
-    in_msgs: int
-    out_msgs: int
-    in_bytes: int
-    out_bytes: int
-    rtt: float | None
-
-    @property
-    def tls(self) -> tuple[str, str] | None: ...
-    @property
-    def num_subscriptions(self) -> int: ...
-    @property
-    def pending_bytes(self) -> int: ...
-    @property
-    def account_name(self) -> str: ...
-    @property
-    def user_name(self) -> str: ...
-    @property
-    def subscription_list(self) -> Sequence[ObservedSubscription]: ...
-
-
-class CountedSubscriptions(Sized, Protocol):
-    """All subscriptions of an account."""
-
-    inserted: int
-
-
 class ObservedAccount:
     """An account: its clients, their subscriptions, and its JetStream API, if it has one.
 
@@ -87,7 +42,7 @@ class ObservedAccount:
         self,
         name: str,
         clients: Sized,
-        subscriptions: CountedSubscriptions,
+        subscriptions: Router,
         call: Call | None,
         num_own: Callable[[], int],
     ) -> None:
@@ -142,7 +97,7 @@ class Observed(Protocol):
     def totals(self) -> TrafficTotals: ...
     def about(self) -> ServerHello: ...
     @property
-    def clients(self) -> Sequence[ObservedClient]: ...
+    def clients(self) -> Sequence[ClientConnection]: ...
     @property
     def observed_accounts(self) -> Mapping[str, ObservedAccount]: ...
     @property
