@@ -34,7 +34,7 @@ from pelton.buckets.settings import metadata_of, value_limit
 from pelton.buckets.watching import heads, present, watched
 from pelton.jet import Stream, Streams
 from pelton.jet.outgoing import PublishOptions
-from pelton.jet.readable import last_at_leader
+from pelton.jet.readable import at_leader
 from pelton.runtime import at_home
 
 T = TypeVar("T")
@@ -120,7 +120,7 @@ class Bucket(Generic[T]):
 
         Raises BucketKeyExistsError if the key exists.
         """
-        found = await last_at_leader(self._jet.backend, self._home, self._coding.subject(key))
+        found = await at_leader(self._jet.backend, self._home, last_by_subj=self._coding.subject(key))
         if found is None:
             return 0
         if operation_of(found.hdrs) == "put":

@@ -143,10 +143,13 @@ class Readable:
         return _stored((await self._backend.call(request)).message)
 
 
-async def last_at_leader(backend: Backend, stream: str, subject: str) -> StoredMessage | None:
-    """Return the last message of a subject from the stream's leader, as replicas may lag behind; None without one."""
+async def at_leader(
+    backend: Backend, stream: str, *, seq: int = 0, last_by_subj: str = "", next_by_subj: str = ""
+) -> StoredMessage | None:
+    """Return a message from the stream's leader, as replicas may lag behind; None if there is none."""
+    request = MsgGet(stream=stream, seq=seq, last_by_subj=last_by_subj, next_by_subj=next_by_subj)
     try:
-        return _stored((await backend.call(MsgGet(stream=stream, last_by_subj=subject))).message)
+        return _stored((await backend.call(request)).message)
     except MessageNotFoundError:
         return None
 

@@ -10,7 +10,7 @@ from copy import copy
 from typing import Generic, NamedTuple, Self, TypeVar
 
 from pelton.api import Backend, PeltonError, WrongLastSequenceError, headers
-from pelton.jet.readable import last_at_leader
+from pelton.jet.readable import at_leader
 
 R = TypeVar("R")
 
@@ -57,7 +57,7 @@ class Register(Generic[R]):
 
     async def read(self, key: str) -> StoredRecord[R]:
         """Return the present record, from the stream's leader."""
-        found = await last_at_leader(self._backend, self._stream, self._prefix + key)
+        found = await at_leader(self._backend, self._stream, last_by_subj=self._prefix + key)
         return StoredRecord(0, None) if found is None else StoredRecord(found.seq, self._decode(found.data))
 
     async def write(self, key: str, record: R, seen: int) -> int:

@@ -30,7 +30,7 @@ from pelton.jet.arrow_reads import batches_of_rows, plan_read, requested, row_re
 from pelton.jet.consumer import Consumer
 from pelton.jet.message import Message
 from pelton.jet.ordered import HEARTBEAT_S, OrderedReader
-from pelton.jet.readable import Readable, last_at_leader
+from pelton.jet.readable import Readable, at_leader
 from pelton.runtime import Runtime, at_home
 
 if TYPE_CHECKING:
@@ -179,5 +179,5 @@ class Stream(Readable):
 
 async def total_of(backend: Backend, stream: str, subject: str) -> int:
     """Return the total of a counter, 0 if nothing was added."""
-    found = await last_at_leader(backend, stream, subject)
+    found = await at_leader(backend, stream, last_by_subj=subject)
     return 0 if found is None else counter_value(found.data)

@@ -22,7 +22,7 @@ from pelton.buckets import reserve_first_token
 from pelton.buckets.entry import OPERATION_HEADER, operation_of
 from pelton.jet import Streams
 from pelton.jet.ordered import OrderedReader
-from pelton.jet.readable import last_at_leader
+from pelton.jet.readable import at_leader
 from pelton.locks.records import LockRow
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class LockTable:
     async def ask(self, key: str) -> LockRow | None:
         """Return the content of a key, from the leader."""
         with suppress(StreamNotFoundError):
-            if (found := await last_at_leader(self._jet.backend, _STREAM, _PREFIX + key)) is not None:
+            if (found := await at_leader(self._jet.backend, _STREAM, last_by_subj=_PREFIX + key)) is not None:
                 return _row(key, found.seq, found.time_ns, found.hdrs, found.data)
         return None
 

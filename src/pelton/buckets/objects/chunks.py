@@ -12,13 +12,13 @@ from pelton.api import (
     DirectGet,
     DirectGetDisabledError,
     MessageNotFoundError,
-    MsgGet,
     ObjectChangedError,
     ObjectDamagedError,
 )
 from pelton.buckets.objects.info import ObjectInfo
 from pelton.buckets.objects.naming import chunk_subject
 from pelton.buckets.objects.records import Records
+from pelton.jet.readable import at_leader
 
 _AT_ONCE: Final = 1024
 BATCH_BYTES: Final = 4 * 1024 * 1024
@@ -66,11 +66,10 @@ class ChunkReader:
 
     async def _asked(self, seq: int) -> list[ObjectChunk]:
         """Ask the stream's leader for a chunk that a replica does not have, or not yet."""
-        request = MsgGet(stream=self._records.stream.name, seq=seq, next_by_subj=self._subject)
-        try:
-            message = (await self._records.jet.backend.call(request)).message
-        except MessageNotFoundError:
-            raise await self.missing() from None
+        backend, stream = self._records.jet.backend, self._records.stream.name
+        message = await at_leader(backend, stream, seq=seq, next_by_subj=self._subject)
+        if message is None:
+            raise await self.missing()
         return [ObjectChunk(message.seq, message.data)]
 
     async def counted(self, seq: int, max_bytes: int, *, at_most: int = _AT_ONCE) -> tuple[list[ObjectChunk], int]:

@@ -12,7 +12,7 @@ from pelton.api import LimitError, WrongLastSequenceError, parse_rfc3339
 from pelton.buckets.objects.naming import chunk_subject
 from pelton.buckets.objects.records import Records
 from pelton.buckets.objects.watching import watched
-from pelton.jet.readable import last_at_leader
+from pelton.jet.readable import at_leader
 
 
 async def cleaned(records: Records, older_than_ns: int) -> int:
@@ -44,7 +44,7 @@ async def _described(records: Records) -> set[str]:
 
 async def _removed(records: Records, subject: str, limit: int) -> bool:
     # A replica may not know how far a put has come.
-    last = await last_at_leader(records.jet.backend, records.stream.name, subject)
+    last = await at_leader(records.jet.backend, records.stream.name, last_by_subj=subject)
     if last is None or last.time_ns > limit:
         return False
     try:

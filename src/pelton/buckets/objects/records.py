@@ -11,7 +11,7 @@ from pelton.api import MessageNotFoundError, ObjectNotFoundError, PubAck, header
 from pelton.buckets.objects.info import ObjectInfo, decoded, encoded
 from pelton.buckets.objects.naming import check_name, chunk_subject, meta_subject
 from pelton.jet import AnyMessage, Stream, Streams
-from pelton.jet.readable import last_at_leader
+from pelton.jet.readable import at_leader
 
 # As many chunks as one transaction of an embedded store removes.
 _PURGED_AT_ONCE: Final = 512
@@ -42,7 +42,7 @@ class Records:
         """
         subject = meta_subject(self.bucket, check_name(name))
         if latest:
-            stored = await last_at_leader(self.jet.backend, self.stream.name, subject)
+            stored = await at_leader(self.jet.backend, self.stream.name, last_by_subj=subject)
         else:
             stored = None
             with suppress(MessageNotFoundError):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pelton.api import AckRejectedError, Backend, Outgoing, headers
-from pelton.jet.readable import last_at_leader
+from pelton.jet.readable import at_leader
 
 if TYPE_CHECKING:
     from pelton.queue.model.naming import QueueNames
@@ -45,7 +45,7 @@ async def refusal_of(backend: Backend, names: QueueNames, ended: Ended) -> AckRe
     It is when a publish was repeated: a server checks the condition before it knows the message again.
     """
     job_id = ended.record.subject.rpartition(".")[2]
-    stored = await last_at_leader(backend, names.history, names.outcomes_of(job_id))
+    stored = await at_leader(backend, names.history, last_by_subj=names.outcomes_of(job_id))
     if stored is not None and (stored.subject, stored.data) == (ended.record.subject, ended.record.data):
         return None
     delivered = ended.delivered

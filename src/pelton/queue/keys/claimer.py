@@ -11,11 +11,10 @@ from pelton.api import (
     ApiError,
     Delivered,
     MessageNotFoundError,
-    MsgGet,
     PeltonError,
     StoredMessage,
-    parse_rfc3339,
 )
+from pelton.jet.readable import at_leader
 from pelton.jet.register import MovedError
 from pelton.queue.keys.held_keys import CHANNEL, HeldKey, Holdings
 from pelton.queue.keys.ledger import Ledger
@@ -144,12 +143,7 @@ class Claimer:
         try:
             return await self._jobs.get_next_message(subject, done + 1)
         except MessageNotFoundError:
-            request = MsgGet(stream=self._names.jobs, seq=done + 1, next_by_subj=subject)
-        try:
-            found = (await self._backend.call(request)).message
-        except MessageNotFoundError:
-            return None
-        return StoredMessage(found.subject, found.seq, parse_rfc3339(found.time), found.hdrs, found.data)
+            return await at_leader(self._backend, self._names.jobs, seq=done + 1, next_by_subj=subject)
 
     async def _rescue(self, chance: Chance) -> None:
         """Carry out a record that another worker settled and has not carried out itself: it is gone, or slow."""

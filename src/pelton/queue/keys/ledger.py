@@ -11,11 +11,11 @@ from pelton.api import (
     Backend,
     MessageNotFoundError,
     MsgDelete,
-    MsgGet,
     Outgoing,
     WrongLastSequenceError,
     headers,
 )
+from pelton.jet.readable import at_leader
 from pelton.jet.register import Register, StoredRecord
 from pelton.queue.backing.first_outcome import as_first
 from pelton.queue.keys.record import FREE_FOR_S, KeyRecord, Posted, carried_out, decode, encode
@@ -59,15 +59,9 @@ class Ledger(Register[KeyRecord]):
             await self._backend.call(MsgDelete(stream=self._names.jobs, seq=job, no_erase=True))
         except ApiError as error:
             is_gone = isinstance(error, MessageNotFoundError)
-            if not is_gone and (error.err_code != _DELETE_FAILED or await self._is_there(job)):
+            has_failed = error.err_code == _DELETE_FAILED
+            if not (is_gone or (has_failed and await at_leader(self._backend, self._names.jobs, seq=job) is None)):
                 raise
-
-    async def _is_there(self, job: int) -> bool:
-        try:
-            await self._backend.call(MsgGet(stream=self._names.jobs, seq=job))
-        except MessageNotFoundError:
-            return False
-        return True
 
     async def _note(self, name: str, posted: Posted) -> None:
         """Publish a record of the queue: one per job forever for outcomes, else the latest of its subject."""
