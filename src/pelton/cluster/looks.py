@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
 from math import inf
 from operator import attrgetter
 from typing import Final
 
 from pelton.api import (
     Backend,
+    DirectGet,
     FindMessages,
     FindMessagesReply,
     MessageNotFoundError,
@@ -24,20 +24,34 @@ from pelton.api import (
 from pelton.runtime import Clock, Deadline
 
 _FIRST: Final = 4
+_MOST: Final = 256
 _AT_ONCE: Final = 64
 _MOST_SUBJECTS: Final = 20_000
 """So many subjects servers are asked for, which name them all."""
 
 
 async def find_messages(backend: Backend, clock: Clock, request: FindMessages) -> FindMessagesReply:
-    """Return messages that match, as the leader of the stream has them."""
-    deadline = Deadline(clock, request.within)
-    counts = {each: sum((await _counts(backend, request.stream, each)).values()) for each in request.filters}
-    if not counts:
-        counts[">"] = (await backend.call(StreamInfoRequest(name=request.stream))).state.messages
-    parts = await asyncio.gather(*(_part(backend, deadline, each, request) for each in counts if counts[each]))
+    """Return messages that match: where direct gets are not allowed, as the leader of the stream has them."""
+    deadline, stream = Deadline(clock, request.within), request.stream
+    asked = (StreamInfoRequest(name=stream, subjects_filter=each) for each in request.filters or ("",))
+    infos = await asyncio.gather(*map(backend.call, asked))
+    counts = [sum(info.state.subjects.values()) if request.filters else info.state.messages for info in infos]
+    page = _batch if infos[0].config.allow_direct else _side_by_side
+
+    async def part(subject: str, most: int) -> FindMessagesReply:
+        found, looked_at, seq, number = list[StoredMessage](), 0, max(request.begin, 1), _FIRST
+        while looked_at < most and (stored := await page(backend, stream, subject, seq, min(number, most - looked_at))):
+            for each in stored:
+                looked_at += 1
+                found += [each] if request.is_in(each.data) else []
+                if len(found) >= request.limit or deadline.is_over:
+                    return FindMessagesReply(messages=tuple(found), looked_at=looked_at, next_begin=each.seq + 1)
+            seq, number = stored[-1].seq + 1, min(2 * number, _MOST)
+        return FindMessagesReply(messages=tuple(found), looked_at=looked_at)
+
+    parts = await asyncio.gather(*map(part, request.filters or (">",), counts))
     # Beyond where one of them ended, others may be missing.
-    upto = min((part.next_begin or inf for part in parts), default=inf)
+    upto = min(part.next_begin or inf for part in parts)
     whole = sorted((each for part in parts for each in part.messages if each.seq < upto), key=attrgetter("seq"))
     found = whole[: request.limit]
     begin = found[-1].seq + 1 if len(found) < len(whole) else upto
@@ -45,28 +59,23 @@ async def find_messages(backend: Backend, clock: Clock, request: FindMessages) -
         messages=tuple(found),
         looked_at=sum(part.looked_at for part in parts),
         next_begin=0 if begin == inf else int(begin),
-        total=sum(counts.values()),
+        total=sum(counts),
     )
 
 
-async def _part(backend: Backend, deadline: Deadline, subject: str, request: FindMessages) -> FindMessagesReply:
-    """Return what matches one filter."""
-    found, looked_at, seq, number = list[StoredMessage](), 0, max(request.begin, 1), _FIRST
-    while page := await _page(backend, request.stream, subject, range(seq, seq + number)):
-        for stored in page:
-            looked_at += 1
-            found += [stored] if request.is_in(stored.data) else []
-            if len(found) >= request.limit or deadline.is_over:
-                return FindMessagesReply(messages=tuple(found), looked_at=looked_at, next_begin=stored.seq + 1)
-        seq, number = page[-1].seq + 1, min(2 * number, _AT_ONCE)
-    return FindMessagesReply(messages=tuple(found), looked_at=looked_at)
+async def _batch(backend: Backend, stream: str, subject: str, seq: int, number: int) -> list[StoredMessage]:
+    try:
+        return (await backend.direct_get(stream, DirectGet(seq=seq, next_by_subj=subject, batch=number))).messages
+    except MessageNotFoundError:
+        return []
 
 
-async def _page(backend: Backend, stream: str, subject: str, asked: Sequence[int]) -> list[StoredMessage]:
+async def _side_by_side(backend: Backend, stream: str, subject: str, seq: int, number: int) -> list[StoredMessage]:
     """Ask at several sequences at once, for where messages are dense, these are as many messages."""
-    answers = await asyncio.gather(*(_next(backend, stream, subject, seq) for seq in asked))
+    asked = range(seq, seq + min(number, _AT_ONCE))
+    answers = await asyncio.gather(*(_next(backend, stream, subject, each) for each in asked))
     found = {stored.seq: stored for stored in answers if stored is not None}
-    return [found[seq] for seq in sorted(found)]
+    return [found[each] for each in sorted(found)]
 
 
 async def _next(backend: Backend, stream: str, subject: str, seq: int) -> StoredMessage | None:
@@ -77,17 +86,14 @@ async def _next(backend: Backend, stream: str, subject: str, seq: int) -> Stored
     return StoredMessage(found.subject, found.seq, parse_rfc3339(found.time), found.hdrs, found.data)
 
 
-async def _counts(backend: Backend, stream: str, subject: str) -> dict[str, int]:
-    return (await backend.call(StreamInfoRequest(name=stream, subjects_filter=subject))).state.subjects
-
-
 async def subject_totals(backend: Backend, request: SubjectTotals) -> SubjectTotalsReply:
     """Return how many messages the subjects have, summed up by a part of each."""
     if (await backend.call(StreamInfoRequest(name=request.stream))).state.num_subjects > _MOST_SUBJECTS:
         return SubjectTotalsReply()
     totals = Counter[str]()
     for each in request.filters:
-        for subject, number in (await _counts(backend, request.stream, each)).items():
+        info = await backend.call(StreamInfoRequest(name=request.stream, subjects_filter=each))
+        for subject, number in info.state.subjects.items():
             totals[subject[len(each) - 1 :].partition(f".{request.until}.")[0]] += number
     most = sorted(totals.items(), key=lambda entry: (-entry[1], entry[0]))
     return SubjectTotalsReply(totals=dict(most[: request.limit]))
