@@ -12,9 +12,10 @@ from urllib.parse import parse_qsl
 
 import pytest
 
+from pelton.api import StreamConfig, StreamCreate, StreamDelete
 from pelton.server import Endpoint, Server
 from pelton.server.auth import Credentials, LoginRefusal, ServerUser
-from pelton.server.monitoring import http
+from pelton.server.monitoring import http, stream_reports
 from pelton.server.monitoring.parameters import ReportParameters
 from pelton.server.monitoring.portions import json_parts
 from pelton.server.monitoring.reports import REPORTS
@@ -67,6 +68,26 @@ async def test_reports_over_http(monitored: Server, connected: Connected) -> Non
     status, text = await get(monitored, "/metrics")
     assert "pelton_server_connections 1\n" in text
     assert "pelton_jetstream_messages 1\n" in text
+
+
+async def test_a_report_on_streams_some_of_which_are_deleted_meanwhile(server: Server) -> None:
+    account = server.account("$G")
+    assert account is not None
+    assert account.link is not None
+    call = account.link.engine.call
+    for number in range(3 * stream_reports._AT_ONCE):
+        await call(StreamCreate(config=StreamConfig(name=f"S{number:03}", subjects=(f"s.{number}",))))
+    report = asyncio.ensure_future(stream_reports.jsz(server, ReportParameters({"consumers": "1"})))
+    rounds = 0
+    while not report.done():
+        rounds += 1
+        # The last one is deleted while the first ones are told of.
+        if rounds == 3:
+            await call(StreamDelete(name=f"S{3 * stream_reports._AT_ONCE - 1:03}"))
+        await asyncio.sleep(0)
+    assert rounds > 3
+    told = json.loads(b"".join(json_parts(await report)))["account_details"][0]["stream_detail"]
+    assert {one["name"] for one in told} >= {f"S{number:03}" for number in range(3 * stream_reports._AT_ONCE - 1)}
 
 
 async def test_how_long_the_way_to_a_client_is(started: Started, connected: Connected) -> None:

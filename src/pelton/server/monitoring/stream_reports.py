@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +17,7 @@ from pelton.api import (
     ConsumerList,
     NotFoundError,
     PeltonError,
+    StreamInfo,
     StreamInfoRequest,
     StreamList,
     rfc3339,
@@ -21,8 +25,12 @@ from pelton.api import (
 from pelton.api.durations import enc_hook
 from pelton.server.monitoring.observed import Observed, ObservedAccount
 from pelton.server.monitoring.parameters import ReportError, ReportParameters
+from pelton.server.monitoring.portions import JsonList
+from pelton.server.turns import in_portions
 
 _PAGE: Final = 1024
+# So many streams or consumers are told of in one round of the event loop.
+_AT_ONCE: Final = 32
 _DETAILS: Final = ("streams", "consumers", "config")
 
 
@@ -43,7 +51,20 @@ def jetstream_config(server: Observed) -> dict[str, Any]:
 
 async def jetstream_usage(server: Observed) -> dict[str, Any]:
     """Return what all stores together hold and were asked."""
-    found = [info for account in server.observed_accounts.values() if (info := await info_of(account)) is not None]
+    return _usage(server, await _infos(server.observed_accounts))
+
+
+async def _infos(accounts: Mapping[str, ObservedAccount]) -> dict[str, AccountInfo | None]:
+    infos = {}
+    for name, account in accounts.items():
+        infos[name] = await info_of(account)
+        # What is only read is answered at once: others have their turn.
+        await asyncio.sleep(0)
+    return infos
+
+
+def _usage(server: Observed, infos: Mapping[str, AccountInfo | None]) -> dict[str, Any]:
+    found = [info for info in infos.values() if info is not None]
     return {
         "memory": sum(info.memory for info in found),
         "storage": sum(info.storage for info in found),
@@ -73,8 +94,9 @@ async def info_of(account: ObservedAccount) -> AccountInfo | None:
 async def jsz(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
     """Return what JetStream holds; with ``accounts``, ``streams``, ``consumers``, ``config`` more and more of it."""
     # The same accounts throughout: a reload may come at any time.
-    usage, accounts = await jetstream_usage(server), server.observed_accounts
-    infos = {name: await info_of(account) for name, account in accounts.items()}
+    accounts = server.observed_accounts
+    infos = await _infos(accounts)
+    usage = _usage(server, infos)
     found = {
         "server_id": server.id,
         "now": rfc3339(server.clock.now()),
@@ -92,13 +114,15 @@ async def jsz(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
         if not account.has_jetstream:
             continue
         streams = await _streams(account, parameters)
-        found["messages"] += sum(stream["state"]["messages"] for stream in streams)
-        found["bytes"] += sum(stream["state"]["bytes"] for stream in streams)
+        found["messages"] += streams.messages
+        found["bytes"] += streams.bytes
         if wanted in ("", name):
             details.append(_account_detail(name, infos[name], streams, parameters))
     if details and (wanted or any(parameters.flag(name) for name in ("accounts", *_DETAILS))):
         offset, limit = parameters.number("offset"), parameters.number("limit", _PAGE)
-        found["account_details"] = details[offset : offset + limit]
+        found["account_details"] = page = JsonList()
+        for detail in details[offset : offset + limit]:
+            page.append(detail)
     return found
 
 
@@ -114,36 +138,63 @@ async def account_jsz(server: Observed, parameters: ReportParameters) -> dict[st
 
 
 def _account_detail(
-    name: str, info: AccountInfo | None, streams: list[dict[str, Any]], parameters: ReportParameters
+    name: str, info: AccountInfo | None, streams: _Streams, parameters: ReportParameters
 ) -> dict[str, Any]:
     detail: dict[str, Any] = {"name": name, "id": name}
     if info is not None:
         detail |= {"memory": info.memory, "storage": info.storage, "api": msgspec.to_builtins(info.api)}
         detail |= {"reserved_memory": info.reserved_memory, "reserved_storage": info.reserved_storage}
-    if any(parameters.flag(each) for each in _DETAILS):
-        detail["stream_detail"] = streams
+    if _has_details(parameters):
+        detail["stream_detail"] = streams.details
     return detail
 
 
-async def _streams(account: ObservedAccount, parameters: ReportParameters) -> list[dict[str, Any]]:
-    streams: list[dict[str, Any]] = []
-    while page := (await account.call(StreamList(offset=len(streams)))).streams:
-        for info in page:
-            value = msgspec.to_builtins(info, enc_hook=enc_hook)
-            stream = {"name": info.config.name, "created": info.created, "state": value["state"]}
-            if parameters.flag("config"):
-                stream["config"] = value["config"]
-            if parameters.flag("consumers"):
-                stream["consumer_detail"] = await _consumers(account, info.config.name, parameters)
-            streams.append(stream)
-    return streams
+def _has_details(parameters: ReportParameters) -> bool:
+    return any(parameters.flag(each) for each in _DETAILS)
 
 
-async def _consumers(account: ObservedAccount, stream: str, parameters: ReportParameters) -> list[dict[str, Any]]:
-    consumers: list[dict[str, Any]] = []
-    while page := (await account.call(ConsumerList(stream=stream, offset=len(consumers)))).consumers:
-        consumers += [_consumer(one, parameters) for one in page]
-    return consumers
+class _Streams:
+    """What the streams of an account hold together, and, if it is asked for, each of them."""
+
+    def __init__(self) -> None:
+        self.messages = self.bytes = 0
+        self.details = JsonList()
+
+
+async def _streams(account: ObservedAccount, parameters: ReportParameters) -> _Streams:
+    found, offset = _Streams(), 0
+    while page := (await account.call(StreamList(offset=offset))).streams:
+        offset += len(page)
+        async for some in in_portions(page, _AT_ONCE):
+            for info in some:
+                found.messages += info.state.messages
+                found.bytes += info.state.bytes
+                if _has_details(parameters):
+                    found.details.append(await _stream(account, info, parameters))
+    return found
+
+
+async def _stream(account: ObservedAccount, info: StreamInfo, parameters: ReportParameters) -> dict[str, Any]:
+    state = msgspec.to_builtins(info.state, enc_hook=enc_hook)
+    stream: dict[str, Any] = {"name": info.config.name, "created": info.created, "state": state}
+    if parameters.flag("config"):
+        stream["config"] = msgspec.to_builtins(info.config, enc_hook=enc_hook)
+    if parameters.flag("consumers"):
+        # Without more of them if the stream is deleted meanwhile.
+        stream["consumer_detail"] = consumers = JsonList()
+        with suppress(NotFoundError):
+            await _add_consumers(account, info.config.name, parameters, consumers)
+    return stream
+
+
+async def _add_consumers(
+    account: ObservedAccount, stream: str, parameters: ReportParameters, consumers: JsonList
+) -> None:
+    offset = 0
+    while page := (await account.call(ConsumerList(stream=stream, offset=offset))).consumers:
+        offset += len(page)
+        async for some in in_portions(page, _AT_ONCE):
+            consumers.extend(_consumer(one, parameters) for one in some)
 
 
 def _consumer(info: ConsumerInfo, parameters: ReportParameters) -> dict[str, Any]:
