@@ -259,25 +259,63 @@ async def test_smaller_limits_apply_to_what_is_restored(here: Client) -> None:
 
 
 async def both(here: Client, there: Client, subject: str, body: bytes) -> None:
-    """Both servers answer a request alike."""
-    answers = [json.loads((await client.request(subject, body)).data) for client in (here, there)]
-    for answer in answers:
-        # A refused restore names an empty subject on nats-server.
-        answer.pop("deliver_subject", None)
+    """Both servers refuse a request alike, and audit it."""
+    answers = [await refused(client, subject, body) for client in (here, there)]
     assert answers[0] == answers[1]
-    assert "error" in answers[0]
+
+
+async def refused(client: Client, subject: str, body: bytes) -> tuple[Any, ...]:
+    audits = await client.subscribe("$JS.EVENT.ADVISORY.API")
+    await client.flush()
+    answer = json.loads((await client.request(subject, body)).data)
+    assert "error" in answer
+    while (audit := json.loads((await audits.next_msg(60)).data))["subject"] != subject:
+        assert "SNAPSHOT" not in subject, f"{audit['subject']} is audited"
+    await audits.unsubscribe()
+    return answer, audit.get("request"), json.loads(audit["response"]), sorted(audit["client"].keys() - {"rtt"})
 
 
 async def test_requests_are_refused_alike(here: Client, there: Client) -> None:
     for client in (here, there):
         await client.jetstream().add_stream(name="S", subjects=["s"])
-    for body in (b"", b"{}", b'{"deliver_subject":"a.*"}'):
+    for body in (
+        b"",
+        b"{}",
+        b'{"deliver_subject":"a.*"}',
+        b"nonsense",
+        b'{"deliver_subject":5}',
+        b'{"deliver_subject":n}',
+    ):
         await both(here, there, "$JS.API.STREAM.SNAPSHOT.S", body)
     await both(here, there, "$JS.API.STREAM.SNAPSHOT.NO", b'{"deliver_subject":"a"}')
     await both(here, there, "$JS.API.STREAM.RESTORE.S", b"")
     body = b'{"config":{"name":"S","subjects":["s"]},"state":{}}'
     await both(here, there, "$JS.API.STREAM.RESTORE.S", body)
     await both(here, there, "$JS.API.STREAM.RESTORE.T", body)
+    for config in ({"retention": "nope"}, {"subjects": ["a..b"]}, {"mirror": {"name": "S"}, "subjects": ["x"]}):
+        asked = json.dumps({"config": {"name": "T"} | config, "state": {}}).encode()
+        await both(here, there, "$JS.API.STREAM.RESTORE.T", asked)
+
+
+async def test_archives_are_audited(here: Client, there: Client) -> None:
+    audited = []
+    for client in (here, there):
+        await client.jetstream().add_stream(name="S", subjects=["s"])
+        audits = await client.subscribe("$JS.EVENT.ADVISORY.API")
+        await client.flush()
+        taken = await backup(client, "S")
+        await client.jetstream().delete_stream("S")
+        await restore(client, taken)
+        await client.jetstream().stream_info("S")
+        found: list[str] = []
+        while not found or "INFO" not in found[-1]:
+            audit = json.loads((await audits.next_msg(60)).data)
+            assert "error" not in json.loads(audit["response"])
+            found.append(audit["subject"])
+        audited.append(found)
+    assert (
+        audited[0] == audited[1] == [f"$JS.API.STREAM.{verb}.S" for verb in ("SNAPSHOT", "DELETE", "RESTORE", "INFO")]
+    )
 
 
 async def test_the_name_of_what_is_restored_may_be_left_out(here: Client, there: Client) -> None:

@@ -179,6 +179,8 @@ def _read(kind: type[msgspec.Struct], values: Iterable[Any], root: str, *, is_st
 
 # --- JSON
 
+_LITERALS: Final = ("null", "true", "false")
+
 
 def _values(body: bytes) -> Iterator[Any]:
     """The JSON values of a text, one after the other."""
@@ -205,6 +207,14 @@ def _syntax_error(text: str, position: int) -> GoJsonError:
     position = _past_space(text, position)
     if position >= len(text) or text[position] == '"':
         return _EndError("unexpected EOF")
+    for literal in _LITERALS:
+        if text[position] == literal[0]:
+            same = next((n for n, char in enumerate(literal) if text[position + n : position + n + 1] != char), 0)
+            at = position + same
+            if at >= len(text):
+                return _EndError("unexpected EOF")
+            expected = f"in literal {literal} (expecting {literal[same]!r})"
+            return GoJsonError(f"invalid character {text[at]!r} {expected} at offset {at + 1}")
     return GoJsonError(f"invalid character {text[position]!r} looking for beginning of value at offset {position + 1}")
 
 

@@ -192,10 +192,12 @@ class Engine:
             error.locate(**names_of(request))
             raise
 
-    async def refused(self, subject: str, request: bytes, response: bytes, client: ClientInfo) -> None:
-        """Count and audit a request to the API that a server could not read, and has refused."""
+    async def answered(
+        self, subject: str, request: bytes, response: bytes, client: ClientInfo, *, is_refused: bool
+    ) -> None:
+        """Count and audit a request to the API that a server has answered by itself."""
         self._check()
-        await self._questions.refused(subject, request, response, client)
+        await self._questions.answered(subject, request, response, client, is_refused=is_refused)
 
     async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
         """Store a message; return when it is as durable as the store's sync mode promises."""

@@ -75,9 +75,11 @@ class Questions:
         stream = names_of(request)["stream"]
         return await look(self._reading, self._host.read(lambda: self._session.registry.stream(stream)), request)
 
-    async def refused(self, subject: str, request: bytes, response: bytes, client: ClientInfo) -> None:
-        """Count and audit a request that a server could not read, and has refused."""
-        self._account.count_refused()
+    async def answered(
+        self, subject: str, request: bytes, response: bytes, client: ClientInfo, *, is_refused: bool
+    ) -> None:
+        """Count and audit a request that a server has answered by itself."""
+        self._account.count(is_refused=is_refused)
         if self._audit.is_wanted:
             await self._host.stage(lambda: self._audit.tell(subject, request, response, client), durable=False)
 

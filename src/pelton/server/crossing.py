@@ -8,8 +8,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from pelton.api import Incoming, headers, rfc3339
-from pelton.api.durations import Duration, enc_hook
+from pelton.api import Incoming, headers
+from pelton.api.durations import enc_hook
 from pelton.api.json_values import UNREADABLE
 from pelton.runtime import Clock
 from pelton.server.exchange import REPLY_PREFIX, AccountExchange, ServiceReplies
@@ -127,11 +127,7 @@ class AccountCrossing:
             except UNREADABLE:
                 info = {}
         if not info:
-            rtt = Duration.of_ns(int((client.rtt or 0.0) * 1e9))
-            known = msgspec.structs.replace(info_of(client), rtt=rtt)
-            if share:
-                started = self._clock.now() - int((self._clock.monotonic() - client.started) * 1e9)
-                known = msgspec.structs.replace(known, start=rfc3339(started), server=self._server)
+            known = msgspec.structs.replace(info_of(client, self._clock), server=self._server)
             shown: dict[str, Any] = msgspec.to_builtins(known, enc_hook=enc_hook)
             info = {name: value for name, value in shown.items() if share or name in ("acc", "rtt")}
         clean = _FORGED.sub(b"", block).rstrip(b"\r\n") + b"\r\n\r\n" if block else None

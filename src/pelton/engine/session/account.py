@@ -51,9 +51,9 @@ class Account:
         finally:
             self._api.total += 1
 
-    def count_refused(self) -> None:
-        """Count a request that was refused before it came here."""
-        self._api.errors += 1
+    def count(self, *, is_refused: bool) -> None:
+        """Count a request that was answered elsewhere."""
+        self._api.errors += is_refused
         self._api.total += 1
 
     def info(self) -> AccountInfo:

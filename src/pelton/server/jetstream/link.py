@@ -9,14 +9,16 @@ from contextlib import suppress
 from typing import Any, Final
 
 from pelton.api import Incoming, Outgoing, PeltonError, StreamDelete, StreamNames, StreamNotFoundError
+from pelton.api.events import ClientInfo
 from pelton.engine import Engine
 from pelton.engine.archives.archives import StreamArchives
 from pelton.engine.serving import Serving
 from pelton.runtime import Runtime
 from pelton.server.interest import Abroad, RelayedInterest
+from pelton.server.jetstream.clients import info_of
 from pelton.server.jetstream.storing import Storing
 from pelton.server.jetstream.transfers import TransferTable
-from pelton.server.ports import Client
+from pelton.server.ports import Client, Published
 from pelton.server.router import Router
 
 Send = Callable[[str, str, str, bytes | None, bytes], int]
@@ -51,6 +53,20 @@ class StoreLink:
         self.answers_after(task)
         self._requests.begin(client)
         task.add_done_callback(lambda _: self._requests.end(client))
+
+    def audit(self, message: Published, subject: str, body: bytes, *, is_refused: bool) -> None:
+        """Count and audit a request to ``subject`` that the store has not answered itself."""
+
+        async def audited() -> None:
+            with suppress(PeltonError):
+                about = self.about(message.client)
+                await self.engine.answered(subject, message.data, body, about, is_refused=is_refused)
+
+        self.spawn(message.client, audited(), "pelton audits a request")
+
+    def about(self, client: Client) -> ClientInfo:
+        """Return what audits and advisories tell of a client."""
+        return info_of(client, self._runtime.clock)
 
     def answers_after(self, future: asyncio.Future[Any]) -> None:
         """Note that a request is answered when a future ends."""

@@ -13,7 +13,6 @@ from pelton.api import (
     PeltonError,
     StreamConfig,
     StreamCreate,
-    StreamInfoRequest,
     api_error,
     rfc3339,
 )
@@ -24,13 +23,13 @@ from pelton.engine.archives import ArchivedStream, RestoreFolder
 from pelton.engine.session.account import most_bytes
 from pelton.runtime import Halt, Runtime, Signal
 from pelton.server.archive.reader import ArchiveSource
-from pelton.server.jetstream.clients import info_of
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.jetstream.transfers import CHUNKS, TransferTable
 from pelton.server.jetstream.verbs import as_api_error
 from pelton.server.ports import Published
 
 _KIND: Final = "stream_restore"
+_VERB: Final = "$JS.API.STREAM.RESTORE."
 _SILENT_S: Final = 5.0
 # An archive has names and consumers besides, and may be hard to compress.
 _BESIDES: Final = 1 << 20
@@ -71,7 +70,9 @@ class RestoreService:
             receiving = _Receiving(self._link, self._answer, self._runtime, config, message, subject)
             self._transfers.begin(subject, receiving, receiving.run)
         except (PeltonError, OSError) as error:
-            self._answer(message.reply, None, encode_failure(_KIND, _shown(error, config)))
+            body = encode_failure(_KIND, _shown(error, config))
+            self._answer(message.reply, None, body)
+            self._link.audit(message, f"{_VERB}{stream}", body, is_refused=True)
 
 
 def _shown(error: Exception, config: StreamConfig) -> ApiError:
@@ -133,15 +134,15 @@ class _Receiving:
 
         A client that is silent is given up. Whatever happens, nothing is left.
         """
-        begun, stream, client = self._runtime.clock.now(), self._config.name, info_of(self._request.client)
+        begun, stream, client = self._runtime.clock.now(), self._config.name, self._link.about(self._request.client)
         try:
             try:
                 self._folder = self._link.archives.new_folder(self._runtime.ids.new())
                 await self._link.archives.advise(RestoreStarted(stream=stream, client=client))
             except (PeltonError, OSError) as error:
-                self._answer(self._request.reply, None, encode_failure(_KIND, _shown(error, self._config)))
+                self._begun(encode_failure(_KIND, _shown(error, self._config)), is_refused=True)
                 return
-            self._answer(self._request.reply, None, encode_restore_reply(self._subject))
+            self._begun(encode_restore_reply(self._subject), is_refused=False)
             await self._received()
             if self._last is not None:
                 self._answer(self._last.reply, None, await self._restored(self._folder))
@@ -151,6 +152,10 @@ class _Receiving:
         ended = rfc3339(self._runtime.clock.now())
         event = RestoreEnded(stream=stream, start=rfc3339(begun), end=ended, bytes=self._bytes, client=client)
         await self._link.archives.advise(event)
+
+    def _begun(self, body: bytes, *, is_refused: bool) -> None:
+        self._answer(self._request.reply, None, body)
+        self._link.audit(self._request, f"{_VERB}{self._config.name}", body, is_refused=is_refused)
 
     async def _received(self) -> None:
         """Wait for the last chunk, or for the silence of the client."""
@@ -168,7 +173,7 @@ class _Receiving:
             await self._link.archives.restore(
                 self._config, folder, lambda origins, halt: self._read(folder.archive, origins, halt)
             )
-            info = await self._link.engine.call(StreamInfoRequest(name=self._config.name))
+            info = await self._link.archives.info(self._config.name)
         except (PeltonError, OSError) as error:
             return encode_error(StreamCreate, _shown(error, self._config))
         self._link.interest.look_at_pushes()

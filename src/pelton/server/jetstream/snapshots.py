@@ -8,14 +8,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pelton.api import ApiError, PeltonError, StreamInfo, StreamInfoRequest, StreamState, api_error, rfc3339
+from pelton.api import ApiError, PeltonError, StreamInfo, StreamState, api_error, rfc3339
 from pelton.api.archives import SnapshotRequest, decode_snapshot_request, encode_snapshot_reply
 from pelton.api.codec import encode_failure
 from pelton.api.events import ClientInfo, SnapshotEnded, SnapshotStarted
 from pelton.engine.archives import ArchiveReader
 from pelton.runtime import Deadline, Runtime, Signal
 from pelton.server.archive.writer import ArchiveWriter
-from pelton.server.jetstream.clients import info_of
 from pelton.server.jetstream.link import Send, StoreLink
 from pelton.server.jetstream.transfers import ACKS, TransferTable
 from pelton.server.ports import Published
@@ -23,6 +22,7 @@ from pelton.subjects import is_subject
 from pelton.wire import status_block
 
 _KIND: Final = "stream_snapshot"
+_VERB: Final = "$JS.API.STREAM.SNAPSHOT."
 _CHUNK: Final = (1 << 10, 128 << 10, 1 << 20)
 _WINDOW: Final = (1 << 10, 8 << 20, 32 << 20)
 _INTEREST_S: Final = 2.0
@@ -64,8 +64,8 @@ class SnapshotService:
             if not is_subject(request.deliver_subject):
                 raise api_error("JSSnapshotDeliverSubjectInvalidErr", stream=stream)
             await self._link.storing.up_to_here()
-            info = await self._link.engine.call(StreamInfoRequest(name=stream), info_of(message.client))
-            sending = _Sending(self._link, self._send, self._runtime, request, info, info_of(message.client))
+            info = await self._link.archives.info(stream)
+            sending = _Sending(self._link, self._send, self._runtime, request, info, self._link.about(message.client))
             await sending.prepare()
             sending.subject = self._transfers.new_subject(ACKS, stream)
             self._transfers.begin(sending.subject, sending, sending.run)
@@ -73,9 +73,11 @@ class SnapshotService:
             if sending is not None:
                 sending.close()
             shown = error if isinstance(error, ApiError) else api_error("JSStreamSnapshotErrF", err=str(error))
-            self._answer(message.reply, None, encode_failure(_KIND, shown))
-            return
-        self._answer(message.reply, None, encode_snapshot_reply(info, sending.state))
+            body, is_refused = encode_failure(_KIND, shown), True
+        else:
+            body, is_refused = encode_snapshot_reply(info, sending.state), False
+        self._answer(message.reply, None, body)
+        self._link.audit(message, f"{_VERB}{stream}", body, is_refused=is_refused)
 
 
 class _TransferError(Exception):

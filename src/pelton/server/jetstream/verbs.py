@@ -27,7 +27,6 @@ from pelton.api.build import check_token
 from pelton.api.codec import decode_request, encode_error, encode_failure, encode_reply, names_of, verb_of
 from pelton.api.numbers import is_level
 from pelton.engine.verbs.streams import checked_update
-from pelton.server.jetstream.clients import info_of
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.jetstream.replies import API_LEVEL, ReplyCompletion
 from pelton.server.ports import Published
@@ -83,18 +82,13 @@ class ApiVerbs:
     def _refuse(self, message: Published, subject: str, body: bytes) -> None:
         """Answer a request that the store does not hear of, but for its audit."""
         self._answer(message.reply, None, body)
-
-        async def audit() -> None:
-            with suppress(PeltonError):
-                await self._link.engine.refused(subject, message.data, body, info_of(message.client))
-
-        self._link.spawn(message.client, audit(), "pelton audits a refused request")
+        self._link.audit(message, subject, body, is_refused=True)
 
     async def _call(self, request: Request[Any], message: Published) -> None:
         kind = type(request)
         try:
             await self._link.storing.up_to_here()
-            found = await self._link.engine.call(request, info_of(message.client))
+            found = await self._link.engine.call(request, self._link.about(message.client))
             self._link.interest.look_at_pushes()
             if isinstance(found, ConsumerInfo) and self._link.interest.is_pushed_here(found.config.deliver_subject):
                 # The engine may not know yet.
