@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -53,15 +54,26 @@ async def test_flows_and_one_with_its_jobs(jet: pelton.Jet, look: pelton.Jet) ->
             await observe.flow_details(look, "pages", wrong)
 
 
-async def test_many_flows_are_read_from_the_newest_on(jet: pelton.Jet, look: pelton.Jet) -> None:
+async def test_many_flows_are_read_from_the_newest_on(
+    jet: pelton.Jet, look: pelton.Jet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pages = await jet.queue("pages")
     for number in range(120):
         flow = await pages.new_flow(str(number))
         for _ in range(2):
             flow.add("fetch", url="a")
         await flow.enqueue()
+    asked, call = [], look.backend.call
+
+    async def counted(request: Any) -> Any:
+        asked.append(request)
+        return await call(request)
+
+    monkeypatch.setattr(look.backend, "call", counted)
     found = await observe.flow_summaries(look, "pages", limit=100, within=30)
     assert [one.name for one in found] == [str(number) for number in range(119, 19, -1)]
+    # The beginning and the state of each, and not what lies between them.
+    assert len(asked) < 400
 
 
 async def test_limits_and_how_much_of_them_is_used(jet: pelton.Jet, look: pelton.Jet) -> None:

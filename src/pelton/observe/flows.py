@@ -10,7 +10,6 @@ from pelton.api import FlowNotFoundError, MessageNotFoundError, StoredMessage, S
 from pelton.connect import Jet
 from pelton.jet import Stream
 from pelton.queue import FlowInfo
-from pelton.queue.backing.scan import stored_messages
 from pelton.queue.model.flow_records import FlowBegin, FlowRecord, FlowState, decode_event, decode_flow_record
 from pelton.queue.model.naming import QueueNames
 from pelton.runtime import Deadline
@@ -48,11 +47,14 @@ async def _begun(stream: Stream, names: QueueNames, first: int, last: int) -> As
     window, end = _FIRST_WINDOW, last + 1
     while end > max(first, 1):
         begin = max(end - window, first, 1)
-        seen = list[StoredMessage]()
-        async with aclosing(stored_messages(stream, names.flow_begin("*"), begin)) as messages:
-            async for stored in messages:
-                if stored.seq >= end:
-                    break
+        seen, seq = list[StoredMessage](), begin
+        while seq < end:
+            try:
+                stored = await stream.get_next_message(names.flow_begin("*"), seq)
+            except MessageNotFoundError:
+                break
+            seq = stored.seq + 1
+            if stored.seq < end:
                 seen.append(stored)
         for stored in reversed(seen):
             yield stored
