@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pelton.runtime import Clock
 
-_ASK_AGAIN_S: Final = 0.5
+ASK_AGAIN_S: Final = 0.5
 _PASSING: Final = (StoreBusyError, StoreFullError, ServerUnreachableError, ServerTimeoutError, JetStreamMissingError)
 
 
@@ -60,7 +60,7 @@ class Outage:
             self._log.warning(
                 "%s waits for its store, without a time limit: %s", self._who, error, extra={**self._extra}
             )
-        await self._clock.sleep(_ASK_AGAIN_S)
+        await self._clock.sleep(ASK_AGAIN_S)
 
     def is_over(self) -> None:
         """Note that the store has answered."""

@@ -14,7 +14,6 @@ MARK: Final = "pelton.copy"
 """The metadata of a stream that is being copied."""
 
 _SHORTEST_WINDOW: Final = Duration.of_ns(100_000_000)
-_NO_WINDOW: Final = Duration(0)
 
 
 def filler_of(stream: str) -> str:

@@ -31,6 +31,7 @@ from pelton.api import (
 )
 from pelton.api.json_values import UNREADABLE
 from pelton.api.store_errors import FINAL_ERRORS
+from pelton.jet.outage import ASK_AGAIN_S
 from pelton.queue.model.naming import encode_tenant
 from pelton.queue.model.rank_turns import FIRST_JOBS
 from pelton.queue.model.tenant_turns import TenantTurns, in_order
@@ -47,7 +48,6 @@ _log: Final = logging.getLogger("pelton.queue")
 _UNUSED: Final = timedelta(hours=1)
 _LOOK_S: Final = 1.0
 _LOOK_SHARE: Final = 50
-_AGAIN_S: Final = 0.5
 _MOST_KNOWN: Final = 16_384
 _rung: Final = msgspec.json.Decoder(list[tuple[str, int]]).decode
 
@@ -261,7 +261,7 @@ class TenantLines:
             except PeltonError as error:
                 # What is not heard is seen a moment later.
                 _log.debug("queue %r: nobody is heard who enqueues: %s", self._names.queue, error)
-                await self._clock.sleep(_AGAIN_S)
+                await self._clock.sleep(ASK_AGAIN_S)
             finally:
                 if subscription is not None:
                     await subscription.close()

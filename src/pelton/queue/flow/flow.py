@@ -22,7 +22,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _PART_BYTES: Final = 256 * 1024
-_NOT_OF_NODES: Final = ("unique", "id", "idempotency_key", "replace")
 
 
 class Flow(FlowBuilder):

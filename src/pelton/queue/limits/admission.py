@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from pelton.api import PeltonError
 from pelton.jet.follower import Follower, last_and_new
-from pelton.jet.outage import is_busy
+from pelton.jet.outage import ASK_AGAIN_S, is_busy
 from pelton.jet.register import MovedError, Register
 from pelton.queue.limits.recall import LatePutOffs
 from pelton.queue.limits.slot_book import SlotBook, SlotJob
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from pelton.queue.model.slots import SlotDraft, SlotRecord
 
 _log: Final = logging.getLogger("pelton.queue")
-_ASK_AGAIN_S: Final = 0.5
 _LAST_WRITES_S: Final = 5.0
 # Nobody relies on hearing of every change: after that long, one looks.
 LOOK_AGAIN_S: Final = 5.0
@@ -254,7 +253,7 @@ class Admission:
                     self._fail(error)
                     return
                 _log.warning("queue %r: its limits can't be written yet: %s", self._queue.name, error)
-                await self._clock.sleep(_ASK_AGAIN_S)
+                await self._clock.sleep(ASK_AGAIN_S)
             except BaseException as error:
                 self._fail(error)
                 raise

@@ -29,7 +29,7 @@ from pelton.api import (
     PeltonError,
 )
 from pelton.api.times import Seconds
-from pelton.jet.outage import is_busy
+from pelton.jet.outage import ASK_AGAIN_S, is_busy
 from pelton.queue.define.batch import BatchJob
 from pelton.queue.define.hooks import blocking
 from pelton.queue.define.job import Job
@@ -42,7 +42,7 @@ from pelton.queue.model.states import NOTHING
 from pelton.queue.run.child_attempt import ChildAttempt
 from pelton.queue.run.context import JobContext
 from pelton.queue.run.copies import Copies
-from pelton.queue.run.core import ASK_AGAIN_S, HeldJob, HeldJobs
+from pelton.queue.run.core import HeldJob, HeldJobs
 from pelton.queue.run.failure_log import log_fields
 from pelton.queue.run.progress import ProgressNotes
 from pelton.queue.run.steps import JobSteps

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from pelton.queue.model.orders import Order
 
 _log: Final = logging.getLogger("pelton.queue")
-_ASK_AGAIN_S: Final = 0.5
 # The share of a lease that a pull may wait: a lease counts from when it was asked for.
 _PULL: Final = 1 / 3
 # Nobody would start them while the program is busy with others.

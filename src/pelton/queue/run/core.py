@@ -27,7 +27,7 @@ from pelton.api import (
     UnknownJobError,
 )
 from pelton.jet import ack_of
-from pelton.jet.outage import can_pass, is_busy
+from pelton.jet.outage import ASK_AGAIN_S, can_pass, is_busy
 from pelton.queue.backing.overlap import has_overlap
 from pelton.queue.limits.admission import Admission
 from pelton.queue.limits.slot_extender import SlotExtender
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from pelton.queue.ports import JobSource
 
 _log: Final = logging.getLogger("pelton.queue")
-ASK_AGAIN_S: Final = 0.5
 _MOST_UNKNOWN: Final = 100
 
 

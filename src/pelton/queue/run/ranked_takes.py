@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from pelton.api import PeltonError, PullRequest
 from pelton.api.store_errors import FINAL_ERRORS
+from pelton.jet.outage import ASK_AGAIN_S
 from pelton.queue.model.rank_turns import RankTurn, RankTurns
-from pelton.queue.run.core import ASK_AGAIN_S, HeldJob, HeldJobs
+from pelton.queue.run.core import HeldJob, HeldJobs
 from pelton.runtime import Signal
 
 if TYPE_CHECKING:

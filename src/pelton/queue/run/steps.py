@@ -34,7 +34,7 @@ from pelton.api import (
     WrongLastSequenceError,
 )
 from pelton.api.times import Seconds
-from pelton.jet.outage import is_busy
+from pelton.jet.outage import ASK_AGAIN_S, is_busy
 from pelton.queue.backing.scan import deliveries
 from pelton.queue.define.codec import ResultCodec
 from pelton.queue.enqueue.transaction import StepTransaction
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(StepRecord).decode
 _LONGEST_S: Final = 300 * 86_400.0
-_AGAIN_S: Final = 0.5
 _WRITER_S: Final = 5.0
 
 
@@ -216,7 +215,7 @@ class JobSteps:
                     if not is_busy(error):
                         raise
                     await self._make_sure()
-                    await self._queue.clock.sleep(_AGAIN_S)
+                    await self._queue.clock.sleep(ASK_AGAIN_S)
         return self._done
 
     async def _read(self) -> dict[str, StepRecord]:
@@ -250,7 +249,7 @@ class JobSteps:
             except PeltonError as error:
                 if not is_busy(error):
                     raise
-                await self._queue.clock.sleep(_AGAIN_S)
+                await self._queue.clock.sleep(ASK_AGAIN_S)
             else:
                 return
 
