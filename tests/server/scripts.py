@@ -307,6 +307,25 @@ async def direct_gets(connect: Connect) -> list[Any]:
         return seen
 
 
+@script
+async def a_mirror_answers_for_an_origin_that_is_gone(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        await stream(client, allow_direct=True)
+        await fill(client, 2)
+        await stream(client, name="M", subjects=None, mirror={"name": "S"}, mirror_direct=True)
+        while '"messages": 2' not in await client.request("$JS.API.STREAM.INFO.M"):
+            pass
+        await client.request("$JS.API.STREAM.DELETE.S")
+        get = "$JS.API.DIRECT.GET.S"
+        seen = [await client.request(get, {"seq": 1}), await client.request(f"{get}.s.2")]
+        seen += [await client.request("$JS.API.DIRECT.GET.M", {"seq": 1})]
+        client.sub("many", "m")
+        for body in ({"seq": 1, "batch": 3}, {"multi_last": ["s.>"], "batch": 10}):
+            client.pub(get, body, "many")
+            seen += await client.take(3)
+        return seen
+
+
 # --- pulls
 
 

@@ -56,17 +56,18 @@ class DirectGetService:
         reply, subject = message.reply, message.subject
         try:
             await self._link.storing.up_to_here()
-            stream = self._link.serving.answering_directly(stream)
+            # A mirror of it may answer: this is told, and is no request to the mirror itself.
+            name = self._link.serving.answering_directly(stream)
             if request.batch > 0 or request.multi_last:
-                await self._get_pages(stream, request, reply)
+                await self._get_pages(stream, name, request, reply)
             else:
-                self._send(reply, stream, request, await self._link.engine.direct_get(stream, request))
+                self._send(reply, name, request, await self._link.engine.direct_get(stream, request))
         except (StreamNotFoundError, DirectGetDisabledError):
             self._answer(reply, status_block(503, Nats_Subject=subject), b"")
         except PeltonError as error:
             self._refuse(reply, error, request)
 
-    async def _get_pages(self, stream: str, request: WireGet, reply: str) -> None:
+    async def _get_pages(self, stream: str, name: str, request: WireGet, reply: str) -> None:
         """Read and send a batch, page by page; it ends where a single reply would have."""
         left, last = request.max_bytes or MAX_BYTES, 0
         while True:
@@ -75,7 +76,7 @@ class DirectGetService:
             left -= sum(len(one.subject.encode()) + len(one.hdrs) + len(one.data) for one in found.messages)
             batch = request.batch - len(found.messages) if request.batch else 0
             is_over = left <= 0 or not found.num_pending or (request.batch > 0 and batch <= 0) or not found.messages
-            self._send(reply, stream, request, found, after=last, is_over=is_over)
+            self._send(reply, name, request, found, after=last, is_over=is_over)
             if is_over:
                 return
             last = found.last_seq
