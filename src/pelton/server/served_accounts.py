@@ -143,10 +143,14 @@ class ServedAccounts:
             account.services.pop("$JS", None)
             if settings.stores:
                 purge = self._purge if account.name == settings.system_account else None
-                account.services["$JS"] = MissingJetStream(account.answer, purge)
+                account.services["$JS"] = MissingJetStream(account.answer, partial(self._imports, account.name), purge)
         elif account.link is not None:
             account.link.engine.limit(store.limits)
         account.attach(opened or (account.link if store is not None else None))
+
+    def _imports(self, name: str, subject: str) -> bool:
+        """Whether an account imports a service."""
+        return self._crossing is not None and bool(self._crossing.exchange.services(name, subject))
 
     def _config(self, name: str) -> AccountConfig:
         return self._server.settings.accounts.get(name) or AccountConfig(name=name)

@@ -25,17 +25,24 @@ Purge = Callable[[str, Callable[[], None]], None]
 class MissingJetStream:
     """Tells clients that their account has no JetStream, as nats-server does. ``answer`` sends a reply.
 
-    ``purge`` removes the streams of another account; None if that is not for this one, which is not the system account.
+    ``imports`` tells whether a request goes to another account. ``purge`` removes the streams of another account; None
+    if that is not for this one, which is not the system account.
     """
 
-    def __init__(self, answer: Callable[[str, bytes | None, bytes], None], purge: Purge | None = None) -> None:
+    def __init__(
+        self,
+        answer: Callable[[str, bytes | None, bytes], None],
+        imports: Callable[[str], bool],
+        purge: Purge | None = None,
+    ) -> None:
         self._answer = answer
+        self._imports = imports
         self._purge = purge
 
     def take(self, message: Published) -> bool:
         """Answer a request; False if nobody does."""
         subject = message.subject
-        if not subject.startswith(_API):
+        if not subject.startswith(_API) or self._imports(subject):
             return False
         if self._purge is not None and subject.startswith(_PURGE):
             purged = msgspec.json.encode(_PURGED)
