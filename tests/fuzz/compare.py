@@ -30,6 +30,7 @@ class Known(NamedTuple):
         return not self.aside or re.sub(self.aside, "", ours) == re.sub(self.aside, "", theirs)
 
 
+_ALL: Final = r'"subjects": \[">"\].*"messages": '
 _NOBODY: Final = r"^\d+: $"
 _REFUSED: Final = r'\{"error": .*"type": "io.nats.jetstream.api.v1.%s_response"'
 _FAULT: Final = r'\{"error": .*"err_code": %s\b.*\}$'
@@ -78,6 +79,7 @@ KNOWN: Final = (
         after=r'"subjects": \[">"\]',
     ),
     Known("requests", '"messages": ', '"messages": ', "the same", ends=True, after=r'"subjects": \[">"\]'),
+    Known("requests", _ALL, _ALL, "the same, at once", ends=True),
     Known(
         "requests",
         '"messages": ',
