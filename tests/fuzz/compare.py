@@ -105,6 +105,13 @@ KNOWN: Final = (
     ),
     Known(
         "requests",
+        '"ack_floor"',
+        r'"ack_floor": {"consumer_seq": [1-9]\d*, "stream_seq": 0}',
+        "a floor of deliveries that has no message: an ack had the number of another one, whose message was purged",
+        aside='"ack_floor": {[^}]*},? ?',
+    ),
+    Known(
+        "requests",
         _NOBODY,
         "404 No Messages",
         "what is to be delivered again at once",
@@ -124,6 +131,7 @@ KNOWN: Final = (
     Known(
         "requests", "", f'"first_seq": {1 << 63}|"first_seq": {(1 << 64) - 1}', "no sequence is larger here", ends=True
     ),
+    Known("requests", f'"seq": {(1 << 63) - 1}', f'"seq": {1 << 63}', "the same of a message", ends=True),
     Known("requests", '"err_code": 10165', r'\{"seq": ', "of a message that nobody waits for, less is read", ends=True),
     Known("requests", "holds a NUL character", "", "which cannot be stored", ends=True),
     Known("requests", "10057", "stream store EOF", "words of its store"),

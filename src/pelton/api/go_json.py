@@ -381,6 +381,26 @@ def _whole(text: str) -> str:
     return _LONE.sub("\ufffd", text)
 
 
+_SIGNS: Final = dict(zip('"\\\a\b\f\n\r\t\v', '"\\abfnrtv', strict=True))
+
+
+def quoted(text: str) -> str:
+    """Return a text in quotes, as Go's ``%q`` writes it."""
+    return f'"{"".join(map(_sign, text))}"'
+
+
+def _sign(character: str) -> str:
+    if character in _SIGNS:
+        return f"\\{_SIGNS[character]}"
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if code < 0x80 or 0xDC80 <= code < 0xDD00:
+        # A byte that is no UTF-8, too.
+        return f"\\x{code & 0xFF:02x}"
+    return f"\\u{code:04x}" if code < 1 << 16 else f"\\U{code:08x}"
+
+
 def _kind_of(value: Any) -> str:
     if isinstance(value, bool):
         return "bool"

@@ -129,18 +129,24 @@ def decode(block: bytes) -> Headers:
 
 def first(block: bytes, name: str) -> str | None:
     """Return the first value of one header, or None, without decoding the rest of the block."""
+    value = asked(block, name)
+    return value if value is None else value.strip(_BLANK)
+
+
+def asked(block: bytes, name: str) -> str | None:
+    """Return the first value of one header as a server reads it: only spaces before it are no part of it."""
     key = f"\r\n{name}:".encode()
     start = block.find(key)
     if start < 0:
         return None
     start += len(key)
     end = block.find(b"\r\n", start)
-    return block[start : end if end >= 0 else len(block)].strip(b" \t").decode("utf-8", "surrogateescape")
+    return block[start : end if end >= 0 else len(block)].lstrip(b" ").decode("utf-8", "surrogateescape")
 
 
 def stored_text(block: bytes, name: str) -> str:
     """Return the first value of one header as storable text, bytes that are no UTF-8 escaped; empty if absent."""
-    value = first(block, name) or ""
+    value = asked(block, name) or ""
     return value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 

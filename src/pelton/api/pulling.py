@@ -64,6 +64,7 @@ class NextRequest(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
 
 
 _read: Final = StructReader(NextRequest)
+_HALF: Final = 1 << 63
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -81,7 +82,8 @@ def decode_next(body: bytes) -> NextRequest:
         found = _read(text)
     except GoJsonError as error:
         raise from_reply(400, 0, f"Bad Request - {error}") from None
-    if found.idle_heartbeat > 0 and (not found.expires or 2 * found.idle_heartbeat > found.expires):
+    # Twice the largest ones is less than nothing, to a server.
+    if found.idle_heartbeat > 0 and (2 * found.idle_heartbeat + _HALF) % (2 * _HALF) - _HALF > found.expires:
         raise from_reply(400, 0, "Bad Request - heartbeat value too large")
     return found
 

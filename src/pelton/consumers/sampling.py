@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pelton.api import ConsumerConfig, api_error
+from pelton.api.go_json import quoted
 from pelton.api.numbers import go_integer
 
 ALL: Final = 100
@@ -25,5 +26,5 @@ def check_sample_freq(config: ConsumerConfig, stream: str) -> None:
             return
         reason = "<nil>"
     except ValueError as error:
-        reason = f'strconv.Atoi: parsing "{text}": {error}'
+        reason = f"strconv.Atoi: parsing {quoted(text)}: {error}"
     raise api_error("JSConsumerInvalidSamplingErrF", stream=stream, consumer=config.name, err=reason)

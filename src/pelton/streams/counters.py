@@ -79,7 +79,7 @@ def increment_of(block: bytes, data: bytes, *, counting: bool) -> str:
     """
     if _NAME not in block:
         return ""
-    text = headers.first(block, headers.INCREMENT)
+    text = headers.asked(block, headers.INCREMENT)
     if not text:
         return ""
     if not _NUMBER.fullmatch(text):
@@ -88,7 +88,7 @@ def increment_of(block: bytes, data: bytes, *, counting: bool) -> str:
         raise api_error("JSMessageIncrDisabledErr")
     if data:
         raise api_error("JSMessageIncrPayloadErr")
-    if any(headers.first(block, name) for name in _REPLACED):
+    if any(headers.asked(block, name) for name in _REPLACED):
         raise api_error("JSMessageIncrInvalidErr")
     return text
 
@@ -97,7 +97,7 @@ def total_of(block: bytes | None, data: bytes) -> Total:
     """Return the total in a counter's last message; raises ApiError 10172 if that message is not a counter's."""
     try:
         text = _value(data).val
-        carried = headers.first(block, headers.COUNTER_SOURCES) if block is not None else None
+        carried = headers.asked(block, headers.COUNTER_SOURCES) if block is not None else None
         sources = _sources(carried) if carried and carried != "null" else {}
     except UNREADABLE:
         raise api_error("JSMessageCounterBrokenErr") from None
@@ -139,7 +139,7 @@ def contributed(before: Total, block: bytes, data: bytes, origin: CounterOrigin)
     Its total replaces what that counter has contributed so far, so a message that is lost or arrives twice does no
     harm. Raises ApiError 10169 for a message without an increment, 10172 for one without a total.
     """
-    if not headers.first(block, headers.INCREMENT):
+    if not headers.asked(block, headers.INCREMENT):
         raise api_error("JSMessageIncrMissingErr")
     stream, subject = origin.stream, origin.subject
     total = total_of(None, data).value

@@ -72,19 +72,19 @@ class _Undo(NamedTuple):
 
 def is_member(block: bytes | None) -> bool:
     """Whether a message belongs to a batch."""
-    return block is not None and _MARK in block and bool(headers.first(block, headers.BATCH_ID))
+    return block is not None and _MARK in block and bool(headers.asked(block, headers.BATCH_ID))
 
 
 def member_of(block: bytes) -> BatchMember:
     """Parse the batch headers of a header block; raises ApiError 10179, 10175."""
-    batch = headers.first(block, headers.BATCH_ID) or ""
+    batch = headers.asked(block, headers.BATCH_ID) or ""
     if len(batch.encode("utf-8", "surrogateescape")) > _ID_LIMIT:
         raise api_error("JSAtomicPublishInvalidBatchIDErr")
-    text = headers.first(block, headers.BATCH_SEQUENCE) or ""
+    text = headers.asked(block, headers.BATCH_SEQUENCE) or ""
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise api_error("JSAtomicPublishMissingSeqErr")
-    level = headers.first(block, headers.REQUIRED_API_LEVEL) or ""
-    return BatchMember(batch, int(text), headers.first(block, headers.BATCH_COMMIT), level)
+    level = headers.asked(block, headers.REQUIRED_API_LEVEL) or ""
+    return BatchMember(batch, int(text), headers.asked(block, headers.BATCH_COMMIT), level)
 
 
 class Staging:

@@ -166,16 +166,16 @@ class _Building:
             self._schedules.pop(row.subject, None)
         if hdr is None or b"Nats-" not in hdr:
             return
-        life = headers.first(hdr, headers.TTL) if config.allow_msg_ttl else None
+        life = headers.asked(hdr, headers.TTL) if config.allow_msg_ttl else None
         if life:
             self._put_deadline(log, row, life)
-        if config.allow_msg_schedules and headers.first(hdr, headers.SCHEDULE):
+        if config.allow_msg_schedules and headers.asked(hdr, headers.SCHEDULE):
             self._schedules[row.subject] = (row.seq, hdr)
         window = config.duplicate_window.ns
-        msg_id = headers.first(hdr, headers.MSG_ID) if row.ts > self._now - window else None
+        msg_id = headers.asked(hdr, headers.MSG_ID) if row.ts > self._now - window else None
         if msg_id:
             log.state.ids.add(row.seq, row.ts, msg_id)
-        words = (headers.first(hdr, headers.STREAM_SOURCE) or "").split(" ")
+        words = (headers.asked(hdr, headers.STREAM_SOURCE) or "").split(" ")
         if len(words) >= _SOURCE_WORDS and words[1].isdecimal():
             self._sourced[f"{words[0]} {words[2]} {words[3]}"] = int(words[1])
 

@@ -123,7 +123,7 @@ def _check_update(request: StreamUpdate) -> None:
 
 def _check_level(block: bytes | None) -> None:
     """Refuse a request that needs a newer API (ADR-44)."""
-    wanted = headers.first(block, headers.REQUIRED_API_LEVEL) if block else None
+    wanted = headers.asked(block, headers.REQUIRED_API_LEVEL) if block else None
     if not is_level(wanted, API_LEVEL):
         raise api_error("JSRequiredApiLevelErr")
 

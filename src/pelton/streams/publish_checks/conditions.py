@@ -50,12 +50,12 @@ def expectations(block: bytes | None) -> Expectations | None:
         raise api_error("JSStreamHeaderExceedsMaximumErr")
     found = Expectations(
         msg_id=headers.stored_text(block, headers.MSG_ID),
-        stream=headers.first(block, headers.EXPECTED_STREAM) or "",
+        stream=headers.asked(block, headers.EXPECTED_STREAM) or "",
         last_msg_id=headers.stored_text(block, headers.EXPECTED_LAST_MSG_ID),
         last_seq=_sequence(block, headers.EXPECTED_LAST_SEQUENCE),
         last_subject_seq=_sequence(block, headers.EXPECTED_LAST_SUBJECT_SEQUENCE),
-        last_subject_filter=headers.first(block, headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT) or "",
-        source=headers.first(block, headers.STREAM_SOURCE) or "",
+        last_subject_filter=headers.asked(block, headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT) or "",
+        source=headers.asked(block, headers.STREAM_SOURCE) or "",
     )
     return None if found == _NOTHING else found
 
@@ -119,7 +119,7 @@ def last_expected_of(target: Target, subject_filter: str) -> int:
 
 
 def _sequence(block: bytes, name: str) -> int | None:
-    text = headers.first(block, name)
+    text = headers.asked(block, name)
     if not text:
         return None
     is_number = text.isascii() and text.isdigit() and len(text) <= _SEQUENCE_DIGITS

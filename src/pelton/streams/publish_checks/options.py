@@ -40,7 +40,7 @@ class StorageOptions(NamedTuple):
 
 def check_life(config: StreamConfig, hdr: bytes) -> None:
     """Raise if a message has a TTL, and its stream does not allow TTLs (10166)."""
-    if _TTL in hdr and not config.allow_msg_ttl and _is_life(headers.first(hdr, headers.TTL) or ""):
+    if _TTL in hdr and not config.allow_msg_ttl and _is_life(headers.asked(hdr, headers.TTL) or ""):
         raise api_error("JSMessageTTLDisabledErr")
 
 
@@ -57,7 +57,7 @@ def replacing(config: StreamConfig, options: StorageOptions) -> StorageOptions:
 
 def with_life(config: StreamConfig, options: StorageOptions, now: int) -> StorageOptions:
     """Add when the message expires. Raises ApiError (10165)."""
-    text = headers.first(options.hdr, headers.TTL) if _TTL in options.hdr else None
+    text = headers.asked(options.hdr, headers.TTL) if _TTL in options.hdr else None
     return _lifetime(config, options, text, now) if text else options
 
 
@@ -115,7 +115,7 @@ def _lifetime(config: StreamConfig, options: StorageOptions, text: str, now: int
 
 
 def _schedule_options(target: Target, subject: str, hdr: bytes, now: int) -> StorageOptions:
-    pattern = headers.first(hdr, headers.SCHEDULE) or ""
+    pattern = headers.asked(hdr, headers.SCHEDULE) or ""
     if not target.state.config.allow_msg_schedules and (pattern or not _is_zone(hdr)):
         raise api_error("JSMessageSchedulesDisabledErr")
     zone = zone_of(hdr)
@@ -124,14 +124,14 @@ def _schedule_options(target: Target, subject: str, hdr: bytes, now: int) -> Sto
         fires = _first_due(pattern, zone, now)
         _check_schedule(target, subject, hdr)
         options = options._replace(fires=fires)
-        if not headers.first(hdr, headers.ROLLUP):
+        if not headers.asked(hdr, headers.ROLLUP):
             options = options._replace(hdr=with_header(hdr, headers.ROLLUP, _SUBJECT))
     return options._replace(ends=_ended(target, subject, hdr))
 
 
 def zone_of(hdr: bytes) -> tzinfo | None:
     """Return the time zone that a block names, None if it names none; raises ApiError 10223."""
-    name = headers.first(hdr, headers.SCHEDULE_TIME_ZONE)
+    name = headers.asked(hdr, headers.SCHEDULE_TIME_ZONE)
     if name is None:
         return None
     try:
@@ -150,7 +150,7 @@ def _is_zone(hdr: bytes) -> bool:
 
 def schedule_of(hdr: bytes) -> Schedule:
     """Return the schedule that a stored block holds. Raises ApiError, ValueError."""
-    return parse_schedule(headers.first(hdr, headers.SCHEDULE) or "", zone_of(hdr))
+    return parse_schedule(headers.asked(hdr, headers.SCHEDULE) or "", zone_of(hdr))
 
 
 def _first_due(pattern: str, zone: tzinfo | None, now: int) -> int:
@@ -162,22 +162,22 @@ def _first_due(pattern: str, zone: tzinfo | None, now: int) -> int:
 
 def _check_schedule(target: Target, subject: str, hdr: bytes) -> None:
     config = target.state.config
-    if life := headers.first(hdr, headers.SCHEDULE_TTL):
+    if life := headers.asked(hdr, headers.SCHEDULE_TTL):
         try:
             seconds_of(life)
         except ValueError:
             raise api_error("JSMessageSchedulesTTLInvalidErr") from None
         if not config.allow_msg_ttl:
             raise api_error("JSMessageTTLDisabledErr")
-    dest = headers.first(hdr, headers.SCHEDULE_TARGET) or ""
+    dest = headers.asked(hdr, headers.SCHEDULE_TARGET) or ""
     # A target that is renamed to the schedule's own subject would be removed with it, as on a NATS server.
     if dest == subject or not _is_ours(config, dest) or target.stored_subject(dest) == subject:
         raise api_error("JSMessageSchedulesTargetInvalidErr")
-    if headers.first(hdr, headers.SCHEDULE_ROLLUP) not in (None, "", _SUBJECT):
+    if headers.asked(hdr, headers.SCHEDULE_ROLLUP) not in (None, "", _SUBJECT):
         raise api_error("JSMessageSchedulesRollupInvalidErr")
-    if (headers.first(hdr, headers.ROLLUP) or _SUBJECT).lower() != _SUBJECT:
+    if (headers.asked(hdr, headers.ROLLUP) or _SUBJECT).lower() != _SUBJECT:
         raise api_error("JSMessageSchedulesRollupInvalidErr")
-    source = headers.first(hdr, headers.SCHEDULE_SOURCE)
+    source = headers.asked(hdr, headers.SCHEDULE_SOURCE)
     if source and (source in (subject, dest) or not _is_ours(config, source)):
         raise api_error("JSMessageSchedulesSourceInvalidErr")
 
@@ -188,8 +188,8 @@ def _is_ours(config: StreamConfig, subject: str) -> bool:
 
 def _ended(target: Target, subject: str, hdr: bytes) -> str:
     """Return the subject whose schedule a message ends, or an empty text."""
-    following = headers.first(hdr, headers.SCHEDULE_NEXT) or ""
-    scheduler = headers.first(hdr, headers.SCHEDULER) or ""
+    following = headers.asked(hdr, headers.SCHEDULE_NEXT) or ""
+    scheduler = headers.asked(hdr, headers.SCHEDULER) or ""
     if not following and not scheduler:
         return ""
     if following != PURGE or scheduler == subject or not is_subject(scheduler):

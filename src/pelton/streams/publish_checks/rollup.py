@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pelton.api import ApiError, StreamConfig, api_error, headers
+from pelton.api.go_json import quoted
 
 _HEADER: Final = headers.ROLLUP.encode() + b":"
 _KINDS: Final = frozenset({"sub", "all"})
@@ -17,13 +18,13 @@ def rollup_of(block: bytes, config: StreamConfig) -> str:
     """
     if _HEADER not in block:
         return ""
-    kind = (headers.first(block, headers.ROLLUP) or "").strip().lower()
+    kind = (headers.asked(block, headers.ROLLUP) or "").lower()
     if not kind:
         return ""
     if not config.allow_rollup_hdrs:
         raise _failed("rollup not permitted", config.name)
     if kind not in _KINDS:
-        raise _failed(f'rollup value invalid: "{kind}"', config.name)
+        raise _failed(f"rollup value invalid: {quoted(kind)}", config.name)
     return kind
 
 
