@@ -139,6 +139,37 @@ async def test_figures(users: Users) -> None:
     assert (limits["max_memory"], limits["max_storage"]) == (-1, -1)
 
 
+async def test_reports_are_no_requests_to_the_api(users: Users) -> None:
+    config = {"name": "S", "subjects": ["s"], "max_bytes": 1000}
+    await ask(users.a, "$JS.API.STREAM.CREATE.S", **config)
+    await ask(users.a, "$JS.API.CONSUMER.CREATE.S.c", stream_name="S", config={"durable_name": "c"})
+    audits = await users.a.subscribe("$JS.EVENT.ADVISORY.API")
+    await settled(users.a)
+    before = (await ask(users.a, "$JS.API.INFO"))["api"]
+    details = {"accounts": True, "streams": True, "consumer": True, "config": True}
+    found = await ask(users.system, "$SYS.REQ.SERVER.PING.JSZ", **details)
+    for subject in ("SERVER.PING", "SERVER.PING.HEALTHZ", "ACCOUNT.A.JSZ", "SERVER.PING.VARZ"):
+        await ask(users.system, f"$SYS.REQ.{subject}")
+    after = (await ask(users.a, "$JS.API.INFO"))["api"]
+    assert (after["total"] - before["total"], after["errors"]) == (1, before["errors"])
+    await settled(users.a)
+    audited = [json.loads((await audits.next_msg(60)).data)["subject"] for _ in range(2)]
+    assert (audited, audits.pending_msgs) == (["$JS.API.INFO"] * 2, 0)
+    (account,) = found["data"]["account_details"]
+    assert [account[name] for name in ("accounts", "ha_assets", "reserved_memory", "reserved_storage")] == [
+        0,
+        0,
+        (1 << 64) - 1,
+        (1 << 64) - 1,
+    ]
+    (stream,) = account["stream_detail"]
+    assert stream["cluster"]["leader"] == "x"
+    assert stream["config"]["metadata"]["_nats.req.level"] == "0"
+    (consumer,) = stream["consumer_detail"]
+    assert consumer["config"]["metadata"]["_nats.req.level"] == "0"
+    await ask(users.a, "$JS.API.STREAM.DELETE.S")
+
+
 async def test_what_makes_no_sense(users: Users, running: Running) -> None:
     for subject, body, text in (
         ("SERVER.PING.CONNZ", {"sort": "bogus"}, "invalid sorting option: bogus"),

@@ -192,6 +192,11 @@ class Engine:
             error.locate(**names_of(request))
             raise
 
+    async def ask(self, request: Request[R]) -> R:
+        """Answer a question of this process itself, which is not counted among those to the API, nor audited."""
+        self._check()
+        return await self._questions.ask(request)
+
     async def answered(
         self, subject: str, request: bytes, response: bytes, client: ClientInfo, *, is_refused: bool
     ) -> None:

@@ -75,6 +75,14 @@ class Questions:
         stream = names_of(request)["stream"]
         return await look(self._reading, self._host.read(lambda: self._session.registry.stream(stream)), request)
 
+    async def ask(self, request: Request[R]) -> R:
+        """Answer a question of this process itself: it is neither counted nor audited."""
+        await self._before_reading()
+        with suppress(SnapshotOnlyError):
+            return self._host.read(lambda: answer(self._session, request))
+        reply: R = await self._host.stage(lambda: answer(self._session, request), durable=False)
+        return reply
+
     async def answered(
         self, subject: str, request: bytes, response: bytes, client: ClientInfo, *, is_refused: bool
     ) -> None:

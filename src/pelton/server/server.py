@@ -367,7 +367,7 @@ class Server:
                 one.name,
                 one.clients,
                 one.router,
-                stores[one.name].engine.call if one.name in stores else None,
+                stores[one.name].engine.ask if one.name in stores else None,
                 partial(own.of, one.name),
             )
             for one in accounts

@@ -11,7 +11,7 @@ from contextlib import suppress
 from glob import escape, iglob
 from typing import IO, Final, Protocol
 
-from pelton.api import AccountLimits, ConfigError, PeltonError, StreamConfig, StreamInfo, StreamInfoRequest, api_error
+from pelton.api import AccountLimits, ConfigError, PeltonError, StreamConfig, api_error
 from pelton.api.archives import ArchivedConsumer
 from pelton.api.backend import Progress, StrPath
 from pelton.api.events import Event, StreamAction
@@ -89,12 +89,6 @@ class StreamArchives:
             if settings.memory:
                 raise ConfigError("a store in memory has no archives: serve a file")
             return ArchiveReader(settings.path, settings.key, stream, created, first, last)
-
-    async def info(self, stream: str) -> StreamInfo:
-        """Return the info of a stream, without an audit. Raises StreamNotFoundError."""
-        session, request = self._host.session, StreamInfoRequest(name=stream)
-        found: StreamInfo = await self._host.stage(lambda: streams.info(session, request), durable=False)
-        return found
 
     async def advise(self, event: Event) -> None:
         """Send an advisory."""

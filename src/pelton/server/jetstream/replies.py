@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -57,6 +57,9 @@ class _TieredInfo(AccountInfo, kw_only=True):
     tiers: dict[str, _Tier]
 
 
+Info = TypeVar("Info", bound=StreamInfo | ConsumerInfo)
+
+
 class ReplyCompletion:
     """Completes the replies of one account's engine. ``domain`` is the JetStream domain, "" for none.
 
@@ -73,9 +76,9 @@ class ReplyCompletion:
         if isinstance(reply, AccountInfo):
             return self._account(reply)
         if isinstance(reply, StreamListReply):
-            return replace(reply, streams=tuple(map(_listed, reply.streams)))
+            return replace(reply, streams=tuple(map(listed, reply.streams)))
         if isinstance(reply, ConsumerListReply):
-            return replace(reply, consumers=tuple(map(_listed, reply.consumers)))
+            return replace(reply, consumers=tuple(map(listed, reply.consumers)))
         if isinstance(reply, StreamInfo | ConsumerInfo):
             reply = _with_metadata(reply, _OWN)
         if isinstance(request, StreamInfoRequest):
@@ -99,11 +102,12 @@ class ReplyCompletion:
         return _TieredInfo(**asdict(replace(reply, limits=_NO_LIMITS)), tiers=tiers)
 
 
-def _listed(info: StreamInfo | ConsumerInfo) -> StreamInfo | ConsumerInfo:
+def listed(info: Info) -> Info:
+    """Return the info of a stream or consumer as it stands in a list."""
     return _with_metadata(info, {})
 
 
-def _with_metadata(info: StreamInfo | ConsumerInfo, own: dict[str, str]) -> StreamInfo | ConsumerInfo:
+def _with_metadata(info: Info, own: dict[str, str]) -> Info:
     """Return an info whose configuration tells the API level that it needs, and what the server itself has."""
     config = info.config
     needed = _level_of_stream(config) if isinstance(config, StreamConfig) else _level_of_consumer(config)

@@ -13,6 +13,7 @@ from pelton.api import (
     PeltonError,
     StreamConfig,
     StreamCreate,
+    StreamInfoRequest,
     api_error,
     rfc3339,
 )
@@ -173,7 +174,7 @@ class _Receiving:
             await self._link.archives.restore(
                 self._config, folder, lambda origins, halt: self._read(folder.archive, origins, halt)
             )
-            info = await self._link.archives.info(self._config.name)
+            info = await self._link.engine.ask(StreamInfoRequest(name=self._config.name))
         except (PeltonError, OSError) as error:
             return encode_error(StreamCreate, _shown(error, self._config))
         self._link.interest.look_at_pushes()

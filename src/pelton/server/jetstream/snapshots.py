@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pelton.api import ApiError, PeltonError, StreamInfo, StreamState, api_error, rfc3339
+from pelton.api import ApiError, PeltonError, StreamInfo, StreamInfoRequest, StreamState, api_error, rfc3339
 from pelton.api.archives import SnapshotRequest, decode_snapshot_request, encode_snapshot_reply
 from pelton.api.codec import encode_failure
 from pelton.api.events import ClientInfo, SnapshotEnded, SnapshotStarted
@@ -64,7 +64,7 @@ class SnapshotService:
             if not is_subject(request.deliver_subject):
                 raise api_error("JSSnapshotDeliverSubjectInvalidErr", stream=stream)
             await self._link.storing.up_to_here()
-            info = await self._link.archives.info(stream)
+            info = await self._link.engine.ask(StreamInfoRequest(name=stream))
             sending = _Sending(self._link, self._send, self._runtime, request, info, self._link.about(message.client))
             await sending.prepare()
             sending.subject = self._transfers.new_subject(ACKS, stream)

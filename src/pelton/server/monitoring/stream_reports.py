@@ -12,6 +12,7 @@ import msgspec
 from pelton.api import (
     AccountInfo,
     AccountInfoRequest,
+    AccountLimits,
     ConsumerInfo,
     ConsumerInfoRequest,
     ConsumerList,
@@ -23,12 +24,15 @@ from pelton.api import (
     rfc3339,
 )
 from pelton.api.durations import enc_hook
+from pelton.server.jetstream.replies import listed
 from pelton.server.monitoring.observed import Observed, ObservedAccount
 from pelton.server.monitoring.parameters import ReportError, ReportParameters
 from pelton.server.monitoring.portions import JsonList
+from pelton.server.settings.config import AccountConfig
 from pelton.server.turns import in_portions
 
 _PAGE: Final = 1024
+_LARGEST: Final = 1 << 64
 # So many streams or consumers are told of in one round of the event loop.
 _AT_ONCE: Final = 32
 _DETAILS: Final = ("streams", "consumers", "config")
@@ -113,11 +117,11 @@ async def jsz(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
     for name, account in accounts.items():
         if not account.has_jetstream:
             continue
-        streams = await _streams(account, parameters)
+        streams = await _streams(server, account, parameters)
         found["messages"] += streams.messages
         found["bytes"] += streams.bytes
         if wanted in ("", name):
-            details.append(_account_detail(name, infos[name], streams, parameters))
+            details.append(_account_detail(server, name, infos[name], streams, parameters))
     if details and (wanted or any(parameters.flag(name) for name in ("accounts", *_DETAILS))):
         offset, limit = parameters.number("offset"), parameters.number("limit", _PAGE)
         found["account_details"] = page = JsonList()
@@ -134,16 +138,21 @@ async def account_jsz(server: Observed, parameters: ReportParameters) -> dict[st
         raise ReportError(f'account "{name}" not found')
     if not account.has_jetstream:
         raise ReportError(f'account "{name}" not jetstream enabled')
-    return _account_detail(name, await info_of(account), await _streams(account, parameters), parameters)
+    return _account_detail(
+        server, name, await info_of(account), await _streams(server, account, parameters), parameters
+    )
 
 
 def _account_detail(
-    name: str, info: AccountInfo | None, streams: _Streams, parameters: ReportParameters
+    server: Observed, name: str, info: AccountInfo | None, streams: _Streams, parameters: ReportParameters
 ) -> dict[str, Any]:
     detail: dict[str, Any] = {"name": name, "id": name}
     if info is not None:
         detail |= {"memory": info.memory, "storage": info.storage, "api": msgspec.to_builtins(info.api)}
-        detail |= {"reserved_memory": info.reserved_memory, "reserved_storage": info.reserved_storage}
+        detail |= {"accounts": 0, "ha_assets": 0}
+        # What the account may use; "any number" is the largest one.
+        limits = (server.settings.accounts.get(name) or AccountConfig(name=name)).jetstream or AccountLimits()
+        detail |= {"reserved_memory": limits.max_memory % _LARGEST, "reserved_storage": limits.max_storage % _LARGEST}
     if _has_details(parameters):
         detail["stream_detail"] = streams.details
     return detail
@@ -161,7 +170,7 @@ class _Streams:
         self.details = JsonList()
 
 
-async def _streams(account: ObservedAccount, parameters: ReportParameters) -> _Streams:
+async def _streams(server: Observed, account: ObservedAccount, parameters: ReportParameters) -> _Streams:
     found, offset = _Streams(), 0
     while page := (await account.call(StreamList(offset=offset))).streams:
         offset += len(page)
@@ -170,7 +179,8 @@ async def _streams(account: ObservedAccount, parameters: ReportParameters) -> _S
                 found.messages += info.state.messages
                 found.bytes += info.state.bytes
                 if _has_details(parameters):
-                    found.details.append(await _stream(account, info, parameters))
+                    detail = await _stream(account, listed(info), parameters)
+                    found.details.append(detail | {"cluster": {"leader": server.name}})
     return found
 
 
@@ -194,7 +204,7 @@ async def _add_consumers(
     while page := (await account.call(ConsumerList(stream=stream, offset=offset))).consumers:
         offset += len(page)
         async for some in in_portions(page, _AT_ONCE):
-            consumers.extend(_consumer(one, parameters) for one in some)
+            consumers.extend(_consumer(listed(one), parameters) for one in some)
 
 
 def _consumer(info: ConsumerInfo, parameters: ReportParameters) -> dict[str, Any]:
