@@ -14,6 +14,12 @@ Kind = Literal["Source", "Mirror"]
 class Consumed(Protocol):
     """The consumer that a source names; it decides where the source starts, what it takes, and when."""
 
+    def is_of(self, name: str) -> bool:
+        """Whether it is a consumer of this name, and can be used."""
+
+    def offer_again(self) -> None:
+        """Let everything that was delivered and is not acknowledged be delivered again."""
+
     def take(self, most: int) -> Sequence[MessageRow]:
         """Deliver the next messages to the source, in this transaction; none if the consumer cannot be used."""
 

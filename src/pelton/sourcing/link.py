@@ -132,6 +132,9 @@ class SourceLink:
         else:
             seq = 0
         position.begin(self.origin.id, seq)
+        if self.consumed is not None:
+            # As on the server, where a source resets its consumer: what others were given has not arrived here.
+            self.consumed.offer_again()
         if self._mirrors:
             self.stream.copier.skip_to(seq + 1)
 

@@ -63,10 +63,6 @@ class Plan:
         self._label = _label_of(source)
         self._middle = self.key.removeprefix(f"{self._label} ")
 
-    def is_of(self, consumer: str) -> bool:
-        """Whether messages are taken from a consumer."""
-        return self.source.consumer is not None and self.source.consumer.name == consumer
-
     @cached_property
     def condition(self) -> Condition | None:
         """The messages to take, None for all."""

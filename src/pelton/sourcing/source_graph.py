@@ -87,7 +87,7 @@ class SourceGraph:
     def is_consumed(self, origin: StreamLog, consumer: str) -> bool:
         """Whether a stream takes from a consumer."""
         links = self._of_origin.get(origin, ())
-        return any(link.consumed is not None and link.plan.is_of(consumer) for link in links)
+        return any(link.consumed is not None and link.consumed.is_of(consumer) for link in links)
 
     def consumers_changed(self, origin: StreamLog) -> None:
         """Note that a consumer of a stream was created, changed, reset or deleted: some link may go on."""

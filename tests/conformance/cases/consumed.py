@@ -9,7 +9,7 @@ from pelton.connect import Jet
 from pelton.jet import Consumer, Stream
 from tests.conformance.cases.eventually import eventually, left
 from tests.conformance.cases.sourced import SOURCE_HEADER, becomes, make_origin, settled, source_of
-from tests.conformance.cases.table import case
+from tests.conformance.cases.table import case, refused
 
 _PUSH: Final = {"deliver_subject": "to.s", "flow_control": True, "idle_heartbeat": 1}
 CONSUMED: Final = {"name": "O", "consumer": {"name": "C", "deliver_subject": "to.s"}}
@@ -140,6 +140,37 @@ async def a_consumer_of_another_policy_is_refused_in_the_info(jet: Jet) -> None:
         return [error.err_code for error in found if isinstance(error, ErrorBody)]
 
     await eventually(errors, [10217, 10214])
+
+
+@case
+async def what_others_did_not_acknowledge_is_taken(jet: Jet) -> None:
+    origin = await make_origin(jet, 2, retention="workqueue")
+    consumer = await make_consumer(origin)
+    async with await jet.subscribe("to.s"):
+
+        async def delivered() -> int:
+            return (await consumer.info()).delivered.consumer_seq
+
+        await eventually(delivered, 2)
+    stream = await jet.create_stream("S", sources=[CONSUMED])
+    await becomes(stream, (1, "o.1", b"1"), (2, "o.2", b"2"))
+    await left(origin, 0)
+
+
+@case
+async def another_deliver_subject_receives_nothing(jet: Jet) -> None:
+    origin = await make_origin(jet, 1)
+    consumer = await make_consumer(origin, "D", deliver_subject="to.d")
+    await jet.create_stream("N", sources=[{"name": "O", "consumer": {"name": "D", "deliver_subject": "to.other"}}])
+    await make_consumer(origin)
+    stream = await jet.create_stream("S", sources=[CONSUMED])
+    await becomes(stream, (1, "o.1", b"1"))
+    assert ((await consumer.info()).push_bound, (await consumer.info()).num_pending) == (False, 1)
+    await refused(10013, make_consumer(origin, deliver_subject="to.d2"))
+    await make_consumer(origin, filter_subject="o.3")
+    await jet.publish("o.2", b"2")
+    await jet.publish("o.3", b"3")
+    await becomes(stream, (1, "o.1", b"1"), (2, "o.3", b"3"))
 
 
 @case

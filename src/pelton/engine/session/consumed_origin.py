@@ -36,13 +36,20 @@ class ConsumedOrigin:
         # Until when a rate limit holds back what follows.
         self._not_before = 0
 
-    def _consumer(self) -> ConsumerLog | None:
+    def _usable(self) -> ConsumerLog | None:
         found = self._owner.consumers.by_name.get((self._origin.name, self._named.name))
         if found is None or found.config.ack_policy != "flow_control":
             return None
         # As on the server, nothing arrives if it delivers to another subject.
         is_ours = found.config.deliver_subject == self._named.deliver_subject and not found.config.deliver_group
-        return self._owner.use_consumer(found) if is_ours else None
+        return found if is_ours else None
+
+    def _consumer(self) -> ConsumerLog | None:
+        found = self._usable()
+        return None if found is None else self._owner.use_consumer(found)
+
+    def is_of(self, name: str) -> bool:
+        return name == self._named.name and self._usable() is not None
 
     def problem(self, kind: Kind) -> ApiError | None:
         names = {"stream": self._origin.name, "consumer": self._named.name}
@@ -54,6 +61,11 @@ class ConsumedOrigin:
         return None
 
     # --- delivery
+
+    def offer_again(self) -> None:
+        consumer = self._consumer()
+        if consumer is not None:
+            consumer.offer_again(self._now())
 
     def take(self, most: int) -> Sequence[MessageRow]:
         consumer, log, now = self._consumer(), self._origin, self._now()

@@ -91,7 +91,7 @@ def _again(session: Session, request: ConsumerCreate, existing: ConsumerLog, con
     if request.action == "create":
         raise api_error("JSConsumerAlreadyExists", stream=log.name, consumer=config.name)
     check_consumer_update(existing.config, config)
-    if existing.config.deliver_subject != config.deliver_subject and subscriptions_of(session, existing):
+    if existing.config.deliver_subject != config.deliver_subject and _is_bound(session, existing):
         raise api_error("JSConsumerNameExistErr", stream=log.name, consumer=config.name)
     if log.config.retention == "workqueue":
         others = [other.config for other in session.registry.listed_of(log) if other is not existing]
@@ -100,9 +100,14 @@ def _again(session: Session, request: ConsumerCreate, existing: ConsumerLog, con
 
 
 def _info(session: Session, consumer: ConsumerLog) -> ConsumerInfo:
-    is_consumed = session.registry.source_graph.is_consumed(consumer.log, consumer.name)
-    bound = is_consumed or bool(subscriptions_of(session, consumer))
+    bound = _is_bound(session, consumer)
     return consumer_info(consumer, session.waiting_pulls(consumer), session.now(), push_bound=bound)
+
+
+def _is_bound(session: Session, consumer: ConsumerLog) -> bool:
+    """Whether somebody receives what a push consumer delivers: a subscriber, or a stream."""
+    is_consumed = session.registry.source_graph.is_consumed(consumer.log, consumer.name)
+    return is_consumed or bool(subscriptions_of(session, consumer))
 
 
 def info_of(session: Session, stream: str, name: str) -> ConsumerInfo:
