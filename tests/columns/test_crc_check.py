@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pelton.columns.checksums import Sums, positions
 from pelton.columns.crc_check import Repeated, crcs_match
-from pelton.storage.checksum import row_checksum
+from pelton.storage.rows import row_checksum
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 # Of one length, or of several; some exceed one table of distances.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from pelton.runtime.garbage import ShortCollections
+from pelton.runtime.processes import ShortCollections
 
 
 class Knot:

@@ -14,7 +14,7 @@ import pelton
 from pelton.api import StoreSettingsError
 from pelton.engine.maintenance.recount import recount
 from pelton.storage import Database
-from pelton.storage.backup import belonging
+from pelton.storage.copies import belonging
 from tests.storage.stores import a_store
 
 _SCHEMA = 5 * 4096

@@ -24,7 +24,7 @@ from pelton.api.keys import Key, KeyFile, key_bytes
 from pelton.cli.arguments import KEY_VARIABLE
 from pelton.cli.output import write_line
 from pelton.runtime import Runtime, Signal, system_runtime
-from pelton.runtime.garbage import ShortCollections
+from pelton.runtime.processes import ShortCollections
 from pelton.server import Server, ServerSettings
 from pelton.server.accounts import accounts_of_server, system_account_of
 from pelton.server.auth import ConfiguredUsers

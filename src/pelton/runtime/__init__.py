@@ -10,24 +10,18 @@ from random import Random
 
 from pelton.runtime.blocking import pause, stopwatch
 from pelton.runtime.clock import Clock, SystemClock, Timer, WallOffset, boot_id, steady_now, wall_ahead
-from pelton.runtime.cpu_wait import cpu_wait
 from pelton.runtime.halt import Halt, on_thread, until_ended
-from pelton.runtime.home import Home, running_loop
-from pelton.runtime.ids import Ids
+from pelton.runtime.home import Caller, Home, calls_for, owner, running_loop, this_thread
 from pelton.runtime.iteration import at_home
 from pelton.runtime.lease_clock import LeaseClock, LeaseShares
 from pelton.runtime.loop_thread import LoopThread
-from pelton.runtime.owner import Caller, calls_for, owner, this_thread
-from pelton.runtime.processes import LOOK_S, ProcessIdentity, ProcessWatch
+from pelton.runtime.processes import LOOK_S, ProcessIdentity, ProcessWatch, cpu_seconds, cpu_wait, memory_bytes
 from pelton.runtime.rank_bypass import RankBypass
-from pelton.runtime.runtime import Runtime, system_runtime
+from pelton.runtime.runtime import Ids, Runtime, Tasks, system_runtime
 from pelton.runtime.service import Service, ServiceState
-from pelton.runtime.signal import Signal
 from pelton.runtime.standstill import Standstill
 from pelton.runtime.stop_signals import StopSignals, is_interrupt
-from pelton.runtime.tasks import Tasks
-from pelton.runtime.usage import cpu_seconds, memory_bytes
-from pelton.runtime.within import Deadline, interruptible, within
+from pelton.runtime.waiting import Deadline, Signal, interruptible, within
 
 __all__ = [
     "LOOK_S",

@@ -1,35 +1,47 @@
 """Rows on disk: SQLite files, group commit, schema, integrity. It knows rows, not their meaning."""
 
 from pelton.storage.begun_marks import BegunMarks, StreamMarks
-from pelton.storage.bulk import BulkRead, Portion, StreamId, find_stream
-from pelton.storage.checksum import (
+from pelton.storage.bulk import SUM_DIGITS, BulkRead, Joined, Portion, Split, SplitColumns, StreamId, find_stream
+from pelton.storage.committer import Committer, Participant, SyncMode, Work
+from pelton.storage.copies import raise_token_floor, token_floor
+from pelton.storage.database import Database, SnapshotOnlyError
+from pelton.storage.faults import FINAL_FAULTS, ConnectionEnd, Fault, FaultKind, as_fault, translated
+from pelton.storage.messages import (
+    FIELD,
+    Columns,
+    Condition,
+    FastGet,
+    MessageTable,
+    Removed,
+    all_intact,
+    intact,
+    runs,
+    subject_condition,
+)
+from pelton.storage.packing import MessageRow, RowValues
+from pelton.storage.read_only import CopiedDatabase, ReadOnlyDatabase, ReadSql
+from pelton.storage.rows import (
+    DamagedRowError,
     PlacedSums,
     SumsOfColumns,
+    blob,
+    column,
+    decoded,
+    integer,
+    integers,
     placed_sums,
     rows_with_checksums,
     sums_of_columns,
+    text,
 )
-from pelton.storage.columns import FIELD, Columns
-from pelton.storage.committer import Committer, Participant, SyncMode, Work
-from pelton.storage.connection_end import ConnectionEnd
-from pelton.storage.database import Database, SnapshotOnlyError
-from pelton.storage.fast_get import FastGet
-from pelton.storage.faults import FINAL_FAULTS, Fault, FaultKind, as_fault, translated
-from pelton.storage.joined import SUM_DIGITS, Joined, Split, SplitColumns
-from pelton.storage.messages import Condition, MessageTable, Removed, all_intact, intact, runs, subject_condition
-from pelton.storage.packing import MessageRow, RowValues
-from pelton.storage.read_only import CopiedDatabase, ReadOnlyDatabase
-from pelton.storage.read_sql import ReadSql
-from pelton.storage.rows import DamagedRowError, blob, column, decoded, integer, integers, text
 from pelton.storage.schema import SCHEMA_VERSION, TOKEN_EPOCH, message_table
 from pelton.storage.spool import Spool
 from pelton.storage.store_file import OWNER_ONLY
-from pelton.storage.tokens import raise_token_floor, token_floor
 from pelton.storage.troubles import Trouble, Troubles
 from pelton.storage.user_sql import Refusal, UserSql
 from pelton.storage.wake import MemoryChannel, WakeChannel, may_run
 from pelton.storage.wal import Medium, sync_to_disk
-from pelton.storage.writer import Writer
+from pelton.storage.write_lock import Writer
 
 __all__ = [
     "FIELD",

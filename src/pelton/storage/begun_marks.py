@@ -25,7 +25,7 @@ from contextlib import suppress
 from typing import Any, ClassVar, Final
 from weakref import WeakSet
 
-from pelton.storage.wake_folder import FolderRefused, WakeFolder
+from pelton.storage.wake import FolderRefused, WakeFolder
 
 _NAME: Final = re.compile(r"begun-[0-9]{1,9}-[0-9]{1,9}")
 _FORM: Final = struct.Struct("=QQQ")

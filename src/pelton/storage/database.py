@@ -8,7 +8,7 @@ Pelton syncs the ``-wal`` file itself, after the transaction and outside SQLite'
 runs with ``synchronous=NORMAL``: it never syncs at commit, always before and after a checkpoint.
 
 A connection with a ``medium`` acknowledges its commits. It opens only if the next sync puts everything on disk that
-SQLite counts on in the log; if an earlier sync has failed, the log is rewritten first (``log_repair.py``). Other
+SQLite counts on in the log; if an earlier sync has failed, the log is rewritten first (``wal.py``). Other
 connections only read, or write what such a connection syncs.
 """
 
@@ -24,17 +24,15 @@ from typing import Any, Final
 import apsw
 
 from pelton.storage.checkpointer import PAGE_SIZE, Checkpointer, use_log
-from pelton.storage.connection_end import ConnectionEnd
-from pelton.storage.faults import FAILURES, Fault, fault_of, translated
+from pelton.storage.faults import FAILURES, ConnectionEnd, Fault, fault_of, translated
 from pelton.storage.forks import let_go_of_inherited, opened, this_process
 from pelton.storage.keys import change_key, unlock, why_locked
-from pelton.storage.log_repair import broken, is_whole
 from pelton.storage.network_file_systems import check_place, read_only
 from pelton.storage.schema import SCHEMA_VERSION, add_functions, check_owner, migrate, newer, pragma
 from pelton.storage.store_file import OWNER_ONLY, StoreFile, close_collected
 from pelton.storage.sync_record import SyncRecord, has_failed
 from pelton.storage.troubles import Troubles
-from pelton.storage.wal import Medium, WalSync
+from pelton.storage.wal import Medium, WalSync, broken, is_whole
 from pelton.storage.writer_priority import WriterPriority, claims_in_memory
 
 _CACHE_KIB: Final = 32 * 1024

@@ -1,13 +1,21 @@
-"""The message table of one stream: append, read, remove. Rows only; the layers above decide what may be appended.
+"""The message table of one stream: append, read, remove. Rows only; the layers above decide what they mean.
 
 Rows are appended by sequence. Only the primary key is indexed: with 1,000 rows per commit, appending reaches 900 k
 rows/s without an index on ``(subject, seq)`` and 190 k with it, because the log takes whole pages and an index scatters
 them.
+
+**One message** is read in one statement, which is a snapshot by itself, without a transaction. Opening a snapshot and
+checking whether another process has written costs more than reading a row. So the statement that finds the row also
+returns the version of the catalogue: if it is the caller's version, the caller's configurations are current, and the
+result is valid. All other cases (no such row, a missing table, a lock, a damaged row) return None, and the caller then
+reads in a snapshot.
 """
 
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
@@ -17,12 +25,69 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from pelton.storage.checksum import PlacedSums, placed_sums, row_checksum, row_checksums
-from pelton.storage.columns import FIELD, Columns, pairs
 from pelton.storage.database import Database
 from pelton.storage.packing import ORIGINAL_LENGTH, MessageRow, RowValues, pack, unpack, unpack_all
-from pelton.storage.rows import column, decoded, integer, integers, text
+from pelton.storage.rows import (
+    PlacedSums,
+    column,
+    decoded,
+    integer,
+    integers,
+    placed_sums,
+    row_checksum,
+    row_checksums,
+    text,
+)
 from pelton.subjects import first_match, has_wildcard
+
+FIELD: Final = 8
+"""The digits of a number in ``pieces``; each row has two numbers, after one digit without meaning."""
+
+_LENGTH: Final = 0xFF
+_SHIFT: Final = 8
+_LOW, _HIGH = (0, 1) if sys.byteorder == "little" else (1, 0)
+
+
+class Columns(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Rows that have no sequence yet, in order; numbers in native byte order.
+
+    ``subjects`` has each subject once, concatenated; ``spots`` has the position of each row's subject (uint32: begin <<
+    8 | length). ``payloads`` are concatenated, each ``length`` long; if that is -1, ``pieces`` has the start (from 1)
+    and the length of each row's payload, in decimal digits. ``contents`` are the rows' checksums (uint32) over subject
+    and payload, without sequence and time.
+    """
+
+    count: int
+    subjects: memoryview
+    spots: memoryview
+    payloads: memoryview
+    length: int
+    pieces: memoryview
+    contents: memoryview
+
+    def rows(self) -> Iterator[tuple[str, bytes]]:
+        """Iterate over subjects and payloads."""
+        subjects, payloads = bytes(self.subjects), bytes(self.payloads)
+        spots, begin = self.spots.cast("I"), 0
+        for row, spot in enumerate(spots):
+            length = self.length if self.length >= 0 else self._length_of(row)
+            first = spot >> _SHIFT
+            yield subjects[first : first + (spot & _LENGTH)].decode(), payloads[begin : begin + length]
+            begin += length
+
+    def _length_of(self, row: int) -> int:
+        end = (row + 1) * (2 * FIELD + 1)
+        return int(bytes(self.pieces[end - FIELD : end]))
+
+
+def pairs(spots: memoryview, sums: bytes) -> memoryview:
+    """Return ``sum << 32 | spot`` for each row (int64): the two numbers per row that SQLite needs."""
+    low, high = array("I"), array("I")
+    low.frombytes(spots)
+    high.frombytes(sums)
+    both = array("I", bytes(8 * len(low)))
+    both[_LOW::2], both[_HIGH::2] = low, high
+    return memoryview(both).cast("B").cast("q")
 
 
 class Removed(msgspec.Struct, gc=False):
@@ -397,3 +462,47 @@ def _one_filter(text: str) -> Condition:
         single = "NOT instr(substr(CAST(subject AS BLOB), ?), x'2e')"
         return Condition(f"({below.sql} AND {single})", (*below.bindings, len(prefix.encode()) + 2))
     return Condition(f"({below.sql} AND {matches.sql})", (*below.bindings, *matches.bindings))
+
+
+_OF_ONE: Final = "m.seq, m.ts, m.subject, m.hdr, m.data, m.crc, (SELECT value FROM meta WHERE key='catalogue')"
+_NOT_PLAIN: Final = (apsw.Error, OverflowError, *DAMAGED)
+
+
+class FastGet:
+    """Reads single messages of one stream."""
+
+    def __init__(self, database: Database, stream: int) -> None:
+        self._database = database
+        self._by_seq = f"SELECT {_COLUMNS} FROM m_{stream} m WHERE m.seq=?1"
+        # ``subjects.last`` is a bound: if its message is gone, there is no row, and the result is None. It counts, or
+        # the caller's last sequence does, if no message came since; else, the result is None as well.
+        self._last_of = (
+            f"SELECT {_COLUMNS} FROM stream_state s CROSS JOIN m_{stream} m WHERE s.id={stream} AND "
+            "(s.last=?3 OR (s.subjects_upto=s.last AND ?2 IS NULL)) AND m.subject=?1 AND "
+            f"m.seq=ifnull(?2, (SELECT last FROM subjects WHERE stream={stream} AND subject=?1))"
+        )
+
+    def by_seq(self, seq: int, version: int) -> MessageRow | None:
+        """Return the message with a sequence, if the catalogue is still at ``version``."""
+        return self._one(self._by_seq, (seq,), version)
+
+    def last_of(self, subject: str, last: int | None, seen: int, version: int) -> MessageRow | None:
+        """Return the last message of a literal subject, if the catalogue is still at ``version``.
+
+        ``last``: its sequence, if it is among the messages that are not counted, which are known up to ``seen``.
+        """
+        return self._one(self._last_of, (subject, last, seen), version)
+
+    def _one(self, sql: str, bindings: tuple[int | str | None, ...], version: int) -> MessageRow | None:
+        rows: Any
+        try:
+            rows = self._database.read_whole(sql, bindings).fetchall()
+            for seq, ts, subject, hdr, data, crc, present in rows:
+                if present == version and row_checksum(seq, ts, subject, hdr, data) == crc:
+                    return MessageRow(seq, ts, subject, hdr, data, crc)
+        except _NOT_PLAIN:
+            return None
+        for *values, present in rows:
+            if present == version and intact(row := MessageRow._make(unpack(tuple(values)))):
+                return row
+        return None

@@ -17,7 +17,7 @@ import struct
 import zlib
 from typing import Final, NamedTuple
 
-from pelton.storage.checksum import row_checksum
+from pelton.storage.rows import row_checksum
 
 RowValues = tuple[int, int, str, bytes | None, bytes, int]
 """The columns of a row as SQLite takes and returns them: rows in bulk keep this form."""

@@ -28,6 +28,7 @@ from pelton.storage.keys import unlock, why_locked
 from pelton.storage.network_file_systems import check_mount
 from pelton.storage.schema import SCHEMA_VERSION, add_functions, check_owner, pragma
 from pelton.storage.store_file import StoreFile
+from pelton.storage.user_sql import UserSql
 
 _CACHE_KIB: Final = 32 * 1024
 _BUSY_OPENING_MS: Final = 10_000
@@ -168,3 +169,15 @@ class CopiedDatabase(ReadOnlyDatabase):
         finally:
             store.close()
         return copy
+
+
+# --- runs a user's statements on a snapshot: they may read everything, and change nothing
+
+
+class ReadSql(UserSql):
+    """A user's statements on a connection that only reads."""
+
+    def _objection(self, action: int, first: str | None, second: str | None) -> str:
+        if action == apsw.SQLITE_PRAGMA:
+            return super()._objection(action, first, second)
+        return "only reading is possible here; to write, use jet.transaction()"

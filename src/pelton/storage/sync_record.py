@@ -3,7 +3,7 @@
 Design: when a sync fails, the kernel treats the pages that it could not write as written. It reports the error once, to
 the descriptors open at the time. Reads still return those pages, later syncs succeed without writing them, and after a
 power loss they are gone: a hole in the log. So a failure must reach every process that has the store open, and every
-process that opens it before the log is repaired (:mod:`pelton.storage.log_repair`), even if the process that saw the
+process that opens it before the log is repaired (:mod:`pelton.storage.wal`), even if the process that saw the
 failure dies.
 
 Every opener maps the file ``<store>-sync``. It has two bytes for each opener: one is set during a sync, one after a

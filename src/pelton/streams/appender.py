@@ -16,7 +16,7 @@ import msgspec
 
 from pelton.api import Outgoing, PubAck, StreamConfig, api_error, headers
 from pelton.storage import Columns, PlacedSums, placed_sums, rows_with_checksums
-from pelton.storage.checksum import row_checksum
+from pelton.storage.rows import row_checksum
 from pelton.streams.counters import digits
 from pelton.streams.counting import Counting
 from pelton.streams.mappings import Mappings

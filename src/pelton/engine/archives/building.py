@@ -40,7 +40,7 @@ from pelton.runtime import Halt
 from pelton.sourcing.plan import key_of
 from pelton.sourcing.position import Position
 from pelton.storage import Database, MessageRow
-from pelton.storage.checksum import row_checksum
+from pelton.storage.rows import row_checksum
 from pelton.streams import StreamLog
 from pelton.streams.publish_checks import expiry, schedule_of, seconds_of
 from pelton.streams.timers import Firing

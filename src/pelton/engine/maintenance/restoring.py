@@ -19,7 +19,7 @@ from pelton.engine.verbs.streams import check_restored
 from pelton.runtime import Halt
 from pelton.sourcing import check_circle
 from pelton.storage import DamagedRowError, Database, Fault, integer, text, translated
-from pelton.storage.restoring import Restored, copy_streams
+from pelton.storage.copies import Restored, copy_streams
 from pelton.subjects import clash_between
 
 

@@ -19,10 +19,10 @@ from pelton.consumers import NEVER
 from pelton.engine.maintenance.recount import recount
 from pelton.engine.session.configs import decode_config, encode_config, mended_config
 from pelton.storage import DamagedRowError, Database, integer, integers, text
+from pelton.storage.copies import unfinished
 from pelton.storage.faults import translated
 from pelton.storage.packing import ORIGINAL_LENGTH
 from pelton.storage.salvage import copy_readable
-from pelton.storage.unfinished import unfinished
 from pelton.streams.state import COSTS
 
 _MENDED: Final = "is repaired"

@@ -14,8 +14,7 @@ from pelton.engine.faults import public_error
 from pelton.engine.maintenance.recount import recount
 from pelton.engine.maintenance.salvage import salvage as save_readable
 from pelton.storage import Fault
-from pelton.storage.backup import back_up
-from pelton.storage.rebuild import rebuild
+from pelton.storage.copies import back_up, rebuild
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session.live_pushes import PushRegistry, incoming
 from pelton.sourcing.consumed import Kind
 from pelton.storage import MessageRow
-from pelton.storage.checksum import row_checksum
+from pelton.storage.rows import row_checksum
 from pelton.streams import StreamLog
 
 _BITS: Final = 8 * 1_000_000_000
