@@ -14,7 +14,7 @@ from pelton.engine.maintenance.recount import recount
 from pelton.engine.maintenance.recount import recount as counted
 from pelton.runtime import Halt, on_thread
 from pelton.storage import Fault
-from pelton.storage import backup as backups
+from pelton.storage import copies
 
 Call = Callable[[Callable[[int, int], object]], Awaitable[object]]
 
@@ -22,8 +22,8 @@ Call = Callable[[Callable[[int, int], object]], Awaitable[object]]
 @pytest.fixture
 async def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # In many small steps, so that the cancellation comes in the middle.
-    monkeypatch.setattr(backups, "_CHUNK", 64)
-    monkeypatch.setattr(backups, "_ROWS", 1)
+    monkeypatch.setattr(copies, "_CHUNK", 64)
+    monkeypatch.setattr(copies, "_ROWS", 1)
     path = tmp_path / "a.pelton"
     async with pelton.open(path) as jet:
         await jet.create_stream("s", subjects=["s"])

@@ -97,9 +97,9 @@ class JoinedRead:
         self._condition = condition
         self._is_dense = condition is None
         where = "" if condition is None else f" AND {condition.sql}"
-        self._range = f"SELECT {_COLUMNS} FROM {name} WHERE seq>=?1 AND seq<=?2"
+        self._range = f"SELECT {_JOINED} FROM {name} WHERE seq>=?1 AND seq<=?2"
         self._each = (
-            f"SELECT {_COLUMNS}, {_joined('seq-?1')} FROM (SELECT * FROM {name} "
+            f"SELECT {_JOINED}, {_joined('seq-?1')} FROM (SELECT * FROM {name} "
             f"WHERE seq>=?1 AND seq<=?2{where} ORDER BY seq LIMIT ?)"
         )
 

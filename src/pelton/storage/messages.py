@@ -473,11 +473,11 @@ class FastGet:
 
     def __init__(self, database: Database, stream: int) -> None:
         self._database = database
-        self._by_seq = f"SELECT {_COLUMNS} FROM m_{stream} m WHERE m.seq=?1"
+        self._by_seq = f"SELECT {_OF_ONE} FROM m_{stream} m WHERE m.seq=?1"
         # ``subjects.last`` is a bound: if its message is gone, there is no row, and the result is None. It counts, or
         # the caller's last sequence does, if no message came since; else, the result is None as well.
         self._last_of = (
-            f"SELECT {_COLUMNS} FROM stream_state s CROSS JOIN m_{stream} m WHERE s.id={stream} AND "
+            f"SELECT {_OF_ONE} FROM stream_state s CROSS JOIN m_{stream} m WHERE s.id={stream} AND "
             "(s.last=?3 OR (s.subjects_upto=s.last AND ?2 IS NULL)) AND m.subject=?1 AND "
             f"m.seq=ifnull(?2, (SELECT last FROM subjects WHERE stream={stream} AND subject=?1))"
         )
