@@ -13,8 +13,7 @@ import pelton
 from pelton.engine.maintenance.recount import recount
 from pelton.engine.maintenance.recount import recount as counted
 from pelton.runtime import Halt, on_thread
-from pelton.storage import Fault
-from pelton.storage import copies
+from pelton.storage import Fault, copies
 
 Call = Callable[[Callable[[int, int], object]], Awaitable[object]]
 
