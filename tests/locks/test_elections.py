@@ -13,7 +13,9 @@ import pytest
 
 import pelton
 from pelton import Election, Jet, Leader, Term
-from pelton.api import BucketKeyNotFoundError, ConfigError, ElectionError, TermLostError
+from pelton.api import BucketKeyNotFoundError, ConfigError, ElectionError, StreamInfo, TermLostError
+from pelton.locks.campaign import DeleteRecord, WriteRecord
+from pelton.locks.election_record import open_record
 from tests.kit.nats_server import NatsServer, nats_server
 
 LONG = 3600  # nothing of what these tests wait for waits for a term's end
@@ -231,6 +233,22 @@ async def test_stepping_down_gives_the_lead_to_another(jet: Jet, other: Jet) -> 
             one.stop()
         await asyncio.gather(*tasks)
     assert order in (["a", "b"] * 3, ["b", "a"] * 3)
+
+
+async def test_a_leader_that_came_and_went_during_a_look_is_seen(jet: Jet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taken for a key that was never written since, it would be waited for as if it might still lead: for a term."""
+    mine, rival = [await open_record(jet, "b", "s", name, LONG, strict=False, make=True) for name in ("a", "b")]
+    real = mine._stream.info
+
+    async def info() -> StreamInfo:
+        if (await mine.leader()) is None:
+            revision = await rival.write(WriteRecord(0, "first", 0.0, 1), None, 1)
+            await rival.release(DeleteRecord(revision, clean=True))
+        return await real()
+
+    monkeypatch.setattr(mine._stream, "info", info)
+    seen = await mine.look()
+    assert (seen.kind, seen.gave_up) == ("released", seen.revision - 1)
 
 
 async def test_the_work_of_a_leader_ends_with_its_term(jet: Jet) -> None:

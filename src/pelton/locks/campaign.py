@@ -72,8 +72,8 @@ class Observation(msgspec.Struct, frozen=True):
     """An observed content of a key: a candidate's write, the marker of a leader that stepped down, another marker,
     nothing.
 
-    ``revision`` is that of the last message, for ``absent`` the last sequence of the stream, read afterwards:
-    ``is_unused`` if that was never given. For a release, ``gave_up`` is the revision that was given up.
+    ``revision`` is that of the last message, for ``absent`` the last sequence of the stream, read before the key was
+    found absent: ``is_unused`` if that was never given. For a release, ``gave_up`` is the revision that was given up.
     """
 
     kind: SightKind

@@ -21,6 +21,7 @@ from pelton.api import (
     MessageNotFoundError,
     StoredMessage,
     StreamConfig,
+    StreamInfo,
     StreamNotFoundError,
     headers,
     rfc3339,
@@ -88,12 +89,17 @@ class ElectionRecord:
 
     async def look(self) -> Observation:
         """Return the current content of the key."""
-        try:
-            return _observation(await self._stream.get_last_message(self._subject))
-        except MessageNotFoundError:
+        info: StreamInfo | None = None
+        while True:
+            try:
+                return _observation(await self._stream.get_last_message(self._subject))
+            except MessageNotFoundError:
+                if info is not None:
+                    last = info.state.last_seq
+                    return Observation("absent", last, is_unused=last < max(info.config.first_seq, 1))
+            # Once more after that: what was written in between would be taken for a write that has vanished, and
+            # a leader that stepped down in between be waited for as if it might still lead.
             info = await self._stream.info()
-            last = info.state.last_seq
-            return Observation("absent", last, is_unused=last < max(info.config.first_seq, 1))
 
     async def leader(self) -> Leader | None:
         """Return the leader that the key names."""
