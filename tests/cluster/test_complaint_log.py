@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from pelton.cluster.complaint_log import ComplaintLog
+from pelton.cluster.connection import ComplaintLog
 from pelton.testing import ManualClock
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import pelton
 from pelton.api import Outgoing
-from pelton.cluster.publish_reconciliation import stored_before
+from pelton.cluster.publisher import stored_before
 from tests.kit.nats_server import NatsServer
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pelton.cluster.send_order import SendOrder
+from pelton.cluster.publisher import SendOrder
 
 
 class Line:

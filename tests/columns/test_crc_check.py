@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pelton.columns.checksums import Sums, positions
-from pelton.columns.crc_check import Repeated, crcs_match
+from pelton.columns.joined_columns import Repeated, crcs_match
 from pelton.storage.rows import row_checksum
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

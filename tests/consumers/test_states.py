@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import pelton
-from pelton.consumers.states import AFTER_ACK, SETTLED, DeliveryState
+from pelton.consumers.settle import AFTER_ACK, SETTLED, DeliveryState
 from pelton.jet import ack_of
 from pelton.testing import ManualRuntime
 

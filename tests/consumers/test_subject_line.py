@@ -10,7 +10,7 @@ import pytest
 
 import pelton
 from pelton.api import AckOp, Delivered, PullRequest
-from pelton.consumers import subject_line
+from pelton.consumers import deliver
 from pelton.engine.maintenance.recount import recount
 from pelton.runtime import RankBypass
 
@@ -51,15 +51,15 @@ async def test_subjects_that_are_served_alike_keep_their_order(jet: pelton.Jet) 
 async def test_beyond_the_longest_line_the_oldest_subjects_take_turns(
     jet: pelton.Jet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subject_line, "LONGEST", 4)
-    monkeypatch.setattr(subject_line, "_READ_AT_LEAST", 1)
+    monkeypatch.setattr(deliver, "LONGEST", 4)
+    monkeypatch.setattr(deliver, "_READ_AT_LEAST", 1)
     consumer = await _consumer(jet)
     await jet.publish_batch([(f"s.{name}", b"") for name in "aabbccddeeff"])
     assert "".join(await _served(consumer, 12)) == "abcdabcdefef"
 
 
 async def test_a_pull_reads_only_so_far(jet: pelton.Jet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject_line, "READ_AT_MOST", 10)
+    monkeypatch.setattr(deliver, "READ_AT_MOST", 10)
     consumer = await _consumer(jet)
     await jet.publish_batch([("s.hot", b"")] * 35 + [("s.cold", b"")])
     assert await _served(consumer, 6) == ["hot", "hot", "hot", "hot", "cold", "hot"]
@@ -90,7 +90,7 @@ class TestRanks:
             assert len([name for name in found if name.startswith("low")]) in (1, 2)
 
     async def test_one_is_found_behind_a_long_line(self, jet: pelton.Jet, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(subject_line, "LONGEST", 4)
+        monkeypatch.setattr(deliver, "LONGEST", 4)
         consumer = await _consumer(jet, **RANKS)
         await jet.publish_batch([(f"s.r0.{n}", b"") for n in range(600)] + [("s.r1.first", b"")])
         assert await _served(consumer, 3) == ["first", "0", "1"]

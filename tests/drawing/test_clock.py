@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelton.drawing.clock import moments
+from pelton.drawing.charts import moments
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 import pelton
-from pelton.engine.session import routes
+from pelton.engine.session import registry
 from pelton.subjects import index
 from pelton.testing import ManualRuntime, manual_runtime
 
@@ -29,7 +29,7 @@ def small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shrink bounded caches, so that they fill soon."""
     monkeypatch.setattr(index, "_CACHE_LIMIT", 8)
     monkeypatch.setattr(index, "_MOST_FAMILIES", 8)
-    monkeypatch.setattr(routes, "_LIMIT", 8)
+    monkeypatch.setattr(registry, "_LIMIT", 8)
 
 
 async def a_consumer(jet: pelton.Jet, runtime: ManualRuntime) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pelton.api import AckOp, AckRejectedError, ConsumerConfig, Delivered, PeltonError, StoreBusyError
-from pelton.jet.keeper import PrefetchKeeper, interval_of
+from pelton.jet.consumer import PrefetchKeeper, interval_of
 from pelton.jet.message import Message
 from pelton.testing import ManualRuntime, manual_runtime
 

@@ -20,7 +20,7 @@ from pelton.server.auth.permissions import Permissions, SubjectRules
 from pelton.server.auth.rights import ClientRights
 from pelton.server.connection import ClientConnection
 from pelton.server.door import FairChecks
-from pelton.server.jetstream import link, storing
+from pelton.server.jetstream import link
 from pelton.server.jetstream.link import OpenRequests
 from pelton.server.monitoring import http
 from pelton.server.ports import Client
@@ -164,7 +164,7 @@ async def test_what_waits_to_be_read(over: int, started: Started) -> None:
 async def test_what_waits_for_the_store(
     bound: str, most: int, started: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storing, bound, most)
+    monkeypatch.setattr(link, bound, most)
     server = await started()
     async with raw_client(server.endpoints[0].port) as client:
         await client.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s"]})

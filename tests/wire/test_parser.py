@@ -27,8 +27,7 @@ from pelton.wire import (
     encode_sub,
     encode_unsub,
 )
-from pelton.wire.commands import Command
-from pelton.wire.parser import MALFORMED, TOO_LARGE, TOO_LONG, UNKNOWN
+from pelton.wire.parser import MALFORMED, TOO_LARGE, TOO_LONG, UNKNOWN, Command
 
 SESSION = (
     b'CONNECT {"verbose":false}\r\n'

@@ -75,7 +75,7 @@ PAGES: Final = {
             "pelton.api.election_errors",
             "pelton.api.job_errors",
             "pelton.api.lock_errors",
-            "pelton.api.object_errors",
+            "pelton.api.bucket_errors",
             "pelton.api.store_errors",
             "pelton.api.transaction_errors",
         ),

@@ -13,6 +13,12 @@ from pelton.api.bucket_errors import (
     BucketKeyExistsError,
     BucketKeyNotFoundError,
     BucketNotFoundError,
+    ObjectChangedError,
+    ObjectDamagedError,
+    ObjectError,
+    ObjectExistsError,
+    ObjectLinkError,
+    ObjectNotFoundError,
 )
 from pelton.api.build import consumer_config, stream_config
 from pelton.api.codec import (
@@ -129,14 +135,6 @@ from pelton.api.job_errors import (
 from pelton.api.keys import KeyFile
 from pelton.api.lock_errors import LockError, LockLostError, LockNotHeldError, LockReentryError, LockTimeoutError
 from pelton.api.message import AckKind, AckOp, Delivered, Incoming, PullRequest
-from pelton.api.object_errors import (
-    ObjectChangedError,
-    ObjectDamagedError,
-    ObjectError,
-    ObjectExistsError,
-    ObjectLinkError,
-    ObjectNotFoundError,
-)
 from pelton.api.requests import (
     VERBS,
     AccountInfoRequest,

@@ -2,30 +2,257 @@
 
 Each call opens the store and closes it again, so there is nothing to close: a file is read on a connection of its own
 while the reader is read, and a cluster is asked page by page until the reader ends.
+
+**Copies a stream into Parquet files or a Delta table, without Spark, and goes on where it ended.** What was exported is
+known by sequence, and by when the stream was created: a later stream of the same name begins anew.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, Unpack
 
+import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pelton import connect
-from pelton.api import ConfigError, NotAStoreError
+from pelton.api import ConfigError, NotAStoreError, Outgoing, StreamConfig, parse_rfc3339
 from pelton.api.arguments import check_known
 from pelton.api.keys import Key
-from pelton.arrow.exports import PlannedRead, Planner, export_delta, export_parquet
-from pelton.arrow.history import HISTORY, history_batches
-from pelton.arrow.publishing import MessageRows, reader_of
+from pelton.columns.column_read import ColumnRead
 from pelton.columns.decoder import Decode
+from pelton.columns.row_encoder import types_of
+from pelton.columns.stream_encoder import StreamEncoder
 from pelton.connect import ClusterOptions
 from pelton.jet.arrow_reads import batches_of_rows, plan_read, requested, row_reader
 from pelton.queue.model.naming import QueueNames
+from pelton.queue.model.states import Outcome
 from pelton.sync.blocking_store import BlockingStore
+
+_FILE: Final = re.compile(r"(.+)\.(\d+)\.(\d+)-(\d+)\.parquet")
+
+
+@dataclass(frozen=True)
+class PlannedRead:
+    """A read of a stream that was created at ``created`` (RFC 3339). ``needs_store``: the batches close it."""
+
+    read: ColumnRead
+    created: str
+    batches: Iterator[pa.RecordBatch]
+    needs_store: bool
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no sequence to read."""
+        return self.read.window.first > self.read.window.last
+
+    @property
+    def born(self) -> int:
+        """When the stream was created, in nanoseconds since the epoch."""
+        return parse_rfc3339(self.created)
+
+    def drop(self) -> None:
+        """Close what it would read from."""
+        next(self.batches, None)
+        self.batches.close()  # type: ignore[attr-defined]  # a generator
+
+
+Planner = Callable[[str, int], PlannedRead]
+"""Plans the read of a stream from a sequence on."""
+
+
+def export_parquet(plan: Planner, stream: str, folder: Path) -> int:
+    """Write what the folder lacks to a new file; return the number of messages."""
+    folder.mkdir(parents=True, exist_ok=True)
+    planned = plan(stream, 1)
+    done = _last_in(folder, stream, planned.born)
+    if done:
+        planned.drop()
+        planned = plan(stream, done + 1)
+    if planned.is_empty:
+        planned.drop()
+        return 0
+    window = planned.read.window
+    name = f"{stream}.{planned.born}.{window.first}-{window.last}.parquet"
+    draft = folder / f".{name}.{os.getpid()}"
+    try:
+        count = _write(draft, planned)
+        if count:
+            os.replace(draft, folder / name)
+    finally:
+        draft.unlink(missing_ok=True)
+    return count
+
+
+def _last_in(folder: Path, stream: str, born: int) -> int:
+    """Return the last sequence in the files of a stream; 0 if there are none."""
+    found = (_FILE.fullmatch(path.name) for path in folder.iterdir())
+    return max((int(file[4]) for file in found if file and file[1] == stream and int(file[2]) == born), default=0)
+
+
+def _write(path: Path, planned: PlannedRead) -> int:
+    count = 0
+    with path.open("wb") as file:
+        with pq.ParquetWriter(file, planned.read.schema, compression="zstd") as writer:
+            for batch in planned.batches:
+                writer.write_batch(batch)
+                count += batch.num_rows
+        file.flush()
+        os.fsync(file.fileno())
+    return count
+
+
+def export_delta(plan: Planner, stream: str, table: str) -> int:
+    """Append what the table lacks; return the number of messages."""
+    try:
+        from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+        from deltalake.exceptions import TableNotFoundError
+    except ModuleNotFoundError as error:
+        raise ImportError("to_delta needs deltalake: pip install 'pelton[delta]'", name=error.name) from None
+    planned = plan(stream, 1)
+    writer = f"pelton:{stream}:{planned.born}"
+    try:
+        done = DeltaTable(table).transaction_version(writer) or 0
+    except TableNotFoundError:
+        done = 0
+    if done:
+        planned.drop()
+        planned = plan(stream, done + 1)
+    if planned.is_empty:
+        planned.drop()
+        return 0
+    count = 0
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        nonlocal count
+        for batch in planned.batches:
+            count += batch.num_rows
+            # Rounded down: a table has microseconds.
+            yield batch.cast(schema, safe=False)
+
+    schema = _in_microseconds(planned.read.schema)
+    noted = CommitProperties(app_transactions=[Transaction(writer, planned.read.window.last)])
+    rows = pa.RecordBatchReader.from_batches(schema, counted())
+    write_deltalake(table, rows, mode="append", commit_properties=noted)
+    return count
+
+
+def _in_microseconds(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with times as Delta has them."""
+    if any(pa.types.is_nested(field.type) and "timestamp[ns" in str(field.type) for field in schema):
+        raise ConfigError(
+            "to_delta: a Delta table has times of microseconds: give schema with pa.timestamp('us', 'UTC')"
+        )
+    return pa.schema(
+        [
+            field.with_type(pa.timestamp("us", field.type.tz))
+            if pa.types.is_timestamp(field.type) and field.type.unit == "ns"
+            else field
+            for field in schema
+        ]
+    )
+
+
+# --- a queue's history as Arrow columns: a row for each job that ended
+
+_TIME: Final = pa.timestamp("ns", "UTC")
+HISTORY: Final = pa.schema(
+    [
+        ("id", pa.string()),
+        ("job", pa.string()),
+        ("key", pa.string()),
+        ("state", pa.string()),
+        ("attempt", pa.int32()),
+        ("worker", pa.string()),
+        ("enqueued_at", _TIME),
+        ("started_at", _TIME),
+        ("finished_at", _TIME),
+        ("result", pa.string()),
+        ("error", pa.string()),
+    ]
+)
+"""The columns of a history; ``result`` is JSON, null unless the job completed; ``started_at`` is null if it did not."""
+_outcomes: Final = msgspec.json.Decoder(list[Outcome]).decode
+
+
+def history_batches(messages: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the outcomes of a history's messages, which have the column ``data``."""
+    for batch in messages:
+        outcomes = _outcomes(b"[" + b",".join(batch.column("data").to_pylist()) + b"]")
+        yield pa.RecordBatch.from_arrays([_column(field, outcomes) for field in HISTORY], schema=HISTORY)
+
+
+def _column(field: pa.Field, outcomes: list[Outcome]) -> pa.Array:
+    values: Iterable[Any] = map(attrgetter(field.name), outcomes)
+    if field.name == "result":
+        values = (bytes(one.result).decode() if one.state == "completed" else None for one in outcomes)
+    elif field.type == _TIME:
+        # 0 is no time: a job that was cancelled, or had expired, before it started.
+        values = (value or None for value in values)
+    return pa.array(list(values), field.type)
+
+
+# --- arrow data as messages: the columns that a write takes, and how each row becomes a message
+
+_ROWS: Final = 4096
+
+
+def reader_of(data: Any) -> pa.RecordBatchReader:
+    """Return anything that Arrow can read as a reader: a table, a reader, a frame of Polars or pandas, a relation.
+
+    Raises ConfigError.
+    """
+    if isinstance(data, pa.RecordBatchReader):
+        return data
+    if isinstance(data, pa.Table):
+        return data.to_reader()
+    if isinstance(data, pa.RecordBatch):
+        return pa.RecordBatchReader.from_batches(data.schema, [data])
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data)
+    raise ConfigError(f"publish: {type(data).__name__} is no Arrow data: give a table, a reader, or a data frame")
+
+
+class MessageRows:
+    """Encodes rows as messages of one stream. ``subject``: a template such as ``orders.{country}``."""
+
+    def __init__(self, schema: pa.Schema, config: StreamConfig, subject: str | None) -> None:
+        self._schema = pa.schema([field.with_type(_plain(field.type)) for field in schema])
+        self._encoder = StreamEncoder(types_of(self._schema), config, subject)
+
+    def messages(self, batch: pa.RecordBatch) -> Iterator[list[Outgoing]]:
+        """Yield the messages of a batch, some thousand at a time. Raises ConfigError for a row that cannot be one."""
+        for start in range(0, batch.num_rows, _ROWS):
+            rows = pa.Table.from_batches([batch.slice(start, _ROWS)]).cast(self._schema).combine_chunks().to_batches()
+            for part in rows:
+                encoded = self._encoder.messages(part)
+                blocks = encoded.blocks or [None] * part.num_rows
+                columns = encoded.subjects.to_pylist(), encoded.payloads.to_pylist(), blocks
+                yield list(map(Outgoing, *columns))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Return the plain type of a text or of bytes: Polars has its own views, dictionaries hold repeated values."""
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if types.is_large_string(kind) or types.is_string_view(kind):
+        return pa.string()
+    if types.is_large_binary(kind) or types.is_binary_view(kind) or types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if types.is_map(kind):
+        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
+    if types.is_large_list(kind) or types.is_list(kind):
+        return pa.list_(_plain(kind.value_type))
+    return kind
+
 
 _MEMORY: Final = "memory:"
 _WHOLE: Final[dict[str, Any]] = {

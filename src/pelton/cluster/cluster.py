@@ -3,13 +3,22 @@
 What a NATS server cannot do is refused by name: a limit of unacknowledged messages per subject exists only in
 embedded stores. What it does not report is not made up: a request for the unsettled messages returns an empty list
 (:class:`ConsumerUnsettled`), so what a queue shows of such jobs it reads from the records of their attempts.
+
+**Acknowledgements to a cluster, each confirmed by the server.** The subject of an ack is the reply subject of its
+delivery, rebuilt from the fields that identify the delivery. A NATS server confirms an ack that comes late, or twice,
+like any other: only embedded stores raise ``AckRejectedError``.
+
+**Batches that a server stores together or not at all (ADR-50).** All messages are sent at once and all are answered, so
+that a refusal has a reason; only the reply to the last one is an acknowledgement. If the last was not sent, or is
+refused temporarily, nothing was stored, and the batch is sent again under another id. If the reply to the last one is
+lost, the outcome is unknown.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar, cast
 
@@ -17,6 +26,7 @@ import msgspec
 
 from pelton.api import (
     AckOp,
+    ApiError,
     ConfigError,
     ConsumerCreate,
     ConsumerInfo,
@@ -43,27 +53,136 @@ from pelton.api import (
     StreamNames,
     SubjectTotals,
     Transacting,
+    headers,
 )
+from pelton.api.acks import ack_payload, ack_subject
 from pelton.api.admission import check_listening, check_request, check_subject
 from pelton.api.backend import Backups, EmbeddedStore, Leftover, Planning, Progress, StrPath
 from pelton.api.codec import PREFIX
 from pelton.api.keys import Key
 from pelton.api.tracing import Tracing
-from pelton.cluster.acks import NoResponder, ack_all
 from pelton.cluster.api_calls import ApiCall
-from pelton.cluster.batches import publish_atomic
-from pelton.cluster.connection import Connection, Interrupted
-from pelton.cluster.direct import direct_get
-from pelton.cluster.looks import find_messages, subject_totals
+from pelton.cluster.connection import Answer, Connection, Interrupted, NotSent
 from pelton.cluster.presence import Presence
-from pelton.cluster.publish_each import publish_apart, publish_each
-from pelton.cluster.publisher import Publisher
+from pelton.cluster.publisher import Publisher, acked, unknown
 from pelton.cluster.pull import Channel, FreeChannels, Pull
+from pelton.cluster.reads import direct_get, find_messages, subject_totals
 from pelton.cluster.retry import Retry
 from pelton.cluster.settings import ClusterSettings
 from pelton.cluster.snapshots import back_up, restore
 from pelton.cluster.subscription import ClusterSubscription
 from pelton.runtime import Deadline, Runtime
+
+
+async def ack_all(
+    connection: Connection, stream: str, consumer: str, acks: Sequence[AckOp]
+) -> list[PeltonError | Interrupted | None]:
+    """Send acks, all in flight at once; one entry each: None, why it failed, or Interrupted."""
+    answers = await connection.ask_all([Outgoing(ack_subject(stream, consumer, ack), ack_payload(ack)) for ack in acks])
+    return [_outcome(answer) for answer in answers]
+
+
+class NoResponder(Interrupted):
+    """No consumer takes this ack: the consumer is gone, or its ack policy is none."""
+
+
+def _outcome(answer: Answer | Exception) -> PeltonError | Interrupted | None:
+    if isinstance(answer, PeltonError | Interrupted):
+        return answer
+    if isinstance(answer, Exception):
+        raise answer
+    return NoResponder() if answer.is_unheard else None
+
+
+async def publish_atomic(
+    connection: Connection,
+    messages: Sequence[Outgoing],
+    new_id: Callable[[], str],
+    passes: Callable[[PeltonError], Awaitable[bool]],
+) -> PubAck:
+    """Store messages together or not at all; raises as `Backend.publish_atomic`."""
+    retry = Retry(connection)
+    while True:
+        try:
+            return await _once(connection, messages, new_id())
+        except NotSent as lost:
+            reason: Exception = lost
+        except Interrupted:
+            raise unknown(connection, len(messages)) from None
+        except PeltonError as error:
+            if not await passes(error):
+                raise
+            reason = error
+        await retry.after(reason)
+
+
+async def _once(connection: Connection, messages: Sequence[Outgoing], batch: str) -> PubAck:
+    answers = await connection.ask_all(_as_batch(messages, batch))
+    for message, answer in zip(messages, answers, strict=True):
+        if not isinstance(answer, Exception):
+            ack = acked(message.subject, answer)
+        elif not isinstance(answer, Interrupted):
+            raise answer
+    last = answers[-1]
+    if isinstance(last, Exception):
+        raise last
+    return ack
+
+
+def _as_batch(messages: Sequence[Outgoing], batch: str) -> list[Outgoing]:
+    requests: list[Outgoing] = []
+    for number, message in enumerate(messages, start=1):
+        marked = headers.with_value(message.headers, headers.BATCH_ID, batch)
+        marked = headers.with_value(marked, headers.BATCH_SEQUENCE, str(number))
+        if number == len(messages):
+            marked = headers.with_value(marked, headers.BATCH_COMMIT, "1")
+        requests.append(Outgoing(message.subject, message.data, marked))
+    return requests
+
+
+# --- publishing many messages, or groups of messages, together: each is refused by itself
+
+_AT_ONCE: Final = 500
+
+
+async def publish_each(
+    publisher: Publisher, groups: Sequence[Sequence[Outgoing]], refusals: Sequence[PeltonError | None]
+) -> list[PeltonError | None]:
+    """Publish groups of messages with ids, except for those that were refused before; return why each is refused."""
+    answers = list(refusals)
+    wanted = [index for index, refused in enumerate(refusals) if refused is None and groups[index]]
+    try:
+        await publisher.publish_all([message for index in wanted for message in groups[index]])
+    except (ApiError, ConfigError):
+        # Their ids make it harmless to repeat those that were stored.
+        for index in wanted:
+            answers[index] = await _refusal(publisher, groups[index])
+    return answers
+
+
+async def publish_apart(publisher: Publisher, messages: Sequence[Outgoing]) -> list[PubAck | PeltonError]:
+    """Publish messages, each of which is answered by itself; other errors are raised when all are answered."""
+    answers: list[PubAck | PeltonError] = []
+    failed: list[BaseException] = []
+    for start in range(0, len(messages), _AT_ONCE):
+        sending = map(publisher.publish, messages[start : start + _AT_ONCE])
+        for answer in await asyncio.gather(*sending, return_exceptions=True):
+            if isinstance(answer, PubAck | PeltonError):
+                answers.append(answer)
+            else:
+                failed.append(answer)
+    if failed:
+        raise failed[0]
+    return answers
+
+
+async def _refusal(publisher: Publisher, messages: Sequence[Outgoing]) -> PeltonError | None:
+    try:
+        await publisher.publish_all(messages)
+    except (ApiError, ConfigError) as refused:
+        return refused
+    return None
+
 
 R = TypeVar("R")
 _GIVE_BACK_S: Final = 3.0

@@ -17,9 +17,13 @@ Whether to retry depends on the request, so the caller decides; ``retry.py`` doe
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import re
-from collections.abc import Callable, Sequence
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
+from math import inf
 from typing import Final, NamedTuple
 
 import nats.errors
@@ -30,18 +34,151 @@ from pelton.api import (
     Outgoing,
     PeltonError,
     ServerPermissionError,
+    ServerRefusedError,
     ServerTimeoutError,
+    ServerUnreachableError,
     StoreClosedError,
+    StoreForkedError,
+    WrongLoopError,
     from_reply,
 )
 from pelton.api.error_table import ERRORS
 from pelton.cluster.client import NatsClient
-from pelton.cluster.complaint_log import ComplaintLog
-from pelton.cluster.connecting import connected, denied, refusal
-from pelton.cluster.loop_guard import LoopGuard
 from pelton.cluster.settings import ClusterSettings
 from pelton.cluster.status import NO_RESPONDERS, status_of
-from pelton.runtime import Clock, Runtime, Signal
+from pelton.runtime import Clock, Home, Runtime, Signal, interruptible
+
+_log: Final = logging.getLogger("pelton.cluster")
+_SAME_AGAIN_S: Final = 60.0
+_MOST: Final = 64
+
+
+class ComplaintLog:
+    """The log of one connection: the same text once a minute, until the connection is back."""
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        self._name = name
+        self._clock = clock
+        self._logged: dict[str, float] = {}
+
+    def add(self, error: Exception) -> None:
+        """Log an error, unless it was just logged."""
+        now, text = self._clock.monotonic(), str(error)
+        if now - self._logged.get(text, -inf) < _SAME_AGAIN_S:
+            return
+        if len(self._logged) >= _MOST:
+            self._logged.clear()
+        self._logged[text] = now
+        _log.warning("cluster %s: %s", self._name, error, extra={"store": self._name})
+
+    def is_over(self) -> None:
+        """Note that the connection is back: what goes wrong next is news."""
+        self._logged.clear()
+
+
+# --- the process and event loop a connection belongs to
+
+
+class LoopGuard:
+    """The process that made a connection, and the event loop that used it first; ``name`` is for errors."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._home = Home()
+        self._pid = os.getpid()
+        self.is_closed = False
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this is a forked child's copy of its parent's connection."""
+        return os.getpid() != self._pid
+
+    def check(self) -> None:
+        """Raise WrongLoopError on another event loop, StoreForkedError in a forked child."""
+        if self._home.is_elsewhere:
+            if self.is_inherited:
+                raise StoreForkedError(self._name)
+            if self.is_closed:
+                raise StoreClosedError(self._name)
+            raise WrongLoopError(self._name, "that one has ended" if self._home.is_over else "")
+
+    def check_loop(self) -> None:
+        """Raise WrongLoopError on another event loop; anything closed or inherited raises its own error."""
+        if self._home.is_elsewhere and not (self.is_inherited or self.is_closed):
+            self.check()
+
+
+# --- connecting for the first time, and reporting clearly why it failed
+
+_CONNECT_S: Final = 5
+_PAUSE_S: Final = 0.1
+_PING_S: Final = 10
+_FOR_EVER: Final = -1
+_OLDEST: Final = (2, 10)
+_REFUSED: Final = ("authorization", "authentication", "account", "credentials", "certificate", "tls", "ssl", "expired")
+_DENIED: Final = "permissions violation for "
+
+Callback = Callable[[], Awaitable[None]]
+
+
+async def connected(
+    client: NatsClient,
+    settings: ClusterSettings,
+    complained: Callable[[Exception], Awaitable[None]],
+    lost: Callback,
+    back: Callback,
+    complaints: Sequence[Exception],
+) -> None:
+    """Connect a client to any server of a cluster, which stays connected from then on.
+
+    Raises ServerUnreachableError, ServerRefusedError, JetStreamMissingError for a server that is too old.
+    """
+    try:
+        connecting = client.connect(
+            servers=list(settings.servers),
+            name="pelton",
+            connect_timeout=_CONNECT_S,
+            ping_interval=_PING_S,
+            # For the first connection; a lost one is retried any number of times.
+            max_reconnect_attempts=1,
+            reconnect_time_wait=_PAUSE_S,  # type: ignore[arg-type]  # seconds to sleep, a fraction will do
+            inbox_prefix=settings.inbox_prefix,
+            error_cb=complained,
+            disconnected_cb=lost,
+            reconnected_cb=back,
+            closed_cb=back,
+            **settings.login.arguments(),
+        )
+        await interruptible(connecting)
+    except (OSError, nats.errors.Error, TimeoutError) as error:
+        await client.abandon()
+        raise refusal(settings.name, complaints, str(error)) from None
+    except BaseException:
+        client.cut()
+        raise
+    client.options["max_reconnect_attempts"] = _FOR_EVER
+    version = client.connected_server_version
+    if (version.major, version.minor) < _OLDEST:
+        await client.abandon()
+        reason = f"its version is {version.major}.{version.minor}, and 2.10 is the oldest supported"
+        raise JetStreamMissingError(settings.name, reason)
+
+
+def refusal(name: str, complaints: Sequence[Exception], otherwise: str) -> PeltonError:
+    """Return why a cluster refuses the connection, from the errors of its servers and the network."""
+    for complaint in complaints:
+        # A server that refuses may also cut the connection: its refusal tells more.
+        text = str(complaint).removeprefix("nats: ")
+        if isinstance(complaint, ssl.SSLError) or any(word in text.lower() for word in _REFUSED):
+            return ServerRefusedError(name, text)
+    return ServerUnreachableError(name, str(complaints[-1]) if complaints else otherwise)
+
+
+def denied(error: Exception) -> str | None:
+    """Return the subject of a request or subscription that a server refused for lack of permission."""
+    _, found, rest = str(error).partition(_DENIED)
+    return rest.split('"')[1] if found and '"' in rest else None
+
 
 _SILENCE_S: Final = 5.0
 _FIRST_S: Final = 1.0

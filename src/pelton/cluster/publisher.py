@@ -3,22 +3,35 @@
 Design: A publish whose acknowledgement is lost may have been stored. It is sent again, with the same message id, so
 that the stream recognizes the duplicate and both count as one. A message without an id gets one of ours (unless the
 settings turn that off; why: docs/decisions/0012). Without any id, an unknown outcome is reported as an error. A
-condition that the first attempt fulfilled fails for the second: ``publish_reconciliation.py`` checks whose message is
+condition that the first attempt fulfilled fails for the second: then it is checked whose message is
 stored there.
 
 "No responders" means that no stream takes the subject, or that the stream's leader is being elected: the list of
 streams tells which.
+
+**A conditional publish that is repeated because its reply was lost, and refused because the first was stored.**
+Nats-server checks expected sequences before it looks for a known message id, so the refusal of the second attempt may
+be due to the first. If the first was stored, it comes right after the expected sequence: the id of the message there
+shows whether it is ours. (A message that a limit has removed since cannot be checked; the refusal stands then.)
+
+**The order of publishes that cannot be sent at once: there is no connection, or no room in it.** Every publish has a
+number, in call order. Those that are sent at once are in order by themselves. One that has to wait, or whose connection
+broke before its reply came, waits here until it has the smallest number of all that wait; until then nothing later is
+sent. So publishes lost with a connection are sent again in their old order, all in flight at once, ahead of later ones.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import heapq
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
-from typing import Final
+from typing import Final, TypeVar
 
 from pelton.api import (
+    ApiError,
     ConfigError,
+    MsgGet,
     NoStreamForSubjectError,
     Outgoing,
     PeltonError,
@@ -33,9 +46,87 @@ from pelton.api.codec import api_subject, decode_reply, encode_body
 from pelton.api.errors import is_passing
 from pelton.api.pub_acks import decode_pub_ack
 from pelton.cluster.connection import Answer, Connection, Interrupted, NotSent, Silent
-from pelton.cluster.publish_reconciliation import stored_before
 from pelton.cluster.retry import Retry
-from pelton.cluster.send_order import SendOrder
+
+
+async def stored_before(connection: Connection, stream: str, message: Outgoing) -> PubAck | None:
+    """Return the acknowledgement of a message that an earlier attempt stored; None if none did.
+
+    Raises Interrupted, StoreError.
+    """
+    told = headers.decode(message.headers or b"")
+    request = _place(stream, message.subject, told)
+    if request is None:
+        return None
+    where = api_subject(request, connection.settings.api_prefix)
+    try:
+        answer = await connection.ask(where, encode_body(request), again=True)
+        found = decode_reply(request, answer.data).message
+    except ApiError:
+        return None
+    is_ours = headers.decode(found.hdrs).get(headers.MSG_ID) == told[headers.MSG_ID]
+    return PubAck(stream, found.seq, duplicate=True) if is_ours else None
+
+
+def _place(stream: str, subject: str, told: headers.Headers) -> MsgGet | None:
+    """Return the request for the message right after the expected sequence."""
+    last = told.get(headers.EXPECTED_LAST_SEQUENCE, "").strip()
+    if last.isdigit():
+        return MsgGet(stream=stream, seq=int(last) + 1)
+    last = told.get(headers.EXPECTED_LAST_SUBJECT_SEQUENCE, "").strip()
+    return MsgGet(stream=stream, seq=int(last) + 1, next_by_subj=subject) if last.isdigit() else None
+
+
+T = TypeVar("T")
+
+
+class SendOrder:
+    """The turn to send."""
+
+    def __init__(self) -> None:
+        self._numbers: list[int] = []
+        self._gone: set[int] = set()
+        self._turns: dict[int, asyncio.Future[None]] = {}
+
+    @property
+    def is_free(self) -> bool:
+        """Whether no publish waits, so that you may send at once."""
+        return not self._numbers
+
+    async def send(self, number: int, attempt: Callable[[], T | None], ready: Callable[[], Awaitable[object]]) -> T:
+        """Return the result of ``attempt`` once it is ``number``'s turn and the result is not None.
+
+        ``ready`` returns when it is worth trying again; an error it raises ends the wait.
+        """
+        heapq.heappush(self._numbers, number)
+        try:
+            while True:
+                if self._numbers[0] != number:
+                    await self._turn_of(number)
+                elif (sent := attempt()) is not None:
+                    return sent
+                else:
+                    # In the meantime one with a smaller number may come.
+                    await ready()
+        finally:
+            self._leave(number)
+
+    async def _turn_of(self, number: int) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._turns[number] = turn
+        try:
+            await turn
+        finally:
+            del self._turns[number]
+
+    def _leave(self, number: int) -> None:
+        self._gone.add(number)
+        while self._numbers and self._numbers[0] in self._gone:
+            self._gone.remove(heapq.heappop(self._numbers))
+        turn = self._turns.get(self._numbers[0]) if self._numbers else None
+        if turn is not None and not turn.done():
+            turn.set_result(None)
+
 
 _IN_FLIGHT: Final = 4096
 _NEWS_S: Final = 0.25

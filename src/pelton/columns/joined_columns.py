@@ -1,17 +1,106 @@
-"""Splits the columns that SQLite joined and verifies them: ``pelton.storage.SplitColumns`` with numpy and Arrow."""
+"""Splits the columns that SQLite joined and verifies them: ``pelton.storage.SplitColumns`` with numpy and Arrow.
+
+**Verifies the CRC-32 of thousands of rows with one CRC over all payloads, because a CRC is linear.** The CRC of a
+content followed by N bytes is the XOR of the CRC of those bytes and of the content's CRC shifted by N bytes. So the CRC
+of all payloads, concatenated, follows from the CRCs of each; if it differs from what the rows' stored checksums give, a
+row is corrupted. Each row has its own position among the payloads, so errors in two rows do not cancel out (except for
+the chance of one in 2^32 that any CRC-32 leaves).
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from functools import cache
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 
 from pelton.columns.arrow_batches import array_of
-from pelton.columns.checksums import Numbers, Sums, positions
-from pelton.columns.crc_check import Repeated, crcs_match
+from pelton.columns.checksums import Numbers, Sums, positions, table
 from pelton.storage import SUM_DIGITS, Joined, Split
+
+_POSITION: Final = 20
+"""Bytes of a row's sequence and time, which follow its content."""
+_OCTETS: Final = range(0, 32, 8)
+
+
+class Repeated(NamedTuple):
+    """Checksums that repeat: the distinct ones, and the index of each row's."""
+
+    different: Sums
+    indices: np.ndarray[Any, np.dtype[np.int32]]
+
+
+def crcs_match(positions: Sums, sums: Sums, subjects: Repeated, lengths: Numbers, payloads: bytes) -> bool:
+    """Return whether rows without headers match their stored ``sums``.
+
+    ``positions`` are the checksums of each row's sequence and time, ``subjects`` those of its subject. ``payloads`` are
+    concatenated, with ``lengths``.
+    """
+    ends = np.cumsum(lengths)
+    # What remains of a row's checksum is that of its payload, shifted by the bytes that follow it.
+    found = sums ^ positions ^ _before_content(subjects, lengths)
+    # The CRC of all payloads does not cover an empty one.
+    if not lengths.all() and found[lengths == 0].any():
+        return False
+    wanted = _shifted(np.array([crc32(payloads)], np.uint32), np.array([_POSITION]))
+    return _concatenated(found, ends[-1] - ends) == int(wanted[0])
+
+
+def _before_content(subjects: Repeated, lengths: Numbers) -> Sums:
+    """Return the checksums of subjects, shifted by payload, sequence and time."""
+    if (lengths == lengths[0]).all():
+        different = _shifted(subjects.different, np.full(len(subjects.different), lengths[0] + _POSITION))
+        shifted: Sums = different[subjects.indices]
+        return shifted
+    return _shifted(subjects.different[subjects.indices], lengths + _POSITION)
+
+
+def _concatenated(sums: Sums, distances: Numbers) -> int:
+    """Return the CRC of concatenated contents from their CRCs and distances from the end, which never increase."""
+    for tables in _shift_tables():
+        sums = _looked_up(tables, (distances & 0xFF) << 10, sums)
+        distances = distances >> 8
+        # Contents with the same remaining distance are shifted together.
+        starts = np.flatnonzero(np.diff(distances, prepend=-1))
+        sums, distances = np.bitwise_xor.reduceat(sums, starts), distances[starts]
+    return int(np.bitwise_xor.reduce(sums))
+
+
+def _shifted(sums: Sums, distances: Numbers) -> Sums:
+    """Return checksums, each shifted by its own distance in bytes."""
+    for place, tables in enumerate(_shift_tables()):
+        digits = (distances >> 8 * place) & 0xFF
+        if digits.any():
+            sums = _looked_up(tables, digits << 10, sums)
+    return sums
+
+
+def _looked_up(tables: Sums, rows: Numbers | int, sums: Sums) -> Sums:
+    """Return the XOR of what the four bytes of each checksum contribute, by the tables that begin at ``rows``."""
+    octets = sums.astype("<u4", copy=False).view(np.uint8).reshape(-1, 4)
+    found: Sums = tables[rows + octets[:, 0].astype(np.int64)]
+    for place in range(1, 4):
+        found ^= tables[rows + (octets[:, place] + np.int64(place << 8))]
+    return found
+
+
+@cache
+def _shift_tables() -> list[Sums]:
+    """Return tables that shift a checksum by 0 to 255 bytes, times 1, 256 and 65,536: 4 x 256 values each."""
+    still = np.concatenate([np.arange(256, dtype=np.uint32) << np.uint32(8 * place) for place in range(4)])
+    one = [crc32(b"\0", 1 << bit) ^ crc32(b"\0") for bit in range(32)]
+    step = np.concatenate([table(one[first : first + 8]) for first in _OCTETS])
+    found = []
+    for _ in _OCTETS[:3]:
+        tables = [still]
+        for _ in range(256):
+            tables.append(_looked_up(step, 0, tables[-1]))
+        step = tables.pop()
+        found.append(np.concatenate(tables))
+    return found
+
 
 _SPACE: Final = b" "
 _NOT_IN_NUMBERS: Final = b" -"

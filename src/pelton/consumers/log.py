@@ -5,7 +5,7 @@ is settled (acked, terminated, or exhausted); a row that falls ``due`` is redeli
 subject also keeps ``claims``: the cursor passes a message whose subject is taken, and the message waits behind its
 predecessors; the transaction that settles a message makes the next of its subject ready. So other subjects never wait,
 and order per subject holds through retries: a retried message keeps its claim. Subjects take turns
-(``subject_line.py``).
+(``deliver.py``).
 
 Invariants: ``unsettled`` equals the rows in ``pending``; at most ``limit`` claims of a subject are held, always the
 oldest; every held claim has a row in ``pending`` or ``ready``; delivery numbers (``dseq``) only grow.
@@ -13,21 +13,46 @@ oldest; every held claim has a row in ``pending`` or ``ready``; delivery numbers
 A delivery is identified by sequence and ``dseq``: an ack of a delivery that was replaced by a later one is refused.
 Exclusive work relies on this fencing; NATS accepts such acks. A consumer that was deleted and created again counts from
 1: ``token_floor`` tells its acks from those of its predecessor, if they carry the fencing token of their delivery.
+
+**What a consumer still has rows of, although its messages were removed from the stream: counted, and left alone.** A
+store that is only read cannot remove these rows, as using the consumer does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from pelton.api import ConsumerConfig, parse_rfc3339
 from pelton.api.schedule import LATEST
 from pelton.consumers.claims import Claim, ClaimTable
 from pelton.consumers.sampling import sample_percent
-from pelton.consumers.vanished import vanished
 from pelton.storage import Condition, DamagedRowError, Database, decoded, integer, integers, subject_condition
 from pelton.streams import Advisories, StreamLog
 from pelton.subjects import first_match, has_wildcard
+
+
+class Vanished(NamedTuple):
+    """The numbers of removed messages that count as delivered and not settled, and as waiting for delivery."""
+
+    pending: int
+    waiting: int
+
+
+def vanished(database: Database, table: str, consumer: int, *, exclusive: bool) -> Vanished:
+    """Count them for a consumer of the stream whose messages are in ``table``; ``exclusive`` if subjects are.
+
+    The holder of an exclusive subject keeps working even if its message is gone, so it still counts.
+    """
+    missing = f"NOT EXISTS(SELECT 1 FROM {table} m WHERE m.seq=t.seq)"
+    undelivered = "NOT EXISTS(SELECT 1 FROM pending p WHERE p.consumer=?1 AND p.seq=t.seq)"
+    behind = "claims" if exclusive else "ready"
+    pending = f"SELECT count(*) FROM pending t WHERE consumer=?1 AND {missing}"
+    waiting = f"SELECT count(*) FROM {behind} t WHERE consumer=?1 AND {missing} AND {undelivered}"
+    return Vanished(
+        0 if exclusive else int(database.value(pending, (consumer,))), int(database.value(waiting, (consumer,)))
+    )
+
 
 NEVER: Final = (1 << 63) - 1
 _STATE: Final = (

@@ -2,23 +2,54 @@
 
 An ack names the delivery it belongs to. An ack of an earlier delivery, or of a settled message, is rejected with an
 error; it never counts twice, and never affects the other acks.
+
+**The states of a delivery, and the state to which each kind of ack leads.** For every consumer, a message is in one of
+these states; its rows determine which::
+
+    (ahead)    after the cursor: no row
+    parked     passed by the cursor, behind a held message of its subject: a claim that is not held
+    ready      next of its subject, which waits for its turn, not delivered yet: a row in ``ready``
+    delivered  held by a client, for the first time or again: a row in ``pending`` that falls due later
+    due        may be redelivered, its last holder may still ack: a row in ``pending`` that is due
+    acked      settled: no row behind the cursor
+    termed     the same, for a message that must not be redelivered
+    exhausted  delivered ``max_deliver`` times, and not settled: a row in ``exhausted`` with interest retention
+    removed    limits, a purge or a deletion took it from the stream: no longer awaited once the consumer notices; a row
+               in ``pending_removed`` keeps its delivery until the ack, or a pull after the end of its ack wait. If its
+               holder keeps a subject, it stays in ``pending`` until then
+
+An ack names the delivery it belongs to. An ack of an earlier delivery, or of a message that is settled or exhausted,
+changes nothing and is rejected; an ack of a removed message is accepted in time, and harmless later. Everything else
+that moves a message (pulls, time, limits) moves rows in SQL: ``docs/consumers.md`` draws all of it, and a test plays
+each line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, Literal
 
 import msgspec
 
-from pelton.api import AckOp, AckRejectedError, PeltonError
+from pelton.api import AckKind, AckOp, AckRejectedError, PeltonError
 from pelton.api.durations import Duration
 from pelton.api.events import AckSample, MessageNaked, MessageTerminated
 from pelton.consumers.interest import Interest, remove_settled
 from pelton.consumers.log import ConsumerLog, due_after, later
 from pelton.consumers.sampling import ALL
-from pelton.consumers.states import AFTER_ACK, SETTLED, Answered
 from pelton.storage import TOKEN_EPOCH, decoded, integer, integers, runs
+
+Answered = Literal["delivered", "due", "acked", "termed"]
+DeliveryState = Answered | Literal["parked", "ready", "exhausted", "removed"]
+
+AFTER_ACK: Final[Mapping[AckKind, Answered]] = {
+    "ack": "acked",
+    "term": "termed",
+    "nak": "due",
+    "progress": "delivered",
+}
+SETTLED: Final[frozenset[Answered]] = frozenset({"acked", "termed"})
+
 
 _MANY: Final = 8
 # Each text says what is known of the message, and what you can do if anything.

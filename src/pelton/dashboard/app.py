@@ -5,25 +5,271 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.parse import parse_qs, quote
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pelton.api import ConfigError, PeltonError
+from pelton import observe
+from pelton.api import ConfigError, DirectGetDisabledError, MessageNotFoundError, PeltonError, StoredMessage
 from pelton.connect import Jet
-from pelton.dashboard.actions import Actions
-from pelton.dashboard.door import DashboardDoor
-from pelton.dashboard.pages import Pages
+from pelton.dashboard.door import VISITOR, DashboardDoor
+from pelton.dashboard.operations import QUEUE_OPERATIONS, STREAM_OPERATIONS, Operation, plain_stream
 from pelton.dashboard.queue_pages import QueuePages
-from pelton.dashboard.snapshots import Snapshots
+from pelton.dashboard.snapshots import ROWS, Snapshots
 from pelton.dashboard.view import STYLE_SOURCE, View
+from pelton.jet import Stream
+from pelton.metrics import metrics_text
+from pelton.observe.streams import stream_summary
+
+_FORM_BYTES: Final = 8192
+
+
+async def form_of(request: Request, limit: int = _FORM_BYTES) -> dict[str, str]:
+    """Return the fields of a form of at most ``limit`` bytes. Raises HTTPException."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > limit:
+            raise HTTPException(413)
+    try:
+        fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=10)
+    except ValueError:
+        raise HTTPException(400) from None
+    return {name: values[-1] for name, values in fields.items()}
+
+
+def headers_of(text: str) -> dict[str, str]:
+    """Return headers from lines such as ``Name: value``; lines without a colon are left out."""
+    pairs = (line.partition(":") for line in text.splitlines() if ":" in line)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+# --- what changes something. Each operation is asked about on a page of its own first; a message is written on one
+
+_MESSAGE_BYTES: Final = 1 << 20
+_BY_PLACE: Final = {"queues": QUEUE_OPERATIONS, "streams": STREAM_OPERATIONS}
+
+
+class Actions:
+    """The handlers that change something."""
+
+    def __init__(self, jet: Jet, view: View, snapshots: Snapshots) -> None:
+        self._jet = jet
+        self._view = view
+        self._snapshots = snapshots
+
+    async def ask(self, request: Request) -> Response:
+        """Ask whether an operation is meant."""
+        place, name, operation = self._checked(request)
+        await self._check_exists(place, name)
+        of_id = request.query_params.get("id", "")
+        return self._with_form(
+            request,
+            "ask.html",
+            place=place,
+            name=name,
+            action=request.path_params["action"],
+            operation=operation,
+            of_id=of_id,
+            back=_page_of(place, name, operation, of_id),
+        )
+
+    async def act(self, request: Request) -> Response:
+        """Do what was asked about."""
+        place, name, operation = self._checked(request)
+        form = await form_of(request)
+        if not self._is_own(request, form):
+            return self._refused(request)
+        await self._check_exists(place, name)
+        of_id = form.get("id", "")
+        await operation.do(self._jet, name, of_id)
+        return self._done(request, _page_of(place, name, operation, of_id), request.path_params["action"])
+
+    def _checked(self, request: Request) -> tuple[str, str, Operation]:
+        place, name = request.path_params["place"], request.path_params["name"]
+        operation = _BY_PLACE.get(place, {}).get(request.path_params["action"])
+        if not self._view.door.actions or operation is None:
+            raise HTTPException(404)
+        return place, name, operation
+
+    async def _check_exists(self, place: str, name: str) -> None:
+        """Raise StreamNotFoundError, ConfigError."""
+        await (observe.queue_summary(self._jet, name) if place == "queues" else self._jet.stream(name))
+
+    async def publish(self, request: Request) -> Response:
+        """Write a message, and store it."""
+        name = request.path_params["name"]
+        if not self._view.door.actions:
+            raise HTTPException(404)
+        stream = await plain_stream(self._jet, name)
+        if request.method != "POST":
+            first = next(iter(stream.config.subjects), "")
+            return self._with_form(request, "publish.html", stream=name, subject="" if set(first) & {*"*>"} else first)
+        form = await form_of(request, _MESSAGE_BYTES)
+        if not self._is_own(request, form):
+            return self._refused(request)
+        data, headers = form.get("data", "").encode(), headers_of(form.get("headers", ""))
+        await self._jet.publish(form.get("subject", ""), data, headers=headers or None, expected_stream=name)
+        return self._done(request, f"/streams/{quote(name, safe='')}", "publish")
+
+    async def login(self, request: Request) -> Response:
+        """Take the token, and give a cookie for it."""
+        door, root = self._view.door, request.scope.get("root_path", "")
+        if door.is_open:
+            return RedirectResponse(f"{root}/", 303)
+        if request.method != "POST":
+            return self._view.page(request, "login.html", is_wrong=False)
+        if not door.is_token((await form_of(request)).get("token", "")):
+            return self._view.page(request, "login.html", status=403, is_wrong=True)
+        answer = RedirectResponse(f"{root}/", 303)
+        _set_cookie(answer, request, door.session_cookie, door.session)
+        return answer
+
+    # --- forms
+
+    def _with_form(self, request: Request, template: str, **values: Any) -> Response:
+        """Return a page with a form that its visitor alone can send."""
+        visitor = request.cookies.get(VISITOR) or os.urandom(16).hex()
+        answer = self._view.page(request, template, form_token=self._view.door.form_token(visitor), **values)
+        _set_cookie(answer, request, VISITOR, visitor)
+        return answer
+
+    def _is_own(self, request: Request, form: dict[str, str]) -> bool:
+        site = request.headers.get("sec-fetch-site", "")
+        return self._view.door.may_act(request.cookies.get(VISITOR, ""), form.get("form_token", ""), site)
+
+    def _refused(self, request: Request) -> Response:
+        text = "This form is not of this page, or too old. Go back, reload."
+        return self._view.page(request, "error.html", status=403, message=text)
+
+    def _done(self, request: Request, page: str, action: str) -> Response:
+        self._snapshots.forget()
+        return RedirectResponse(f"{request.scope.get('root_path', '')}{page}?done={action}", 303)
+
+
+def _page_of(place: str, name: str, operation: Operation, of_id: str) -> str:
+    """Return the page that shows what an operation is about."""
+    if operation.of == "schedule":
+        return "/schedules"
+    page = f"/{place}/{quote(name, safe='')}"
+    return f"{page}/flows/{quote(of_id, safe='')}" if operation.of == "flow" else page
+
+
+def _set_cookie(answer: Response, request: Request, name: str, value: str) -> None:
+    where = request.scope.get("root_path", "") or "/"
+    is_secure = request.url.scheme == "https"
+    answer.set_cookie(name, value, path=where, httponly=True, samesite="strict", secure=is_secure)
+
+
+# --- the pages of streams and what is built on them. Each asks for a bounded number of things, however large it is
+
+_FEW: Final = 25
+_PAGE_BYTES: Final = 4 << 20
+"""How many bytes of messages a page of a stream reads."""
+
+
+class Pages:
+    """The handlers of one dashboard."""
+
+    def __init__(self, jet: Jet, view: View, snapshots: Snapshots, path: str) -> None:
+        self._jet = jet
+        self._view = view
+        self._snapshots = snapshots
+        self._path = path
+
+    async def overview(self, request: Request) -> Response:
+        """What there is, and how it goes."""
+        picture = await self._snapshots.latest()
+        return self._view.page(request, "overview.html", picture=picture, live=picture.texts, rows=ROWS)
+
+    async def events(self, request: Request) -> Response:
+        """What changes, as server-sent events."""
+        return StreamingResponse(self._snapshots.events(), media_type="text/event-stream")
+
+    async def metrics(self, request: Request) -> Response:
+        """The metrics for Prometheus."""
+        text, kind = await metrics_text(self._jet, path=self._path, accept=request.headers.get("accept", ""))
+        return Response(text, headers={"content-type": kind})
+
+    async def stream(self, request: Request) -> Response:
+        """One stream: its messages by sequence and subject, the newest if not said otherwise."""
+        stream = await self._jet.stream(request.path_params["name"])
+        info = await stream.info()
+        asked, subject = request.query_params.get("seq", ""), request.query_params.get("subject", "").strip()
+        newest = max(info.state.last_seq - _FEW + 1, 1)
+        begin = int(asked) if asked.isascii() and asked.isdecimal() and len(asked) < 19 else 0
+        messages = await _messages(stream, begin or (1 if subject else newest), subject or ">")
+        return self._view.page(
+            request,
+            "stream.html",
+            stream=stream_summary(info),
+            consumers=(await observe.consumer_summaries(self._jet, stream.name))[:ROWS],
+            messages=messages,
+            subject=subject,
+            seq=asked,
+            few=_FEW,
+            live=(await self._snapshots.latest()).texts,
+        )
+
+    async def message(self, request: Request) -> Response:
+        """One message with all of its payload that is shown."""
+        stream = await self._jet.stream(request.path_params["name"])
+        message = await stream.get_message(request.path_params["seq"])
+        return self._view.page(request, "message.html", stream=stream.name, message=message)
+
+    async def consumers(self, request: Request) -> Response:
+        """All consumers, those with most to do first."""
+        picture = await self._snapshots.latest()
+        return self._view.page(request, "consumers.html", consumers=picture.consumers[:ROWS], live=picture.texts)
+
+    async def buckets(self, request: Request) -> Response:
+        """Key-value buckets and object stores."""
+        return self._view.page(
+            request,
+            "buckets.html",
+            buckets=(await observe.bucket_summaries(self._jet))[:ROWS],
+            objects=(await observe.object_summaries(self._jet))[:ROWS],
+        )
+
+    async def locks(self, request: Request) -> Response:
+        """Who holds which lock or slot."""
+        found = await observe.lock_summaries(self._jet)
+        now = self._jet.runtime.clock.now()
+        return self._view.page(request, "locks.html", locks=found[:ROWS], total=len(found), now=now)
+
+    async def elections(self, request: Request) -> Response:
+        """Who leads."""
+        names = [name for name in await self._jet.stream_names() if name.startswith("KV_ELECTION_")][:ROWS]
+        found = [one for name in names for one in await observe.election_summaries(self._jet, name.removeprefix("KV_"))]
+        return self._view.page(request, "elections.html", elections=found, now=self._jet.runtime.clock.now())
+
+
+async def _messages(stream: Stream, seq: int, subject: str) -> list[StoredMessage]:
+    try:
+        return await stream.get_messages(_FEW, seq=seq, subject=subject, max_bytes=_PAGE_BYTES)
+    except DirectGetDisabledError:
+        found: list[StoredMessage] = []
+        while len(found) < _FEW and (message := await _next(stream, seq, subject)) is not None:
+            found.append(message)
+            seq = message.seq + 1
+        return found
+
+
+async def _next(stream: Stream, seq: int, subject: str) -> StoredMessage | None:
+    try:
+        return await stream.get_next_message(subject, seq)
+    except MessageNotFoundError:
+        return None
+
 
 _HERE: Final = Path(__file__).parent
 _HEADERS: Final = {

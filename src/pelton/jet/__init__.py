@@ -6,8 +6,7 @@ from pelton.jet.message import Message, Metadata, ack_of
 from pelton.jet.outgoing import AnyMessage, HeaderValues, PublishOptions
 from pelton.jet.sql_reads import SqlReads
 from pelton.jet.stream import Stream
-from pelton.jet.streams import Streams
-from pelton.jet.subscription import CoreMessage, Subscription
+from pelton.jet.streams import CoreMessage, Streams, Subscription
 from pelton.jet.transaction import Savepoint, StreamsTransaction
 
 __all__ = [

@@ -1,38 +1,316 @@
 """Copies a store or cluster, or some of its streams, to another one.
 
-Design: Between two files, rows are copied in one transaction (``engine/maintenance/restoring.py``); between two
+Design: Between two files, rows are copied in one transaction (``engine/maintenance/online.py``); between two
 clusters, the servers' own snapshots are, stream by stream. Both keep everything. Between a file and a cluster, the
 messages are read and stored again, stream by stream. A stream is filled without limits and marked as unfinished in its
 metadata; it gets its own configuration when all is there.
 
 Whoever is killed begins again. A stream without the mark is complete: it is compared with the original, and refused if
 it is different, so that nothing is ever overwritten.
+
+**Copies the consumers of a stream, and how far each has come.** A copied consumer continues behind the original's ack
+floor. What was acknowledged above it, which only a store file can tell, is acknowledged in the copy as well; what was
+delivered and not acknowledged is delivered again.
+
+**Fills a copy with messages: a file stores them as they were, a cluster has them published.** A store file takes
+messages with their sequences and times. A cluster gives its own: each message is published after the one before it, so
+it gets the same sequence, because the stream begins at the original's first one, and a message on a subject of its own
+stands for each that was deleted; those are purged in the end. Whoever is killed begins again after the last sequence
+that the copy has: nothing is stored twice, as nobody else writes to it. Should a cluster have stored a message under
+another sequence, because an answer was lost and the message repeated, the copy is refused, and begins anew with the
+next run.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, suppress
-from typing import Final
+from typing import Final, Protocol
 
+import msgspec
 from msgspec.structs import replace
 
-from pelton.api import ConfigError, ConsumerList, StoredMessage, StreamInfo, StreamNotFoundError
+from pelton.api import (
+    ApiError,
+    ConfigError,
+    ConsumerInfo,
+    ConsumerList,
+    ConsumerReset,
+    ConsumerUnsettled,
+    MessageNotFoundError,
+    Outgoing,
+    StoredMessage,
+    StoreError,
+    StreamFill,
+    StreamInfo,
+    StreamNotFoundError,
+)
 from pelton.api.arguments import check_callback, check_whole, names_of_streams
 from pelton.api.backend import StrPath
 from pelton.api.keys import Key
 from pelton.connect import Jet
 from pelton.connect import open as open_store
-from pelton.jet import Stream
-from pelton.moving.comparing import Comparison, Differing
-from pelton.moving.configs import MARK, completed, is_exclusive_on_file, losses, unfinished
-from pelton.moving.consumers import copy_consumers
-from pelton.moving.filling import ClusterFiller, FileFiller, Filler
-from pelton.moving.headers import is_schedule
+from pelton.jet import Consumer, Message, Stream, Streams
+from pelton.moving.configs import MARK, completed, filler_of, is_exclusive_on_file, losses, unfinished
+from pelton.moving.headers import as_published, is_schedule
 from pelton.moving.reading import pages
-from pelton.moving.report import CopyReport, StreamCopy, Told
+
+_SIZE: Final = 16
+
+
+class Differing(Exception):  # noqa: N818 - a finding
+    """The first difference between a stream and its copy."""
+
+
+class Comparison:
+    """The comparison of one stream; ``exact``: headers and times are the same, and schedules have their sequences."""
+
+    messages: int
+
+    def __init__(self, *, exact: bool) -> None:
+        self.is_exact = exact
+        self._digest = hashlib.blake2b(digest_size=_SIZE)
+        self.messages = 0
+
+    @property
+    def checksum(self) -> str:
+        """A checksum over what was compared."""
+        return self._digest.hexdigest()
+
+    async def run(self, one: Stream, other: Stream, *, near: tuple[bool, bool]) -> None:
+        """Compare all messages. Raises Differing."""
+        theirs = self._each(other, is_near=near[1])
+        async with aclosing(self._each(one, is_near=near[0])) as mine, aclosing(theirs):
+            async for message in mine:
+                found = await anext(theirs, None)
+                if found is None or self._facts(message) != self._facts(found):
+                    raise Differing(f"message {message.seq} differs, or is missing in the copy")
+                self._digest.update(repr(self._facts(message)).encode())
+                self.messages += 1
+            if (extra := await anext(theirs, None)) is not None:
+                raise Differing(f"message {extra.seq} is only in the copy")
+
+    async def _each(self, stream: Stream, *, is_near: bool) -> AsyncGenerator[StoredMessage, None]:
+        state = (await stream.info()).state
+        async with aclosing(pages(stream, max(state.first_seq, 1), state.last_seq, is_near=is_near)) as found:
+            async for page in found:
+                for message in page:
+                    if self.is_exact or not is_schedule(message):
+                        yield message
+
+    def _facts(self, message: StoredMessage) -> tuple[object, ...]:
+        if self.is_exact:
+            return (message.seq, message.subject, message.hdrs, message.data, message.time_ns)
+        return (message.seq, message.subject, as_published(message), message.data)
+
+
+_PAGE: Final = 256
+
+
+async def copy_consumers(there: Streams, one: Streams, stream: str, copy: Stream, lost: list[str]) -> tuple[str, ...]:
+    """Create the durable consumers of a stream at its copy, each where it was; return their names."""
+    done: list[str] = []
+    for info in await _infos(one, stream):
+        if not info.config.durable_name:
+            continue
+        name = f"consumer {stream} > {info.name}"
+        try:
+            consumer = await copy.create_consumer(info.config)
+            if info.delivered.stream_seq:
+                await _place(there, one, info, consumer)
+        except (ConfigError, ApiError) as error:
+            lost.append(f"{name}: it was left out: {error}")
+            continue
+        done.append(info.name)
+        lost += [f"{name}: {text}" for text in _losses(one, info)]
+    return tuple(done)
+
+
+def _losses(one: Streams, info: ConsumerInfo) -> Iterator[str]:
+    if info.num_ack_pending:
+        yield f"{info.num_ack_pending} deliveries that were not acknowledged are delivered again"
+    acked = info.delivered.stream_seq - info.ack_floor.stream_seq - info.num_ack_pending
+    if acked > 0 and info.config.ack_policy == "explicit" and not _tells_unsettled(one):
+        yield f"a cluster does not tell what was acknowledged above the ack floor: up to {acked} are delivered again"
+
+
+def _tells_unsettled(jet: Streams) -> bool:
+    return ConsumerUnsettled in jet.backend.planning.own_verbs
+
+
+async def _infos(jet: Streams, stream: str) -> list[ConsumerInfo]:
+    infos: list[ConsumerInfo] = []
+    while True:
+        page = await jet.backend.call(ConsumerList(stream=stream, offset=len(infos)))
+        infos += page.consumers
+        if not page.consumers or len(infos) >= page.total:
+            return infos
+
+
+async def _place(there: Streams, one: Streams, info: ConsumerInfo, consumer: Consumer) -> None:
+    config, copy = info.config, consumer.stream_name
+    floor = info.delivered.stream_seq if config.ack_policy == "none" else info.ack_floor.stream_seq
+    await there.backend.call(ConsumerReset(stream=copy, name=consumer.name, seq=floor + 1))
+    if config.ack_policy != "explicit" or config.deliver_subject or not _tells_unsettled(one):
+        return
+    pending = await _unsettled(one, info)
+    left = (await consumer.info()).num_pending - info.num_pending
+    held: list[Message] = []
+    # What is not pending up to there was acknowledged.
+    while left > 0 and (found := await consumer.fetch(min(left, _PAGE), no_wait=True)):
+        left -= len(found)
+        for message in found:
+            if message.delivered.seq in pending:
+                held.append(message)
+            else:
+                await message.ack()
+    for message in held:
+        await message.nak()
+
+
+async def _unsettled(jet: Streams, info: ConsumerInfo) -> set[int]:
+    found: set[int] = set()
+    while True:
+        request = ConsumerUnsettled(stream=info.stream_name, name=info.name, offset=len(found))
+        page = await jet.backend.call(request)
+        found.update(entry.seq for entry in page.messages)
+        if not page.messages or len(found) >= page.total:
+            return found
+
+
+_AT_ONCE: Final = 500
+
+
+class Filler(Protocol):
+    """One kind of target."""
+
+    async def fill(self, page: Sequence[StoredMessage]) -> None:
+        """Store the next messages."""
+        ...
+
+    async def end(self, last: int) -> None:
+        """Skip what was deleted at the end, up to the sequence ``last``."""
+        ...
+
+    async def begin_schedules(self, schedules: Sequence[StoredMessage]) -> None:
+        """Let the schedules of the complete stream run."""
+        ...
+
+
+class FileFiller:
+    """Fills a stream of a store file."""
+
+    def __init__(self, jet: Streams, stream: str) -> None:
+        self._jet = jet
+        self._stream = stream
+
+    async def fill(self, page: Sequence[StoredMessage]) -> None:
+        """Store the next messages, in one transaction."""
+        await self._jet.backend.call(StreamFill(stream=self._stream, messages=tuple(page)))
+
+    async def end(self, last: int) -> None:
+        """Skip the sequences up to ``last``."""
+        await self._jet.backend.call(StreamFill(stream=self._stream, last_seq=last))
+
+    async def begin_schedules(self, schedules: Sequence[StoredMessage]) -> None:
+        """Let the schedules run."""
+        sequences = tuple(message.seq for message in schedules)
+        await self._jet.backend.call(StreamFill(stream=self._stream, schedules=sequences))
+
+
+class ClusterFiller:
+    """Fills a stream of a cluster, from the sequence after ``last`` on."""
+
+    def __init__(self, jet: Streams, stream: Stream, last: int) -> None:
+        self._jet = jet
+        self._stream = stream
+        self._last = last
+        self._blank = Outgoing(filler_of(stream.name), b"")
+
+    async def fill(self, page: Sequence[StoredMessage]) -> None:
+        """Publish the next messages, and others in the place of those that are not there."""
+        batch: list[Outgoing] = []
+        for message in page:
+            for _ in range(message.seq - self._last - 1 - len(batch)):
+                batch.append(self._blank)
+                batch = await self._sent(batch)
+            batch.append(
+                self._blank if is_schedule(message) else Outgoing(message.subject, message.data, as_published(message))
+            )
+            batch = await self._sent(batch)
+        await self._publish(batch)
+
+    async def end(self, last: int) -> None:
+        """Publish in the place of the last ones, and remove all that only held a place."""
+        left = last - self._last
+        while left > 0:
+            await self._publish([self._blank] * min(left, _AT_ONCE))
+            left = last - self._last
+        await self._stream.purge(filter=self._blank.subject)
+
+    async def begin_schedules(self, schedules: Sequence[StoredMessage]) -> None:
+        """Publish the schedules that are not there yet; they get sequences at the end."""
+        for message in schedules:
+            try:
+                if (await self._stream.get_last_message(message.subject)).data == message.data:
+                    continue
+            except MessageNotFoundError:
+                pass
+            await self._jet.backend.publish(message.subject, message.data, as_published(message))
+
+    async def _sent(self, batch: list[Outgoing]) -> list[Outgoing]:
+        if len(batch) < _AT_ONCE:
+            return batch
+        await self._publish(batch)
+        return []
+
+    async def _publish(self, batch: Sequence[Outgoing]) -> None:
+        if not batch:
+            return
+        acks = await self._jet.backend.publish_batch(batch)
+        expected = range(self._last + 1, self._last + 1 + len(batch))
+        if [ack.seq for ack in acks] != list(expected):
+            raise StoreError(self._stream.name, "others write to this stream, or an answer was lost: copy it again")
+        self._last = expected[-1]
+
+
+# --- what a copy tells about itself
+
+Told = Callable[[str, int, int], object]
+"""Called with a stream's name, and the numbers of messages done and in all."""
+
+
+class StreamCopy(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream that was copied and compared: its ``messages``, its last sequence, and a ``checksum`` over all of it.
+
+    ``was_there``: an earlier run had copied it. ``consumers`` are those whose state was copied.
+    """
+
+    name: str
+    """The stream's name."""
+    messages: int
+    """How many messages the copy has."""
+    last_seq: int
+    """The last sequence of the copy."""
+    checksum: str
+    """A checksum over its sequences, subjects, headers and payloads: the same for the original."""
+    consumers: tuple[str, ...] = ()
+    """The consumers whose state was copied."""
+    was_there: bool = False
+    """Whether an earlier run had copied it."""
+
+
+class CopyReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The streams that were copied, and ``lost``: what the target cannot keep, a sentence each."""
+
+    streams: tuple[StreamCopy, ...]
+    """The streams that were copied and compared, by name."""
+    lost: tuple[str, ...] = ()
+    """What the target cannot keep, a sentence each."""
+
 
 _JOBS: Final = "JOBS_"
 _PAUSES_S: Final = (0.1, 0.3, 1.0, 3.0)

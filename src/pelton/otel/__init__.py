@@ -4,7 +4,6 @@
 ``pelton.otel.observe(jet)`` exports how the store itself goes.
 """
 
-from pelton.otel.gauges import observe
-from pelton.otel.instrumenting import instrument, process, uninstrument
+from pelton.otel.gauges import instrument, observe, process, uninstrument
 
 __all__ = ["instrument", "observe", "process", "uninstrument"]

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
+import msgspec
+from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.metrics import Meter
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
@@ -27,12 +29,119 @@ from pelton.api import (
     PubAck,
     RetryJob,
     Snooze,
+    headers,
 )
 from pelton.api.tracing import EnqueueSpan, SendSpan, SettleSpan, TracedJob
 from pelton.otel import words
-from pelton.otel.instruments import MessagingInstruments
-from pelton.otel.propagation import context_of, context_of_block, current, injected, link_to, links_of
 from pelton.runtime import Clock
+
+_HAS_CONTEXT: Final = "traceparent"
+
+
+def injected(message: Outgoing) -> Outgoing:
+    """Return a message with the context that is current here, unless the program has given it one."""
+    block = message.headers
+    if block is not None and headers.first(block, _HAS_CONTEXT) is not None:
+        return message
+    for name, value in current().items():
+        block = headers.with_value(block, name, value)
+    return msgspec.structs.replace(message, headers=block)
+
+
+def current() -> dict[str, str]:
+    """Return the context that is current here, as texts by name, in the form of the program's propagators."""
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    return {name: value for name, value in carrier.items() if value.isprintable()}
+
+
+def context_of_block(block: bytes | None) -> Context | None:
+    """Return the context in a message's headers, or None."""
+    if block is None:
+        return None
+    carrier = {name: value for name in propagate.get_global_textmap().fields if (value := headers.first(block, name))}
+    return context_of(carrier)
+
+
+def context_of(carrier: Mapping[str, str]) -> Context | None:
+    """Return the context that texts by name hold, or None."""
+    if not carrier:
+        return None
+    found = propagate.extract(carrier)
+    return found if trace.get_current_span(found).get_span_context().is_valid else None
+
+
+def link_to(context: Context | None) -> list[Link]:
+    """Return a link to what has made a context, if there is one."""
+    return [] if context is None else [Link(trace.get_current_span(context).get_span_context())]
+
+
+def links_of(delivered: Sequence[Delivered]) -> list[Link]:
+    """Return links to those who have sent these messages."""
+    return [link for one in delivered for link in link_to(context_of_block(one.headers))]
+
+
+# --- the metrics of what a program sends, receives and processes, by the conventions for messaging
+
+_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+# Of bounded number: subjects, keys and ids are in spans, and not in metrics.
+_LABELS: Final = frozenset(
+    (
+        words.SYSTEM,
+        words.OPERATION_NAME,
+        words.OPERATION_TYPE,
+        words.DESTINATION,
+        words.CONSUMER_GROUP,
+        words.JOB_NAME,
+        words.ERROR_TYPE,
+    )
+)
+Attributes = Mapping[str, str | bool | int | float]
+
+
+class MessagingInstruments:
+    """Counters and histograms of one meter."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._sent = meter.create_counter(
+            "messaging.client.sent.messages", "{message}", "Messages and jobs that were to be stored"
+        )
+        self._consumed = meter.create_counter(
+            "messaging.client.consumed.messages", "{message}", "Messages and jobs that were delivered to the program"
+        )
+        self._operation = meter.create_histogram(
+            "messaging.client.operation.duration",
+            "s",
+            "Time of a publish, enqueue, fetch or settlement",
+            explicit_bucket_boundaries_advisory=_SECONDS,
+        )
+        self._process = meter.create_histogram(
+            "messaging.process.duration",
+            "s",
+            "Time that the program takes for a message, or for an attempt of a job",
+            explicit_bucket_boundaries_advisory=_SECONDS,
+        )
+
+    def sent(self, count: int, attributes: Attributes) -> None:
+        """Count messages that were sent, or were refused."""
+        self._sent.add(count, _labels(attributes))
+
+    def consumed(self, count: int, attributes: Attributes) -> None:
+        """Count messages that the program has got."""
+        self._consumed.add(count, _labels(attributes))
+
+    def operation(self, seconds: float, attributes: Attributes) -> None:
+        """Note how long a call has taken."""
+        self._operation.record(seconds, _labels(attributes))
+
+    def processed(self, seconds: float, attributes: Attributes) -> None:
+        """Note how long the program has taken."""
+        self._process.record(seconds, _labels(attributes))
+
+
+def _labels(attributes: Attributes) -> Attributes:
+    return {name: value for name, value in attributes.items() if name in _LABELS}
+
 
 # What a job raises to say what is to become of it has not gone wrong.
 _DECISIONS: Final = (Cancel, Discard, RetryJob, Snooze, JobCancelledError)

@@ -20,9 +20,9 @@ from pelton.queue.enqueue.enqueuer import QueueWithOptions
 from pelton.queue.enqueue.transaction import JobTransaction, QueueInTransaction, Transaction
 from pelton.queue.flow.builder import FlowWithOptions
 from pelton.queue.flow.extension import FlowExtension
-from pelton.queue.flow.flow import Flow
 from pelton.queue.flow.handle import FlowHandle, FlowInfo, FlowNodeInfo
 from pelton.queue.flow.nodes import FlowNode
+from pelton.queue.flow.queue_flows import Flow
 from pelton.queue.inspect.events import QueueEvents
 from pelton.queue.model.limits import JobLimit, Rate
 from pelton.queue.model.options import JobOptions

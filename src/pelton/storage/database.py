@@ -2,7 +2,7 @@
 
 States: open, failed (a sync failed: nothing more is acknowledged until the store is reopened), closed. A connection
 belongs to the process that opened it: after ``fork`` the child's copy refuses work, and is released only when the
-child opens the same store (``forks.py``).
+child opens the same store.
 
 Pelton syncs the ``-wal`` file itself, after the transaction and outside SQLite's write lock (``wal.py``), so SQLite
 runs with ``synchronous=NORMAL``: it never syncs at commit, always before and after a checkpoint.
@@ -10,22 +10,29 @@ runs with ``synchronous=NORMAL``: it never syncs at commit, always before and af
 A connection with a ``medium`` acknowledges its commits. It opens only if the next sync puts everything on disk that
 SQLite counts on in the log; if an earlier sync has failed, the log is rewritten first (``wal.py``). Other
 connections only read, or write what such a connection syncs.
+
+**Connections that a forked child has inherited: it must not use them, and closes them before it opens the store.** It
+must do so: SQLite keeps one table of the locks that a process holds, and a child that inherits the table would rely on
+locks that the kernel gave only to its parent. A connection that another thread was using when the process forked cannot
+be closed in the child. So a fork waits until all threads that have event loops of their own stand still between two
+operations; the thread that forks is not in the middle of one.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import apsw
 
+from pelton.runtime import Standstill
 from pelton.storage.checkpointer import PAGE_SIZE, Checkpointer, use_log
 from pelton.storage.faults import FAILURES, ConnectionEnd, Fault, fault_of, translated
-from pelton.storage.forks import let_go_of_inherited, opened, this_process
 from pelton.storage.keys import change_key, unlock, why_locked
 from pelton.storage.network_file_systems import check_place, read_only
 from pelton.storage.schema import SCHEMA_VERSION, add_functions, check_owner, migrate, newer, pragma
@@ -34,6 +41,72 @@ from pelton.storage.sync_record import SyncRecord, has_failed
 from pelton.storage.troubles import Troubles
 from pelton.storage.wal import Medium, WalSync, broken, is_whole
 from pelton.storage.writer_priority import WriterPriority, claims_in_memory
+
+
+class Inheritable(Protocol):
+    """A connection to a store."""
+
+    path: str
+
+    @property
+    def in_transaction(self) -> bool: ...
+
+    def let_go(self) -> None:
+        """Close the child's copy without affecting the parent."""
+
+
+opened: weakref.WeakSet[Inheritable] = weakref.WeakSet()
+# One for each process; to compare it costs no system call, as to ask for the process id does.
+_process: object = object()
+_inherited: list[Inheritable] = []
+_standstill = Standstill()
+
+
+def _are_idle() -> bool:
+    try:
+        return not any(connection.in_transaction for connection in list(opened))
+    except (apsw.ThreadingViolationError, RuntimeError):
+        # One is in use, or another thread opens one.
+        return False
+    except apsw.ConnectionClosedError:
+        # One that another thread has closed just now.
+        return True
+
+
+def _before_fork() -> None:
+    if opened:
+        _standstill.begin(_are_idle)
+
+
+def _after_fork_in_parent() -> None:
+    _standstill.end()
+
+
+def _after_fork_in_child() -> None:
+    global _process, _standstill
+    _process = object()
+    _standstill = Standstill()
+    _inherited.extend(opened)
+    opened.clear()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+
+
+def this_process() -> object:
+    """Return an identity of this process, which a forked child has not inherited."""
+    return _process
+
+
+def let_go_of_inherited(path: str) -> None:
+    """Close inherited connections to a store that this process is about to open itself."""
+    for connection in [candidate for candidate in _inherited if candidate.path == path]:
+        if connection.in_transaction:
+            detail = "this process was forked in the middle of a transaction; start it with spawn or forkserver instead"
+            raise Fault("forked", path, detail)
+        connection.let_go()
+        _inherited.remove(connection)
+
 
 _CACHE_KIB: Final = 32 * 1024
 _BUSY_OPENING_MS: Final = 10_000

@@ -13,10 +13,9 @@ from pelton.streams.last_headers import last_headers_of
 from pelton.streams.log import StreamLog
 from pelton.streams.looks import Look, find_messages, subject_totals
 from pelton.streams.publish_checks import is_bare, schedule_of
-from pelton.streams.rules import check_copies, check_creation, check_new_stream, check_stream
+from pelton.streams.rules import check_copies, check_creation, check_new_stream, check_stream, check_time_pedantic
 from pelton.streams.staging import Staging, is_member
 from pelton.streams.state import Jumps
-from pelton.streams.time_rules import check_time_pedantic
 
 __all__ = [
     "Advisories",

@@ -2,11 +2,15 @@
 
 ``flush`` writes a whole group of publishes at once, and applies the limits. With discard old, readers cannot tell this
 from applying the limits message by message: the middle of a transaction is never visible.
+
+**The totals of one stream's counters inside a transaction; the arithmetic is in ``counters.py``.** A total is that of
+the subject's last message. It is read once per transaction and cached (``StreamState.totals``) until anything is
+removed or flushed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import repeat
 from operator import attrgetter
@@ -15,16 +19,54 @@ from typing import Final
 import msgspec
 
 from pelton.api import Outgoing, PubAck, StreamConfig, api_error, headers
-from pelton.storage import Columns, PlacedSums, placed_sums, rows_with_checksums
+from pelton.storage import Columns, PlacedSums, intact, placed_sums, rows_with_checksums
 from pelton.storage.rows import row_checksum
-from pelton.streams.counters import digits
-from pelton.streams.counting import Counting
+from pelton.streams.counters import Counted, CounterOrigin, Total, contributed, counted, digits, total_of
 from pelton.streams.mappings import Mappings
 from pelton.streams.publish_checks import AtomicBatch, Checked, StorageOptions, check_capacity, check_headers
 from pelton.streams.reader import Reader
 from pelton.streams.remover import Remover
 from pelton.streams.state import StreamState
 from pelton.streams.timers import Firing
+
+
+class Counting:
+    """The counters of a stream; ``flush`` applies its limits to what was appended."""
+
+    def __init__(self, state: StreamState, reader: Reader, flush: Callable[[], None]) -> None:
+        self._state = state
+        self._reader = reader
+        self._flush = flush
+
+    def add(self, subject: str, hdr: bytes | None, increment: str) -> Counted:
+        """Return the message to store for an increment, and keep its total; raises ApiError 10169, 10171, 10172."""
+        return self._count_on(subject, counted(self._total(subject), hdr, increment))
+
+    def add_sourced(self, subject: str, hdr: bytes, data: bytes, origin: CounterOrigin) -> Counted:
+        """Return the message to store for a message of another counter, and keep its total; raises as `add`."""
+        return self._count_on(subject, contributed(self._total(subject), hdr, data, origin))
+
+    def _count_on(self, subject: str, after: Counted) -> Counted:
+        if 0 <= self._state.config.max_msg_size < len(after.headers) + len(after.data):
+            raise api_error("JSStreamMessageExceedsMaximumErr")
+        self._state.totals[subject] = after.total
+        return after
+
+    def _total(self, subject: str) -> Total:
+        config = self._state.config
+        if config.max_msgs > 0 or config.max_bytes > 0:
+            # These limits may remove a subject's last message, and its total with it.
+            self._flush()
+        return self._state.totals.get(subject) or self._last(subject)
+
+    def _last(self, subject: str) -> Total:
+        row = self._reader.last_row_of(subject)
+        if row is None:
+            return Total()
+        if not intact(row):
+            raise api_error("JSMessageCounterBrokenErr")
+        return total_of(row.hdr, row.data)
+
 
 _NOTHING: Final = Checked()
 _subject_of: Final = attrgetter("subject")

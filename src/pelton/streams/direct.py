@@ -2,11 +2,20 @@
 
 A damaged message is never returned and never hides the ones before it: a batch ends before it, and a read that starts
 with it raises CorruptMessageError.
+
+**How many messages match a filter, and their bounds: counted once, then kept up to date.** Each batch reports how many
+more messages match. To recount them for each batch would make a long read quadratic, so a :class:`FilterCount`
+remembers its counts. They are valid as long as nothing was removed from the stream, which ``last - msgs`` shows: every
+removal increases it, nothing decreases it. Messages appended since are counted separately.
+
+**The last message of each subject, now or as it was at an earlier sequence.** The rows of subjects answer for those
+that have not been written since. For the others, the stream is scanned backwards from the requested sequence until each
+of them is found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import Final
 
@@ -24,10 +33,125 @@ from pelton.api import (
 )
 from pelton.api.direct import MAX_BYTES, MAX_SUBJECTS
 from pelton.api.errors import from_reply
-from pelton.storage import MessageRow, intact
-from pelton.streams.filter_count import FilterCount
-from pelton.streams.last_per_subject import last_of_each
+from pelton.storage import Condition, MessageRow, intact, integer, subject_condition, text
 from pelton.streams.log import StreamLog
+
+
+class FilterCount:
+    """The messages of a stream that match a filter ("" for all): bounds, total, and how many follow a mark."""
+
+    first: int
+    last: int
+    total: int
+
+    def __init__(self, subject_filter: str) -> None:
+        self.condition: Condition | None = subject_condition([subject_filter] if subject_filter else [])
+        self.first = self.last = self.total = 0
+        self._gaps = self._seen = -1
+        self._mark = self._after_mark = 0
+
+    def refresh(self, log: StreamLog) -> None:
+        """Bring the counts up to date with the stream."""
+        gaps = log.state.last - log.state.msgs
+        if gaps != self._gaps:
+            bounds = log.reader.bounds_of(self.condition)
+            self.first, self.last, self.total = bounds.first, bounds.last, bounds.msgs
+            self._mark, self._after_mark = self.first, self.total
+        elif log.state.last > self._seen:
+            self._append(log)
+        self._gaps, self._seen = gaps, log.state.last
+
+    def _append(self, log: StreamLog) -> None:
+        added = log.table.count(self._seen + 1, log.state.last, self.condition)
+        if added:
+            self.first = self.first if self.total else self._seen + 1
+            self.last = log.state.last
+            self.total += added
+            self._after_mark += added
+
+    def pending(self, log: StreamLog, seq: int) -> int:
+        """Return how many match at or after ``seq``, and remember it."""
+        if self.condition is None and log.state.is_gapless:
+            return min(max(log.state.last - seq + 1, 0), self.total)
+        if seq <= self.first:
+            return self.total
+        if seq > self.last:
+            return 0
+        if seq != self._mark:
+            self._after_mark, self._mark = self._counted(log, seq), seq
+        return self._after_mark
+
+    def passed(self, seq: int, pending: int) -> None:
+        """Remember that ``pending`` match after ``seq``, where the next batch is likely to begin."""
+        self._mark, self._after_mark = seq + 1, pending
+
+    def _counted(self, log: StreamLog, seq: int) -> int:
+        """Count the shortest way: from the mark, from the first, or to the last."""
+        count, condition = log.table.count, self.condition
+        from_mark, from_first, to_last = abs(seq - self._mark), seq - self.first, self.last - seq
+        if from_mark <= min(from_first, to_last):
+            if seq > self._mark:
+                return self._after_mark - count(self._mark, seq - 1, condition)
+            return self._after_mark + count(seq, self._mark - 1, condition)
+        if from_first < to_last:
+            return self.total - count(self.first, seq - 1, condition)
+        return count(seq, self.last, condition)
+
+
+_SETTLED: Final = "SELECT CAST(subject AS BLOB), last FROM {} WHERE last<=? LIMIT ?"
+_LATER: Final = "SELECT count(*), ifnull(min(first), 0) FROM {} WHERE last>? AND first<=?"
+
+
+def last_of_each(log: StreamLog, filters: Sequence[str], up_to: int, limit: int) -> list[int]:
+    """Return the last sequences, up to ``up_to``, of the subjects that match one of the filters, in ascending order.
+
+    Flush the stream first. Raises TooManyResultsError if there are more than ``limit`` of them.
+    """
+    found = _settled(log, filters, up_to, limit)
+    if up_to < log.state.last:
+        _add_later(log, subject_condition(filters), up_to, limit, found)
+    return sorted(found.values())
+
+
+def _settled(log: StreamLog, filters: Sequence[str], up_to: int, limit: int) -> dict[str, int]:
+    """Return the subjects that were not written after ``up_to``."""
+    bounds: dict[str, int] = {}
+    # One statement per filter: a single one for all would scan every subject.
+    for each in filters:
+        pairs = log.reader.subjects(_SETTLED, subject_condition([each]), up_to, limit + 1)
+        bounds.update((text(subject), integer(last)) for subject, last in pairs)
+        _check_intact(log, len(bounds), limit)
+    return {subject: _present(log, subject, bound) for subject, bound in bounds.items()}
+
+
+def _present(log: StreamLog, subject: str, bound: int) -> int:
+    if log.table.time_of(bound) is not None:
+        return bound
+    # Its last message was removed: the bound is higher than the last message left.
+    row = log.table.last_where(bound, Condition("subject=?", (subject,)))
+    return bound if row is None else row.seq
+
+
+def _add_later(log: StreamLog, condition: Condition | None, up_to: int, limit: int, found: dict[str, int]) -> None:
+    """Find the subjects that were written again since; ``first`` is a bound, so some may not have existed yet."""
+    ((number, first),) = log.reader.subjects(_LATER, condition, up_to, up_to)
+    missing = integer(number)
+    if not missing:
+        return
+    for seq, subject in log.table.subjects_backward(integer(first), up_to, condition):
+        if subject in found:
+            continue
+        found[subject] = seq
+        _check_intact(log, len(found), limit)
+        missing -= 1
+        if not missing:
+            return
+
+
+def _check_intact(log: StreamLog, number: int, limit: int) -> None:
+    if number > limit:
+        raise from_reply(413, 0, "Too Many Results", stream=log.name)
+
 
 _LARGEST: Final = (1 << 63) - 1
 _SPANS: Final = 1000
@@ -45,7 +169,7 @@ def wire_message(row: MessageRow) -> WireMessage:
 
 
 class DirectReads:
-    """Answers direct gets of one store, and caches their counts (``filter_count.py``)."""
+    """Answers direct gets of one store, and caches their counts."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -166,9 +290,9 @@ def _check(stream: str, request: DirectGet) -> None:
     many = bool(request.multi_last)
     if seq < 0 or request.up_to_seq < 0:
         raise _refused(stream, "Malformed Request")
-    for text in (time, request.up_to_time):
-        if text:
-            _time(stream, text)
+    for moment in (time, request.up_to_time):
+        if moment:
+            _time(stream, moment)
     if not (seq or last or following or time or many):
         raise _refused(stream, "Empty Request")
     if (

@@ -6,10 +6,9 @@ an ordinary character.
 """
 
 from pelton.subjects.candidates import candidates
-from pelton.subjects.clash import clash_between, clash_within, first_match
 from pelton.subjects.index import SubjectIndex
 from pelton.subjects.mapping import TransformError
-from pelton.subjects.match import compile_filter, is_subset, matches, overlaps
+from pelton.subjects.match import clash_between, clash_within, compile_filter, first_match, is_subset, matches, overlaps
 from pelton.subjects.transform import Draw, Transform
 from pelton.subjects.validate import LONGEST, fault_of, fits, has_wildcard, is_filter, is_subject
 

@@ -22,12 +22,12 @@ from pelton.buckets.codecs import PathCodec as PathCodec
 from pelton.buckets.codecs import SplitCodec as SplitCodec
 from pelton.buckets.entry import BucketStatus as BucketStatus
 from pelton.buckets.entry import Entry as Entry
-from pelton.buckets.objects.files import Target
 from pelton.buckets.objects.info import ObjectInfo as ObjectInfo
 from pelton.buckets.objects.info import ObjectLink as ObjectLink
 from pelton.buckets.objects.info import ObjectStatus as ObjectStatus
 from pelton.buckets.objects.open import ObjectSettings as ObjectSettings
 from pelton.buckets.objects.sources import Content
+from pelton.buckets.objects.store import Target
 from pelton.buckets.objects.upload import Progress
 from pelton.buckets.settings import BucketSettings as BucketSettings
 from pelton.columns.decoder import Decode
@@ -40,7 +40,7 @@ from pelton.engine.maintenance.upkeep import salvage as salvage
 from pelton.engine.maintenance.upkeep import verify as verify
 from pelton.jet.message import Metadata as Metadata
 from pelton.jet.outgoing import AnyMessage, HeaderValues, PublishOptions
-from pelton.jet.subscription import CoreMessage as CoreMessage
+from pelton.jet.streams import CoreMessage as CoreMessage
 from pelton.locks.campaign import State
 from pelton.locks.election import ElectionOptions as ElectionOptions
 from pelton.locks.election_record import Leader as Leader

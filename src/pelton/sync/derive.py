@@ -15,6 +15,9 @@ property, attribute                    is read on the caller's thread
 
 Handles pass in both directions, alone or in a list or tuple: results are wrapped as their twins,
 arguments are unwrapped. If a function is returned (such as a decorator), its own result is wrapped.
+
+**Signals for a call that blocks the main thread until it is stopped.** The event loop never runs on the main thread
+here, but signals are only handled there: so the blocking caller handles them.
 """
 
 from __future__ import annotations
@@ -22,13 +25,25 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Generator, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from types import FunctionType, GenericAlias, MappingProxyType, MethodType
 from typing import Any, Final
 
 from pelton.api import StoreClosedError
+from pelton.runtime import StopSignals
 from pelton.sync.portal import Portal
-from pelton.sync.signals import stopping
+
+
+@contextmanager
+def stopping(stop: Callable[[], None]) -> Iterator[None]:
+    """Call ``stop`` at the first SIGTERM or SIGINT without another handler, if this is the main thread."""
+    signals = StopSignals(stop)
+    signals.take()
+    try:
+        yield
+    finally:
+        signals.give_back()
+
 
 FACES: Final = {
     "__aenter__": "__enter__",

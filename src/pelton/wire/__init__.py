@@ -1,25 +1,11 @@
 """The client protocol of NATS, without sockets: bytes in, commands out, and the other way round."""
 
-from pelton.wire.commands import (
-    Command,
-    Connect,
-    ConnectionState,
-    ErrLine,
-    Hpub,
-    InfoLine,
-    Msg,
-    OkLine,
-    Ping,
-    Pong,
-    Pub,
-    Sub,
-    Unsub,
-    Violation,
-)
 from pelton.wire.encode import (
     OK,
     PING,
     PONG,
+    ConnectOptions,
+    ServerHello,
     encode_connect,
     encode_err,
     encode_info,
@@ -27,10 +13,28 @@ from pelton.wire.encode import (
     encode_pub,
     encode_sub,
     encode_unsub,
+    parse_info,
     status_block,
 )
-from pelton.wire.hello import ConnectOptions, ServerHello, parse_info
-from pelton.wire.parser import KnownLines, Parser, WireLimits
+from pelton.wire.parser import (
+    Command,
+    Connect,
+    ConnectionState,
+    ErrLine,
+    Hpub,
+    InfoLine,
+    KnownLines,
+    Msg,
+    OkLine,
+    Parser,
+    Ping,
+    Pong,
+    Pub,
+    Sub,
+    Unsub,
+    Violation,
+    WireLimits,
+)
 
 __all__ = [
     "OK",

@@ -12,8 +12,8 @@ from pelton.api import ConsumerConfig, Delivered
 from pelton.jet import follower
 from pelton.jet.ordered import OrderedReader
 from pelton.jet.push import Pushed
+from pelton.queue.keys.job_source import Watch
 from pelton.queue.keys.table import KeyTable
-from pelton.queue.keys.watch import Watch
 from pelton.queue.model.naming import QueueNames
 
 

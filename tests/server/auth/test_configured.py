@@ -13,9 +13,8 @@ from typing import Any
 import bcrypt
 import pytest
 
-from pelton.server.auth.configured import ConfiguredUsers
+from pelton.server.auth.configured import ConfiguredUsers, is_hash, is_password
 from pelton.server.auth.identity import Credentials, LoginRefusal, ServerUser
-from pelton.server.auth.passwords import is_hash, is_password
 from pelton.server.settings.config import ConnectionLimits
 from pelton.server.settings.load import config_of
 from tests.kit.nats_server import nats_server

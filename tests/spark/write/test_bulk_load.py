@@ -14,9 +14,9 @@ import pelton
 from pelton.engine import StagedWriter
 from pelton.spark.columns.packed_rows import pack
 from pelton.spark.options import StoreOptions
-from pelton.spark.write import bulk_load
-from pelton.spark.write.bulk_load import load
+from pelton.spark.write import writer
 from pelton.spark.write.task_attempt import BatchId
+from pelton.spark.write.writer import load
 
 ROWS = 20_000
 PAYLOAD = bytes(1000)
@@ -30,7 +30,7 @@ class Later:
 
     def submit(self, call: Callable[..., Any], *args: Any) -> "Future[None]":
         done: Future[None] = Future()
-        if call is bulk_load._nothing:
+        if call is writer._nothing:
             self.run()
             done.set_result(None)
         else:
@@ -46,7 +46,7 @@ class Later:
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> Iterator[Later]:
     later = Later()
-    monkeypatch.setattr(bulk_load, "_closing", later)
+    monkeypatch.setattr(writer, "_closing", later)
     yield later
     later.run()
 

@@ -2,45 +2,206 @@
 
 Design: An object store is a stream (ADR-20). An object is a description, the last message of a subject made from its
 name, and chunks, the messages of a subject of its own. Putting it: :mod:`upload`; getting it: :mod:`download`.
+
+**Removes the remains of puts whose process died: chunks that no description names.** Chunks without a description may
+belong to a put in progress. So only those are removed whose last one is older than the given age; and first a mark is
+stored after that last one, on the condition that it still is the last. A put that resumes counts its chunks and
+describes them on the same condition (:mod:`upload`): either it was faster and the mark is refused, or it fails. A put
+of another client does not check this: for it only the age protects.
 """
 
 from __future__ import annotations
 
 import asyncio
 import builtins
+import hashlib
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from io import BytesIO
-from typing import Final
+from pathlib import Path
+from typing import BinaryIO, Final
 
 import msgspec
 
 from pelton.api import (
     BucketNotFoundError,
     ConfigError,
+    LimitError,
+    ObjectDamagedError,
     ObjectExistsError,
     ObjectLinkError,
     StreamNotFoundError,
     WrongLastSequenceError,
+    parse_rfc3339,
 )
 from pelton.api.arguments import check_callback, check_instance, check_text, check_whole, texts_of
 from pelton.api.build import seconds_to_ns
 from pelton.api.headers import as_lists, encode
 from pelton.api.times import Seconds
 from pelton.buckets.naming import check_bucket
-from pelton.buckets.objects.chunks import ChunkReader
-from pelton.buckets.objects.cleanup import cleaned
-from pelton.buckets.objects.download import Download
-from pelton.buckets.objects.files import ObjectFile, Target
-from pelton.buckets.objects.info import ObjectInfo, ObjectLink, ObjectStatus
-from pelton.buckets.objects.naming import check_name, meta_subject, stream_of
+from pelton.buckets.objects.chunks import ChunkReader, ObjectChunk
+from pelton.buckets.objects.info import ObjectInfo, ObjectLink, ObjectStatus, is_digest
+from pelton.buckets.objects.naming import check_name, chunk_subject, meta_subject, stream_of
 from pelton.buckets.objects.ranges import read_range
 from pelton.buckets.objects.records import Records, records_of
 from pelton.buckets.objects.sources import Content, source_of
 from pelton.buckets.objects.upload import Progress, Upload
 from pelton.buckets.objects.watching import watched
 from pelton.jet import HeaderValues, Stream, Streams
+from pelton.jet.readable import at_leader
 from pelton.runtime import at_home
+
+
+async def cleaned(records: Records, older_than_ns: int) -> int:
+    """Remove orphaned chunks, and return of how many objects."""
+    # Before the descriptions are read: objects described in between are then found there.
+    info = await records.stream.info(subjects_filter=chunk_subject(records.bucket, ">"))
+    subjects = set(info.state.subjects or ())
+    if not subjects:
+        return 0
+    subjects -= await _described(records)
+    # By the server's clock, which is also that of the chunks.
+    limit = (parse_rfc3339(info.ts) if info.ts else records.jet.runtime.clock.now()) - older_than_ns
+    return sum([await _removed(records, subject, limit) for subject in sorted(subjects)])
+
+
+async def _described(records: Records) -> set[str]:
+    found: set[str] = set()
+    metas = watched(records, is_strict=True)
+    try:
+        async for meta in metas:
+            if meta is None:
+                break
+            if not meta.deleted:
+                found.add(chunk_subject(records.bucket, meta.nuid))
+    finally:
+        await metas.aclose()
+    return found
+
+
+async def _removed(records: Records, subject: str, limit: int) -> bool:
+    # A replica may not know how far a put has come.
+    last = await at_leader(records.jet.backend, records.stream.name, last_by_subj=subject)
+    if last is None or last.time_ns > limit:
+        return False
+    try:
+        await records.jet.publish(subject, expected_last_subject_seq=last.seq)
+    except WrongLastSequenceError:
+        return False
+    except LimitError:
+        # A full store cannot be marked, but needs cleaning most.
+        pass
+    await records.purge_chunks(subject.rpartition(".")[2])
+    return True
+
+
+# --- gets an object: its chunks in order, a batch ahead, digested on a thread, and verified against its description
+
+
+class Download:
+    """The download of one object. ``take`` is called with the chunks of each batch, on a thread."""
+
+    def __init__(self, records: Records, info: ObjectInfo, take: Callable[[list[bytes]], object] | None = None) -> None:
+        self._chunks = ChunkReader(records, info)
+        self._info = info
+        self._take = take
+        self._digest = hashlib.sha256()
+        self._done = 0
+
+    async def batches(self) -> AsyncGenerator[list[bytes], None]:
+        """Yield the chunks; they are verified only after the last one.
+
+        Raises ObjectDamagedError, ObjectChangedError, CorruptMessageError.
+        """
+        size = self._info.size
+        found = await self._chunks.fetch(1) if size else []
+        while found:
+            chunks = [chunk.data for chunk in found]
+            self._done += sum(map(len, chunks))
+            # Start the thread first: an embedded store reads on this one.
+            digesting = asyncio.to_thread(self._digested, chunks)
+            following = self._chunks.fetch(found[-1].seq + 1) if self._done < size else _nothing()
+            _, found = await asyncio.gather(digesting, following)
+            yield chunks
+        if self._done != size or (size and not is_digest(self._info.digest, self._digest)):
+            text = "its content is not what was put (the digest differs): put it again"
+            raise ObjectDamagedError(self._info.bucket, self._info.name, text)
+
+    def _digested(self, chunks: list[bytes]) -> None:
+        for chunk in chunks:
+            self._digest.update(chunk)
+        if self._take is not None:
+            self._take(chunks)
+
+
+async def _nothing() -> list[ObjectChunk]:
+    return []
+
+
+# --- files that objects are written to: under another name until they are complete
+
+Target = str | os.PathLike[str] | BinaryIO
+"""Where an object can be written: a path, or an open binary file."""
+
+
+class ObjectFile:
+    """A file being written; its methods block. ``unique`` distinguishes files that are written at the same time."""
+
+    def __init__(self, target: Target, unique: str) -> None:
+        """Open it. Raises ConfigError for a target that cannot be written to, OSError."""
+        self._path: Path | None = None
+        if isinstance(target, str | os.PathLike):
+            self._path = _file(os.fspath(target))
+            self._part = self._path.with_name(f".{self._path.name}.{unique}.part")
+            self._file: BinaryIO = self._part.open("xb")
+        elif hasattr(target, "write"):
+            self._file = target
+        else:
+            raise ConfigError(f"{type(target).__name__} is no file: give a path, or a file opened for writing bytes")
+
+    def write(self, chunks: list[bytes]) -> None:
+        """Append chunks; an unbuffered file may take only a part of one at a time."""
+        for chunk in chunks:
+            rest = memoryview(chunk)
+            while rest:
+                rest = rest[self._file.write(rest) :]
+
+    def keep(self) -> None:
+        """Give the complete file its name, once it is on disk."""
+        if self._path is None:
+            return
+        with self._file:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        self._part.replace(self._path)
+
+    def drop(self) -> None:
+        """Remove the file of the other name; what was written to an open file stays."""
+        if self._path is not None:
+            self._file.close()
+            with suppress(FileNotFoundError):
+                self._part.unlink()
+
+
+def _file(target: str | bytes) -> Path:
+    """Return the path of a file to write; an OSError of the file system is left to the writing."""
+    path = Path(os.fsdecode(target))
+    if "\0" in str(path) or not _is_encodable(str(path)):
+        raise ConfigError(f"{target!r} names no file: give the path of the file to write the object to")
+    # "." has no name, ".." cannot be replaced.
+    if path.name in ("", "..") or path.is_dir():
+        raise ConfigError(f"{target!r} is a folder: give the path of the file to write the object to")
+    return path
+
+
+def _is_encodable(path: str) -> bool:
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True
+
 
 CHUNK_SIZE: Final = 128 * 1024
 _LARGEST_CHUNK: Final = 64 * 1024 * 1024

@@ -1,17 +1,312 @@
-"""The background work of an open store."""
+"""The background work of an open store.
+
+**Copies what a transaction left of a source's messages, until nothing is left.** Published messages do not depend on
+it: they are sourced in the transaction that stores them. But a new source of a large stream is copied in many
+transactions, and the process that began may have died: so every process checks when it opens the store, and does its
+part while it has it open.
+
+**Checks the store and the clock once a second, for changes that wake no opener.** An opener that commits, or changes
+the key, wakes the others. But nothing wakes them when the file is removed or a sync fails in another process, and an
+opener without a wake-up socket cannot wake others. A fault that ends the connection is reported by
+:class:`pelton.storage.ConnectionEnd`.
+
+**One timer for the messages that time makes: markers and scheduled messages.** Correctness does not depend on it: every
+read or write of a stream applies what is due first. The timer makes due messages appear while no operation touches
+their stream, and wakes what waits for them in every process. Each process with the store open keeps one timer, for the
+nearest deadline it knows; the process that comes second finds nothing due.
+
+A recorded deadline may be too early: then the timer fires for nothing and is set again. When it may be too late
+(another process has written, a transaction was rolled back) deadlines are read again.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final
 
+from pelton.api import PeltonError
+from pelton.api.times import NEVER
 from pelton.engine.host import Host
-from pelton.engine.maintenance.idle_batches import IdleBatches
-from pelton.engine.maintenance.source_catch_up import SourceCatchUp
-from pelton.engine.maintenance.store_watch import StoreWatch
-from pelton.engine.maintenance.timekeeper import Timekeeper
 from pelton.engine.session import Committed
-from pelton.runtime import Clock
-from pelton.storage import Database
+from pelton.runtime import Clock, Timer
+from pelton.storage import Database, Fault
+
+
+class IdleBatches:
+    """Abandons open batches that have waited too long; every transaction notifies it when it ends."""
+
+    def __init__(self, host: Host, clock: Clock) -> None:
+        self._host = host
+        self._staging = host.session.staging
+        self._clock = clock
+        self._due: int | None = None
+        self._timer: Timer | None = None
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the timer is set for a batch."""
+        return self._due is not None
+
+    def committed(self) -> None:
+        """Set the timer again after a transaction, if the nearest deadline changed."""
+        due = self._staging.due
+        if due == self._due:
+            return
+        self.cancel()
+        if due is not None:
+            self._due = due
+            self._timer = self._clock.call_later(max(due - self._host.session.now(), 0) / 1e9, self._rings)
+
+    def cancel(self) -> None:
+        self._due = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _rings(self) -> None:
+        self._due = self._timer = None
+        with suppress(PeltonError):
+            # Ignore errors: the next message of any batch sweeps as well.
+            swept = self._host.stage(lambda: self._staging.sweep(self._host.session.now()), durable=False)
+            swept.add_done_callback(lambda done: done.exception())
+
+
+_CATCH_UP_AGAIN_S: Final = 0.5
+_OTHERS_S: Final = 0.1
+# How long a check waits for a consumer that is paused or replays.
+_SHORTEST_S: Final = 0.02
+_LONGEST_S: Final = 60.0
+
+
+class SourceCatchUp:
+    """The catch-up of one open store."""
+
+    def __init__(self, host: Host, clock: Clock) -> None:
+        self._host = host
+        self._clock = clock
+        self._source_graph = host.session.registry.source_graph
+        self._timer: Timer | None = None
+        self._at = 0.0
+        self._running = False
+        self._closed = False
+        self.look_again()
+
+    def committed(self, *, has_backlog: bool) -> None:
+        """Continue where a transaction has left messages, now or when a consumer delivers them."""
+        if has_backlog:
+            self._go_on()
+        elif self._source_graph.is_timed:
+            self._source_graph.is_timed = False
+            self.look_again()
+
+    def woken(self) -> None:
+        """Check soon: another process has written, and continues by itself unless it dies."""
+        if self._source_graph.has_links:
+            self.look_again(_OTHERS_S)
+
+    def look_again(self, delay: float = 0.0) -> None:
+        """Schedule a check, because another process may have left messages."""
+        at = self._clock.monotonic() + delay
+        if self._closed or (self._timer is not None and self._at <= at):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._at = self._clock.call_later(delay, self._look), at
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._closed or self._running:
+            return
+        try:
+            is_behind, due = self._host.read(self._outlook)
+            if is_behind:
+                self._go_on()
+            elif due != NEVER:
+                self.look_again(min(max((due - self._host.session.now()) / 1e9, _SHORTEST_S), _LONGEST_S))
+        except PeltonError:
+            # Operations on the store raise this error; here, checking again is enough.
+            self.look_again(_CATCH_UP_AGAIN_S)
+
+    def _outlook(self) -> tuple[bool, int]:
+        return self._source_graph.is_behind(), self._source_graph.next_due()
+
+    def _go_on(self) -> None:
+        if self._running or self._closed:
+            return
+        try:
+            done = self._host.stage(self._source_graph.catch_up, durable=True)
+        except PeltonError:
+            self.look_again(_CATCH_UP_AGAIN_S)
+            return
+        self._running = True
+        done.add_done_callback(self._ended)
+
+    def _ended(self, done: asyncio.Future[None]) -> None:
+        self._running = False
+        if done.cancelled() or done.exception() is not None:
+            self.look_again(_CATCH_UP_AGAIN_S)
+        else:
+            self.look_again()
+
+    def close(self) -> None:
+        """Stop catching up."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+EVERY_S: Final = 1.0
+
+
+class StoreWatch:
+    """The checks of one open store, on its event loop; ``on_news`` is called when others have written.
+
+    ``now`` reads the store's clock, which notices its jumps by itself.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        database: Database,
+        on_news: Callable[[], None],
+        now: Callable[[], int],
+    ) -> None:
+        self._loop = loop
+        self._db = database
+        self._on_news = on_news
+        self._now = now
+        self._seen = -1
+        # The event loop's real time and not the injected clock: it watches the outside world.
+        self._timer = loop.call_later(EVERY_S, self._look)
+
+    def _look(self) -> None:
+        self._timer = self._loop.call_later(EVERY_S, self._look)
+        self._now()
+        try:
+            self._db.check_sound()
+            with self._db.reading():
+                seen = self._db.seen()
+        except Fault:
+            # Operations on the store raise it, if it persists.
+            return
+        if seen != self._seen:
+            self._seen = seen
+            self._on_news()
+
+    def close(self) -> None:
+        """Stop checking."""
+        self._timer.cancel()
+
+
+# No wait is longer, because the wall clock may be set during it; and no wait is shorter, so that many deadlines close
+# together share a transaction.
+_RETRY_S: Final = 1.0
+
+
+class Timekeeper:
+    """The timer of one open store."""
+
+    def __init__(self, host: Host, clock: Clock) -> None:
+        self._host = host
+        self._clock = clock
+        self._now = host.session.now
+        self._registry = host.session.registry
+        self._dues: dict[str, int] = {}
+        self._timer: Timer | None = None
+        self._set_for = NEVER
+        self._looking: Timer | None = None
+        self._closed = False
+        # Deadlines may have passed while no process had the store open.
+        self.look_again()
+
+    # --- inside a transaction
+
+    def _note_all(self) -> None:
+        self._dues = {log.name: log.state.next_deadline() for log in self._registry.ticking()}
+
+    def _advance_all(self) -> None:
+        self._dues.clear()
+        now = self._now()
+        for log in self._registry.ticking():
+            log.advance(now)
+
+    # --- between transactions
+
+    def committed(self, deadlines: Mapping[str, int]) -> None:
+        """Record the deadlines of the streams that a transaction has used."""
+        self._dues.update(deadlines)
+        if self._dues:
+            self._set(min(self._dues.values()))
+
+    def next_due(self) -> int:
+        """Return when time next makes a message, or an earlier time; ``NEVER`` if it makes none."""
+        self._host.read(self._note_all)
+        return min(self._dues.values(), default=NEVER)
+
+    def look_again(self) -> None:
+        """Schedule reading all deadlines, because recorded ones may no longer hold."""
+        if self._looking is None and not self._closed:
+            self._looking = self._clock.call_later(_SHORTEST_S, self._look_now)
+
+    def _look_now(self) -> None:
+        self._looking = None
+        if self._closed:
+            return
+        try:
+            due = self.next_due()
+        except PeltonError:
+            # Operations on the store raise this error; here, checking again is enough.
+            self._retry()
+            return
+        self._set(due)
+
+    def _act(self) -> None:
+        """Apply what is due."""
+        try:
+            done = self._host.stage(self._advance_all, durable=True)
+        except PeltonError:
+            self._retry()
+        else:
+            done.add_done_callback(lambda done: self._retry() if done.exception() else None)
+
+    def _retry(self) -> None:
+        if not self._closed:
+            self._cancel()
+            self._set_for = self._now()
+            self._timer = self._clock.call_later(_RETRY_S, self._fire)
+
+    def _set(self, due: int) -> None:
+        if self._closed or (due == self._set_for and self._timer is not None):
+            return
+        self._cancel()
+        self._set_for = due
+        if due != NEVER:
+            delay = (due - self._now()) / 1e9
+            self._timer = self._clock.call_later(min(max(delay, _SHORTEST_S), _LONGEST_S), self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        due, self._set_for = self._set_for, NEVER
+        if self._closed:
+            return
+        if due <= self._now():
+            self._act()
+        else:
+            self._set(due)
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def close(self) -> None:
+        """Stop the timer."""
+        self._closed = True
+        self._cancel()
+        if self._looking is not None:
+            self._looking.cancel()
 
 
 class Background:

@@ -1,7 +1,6 @@
 """A transaction as a value: one connection, the registry of streams and consumers, and effects."""
 
 from pelton.engine.session.account import Account
-from pelton.engine.session.committed import Committed
 from pelton.engine.session.lifecycle import (
     advise_paused,
     create_consumer,
@@ -15,8 +14,7 @@ from pelton.engine.session.lifecycle import (
 )
 from pelton.engine.session.live_pushes import incoming
 from pelton.engine.session.registry import Registry
-from pelton.engine.session.session import Session, SessionMark, Surroundings
-from pelton.engine.session.store_clock import StoreClock
+from pelton.engine.session.session import Committed, Session, SessionMark, StoreClock, Surroundings
 from pelton.engine.session.wakes import Key, Wakes
 
 __all__ = [

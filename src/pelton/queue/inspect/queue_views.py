@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
+from pelton.api import ConfigError
 from pelton.api.times import Seconds
+from pelton.queue.backing.queue_stats import taken_of_tenant
+from pelton.queue.backing.scan import orders_in, scan
+from pelton.queue.backing.tenant_lines import tenants_with_jobs
 from pelton.queue.define.handle import JobHandle
 from pelton.queue.inspect.events import QueueEvents
-from pelton.queue.inspect.tenants import tenants_of, weights_of
-from pelton.queue.inspect.workers import workers_of
 from pelton.queue.model.job_filter import job_filter
+from pelton.queue.model.naming import tenant_in
 from pelton.queue.model.queue_events import QueueEventKind
 from pelton.queue.model.states import (
     DeadLetter,
@@ -30,6 +38,53 @@ if TYPE_CHECKING:
     from pelton.queue.inspect.dead_letters import DeadLetters
     from pelton.queue.inspect.history import History
     from pelton.queue.inspect.views import JobViews
+
+
+async def weights_of(queue: QueueContext) -> dict[str, int]:
+    """Return the weights that are not 1, by tenant."""
+    control = await queue.side_to_read(queue.names.control)
+    orders = await orders_in(control, queue.names.weight_subject("*"))
+    weights = [order.weight for order in orders if order.weight is not None and not order.over]
+    return {weight.tenant: weight.weight for weight in sorted(weights, key=attrgetter("tenant"))}
+
+
+async def tenants_of(queue: QueueContext, limit: int) -> list[TenantCounts]:
+    """Return the ``limit`` tenants with the most jobs, those first. Raises ConfigError."""
+    if type(limit) is not int or limit < 1:
+        raise ConfigError(f"queue {queue.name!r}: limit is {limit!r}; it must be a whole number from 1 on")
+    stream = await queue.jet.stream(queue.names.jobs)
+    listed = await tenants_with_jobs(stream, queue.names)
+    stored = Counter[str]()
+    for counts in listed.values():
+        stored.update(counts)
+    largest = sorted(stored, key=lambda token: (-stored[token], token))[:limit]
+    weights = await weights_of(queue) if largest else {}
+    found: list[TenantCounts] = []
+    for token in largest:
+        ranks = [rank for rank, counts in listed.items() if token in counts]
+        taken = sum(await asyncio.gather(*(taken_of_tenant(stream, queue.names, token, rank) for rank in ranks)))
+        tenant = tenant_in(token)
+        found.append(
+            TenantCounts(
+                tenant=tenant,
+                pending=max(stored[token] - taken, 0),
+                taken=min(taken, stored[token]),
+                weight=weights.get(tenant, 1),
+            )
+        )
+    return found
+
+
+# --- the workers of a queue, in every process, as they have told last
+
+_decode: Final = msgspec.json.Decoder(WorkerInfo).decode
+
+
+async def workers_of(queue: QueueContext) -> list[WorkerInfo]:
+    """Return the workers, those that started first at the beginning."""
+    stream = await queue.side_to_read(queue.names.running)
+    async with aclosing(scan(stream, queue.names.worker_subject("*"))) as found:
+        return sorted([_decode(data) async for _, data in found], key=attrgetter("started_at"))
 
 
 class QueueWithViews:

@@ -16,7 +16,7 @@ Failures, and how they are handled:
 - A worker's view is outdated: its claim is refused, and it reads again. Jobs are only ever appended, and only those
   at or before ``done`` have ended, so an outdated view of the jobs shows the right next one, or none.
 - A reply is lost: the write is repeated with the same message id, which identifies it
-  (``cluster/publish_reconciliation.py``).
+  (``cluster/publisher.py``).
 
 Jobs without a key come from a consumer, as in a queue that is not exclusive; the stream keeps a message until it is
 removed, so the removal is the last step before the ack.
@@ -25,12 +25,17 @@ removed, so the removal is the last step before the ack.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from pelton.api import AckRejectedError, Delivered, Outgoing, PeltonError, PullRequest, WrongLastSequenceError
+from pelton.api import AckRejectedError, ApiError, Delivered, Outgoing, PeltonError, PullRequest, WrongLastSequenceError
+from pelton.api.admission import check_subject
 from pelton.jet import ack_of
+from pelton.jet.follower import Follower, last_and_new
+from pelton.jet.outage import Outage, is_busy
+from pelton.jet.register import MovedError
 from pelton.queue.backing.beginnings import BegunJobs, WorkerBeginnings
 from pelton.queue.backing.first_outcome import as_first, as_only, refusal_of
 from pelton.queue.backing.setup import has_ranked_jobs
@@ -39,9 +44,9 @@ from pelton.queue.backing.unfinished_jobs import not_to_be_taken
 from pelton.queue.keys.claimer import Claimer
 from pelton.queue.keys.held_keys import CHANNEL, HeldKey, HoldExtender, Holdings, replaced
 from pelton.queue.keys.ledger import Ledger, identified, outbox_of
-from pelton.queue.keys.settler import Settler
+from pelton.queue.keys.record import decode, settled, taken_back
 from pelton.queue.keys.table import Chance, KeyTable
-from pelton.queue.keys.watch import Watch
+from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.records import AttemptRecords, Ended, job_id_of
 from pelton.queue.model.states import Attempt
 from pelton.queue.ports import Beginnings, Extender, TakenJob
@@ -49,7 +54,152 @@ from pelton.runtime import Signal
 
 if TYPE_CHECKING:
     from pelton.jet import Consumer, Stream, Streams
-    from pelton.queue.model.naming import QueueNames
+
+_IN_FLIGHT_S: Final = 0.01
+
+
+class Settler:
+    """Settles the keys that one worker holds. May be called again after a StoreError."""
+
+    def __init__(self, jet: Streams, names: QueueNames, ledger: Ledger, table: KeyTable) -> None:
+        self._clock = jet.runtime.clock
+        self._ids = jet.runtime.ids
+        self._names = names
+        self._ledger = ledger
+        self._table = table
+
+    async def settle(self, held: HeldKey, ended: Ended) -> None:
+        """Store how an attempt ended, and carry it out; raises as ``JobSource.settle`` does."""
+        for message in ended.messages:
+            check_subject(message.subject)
+        if not held.is_settled:
+            await self._commit(held, ended)
+        try:
+            seq, after = await self._ledger.carry_out(held.key, held.seq, held.hold)
+        except MovedError:
+            # Another worker was faster.
+            return
+        except ApiError:
+            await self._take_back(held)
+            raise
+        self._table.saw_record(held.key, seq, after, self._clock.boottime())
+
+    async def _commit(self, held: HeldKey, ended: Ended) -> None:
+        """Write the settled record; raises AckRejectedError if another worker holds the key by now."""
+        held.is_settling = True
+        name, outbox, delay_ns = self._ids.new(), outbox_of(ended.messages), ended.ack.delay_ns
+        over = settled(held.hold, name, outbox, ended=ended.is_over, delay_ns=delay_ns, known=ended.known)
+        while not held.is_settled:
+            try:
+                held.seq = await self._ledger.write(held.key, over, held.seq)
+            except MovedError:
+                await self._look_again(held)
+            except ApiError:
+                held.is_settling = False
+                raise
+            else:
+                held.hold, held.is_settled = over, True
+        self._table.saw_record(held.key, held.seq, held.hold, self._clock.boottime())
+
+    async def _look_again(self, held: HeldKey) -> None:
+        """Find out why a settlement was refused: our own renewal, or our write whose reply was lost, are harmless."""
+        seq, hold = await self._ledger.read(held.key)
+        if hold is None or hold.token != held.hold.token:
+            raise replaced(self._names.jobs, held.hold.job)
+        if hold.state == "settled":
+            held.hold, held.is_settled = hold, True
+        elif seq == held.seq:
+            # Another write is in flight: wait until it is known which came first.
+            await self._clock.sleep(_IN_FLIGHT_S)
+        held.seq = seq
+
+    async def _take_back(self, held: HeldKey) -> None:
+        """Reopen the attempt, because one of its messages is refused: it ends later, as a failed one."""
+        before = taken_back(held.hold)
+        try:
+            held.seq = await self._ledger.write(held.key, before, held.seq)
+        except MovedError:
+            raise replaced(self._names.jobs, held.hold.job) from None
+        held.hold, held.is_settled, held.is_settling = before, False, False
+
+
+# --- following the keys: which of them have jobs, and their records. Two ordered readers feed a worker's table
+
+_log: Final = logging.getLogger("pelton.queue")
+
+
+class Watch:
+    """Reads the last message of each subject, then all new ones, into a table.
+
+    ``told`` is called when there may be something to do, and when everything stored at the start has been read.
+    """
+
+    is_caught_up: bool
+
+    def __init__(self, jet: Streams, names: QueueNames, table: KeyTable, told: Callable[[], None]) -> None:
+        self._jet = jet
+        self._clock = jet.runtime.clock
+        self._names = names
+        self._table = table
+        self._told = told
+        self._unread = {names.jobs, names.keys}
+        # The last job that the present reader has seen.
+        self._last_job = 0
+        self.is_caught_up = False
+
+    async def follow_jobs(self) -> None:
+        """Note every stored job, forever, without reading payloads."""
+        await self._follow(self._names.jobs, self._opened_jobs, self._saw_job)
+
+    async def follow_records(self) -> None:
+        """Note every record that is written, forever."""
+        await self._follow(self._names.keys, self._opened_records, self._saw_record)
+
+    async def _follow(
+        self,
+        stream: str,
+        opened: Callable[[], AsyncGenerator[Delivered | None, None]],
+        saw: Callable[[Delivered], bool],
+    ) -> None:
+        outage = Outage(
+            _log, self._clock, f"queue {self._names.queue!r} (stream {stream})", is_busy, queue=self._names.queue
+        )
+
+        async def see(one: Delivered | None) -> None:
+            if one is None:
+                self._has_read(stream)
+            elif saw(one):
+                self._told()
+
+        await Follower(opened, see, outage.wait, outage.is_over).follow()
+
+    def _opened_jobs(self) -> AsyncGenerator[Delivered | None, None]:
+        self._table.looks_at_jobs()
+        self._last_job = 0
+        subjects = list(self._names.keyed_jobs)
+        return last_and_new(self._jet, self._names.jobs, filter_subjects=subjects, headers_only=True)
+
+    def _opened_records(self) -> AsyncGenerator[Delivered | None, None]:
+        return last_and_new(self._jet, self._names.keys, filter_subject=self._names.hold_subject(">"))
+
+    def _has_read(self, stream: str) -> None:
+        if stream == self._names.jobs:
+            self._table.knows_jobs(self._last_job)
+        if stream in self._unread:
+            self._unread.remove(stream)
+            self.is_caught_up = not self._unread
+            self._told()
+
+    def _saw_job(self, delivered: Delivered) -> bool:
+        self._last_job = delivered.seq
+        key = self._names.key_of_job(delivered.subject)
+        priority = self._names.priority_of_key(delivered.subject)
+        return self._table.saw_job(key, delivered.seq, self._clock.boottime(), priority)
+
+    def _saw_record(self, delivered: Delivered) -> bool:
+        key = self._names.key_of_hold(delivered.subject)
+        age = (self._clock.now() - delivered.time_ns) / 1e9
+        return self._table.saw_record(key, delivered.seq, decode(delivered.data), self._clock.boottime(), max(age, 0.0))
 
 
 class KeyedJobSource:

@@ -12,6 +12,7 @@ and while it runs its lease is kept, so that no other worker starts its job).
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from math import inf
@@ -31,15 +32,65 @@ from pelton.queue.run.job_threads import Called, JobThreads
 from pelton.queue.run.order_reader import order_reader
 from pelton.queue.run.progress import Sweeper
 from pelton.queue.run.roll_call import RollCall
-from pelton.queue.run.signals import watch_signals
 from pelton.queue.run.slots import JobSlots
 from pelton.queue.run.worker_settings import WorkerSettings
-from pelton.runtime import Home, Signal
+from pelton.runtime import Home, Signal, StopSignals
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.model.records import AttemptRecords
     from pelton.queue.ports import FlowFollower
+
+Stop = Callable[[], None]
+
+
+class SignalWatch:
+    """The signal handling of one event loop while workers run on it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._stops: list[Stop] = []
+        # Also wakes the loop, which may be waiting.
+        self._signals = StopSignals(lambda: loop.call_soon_threadsafe(self._stop_all))
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that the workers run on."""
+        return self._loop
+
+    def join(self, stop: Stop) -> None:
+        """Call ``stop`` on a signal."""
+        self._stops.append(stop)
+        if not self._signals.taken:
+            self._signals.take()
+
+    def leave(self, stop: Stop) -> None:
+        """No longer call ``stop``."""
+        self._stops.remove(stop)
+        if not self._stops:
+            self._signals.give_back()
+
+    def _stop_all(self) -> None:
+        for stop in list(self._stops):
+            stop()
+
+
+_watches: list[SignalWatch] = []
+
+
+def watch_signals(stop: Stop) -> Callable[[], None]:
+    """Call ``stop`` on SIGTERM or SIGINT, unless the program handles them, until the returned function is called."""
+    if threading.current_thread() is not threading.main_thread():
+        # The loop of another thread receives no signals, and must not replace that of the main thread.
+        return lambda: None
+    loop = asyncio.get_running_loop()
+    # Signals belong to the process and its main thread, which runs one loop at a time: one watch is enough.
+    if not _watches or _watches[0].loop is not loop:
+        _watches[:] = [SignalWatch(loop)]
+    watch = _watches[0]
+    watch.join(stop)
+    return lambda: watch.leave(stop)
+
 
 # A job that sleeps for longer is given back meanwhile.
 _LONGEST_NAP_S: Final = 1.0

@@ -1,6 +1,10 @@
 """The plan of a write: its target, and the encoder of its rows.
 
 Made on the driver before anything is written, and pickled to every task.
+
+**Encodes rows as jobs: each column is an argument by its name, except ``key`` and ``idempotency_key``.** The job's
+function is not available here, so the queue's workers check the arguments: a job whose arguments do not fit becomes a
+dead letter.
 """
 
 from __future__ import annotations
@@ -8,24 +12,98 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pelton.api import ConfigError, StreamNotFoundError
-from pelton.buckets.naming import stream_of
-from pelton.columns.stream_encoder import StreamEncoder
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pelton.api import ConfigError, StreamConfig, StreamNotFoundError, headers
+from pelton.buckets.entry import OPERATION_HEADER
+from pelton.buckets.naming import check_key, key_prefix, stream_of
+from pelton.columns import row_encoder as rows
+from pelton.columns.row_encoder import EncodedRows, InputColumns, RowEncoder, ValueCheck
+from pelton.columns.row_json import json_rows
+from pelton.columns.stream_encoder import StreamEncoder, check_ttl
 from pelton.queue.backing.setup import EXCLUSIVE
 from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.model.naming import QueueNames
+from pelton.queue.model.options import JobOptions
 from pelton.spark.columns.read_schema import sql_types
 from pelton.spark.store_handle import StoreHandle
-from pelton.spark.write.bucket_encoder import BucketEncoder
 from pelton.spark.write.commit_log import CommitLog, check_duplicate_window
-from pelton.spark.write.job_encoder import JobEncoder
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from pelton.api import StreamConfig
-    from pelton.columns.row_encoder import RowEncoder
     from pelton.spark.write.options import WriteOptions
+
+_DELETED: Final = headers.encode({OPERATION_HEADER: "DEL"})
+
+
+class BucketEncoder(RowEncoder):
+    """Encodes rows as writes to a bucket's keys."""
+
+    def __init__(self, schema: StructType, config: StreamConfig) -> None:
+        columns = InputColumns(sql_types(schema))
+        columns.need("key", rows.TEXT, "a bucket's rows have one")
+        self._has_ttl = columns.take("ttl", rows.INTEGERS)
+        self._rest = columns.payload("value", rows.BYTES)
+        check_ttl(config, self._has_ttl)
+        if config.mirror is not None:
+            raise ConfigError(f"bucket {config.name!r} is a mirror: write to its origin, {config.mirror.name!r}")
+        self._prefix = key_prefix(config)
+
+    def messages(self, batch: pa.RecordBatch) -> EncodedRows:
+        """Return one message for each row."""
+        keys = rows.text_of(rows.without_nulls(batch, "key"))
+        ValueCheck(_check)(keys)
+        ttl = rows.seconds(rows.optional(batch, "ttl", self._has_ttl))
+        blocks = rows.blocks(len(keys), ((headers.TTL, ttl),))
+        subjects = pc.binary_join_element_wise(self._prefix, keys, "")
+        if self._rest:
+            return EncodedRows(subjects, rows.payloads(batch, "value", self._rest), blocks)
+        values = batch.column("value").cast(pa.binary())
+        if values.null_count:
+            kept = blocks or [None] * len(keys)
+            gone = values.is_null().to_pylist()
+            blocks = [_DELETED if is_gone else block for is_gone, block in zip(gone, kept, strict=True)]
+            values = values.fill_null(b"")
+        return EncodedRows(subjects, values, blocks)
+
+
+def _check(key: str) -> None:
+    try:
+        check_key(key)
+    except ConfigError as error:
+        raise ConfigError(f"column key: {error}") from None
+
+
+class JobEncoder(RowEncoder):
+    """Encodes rows as messages that enqueue jobs."""
+
+    def __init__(self, schema: StructType, form: JobMessage) -> None:
+        columns = InputColumns(sql_types(schema))
+        self._has_key = columns.take("key", rows.TEXT)
+        self._has_id = columns.take("idempotency_key", rows.TEXT)
+        self._arguments = columns.rest()
+        self._form = form
+
+    def messages(self, batch: pa.RecordBatch) -> EncodedRows:
+        """Return one job for each row, without a key if that is null."""
+        count = batch.num_rows
+        arguments = json_rows(batch, self._arguments) if self._arguments else [b"{}"] * count
+        keys = rows.optional(batch, "key", self._has_key) or [None] * count
+        ids = rows.optional(batch, "idempotency_key", self._has_id) or [None] * count
+        try:
+            jobs = [
+                self._form.message(args, JobOptions(key=key or "", idempotency_key=job_id or ""))
+                for args, key, job_id in zip(arguments, keys, ids, strict=True)
+            ]
+        except ConfigError as error:
+            raise ConfigError(f"column key: {error}") from None
+        has_blocks = any(job.headers is not None for job in jobs)
+        blocks = [job.headers for job in jobs] if has_blocks else None
+        subjects, payloads = [job.subject for job in jobs], [job.data for job in jobs]
+        return EncodedRows(pa.array(subjects, pa.string()), pa.array(payloads, pa.binary()), blocks)
+
 
 _MADE_BY: Final = {
     "stream": "jet.create_stream({name!r}, subjects=[...])",

@@ -5,27 +5,47 @@ pickled, and what tasks return. To a store file, tasks only stage rows. The comm
 Spark chose, in one transaction that also records the batch in the commit log (``commit_log.py``). Files of failed and
 speculative attempts, and of a driver that died before the commit, are ignored and removed with their folder. A driver
 that died after the transaction, but before Spark recorded the commit, repeats the batch; it is found in the commit log,
-and nothing is stored. To a cluster, tasks publish; see ``cluster_writer.py``.
+and nothing is stored. To a cluster, tasks publish.
+
+**Loads staged rows into a store, on the driver: one transaction that stores them and commits the batch.** No other
+process writes to the store during the load; readers continue, and see all of the batch or nothing. Memory holds one
+portion of the staged rows (8 MiB) at a time.
+
+Once the transaction is committed and its WAL is on disk, durability is complete. Checkpointing a long WAL into the file
+(half as much work again) is left to a thread that closes the store, while Spark continues. The next load of this
+process waits for it, so that the WAL does not grow faster than it is checkpointed. If the process is killed before
+that, the next writer checkpoints the WAL, as after any crash.
+
+**Writes a task's rows to a cluster: publishes them as they come, with ids that deduplicate repeated attempts.** A
+message id names batch, partition and row, and the row's checksum. If a second attempt produces other rows than the
+first (rows in no fixed order), a row may be stored twice, but none is missing.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from pelton.api import ConfigError
+from pelton import engine
+from pelton.api import ConfigError, Outgoing, PeltonError, WrongLastSequenceError, headers
+from pelton.columns.checksums import placed_sums
 from pelton.engine import StagedWriter
+from pelton.jet import Savepoint
 from pelton.spark.columns.packed_rows import pack, rebatched
-from pelton.spark.store_handle import encryption_key
-from pelton.spark.write.bulk_load import load
-from pelton.spark.write.cluster_writer import finish, write_cluster
+from pelton.spark.store_handle import StoreHandle, encryption_key
+from pelton.spark.stream_names import COMMIT_STREAM
+from pelton.spark.write.commit_log import CommitLog
 from pelton.spark.write.options import write_options
 from pelton.spark.write.plan import WritePlan, plan_write
-from pelton.spark.write.staging import staging_of
+from pelton.spark.write.staging import file_name, staging_of
 from pelton.spark.write.task_attempt import BatchId, TaskAttempt, current_attempt, streaming_batch_id
 
 if TYPE_CHECKING:
@@ -33,6 +53,118 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pelton.columns.row_encoder import EncodedRows
+    from pelton.jet import Streams
+    from pelton.spark.options import StoreOptions
+
+_LONGEST_S: Final = 24 * 3600.0
+_LARGE: Final = 16 * 1024 * 1024
+_closing: Final = ThreadPoolExecutor(1, thread_name_prefix="pelton-closing")
+_log: Final = logging.getLogger("pelton.spark")
+
+
+def load(options: StoreOptions, target: str, files: Sequence[str], batch: BatchId | None) -> bool:
+    """Store the staged rows for the stream ``target``; False if the ``batch`` is already stored.
+
+    ``batch`` None: a batch that is never repeated. Raises what publishing raises; then nothing is stored.
+    """
+    is_large = sum(map(_size, files)) >= _LARGE
+    # Wait for the closing of earlier loads.
+    _closing.submit(_nothing).result()
+    store = StoreHandle(options)
+    try:
+        if batch is None:
+            store.run(_store, store.jet, options, files, None)
+            return True
+        return store.run(_store_once, store.jet, options, files, CommitLog(store.jet, target), batch)
+    finally:
+        if is_large:
+            _closing.submit(_close, store)
+        else:
+            store.close()
+
+
+def _size(path: str) -> int:
+    return os.path.getsize(path) if os.path.exists(path) else 0
+
+
+def _close(store: StoreHandle) -> None:
+    try:
+        store.close()
+    except PeltonError as error:
+        _log.warning("closing %s after a batch was stored: %s", store.options.address, error)
+
+
+def _nothing() -> None:
+    return None
+
+
+async def _store_once(
+    jet: Streams, options: StoreOptions, files: Sequence[str], commit_log: CommitLog, batch: BatchId
+) -> bool:
+    await commit_log.prepare()
+    while True:
+        entry = await commit_log.lookup(batch)
+        if entry.is_done(batch):
+            return False
+        try:
+            await _store(jet, options, files, commit_log.message(batch, entry, done=True))
+        except WrongLastSequenceError as error:
+            if error.stream != COMMIT_STREAM:
+                raise
+            # Another process has just committed to the log: check again.
+            continue
+        return True
+
+
+async def _store(jet: Streams, options: StoreOptions, files: Sequence[str], note: Outgoing | None) -> None:
+    transaction = jet.backend.transaction(_LONGEST_S)
+    async with Savepoint(transaction):
+        if note is not None:
+            await transaction.publish([note])
+        for path in files:
+            await engine.load(transaction, path, encryption_key(options), placed_sums)
+
+
+_ID: Final = headers.MSG_ID.encode()
+_OPENING: Final = b"NATS/1.0\r\n"
+
+
+def write_cluster(plan: WritePlan, batches: Iterator[pa.RecordBatch], batch: BatchId, attempt: TaskAttempt) -> None:
+    """Publish rows; return when all are acknowledged. Raises LateReplayError, and what publishing raises."""
+    options = plan.options
+    with StoreHandle(options.store) as store:
+        if plan.keeps_commit_log and not store.run(_begin, store, plan, batch, attempt):
+            return
+        base = f"{file_name(batch.writer)}-{batch.number}-{attempt.partition}-".encode()
+        row = 0
+        for rows in batches:
+            messages = plan.encoder.messages(rows)
+            store.run(store.jet.backend.publish_batch, _identified(messages, base, row))
+            row += len(messages.subjects)
+
+
+async def _begin(store: StoreHandle, plan: WritePlan, batch: BatchId, attempt: TaskAttempt) -> bool:
+    commit_log, is_first = CommitLog(store.jet, plan.target), attempt.number == 0
+    late = plan.options.late_replay
+    return await commit_log.begin(batch, plan.run, first=is_first, window_ns=plan.window_ns, late=late)
+
+
+def finish(plan: WritePlan, batch: BatchId) -> None:
+    """Record a batch as done in the commit log."""
+    with StoreHandle(plan.options.store) as store:
+        store.run(CommitLog(store.jet, plan.target).finish, batch)
+
+
+def _identified(messages: EncodedRows, base: bytes, row: int) -> list[Outgoing]:
+    blocks = messages.blocks or [None] * len(messages.subjects)
+    found: list[Outgoing] = []
+    subjects, payloads = messages.subjects.to_pylist(), messages.payloads.to_pylist()
+    for number, (subject, data, block) in enumerate(zip(subjects, payloads, blocks, strict=True), row):
+        if block is None or headers.first(block, headers.MSG_ID) is None:
+            line = b"%b: %b%d-%x\r\n\r\n" % (_ID, base, number, crc32(data, crc32(subject.encode())))
+            block = (_OPENING if not block else block[:-2]) + line
+        found.append(Outgoing(subject, data, block))
+    return found
 
 
 @dataclass
