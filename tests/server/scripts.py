@@ -667,13 +667,18 @@ async def the_next_is_pinned_when_the_pin_is_taken(connect: Connect) -> list[Any
             pull(client, {"batch": 9, "expires": 30 * 10**9, "group": "g"}, f"in.{name}")
             await client.settle()
         seen: list[Any] = [await served(client, 3)]
+        before = "a"
         for _ in range(2):
             client.pub("$JS.API.CONSUMER.UNPIN.S.c", {"group": "g"}, "in.unpin")
             lines = await client.until("unpin")
             client.send(*["PUB s.x 0", ""] * 3)
             # Three messages, and the end of the pull that had the pin: here at once, there with the second message.
             lines += await client.take(5 - len(lines))
-            seen.append(sorted(line.partition(" ")[0] + line[line.index("[") :] for line in lines))
+            # Which of those that wait is the next is the server's to say, now and then another one than the longest.
+            (after,) = {line.partition(" ")[0] for line in lines if "Nats-Pin-Id" in line and " 423 " not in line}
+            roles = {before: "before", after: "after", "unpin": "unpin"}
+            seen.append(sorted(roles[line.partition(" ")[0]] + line[line.index("[") :] for line in lines))
+            before = after
         return seen
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,8 +42,11 @@ def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def _only(folder: Path, pid: int) -> dict[str, list[str]]:
-    (file,) = folder.iterdir()
-    assert file.name == f"nats-server_{pid}.ports"
+    file = folder / f"nats-server_{pid}.ports"
+    while not (file.exists() and file.read_text()):
+        # Written when it listens already.
+        threading.Event().wait(0.005)
+    assert [*folder.iterdir()] == [file]
     found: dict[str, list[str]] = json.loads(file.read_text())
     return found
 

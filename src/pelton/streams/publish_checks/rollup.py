@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pelton.api import ApiError, StreamConfig, api_error, headers
-from pelton.api.go_json import quoted
+from pelton.api.go_json import quoted, whole
 
 _HEADER: Final = headers.ROLLUP.encode() + b":"
 _KINDS: Final = frozenset({"sub", "all"})
@@ -18,7 +18,8 @@ def rollup_of(block: bytes, config: StreamConfig) -> str:
     """
     if _HEADER not in block:
         return ""
-    kind = (headers.asked(block, headers.ROLLUP) or "").lower()
+    # As Go lowers a text: a byte that is no UTF-8 becomes the character for that.
+    kind = whole(headers.asked(block, headers.ROLLUP) or "").lower()
     if not kind:
         return ""
     if not config.allow_rollup_hdrs:
