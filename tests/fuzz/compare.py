@@ -157,6 +157,7 @@ KNOWN: Final = (
     Known("requests", _FAULT % 10227, _FAULT % 10071, "what only a stream's source may say is refused first"),
     Known("requests", _FAULT % 10059, _FAULT % 10074, "copies that a consumer of no stream should have"),
     Known("requests", _FAULT % 10015, _FAULT % 10059, "a snapshot's subject is looked at first"),
+    Known("requests", "stream name is required", _FAULT % 10056, "a name that cannot be printed is none here"),
     Known("requests", _FAULT % 10165, _FAULT % "(10166|10169)", "a TTL of more digits than a number has, or looked at"),
     Known("requests", r"- \[\] b''$", _NOBODY, "an ack of what was not delivered yet is answered: it settles nothing"),
     Known("requests", r"\[NATS/1.0 408 ", "503", "a direct get that is wrong, of a stream that has none"),

@@ -105,7 +105,7 @@ class Fuzzing:
         """Be a client that is well-behaved, and has each of its pings answered."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self._pair.ours.port)
         writer.write(b'CONNECT {"user":"u0","pass":"p","verbose":false}\r\n')
-        await reader.readline()
+        told = await reader.readline()
         while not over.is_set():
             begun = time.monotonic()
             writer.write(b"PING\r\n")
@@ -113,7 +113,8 @@ class Fuzzing:
                 async with asyncio.timeout(_ANSWER_S):
                     while (line := await reader.readline()) != b"PONG\r\n":
                         if not line:
-                            raise ConnectionError("the connection was closed")
+                            raise ConnectionError(f"the connection was closed, after {told!r}")
+                        told = line
                         if line == b"PING\r\n":
                             writer.write(b"PONG\r\n")
             except (TimeoutError, ConnectionError) as error:
