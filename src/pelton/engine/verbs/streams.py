@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final
 
@@ -81,7 +82,6 @@ def create(session: Session, request: StreamCreate) -> StreamInfo:
             raise api_error("JSStreamNameExistErr", stream=config.name)
         return info_of(session, fresh(session, config.name))
     _check_overlap(session, config)
-    _check_circle(session, config)
     session.registry.account.check_reservation(config)
     log = create_stream(session, config)
     reply = info_of(session, log)
@@ -108,6 +108,7 @@ def _check_new(session: Session, config: StreamConfig) -> None:
         session.registry.account.check_number()
     check_new_stream(config)
     check_sourcing(config)
+    check_circle(config, _configs(session))
     check_copies(config)
     session.registry.account.check_bytes(config)
 
@@ -120,7 +121,6 @@ def checked_restore(session: Session, wanted: StreamConfig) -> StreamConfig:
     check_restored(config)
     _check_new(session, msgspec.structs.replace(config, sealed=False))
     _check_overlap(session, config)
-    _check_circle(session, config)
     session.registry.account.check_reservation(config)
     return config
 
@@ -154,24 +154,28 @@ def _check_overlap(session: Session, config: StreamConfig) -> None:
         raise api_error("JSStreamSubjectOverlapErr", stream=config.name)
 
 
-def _check_circle(session: Session, config: StreamConfig) -> None:
-    check_circle(config, (log.config for log in session.registry.streams.values()))
+def _configs(session: Session) -> Iterator[StreamConfig]:
+    return (log.config for log in session.registry.streams.values())
 
 
-def checked_update(request: StreamUpdate) -> StreamConfig:
-    """Return the resolved configuration of an update; raises ApiError or ConfigError if it contradicts itself."""
+def checked_update(request: StreamUpdate, others: Iterable[StreamConfig] = ()) -> StreamConfig:
+    """Return the resolved configuration of an update; raises ApiError or ConfigError if it contradicts itself.
+
+    It must not take from itself either, through ``others``.
+    """
     if request.pedantic:
         check_time_pedantic(request.config)
     config = resolved_stream(request.config)
     check_stream(config)
     check_sourcing(config)
+    check_circle(config, others)
     check_copies(config)
     return config
 
 
 def update(session: Session, request: StreamUpdate) -> StreamInfo:
     """Replace a stream's configuration; new limits apply at once."""
-    wanted = _as_origin(session, checked_update(request), pedantic=request.pedantic)
+    wanted = _as_origin(session, checked_update(request, _configs(session)), pedantic=request.pedantic)
     log = fresh(session, wanted.name)
     config = changed_stream(log.config, wanted)
     check_mirror_change(log.config, config)
@@ -179,7 +183,6 @@ def update(session: Session, request: StreamUpdate) -> StreamInfo:
     session.registry.account.check_reservation(config, log.config)
     check_consumers(log.config, config, (each.config for each in session.registry.consumers_of(log)))
     _check_overlap(session, config)
-    _check_circle(session, config)
     log = update_stream(session, log, config)
     log.appender.apply_limits()
     log.flush()
