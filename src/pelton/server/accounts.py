@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pelton.api import AccountLimits
-from pelton.server.auth.activations import activation_of
+from pelton.server.auth.account_checks import activation_of
 from pelton.server.auth.claims import (
     AccountClaims,
     ExportClaims,
@@ -61,21 +61,25 @@ def system_account_of(config: ServerConfig, trust: OperatorTrust | None) -> str:
 
 
 def _operator_accounts(trust: OperatorTrust, now: float) -> dict[str, AccountConfig]:
-    return {key: _account(token, trust.accounts, now) for key, token in trust.accounts.items()}
+    # An account that is not valid is there, and offers and imports nothing.
+    valid = {key: token for key, token in trust.accounts.items() if key not in trust.invalid}
+    return {key: _account(token, valid, now) for key, token in trust.accounts.items()}
 
 
 def _account(token: Token[AccountClaims], accounts: Mapping[str, Token[AccountClaims]], now: float) -> AccountConfig:
     claims = token.nats
     limits = claims.limits
-    imports = [each for each in claims.imports or () if is_activated(each, token.sub, accounts, now)]
+    is_valid = token.sub in accounts
+    activated = [each for each in claims.imports or () if is_valid and is_activated(each, token.sub, accounts, now)]
     return AccountConfig(
         name=token.sub,
         name_tag=token.name,
         limits=ConnectionLimits(max_connections=limits.conn, max_subscriptions=limits.subs, max_payload=limits.payload),
         jetstream=_streams((limits.tiered_limits or {}).get(SINGLE_TIER, limits)),
         tiers={name: _limits_of(tier) for name, tier in (limits.tiered_limits or {}).items()},
-        exports=tuple(map(_export, claims.exports or ())),
-        imports=tuple(map(_import, imports)),
+        exports=tuple(map(_export, claims.exports or ())) if is_valid else (),
+        # What is imported twice is there once.
+        imports=tuple(dict.fromkeys(map(_import, activated))),
         default_permissions=rules_of(claims.default_permissions),
         tracing=_tracing(claims.trace),
     )

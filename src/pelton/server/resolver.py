@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from pelton.api import PeltonError
+from pelton.server.auth.account_checks import check_account
 from pelton.server.auth.claims import AccountClaims, GenericClaims, UserClaims
 from pelton.server.auth.tokens import Token, TokenError, read_token
 from pelton.server.nkey import role_of
@@ -82,11 +83,14 @@ class AccountResolver:
             raise ResolverError("subject does not match jwt content")
         if self.kind != "full" and not self.lookup(token.sub):
             return token.sub, False
-        if self.kind == "memory" and (token.iss not in self._trusted or not token.is_valid_at(now)):
+        invalid = _invalid(token)
+        if self.kind == "memory" and (token.iss not in self._trusted or not token.is_valid_at(now) or invalid):
             raise ResolverError("account validation failed")
         if token.iss not in self._trusted:
             # nats-server keeps it, in the place of one that was good.
             raise ResolverError("it is not signed by a trusted operator")
+        if invalid:
+            raise ResolverError(invalid)
         before = self._stored(token.sub)
         self._write(token.sub, text)
         try:
@@ -163,6 +167,15 @@ def _account(text: str) -> Token[AccountClaims] | None:
 def _issued_at(text: str) -> int:
     token = _account(text)
     return -1 if token is None else token.issued_at
+
+
+def _invalid(token: Token[AccountClaims]) -> str:
+    """Return why an account would not be served, "" if it would be."""
+    try:
+        check_account(token)
+    except TokenError as error:
+        return str(error)
+    return ""
 
 
 def _checked(text: str) -> Token[AccountClaims]:

@@ -346,6 +346,10 @@ def test_jwts_of_version_1(tmp_path: Path) -> None:
     clients: list[tuple[Fields, str | None]] = [
         (user(ACME), ACME.public),
         (user(ACME, {"bearer_token": True}), ACME.public),
+        (user(ACME, {"src": "10.0.0.0/8,127.0.0.1/32"}), ACME.public),
+        (user(ACME, {"src": "127.0.0.1"}), None),
+        (user(ACME, {"src": "127.0.0.1/255.0.0.0"}), None),
+        (user(ACME, {"allowed_connection_types": ["WEBSOCKET"]}), ACME.public),
         (user(ACME_SIGNING, issuer_account=ACME.public), ACME.public),
         (user(ACME_SIGNING, {"issuer_account": ACME.public}), None),
         (user(STRICT), None),

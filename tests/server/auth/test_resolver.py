@@ -159,7 +159,7 @@ def test_what_is_refused_leaves_what_was_there(tmp_path: Path) -> None:
         imports = [{"subject": "q", "account": OTHER.public, "type": "service", "to": "q"}] * 2
         exports = {"exports": [{"subject": "q", "type": "service"}]}
         assert server.push(account_jwt(OP, OTHER, exports)) == "jwt updated"
-        assert "twice" in server.push(account_jwt(OP, ACME, {"imports": imports}, iat=now))
+        assert "overlap" in server.push(account_jwt(OP, ACME, {"imports": imports}, iat=now))
         assert server.ask(f"ACCOUNT.{ACME.public}.CLAIMS.LOOKUP") == good
         assert server.lets_in(ACME)
     with running("pelton", tmp_path) as server:

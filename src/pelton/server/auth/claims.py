@@ -132,6 +132,8 @@ class AccountLimitClaims(StreamLimitClaims, frozen=True):
     subs: int = 0
     payload: int = 0
     conn: int = 0
+    exports: int = 0
+    imports: int = 0
     disallow_bearer: bool = False
     tiered_limits: dict[str, StreamLimitClaims] | None = None
 

@@ -15,7 +15,7 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pelton.api import ConfigError
-from pelton.server.auth.activations import check_activations
+from pelton.server.auth.account_checks import check_account
 from pelton.server.auth.claims import AccountClaims, OperatorClaims, ScopedKey, TimeRange, UserClaims, UserLimits
 from pelton.server.auth.identity import Credentials, LoginRefusal, ServerUser
 from pelton.server.auth.permissions import permissions_of_rules
@@ -32,9 +32,16 @@ def is_from(address: str, networks: Sequence[str] | str | None) -> bool:
         return True
     try:
         here = ipaddress.ip_address(address)
-        return any(here in ipaddress.ip_network(network.strip(), strict=False) for network in wanted)
+        return any(here in _network(text.strip()) for text in wanted)
     except ValueError:
         return False
+
+
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """Return a network; an address alone, or with a mask, is none. Raises ValueError."""
+    if not text.partition("/")[2].isdecimal():
+        raise ValueError(text)
+    return ipaddress.ip_network(text, strict=False)
 
 
 def allowed_until(now: float, ranges: Sequence[TimeRange] | None, location: str) -> float | None:
@@ -78,7 +85,7 @@ class OperatorTrust:
     """The accounts that a server's operators vouch for, and the users that those vouch for.
 
     Raises ConfigError if a JWT of the settings is not valid. ``system_account`` is the one that operators name,
-    ``trusted`` are their keys.
+    ``trusted`` are their keys, ``invalid`` tells why nobody is let in to some accounts.
     """
 
     system_account: str
@@ -99,8 +106,10 @@ class OperatorTrust:
             if key not in accounts or accounts[key].issued_at < token.issued_at:
                 accounts[key] = token
         self.accounts: Mapping[str, Token[AccountClaims]] = accounts
-        # As on nats-server, nobody is let in to an account with an activation that is not for its import.
-        self._invalid = {key: refusal for key, token in accounts.items() if (refusal := _activation_refusal(token))}
+        # As on nats-server, nobody is let in to an account that contradicts itself.
+        self.invalid: Mapping[str, LoginRefusal] = {
+            key: refusal for key, token in accounts.items() if (refusal := _account_refusal(token))
+        }
 
     def _trusted_keys(self, config: OperatorConfig) -> frozenset[str]:
         trusted = set(config.trusted_keys)
@@ -140,7 +149,7 @@ class OperatorTrust:
         account = self.accounts.get(claims.issuer_account or user.iss)
         if account is None:
             return LoginRefusal(f"the account {claims.issuer_account or user.iss!r} is not known")
-        if refusal := self._invalid.get(account.sub):
+        if refusal := self.invalid.get(account.sub):
             return refusal
         keys = _signing_keys(account)
         if user.iss != account.sub and user.iss not in keys:
@@ -186,9 +195,9 @@ class OperatorTrust:
         return rules_of(limits, values_of(user.name, user.sub, user.nats.tags or (), about))
 
 
-def _activation_refusal(account: Token[AccountClaims]) -> LoginRefusal | None:
+def _account_refusal(account: Token[AccountClaims]) -> LoginRefusal | None:
     try:
-        check_activations(account)
+        check_account(account)
     except TokenError as error:
         return LoginRefusal(f"the account {account.sub!r} is not valid: {error}")
     return None

@@ -104,7 +104,9 @@ def _decoded(body: bytes, kind: type[Claims]) -> Token[Claims]:
         return token
     if kind is UserClaims:
         first = msgspec.json.decode(body, type=Token[FirstUserClaims])
-        claims = replace(first.nats, issuer_account=token.issuer_account, tags=token.tags)
+        # Kinds of connections are none of its fields.
+        said = {"issuer_account": token.issuer_account, "tags": token.tags, "allowed_connection_types": None}
+        claims = replace(first.nats, **said)
         return replace(token, nats=claims)
     if kind is ActivationClaims:
         said = {"kind": token.nats.type, "type": token.type, "issuer_account": token.issuer_account}

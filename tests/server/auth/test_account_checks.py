@@ -1,4 +1,4 @@
-"""Imports that need an activation of the exporting account, in versions 1 and 2: as on nats-server."""
+"""Activations that imports need, in versions 1 and 2, and accounts that contradict themselves: as on nats-server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.kit.nats_server import nats_server
 from tests.kit.served import served_store
-from tests.server.auth.keys import Key, account_jwt, first_jwt, jwt, user_jwt
+from tests.server.auth.keys import ACCOUNT_LIMITS, Key, account_jwt, first_jwt, jwt, user_jwt
 from tests.server.auth.real import BareClient
 
 OP, ONE, SIGNING, OTHER = Key("operator"), Key("account"), Key("account", 50), Key("account", 51)
@@ -94,3 +94,56 @@ def test_who_may_import(tmp_path: Path) -> None:
         expected = [(is_in, receives) for _, is_in, receives in TOKENS]
         assert receivers(theirs.port, importers) == expected
         assert receivers(ours.port, importers) == expected
+
+
+def exported(kind: str, *subjects: str) -> dict[str, Any]:
+    return {"exports": [{"name": "e", "subject": subject, "type": kind} for subject in subjects]}
+
+
+def imported(kind: str, *subjects: str, **fields: Any) -> dict[str, Any]:
+    one = {"name": "e", "account": ONE.public, "type": kind} | fields
+    return {"imports": [{**one, "subject": subject} for subject in subjects]}
+
+
+LIMITS = ACCOUNT_LIMITS | {"exports": 1, "imports": 1}
+# What an account says, and whether a user of it is let in.
+SAID: list[tuple[dict[str, Any], bool]] = [
+    (exported("stream", "a.*", "b.*"), True),
+    (exported("stream", "a.*", "a.b"), False),
+    (exported("service", "a.*", "a.b"), False),
+    ({"exports": [{"name": "e", "subject": "a", "type": kind} for kind in ("stream", "service")]}, True),
+    (exported("stream", "a..b"), False),
+    (exported("stream", "a b"), False),
+    (exported("stream", "a", "b") | {"limits": LIMITS}, False),
+    (exported("stream", "a") | {"limits": LIMITS}, True),
+    (imported("stream", "a", "b") | {"limits": LIMITS}, False),
+    (imported("stream", "a", "a"), True),
+    (imported("stream", "a..b"), False),
+    (imported("stream", "a", local_subject="b..c"), False),
+    (imported("stream", "a", account=""), False),
+    (imported("stream", "a", account=ANN.public), True),
+    (imported("service", "a", "a"), False),
+    (imported("service", "a", "b", local_subject="x"), False),
+    (imported("service", "a", "b"), True),
+]
+
+
+def test_accounts_that_contradict_themselves(tmp_path: Path) -> None:
+    accounts = [Key("account", number) for number in range(2, 2 + len(SAID))]
+    tokens = {ONE: account_jwt(OP, ONE, iat=NOW - 20)}
+    tokens |= {key: account_jwt(OP, key, said, iat=NOW - 20) for key, (said, _) in zip(accounts, SAID, strict=True)}
+    preload = ", ".join(f"{key.public}: {token}" for key, token in tokens.items())
+    text = f"operator: {jwt(OP, OP.public, 'operator')}\nresolver: MEMORY\nresolver_preload: {{ {preload} }}\n"
+    (tmp_path / "ours.conf").write_text(f"host: 127.0.0.1\n{text}")
+
+    def lets_in(port: int, account: Key) -> bool:
+        token = user_jwt(account, ANN, iat=NOW - 10)
+        with closing(BareClient(port, lambda nonce: {"jwt": token, "sig": ANN.signature(nonce)})) as client:
+            return client.ask()
+
+    with (
+        nats_server(tmp_path, jetstream=False, extra=text) as theirs,
+        served_store(None, ("-c", str(tmp_path / "ours.conf"))) as ours,
+    ):
+        for port in (theirs.port, ours.port):
+            assert [lets_in(port, key) for key in accounts] == [is_in for _, is_in in SAID]
