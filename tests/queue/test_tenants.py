@@ -258,6 +258,22 @@ async def test_the_tenants_with_the_most_jobs(jet: Jet, exclusive: bool) -> None
         await queue.tenants(limit=0)
 
 
+async def test_tenants_beyond_the_first_page_of_subjects_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each unique job has a subject, and a store lists 100,000 at a time; here three."""
+    monkeypatch.setattr("pelton.engine.verbs.streams._SUBJECTS_PAGE", 3)
+    async with pelton.open("memory:") as jet:
+        queue = await jet.queue("garage", jobs=jobs)
+        for tenant, count in (("a", 5), ("z", 3)):
+            cars = [f"{tenant}.{number}" for number in range(count)]
+            await queue.enqueue_many([wash.bind(car).with_options(tenant=tenant, unique=car) for car in cars])
+        assert {each.tenant: each.pending for each in await queue.tenants()} == {"a": 5, "z": 3}
+        for name in "bcdef":
+            await queue.schedule(name, wash, args=(name,), every=3600)
+        assert len(await queue.schedules()) == 5
+        await queue.work(max_jobs=2, concurrency=1)
+        assert sorted(await order(queue)) == ["a", "z"]
+
+
 @ON_BOTH
 async def test_a_purge_spares_only_what_may_run(jet: Jet) -> None:
     queue = await jet.queue("garage", jobs=jobs)

@@ -181,3 +181,16 @@ async def total_of(backend: Backend, stream: str, subject: str) -> int:
     """Return the total of a counter, 0 if nothing was added."""
     found = await at_leader(backend, stream, last_by_subj=subject)
     return 0 if found is None else counter_value(found.data)
+
+
+async def subjects_of(stream: Stream, filter_subject: str) -> dict[str, int]:
+    """Return how many messages each subject has that matches: all of them, where a store lists 100,000 at a time."""
+    found: dict[str, int] = {}
+    offset = 0
+    while True:
+        info = await stream.info(subjects_filter=filter_subject, offset=offset)
+        page = info.state.subjects or {}
+        found |= page
+        offset += len(page)
+        if not page or offset >= info.total:
+            return found

@@ -108,6 +108,16 @@ async def test_only_what_is_old_is_cleaned_away() -> None:
         assert await store.cleanup() == 1
 
 
+async def test_all_remains_are_cleaned_away_however_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store lists 100,000 subjects at a time; here two."""
+    monkeypatch.setattr("pelton.engine.verbs.streams._SUBJECTS_PAGE", 2)
+    async with pelton.open("memory:") as jet:
+        store = await jet.create_objects("files")
+        for number in range(5):
+            await jet.publish(f"$O.files.C.old{number}", b"x")
+        assert await store.cleanup(older_than=0) == 5
+
+
 async def test_a_full_store_can_be_cleaned() -> None:
     async with pelton.open("memory:") as jet:
         store = await jet.create_objects("files", max_bytes=1100)

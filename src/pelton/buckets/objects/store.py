@@ -50,14 +50,16 @@ from pelton.buckets.objects.upload import Progress, Upload
 from pelton.buckets.objects.watching import watched
 from pelton.jet import HeaderValues, Stream, Streams
 from pelton.jet.readable import at_leader
+from pelton.jet.stream import subjects_of
 from pelton.runtime import at_home
 
 
 async def cleaned(records: Records, older_than_ns: int) -> int:
     """Remove orphaned chunks, and return of how many objects."""
+    info = await records.stream.info()
     # Before the descriptions are read: objects described in between are then found there.
-    info = await records.stream.info(subjects_filter=chunk_subject(records.bucket, ">"))
-    subjects = set(info.state.subjects or ())
+    listed = await subjects_of(records.stream, chunk_subject(records.bucket, ">"))
+    subjects = set(listed)
     if not subjects:
         return 0
     subjects -= await _described(records)

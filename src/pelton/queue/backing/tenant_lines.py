@@ -32,6 +32,7 @@ from pelton.api import (
 from pelton.api.json_values import UNREADABLE
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet.outage import ASK_AGAIN_S
+from pelton.jet.stream import subjects_of
 from pelton.queue.model.naming import encode_tenant
 from pelton.queue.model.rank_turns import FIRST_JOBS
 from pelton.queue.model.tenant_turns import TenantTurns, in_order
@@ -319,8 +320,7 @@ async def tenants_with_jobs(stream: Stream, names: QueueNames) -> dict[int, dict
         await stream.get_last_message(names.tenant_jobs)
     except MessageNotFoundError:
         return counts
-    found = (await stream.info(subjects_filter=names.tenant_jobs)).state.subjects
-    for subject, count in found.items():
+    for subject, count in (await subjects_of(stream, names.tenant_jobs)).items():
         tenant, of_rank = names.tenant_of(subject), counts[names.rank_of_tenant(subject)]
         of_rank[tenant] = of_rank.get(tenant, 0) + count
     return counts

@@ -25,6 +25,7 @@ from pelton.api import (
     headers,
 )
 from pelton.api.timing import schedule_headers
+from pelton.jet.stream import subjects_of
 from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.model.checks import checked_text
 from pelton.queue.model.naming import key_part
@@ -176,8 +177,7 @@ class Schedules:
     async def _each(self, wanted: str) -> AsyncGenerator[StoredMessage]:
         stream = await (self._jobs() if wanted == self._names.crons else self._control())
         # By their subjects: reading on from message to message would pass all jobs that wait.
-        found = (await stream.info(subjects_filter=wanted)).state.subjects or {}
-        for subject in sorted(found):
+        for subject in sorted(await subjects_of(stream, wanted)):
             if (stored := await self._last(stream, subject)) is not None:
                 yield stored
 
