@@ -118,7 +118,13 @@ def keys(add: Callable[[int, Callable[[], None]], object], pressed: Callable[[st
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
     tty.setcbreak(terminal)
-    add(terminal, lambda: pressed(sys.stdin.read(1)))
+
+    def read() -> None:
+        # Not through ``sys.stdin``, whose buffer would keep what was typed at once until the next key.
+        for key in os.read(terminal, 64).decode(errors="replace"):
+            pressed(key)
+
+    add(terminal, read)
     try:
         yield
     finally:
