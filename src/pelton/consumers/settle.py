@@ -1,4 +1,4 @@
-"""Applying acks to their deliveries, by the table in ``states.py``.
+"""Applying acks to their deliveries, by the table of states below.
 
 An ack names the delivery it belongs to. An ack of an earlier delivery, or of a settled message, is rejected with an
 error; it never counts twice, and never affects the other acks.
