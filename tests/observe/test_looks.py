@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 import pelton
-from pelton.api import FindMessages, FindMessagesReply, SubjectTotals
+from pelton.api.requests import FindMessages, FindMessagesReply, SubjectTotals
 
 
 @dataclass

@@ -38,7 +38,6 @@ from pelton.api import (
     DirectGet,
     DirectGetDisabledError,
     DirectReply,
-    FindMessages,
     MsgWithdraw,
     Outgoing,
     PeltonError,
@@ -51,7 +50,6 @@ from pelton.api import (
     StreamInfoRequest,
     StreamLastHeaders,
     StreamNames,
-    SubjectTotals,
     Transacting,
     headers,
 )
@@ -60,6 +58,7 @@ from pelton.api.admission import check_listening, check_request, check_subject
 from pelton.api.backend import Backups, EmbeddedStore, Leftover, Planning, Progress, StrPath
 from pelton.api.codec import PREFIX
 from pelton.api.keys import Key
+from pelton.api.requests import FindMessages, SubjectTotals
 from pelton.api.tracing import Tracing
 from pelton.cluster.api_calls import ApiCall
 from pelton.cluster.connection import Answer, Connection, Interrupted, NotSent

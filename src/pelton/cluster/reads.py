@@ -16,14 +16,10 @@ from pelton.api import (
     Backend,
     DirectGet,
     DirectReply,
-    FindMessages,
-    FindMessagesReply,
     MessageNotFoundError,
     MsgGet,
     StoredMessage,
     StreamInfoRequest,
-    SubjectTotals,
-    SubjectTotalsReply,
     api_error,
     parse_rfc3339,
 )
@@ -39,6 +35,7 @@ from pelton.api.direct_frames import (
     stored_in,
 )
 from pelton.api.errors import from_reply
+from pelton.api.requests import FindMessages, FindMessagesReply, SubjectTotals, SubjectTotalsReply
 from pelton.cluster.connection import Answer, Connection
 from pelton.cluster.status import NO_RESPONDERS
 from pelton.runtime import Clock, Deadline

@@ -15,13 +15,12 @@ from msgspec.structs import replace
 
 from pelton.api import (
     ConfigError,
-    FindMessages,
-    FindMessagesReply,
     JobNotFoundError,
     StoredMessage,
     StreamNotFoundError,
 )
 from pelton.api.json_values import UNREADABLE
+from pelton.api.requests import FindMessages, FindMessagesReply
 from pelton.connect import Jet
 from pelton.observe.summaries import JobSearch
 from pelton.queue import DeadLetter, JobInfo, Outcome

@@ -12,8 +12,9 @@ from typing import Final
 
 import msgspec
 
-from pelton.api import FindMessages, JobNotFoundError, StoredMessage, SubjectTotals
+from pelton.api import JobNotFoundError, StoredMessage
 from pelton.api.json_values import UNREADABLE
+from pelton.api.requests import FindMessages, SubjectTotals
 from pelton.connect import Jet
 from pelton.observe.finding import look
 from pelton.observe.summaries import JobsOfKey, KeyCount, KeyCounts

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from pelton.api import FindMessages, FindMessagesReply, StoredMessage, SubjectTotals, SubjectTotalsReply
+from pelton.api import StoredMessage
+from pelton.api.requests import FindMessages, FindMessagesReply, SubjectTotals, SubjectTotalsReply
 from pelton.runtime import Clock, Deadline
 from pelton.storage import intact, integer, subject_condition, text
 from pelton.storage.messages import text_condition

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from pelton.api import FindMessages, Request, SubjectTotals, api_error
+from pelton.api import Request, api_error
+from pelton.api.requests import FindMessages, SubjectTotals
 from pelton.engine.snapshots.sql_snapshot import SqlSnapshot
 from pelton.storage import DamagedRowError, Database
 from pelton.streams import Look, StreamLog, find_messages, subject_totals
