@@ -13,7 +13,7 @@ import pytest
 import pelton
 from pelton.api import ConfigError, ExpectationError, Incoming, Outgoing, StoreClosedError
 from pelton.engine import Engine
-from pelton.engine.delivery import subscription
+from pelton.engine.delivery import subscriptions
 from pelton.engine.maintenance.recount import recount
 from pelton.engine.pubsub import bus
 from pelton.testing import ManualRuntime, manual_runtime
@@ -199,7 +199,7 @@ async def test_closing_a_store_ends_its_listeners(tmp_path: Path) -> None:
 async def test_a_reader_that_is_slow_loses_the_newest(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(subscription, "_KEPT", 3)
+    monkeypatch.setattr(subscriptions, "_KEPT", 3)
     async with await _orders("memory:") as jet:
         listening = await _engine(jet).subscribe("orders.>")
         await jet.publish_batch([("orders.1", b"%d" % number) for number in range(9)])

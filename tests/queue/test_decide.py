@@ -16,9 +16,19 @@ from pelton.api import (
     UnknownJobError,
 )
 from pelton.api.errors import from_reply
-from pelton.queue.model.decide import COMPLETED, Again, Decide, Finish, PutOff, after_deaths, after_error, after_refusal
-from pelton.queue.model.failure import describe, trace
-from pelton.queue.model.rules import DEFAULT_BACKOFF, JobRules
+from pelton.queue.model.decide import (
+    COMPLETED,
+    Again,
+    Decide,
+    Finish,
+    PutOff,
+    after_deaths,
+    after_error,
+    after_refusal,
+    describe,
+    trace,
+)
+from pelton.queue.model.options import DEFAULT_BACKOFF, JobRules
 from pelton.queue.model.states import AFTER_ATTEMPT, ENDINGS, AttemptEnd
 from pelton.runtime import Random
 

@@ -10,7 +10,7 @@ import pytest
 import pelton
 from pelton import ConfigError, Jet, JobCounts
 from pelton.queue import ClaimedJob, Queue
-from pelton.queue.model.rank_turns import BYPASS
+from pelton.queue.model.turns import BYPASS
 from pelton.testing import manual_runtime
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import FAST, Child, drain, ended, waiting, working

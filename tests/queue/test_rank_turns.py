@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pelton.queue.model.rank_turns import BYPASS, RankTurn, RankTurns
+from pelton.queue.model.turns import BYPASS, RankTurn, RankTurns
 
 RANKED = ("rank3", "rank2", "rank1")
 ALL = (*RANKED, "rest")

@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelton.queue.model.tenant_turns import FIRST_PAUSE_S, TenantTurns, in_order
+from pelton.queue.model.turns import FIRST_PAUSE_S, TenantTurns, in_order
 
 TENANTS = ("a", "b", "c", "d")
 weights_of_all = st.fixed_dictionaries({name: st.integers(1, 5) for name in TENANTS})

@@ -15,9 +15,7 @@ import pytest
 from pelton.server import Endpoint, Server, WebSocketDoor
 from pelton.server import account as accounts
 from pelton.server import interest as interests
-from pelton.server.auth.identity import ServerUser
-from pelton.server.auth.permissions import Permissions, SubjectRules
-from pelton.server.auth.rights import ClientRights
+from pelton.server.auth.identity import ClientRights, Permissions, ServerUser, SubjectRules
 from pelton.server.connection import ClientConnection
 from pelton.server.door import FairChecks
 from pelton.server.jetstream import link

@@ -12,11 +12,10 @@ from msgspec.structs import replace
 
 from pelton.server import Server, account, membership
 from pelton.server.account import _ENDED_AT_ONCE
-from pelton.server.auth.identity import ServerUser
-from pelton.server.auth.permissions import Permissions, SubjectRules
+from pelton.server.auth.identity import Permissions, ServerUser, SubjectRules
 from pelton.server.connection import ClientConnection
 from pelton.server.monitoring.connections import subsz
-from pelton.server.monitoring.parameters import ReportParameters
+from pelton.server.monitoring.observed import ReportParameters
 from pelton.server.router import ClientSubscription, Router
 from tests.server.conftest import Started
 from tests.server.raw import PLAIN, RawClient, raw_client

@@ -16,8 +16,7 @@ from pelton.api import StreamConfig, StreamCreate, StreamDelete
 from pelton.server import Endpoint, Server
 from pelton.server.auth import Credentials, LoginRefusal, ServerUser
 from pelton.server.monitoring import http, stream_reports
-from pelton.server.monitoring.parameters import ReportParameters
-from pelton.server.monitoring.portions import json_parts
+from pelton.server.monitoring.observed import ReportParameters, json_parts
 from pelton.server.monitoring.reports import REPORTS
 from tests.kit.nats_server import free_ports, nats_server
 from tests.server.conftest import Connected, Started

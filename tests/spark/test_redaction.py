@@ -5,8 +5,7 @@ import re
 import pytest
 
 from pelton.api import ConfigError
-from pelton.spark.options import store_options
-from pelton.spark.redaction import address_options
+from pelton.spark.options import address_options, store_options
 
 # Spark's own default: options with these names are redacted.
 REDACTED = re.compile("(?i)secret|password|token|access[.]?key")

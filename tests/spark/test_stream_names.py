@@ -2,7 +2,7 @@
 
 import pytest
 
-from pelton.spark.stream_names import is_selected
+from pelton.spark.options import is_selected
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def _report(spark: SparkSession, options: argparse.Namespace, place: dict[str, s
 
 def _place(options: argparse.Namespace) -> dict[str, str]:
     """Return the options of the data source that address the store. Raises ConfigError."""
-    from pelton.spark.redaction import address_options
+    from pelton.spark.options import address_options
 
     exists = os.path.exists(options.store)
     if not exists and ":" not in options.store:

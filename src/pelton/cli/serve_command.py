@@ -33,8 +33,7 @@ from pelton.server.exchange import AccountExchange
 from pelton.server.resolver import AccountResolver
 from pelton.server.settings.flags import FLAGS, CommandLine, parse_flags
 from pelton.server.settings.load import LoadedConfig, config_of_command
-from pelton.server.settings.reload import check_configs
-from pelton.server.settings.runtime import runtime_settings
+from pelton.server.settings.runtime import check_configs, runtime_settings
 from pelton.server.settings.section import SettingsError
 from pelton.storage import SyncMode
 

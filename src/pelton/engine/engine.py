@@ -42,8 +42,7 @@ from pelton.engine.connections import Connections
 from pelton.engine.delivery.pulls import Pulls
 from pelton.engine.delivery.pushes import Pushes
 from pelton.engine.delivery.standing import StandingPulls
-from pelton.engine.delivery.subscription import EngineSubscription
-from pelton.engine.delivery.subscriptions import Subscriptions
+from pelton.engine.delivery.subscriptions import EngineSubscription, Subscriptions
 from pelton.engine.delivery.waiting import WaitingPulls
 from pelton.engine.door import Door
 from pelton.engine.faults import public_error
@@ -55,10 +54,8 @@ from pelton.engine.serving import Serving
 from pelton.engine.session import Committed, Session
 from pelton.engine.session.account import Account
 from pelton.engine.settings import PLANNING, EngineSettings
-from pelton.engine.snapshots.sql_snapshot import SqlSnapshot
-from pelton.engine.snapshots.sql_snapshots import SqlSnapshots
-from pelton.engine.transactions.settlements import Settling, settle_all, settling_apart
-from pelton.engine.transactions.submissions import Submissions
+from pelton.engine.snapshots.sql_snapshot import SqlSnapshot, SqlSnapshots
+from pelton.engine.transactions.submissions import Settling, Submissions, settle_all, settling_apart
 from pelton.engine.transactions.transaction import OpenTransaction
 from pelton.engine.transactions.transactions import Transactions
 from pelton.engine.transactions.works import Publishing

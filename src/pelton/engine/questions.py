@@ -15,8 +15,7 @@ from pelton.api.codec import names_of
 from pelton.api.events import ClientInfo
 from pelton.engine.direct import DirectGets
 from pelton.engine.host import Host
-from pelton.engine.snapshots.looks import LOOKS, look
-from pelton.engine.snapshots.sql_snapshot import SqlSnapshot
+from pelton.engine.snapshots.sql_snapshot import LOOKS, SqlSnapshot, look
 from pelton.engine.transactions.transactions import Transactions
 from pelton.engine.verbs.audit import Audit
 from pelton.engine.verbs.table import QUESTIONS, READS, answer

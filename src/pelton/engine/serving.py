@@ -27,9 +27,9 @@ from pelton.api import (
 from pelton.engine.delivery.standing import PullSink, StandingPulls
 from pelton.engine.faults import public_error
 from pelton.engine.host import Host
-from pelton.engine.pubsub.subscribers import Subscriber
+from pelton.engine.pubsub.bus import Subscriber
 from pelton.engine.session import Session
-from pelton.engine.transactions.settlements import Settling
+from pelton.engine.transactions.submissions import Settling
 from pelton.engine.transactions.works import append_all, append_plain, make_ready
 from pelton.storage import Committer, Fault, Work
 from pelton.streams import StreamLog, is_bare

@@ -10,8 +10,7 @@ from pelton.connect import Jet
 from pelton.observe.queues import dead_letter, job_details
 from pelton.observe.summaries import JobDetails
 from pelton.queue import AttemptError
-from pelton.queue.backing.failed_attempts import FailedAttempts
-from pelton.queue.backing.unfinished_jobs import unfinished_job
+from pelton.queue.backing.scan import FailedAttempts, unfinished_job
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.states import decode_envelope
 

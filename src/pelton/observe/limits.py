@@ -11,8 +11,8 @@ from pelton.connect import Jet
 from pelton.jet import Stream
 from pelton.observe.summaries import LimitSummary
 from pelton.queue import JobLimit
+from pelton.queue.model.limits import SlotRecord, decode
 from pelton.queue.model.naming import QueueNames
-from pelton.queue.model.slots import SlotRecord, decode
 from pelton.runtime import WallOffset, wall_ahead
 
 _MOST_KEYS: Final = 200

@@ -1,7 +1,7 @@
 """Jobs: durable, typed, retried, exclusive by key. Built on streams only."""
 
 from pelton.queue.backing.setup import queue_names
-from pelton.queue.define.batch import BatchDecorator, BatchJob
+from pelton.queue.define.arguments import JobCodec
 from pelton.queue.define.handle import JobHandle
 from pelton.queue.define.job import (
     AsyncContextJob,
@@ -14,20 +14,16 @@ from pelton.queue.define.job import (
     SyncContextJob,
     SyncJob,
 )
-from pelton.queue.define.job_codec import JobCodec
-from pelton.queue.define.registry import Jobs
+from pelton.queue.define.registry import BatchDecorator, BatchJob, Jobs
 from pelton.queue.enqueue.enqueuer import QueueWithOptions
 from pelton.queue.enqueue.transaction import JobTransaction, QueueInTransaction, Transaction
-from pelton.queue.flow.builder import FlowWithOptions
-from pelton.queue.flow.extension import FlowExtension
+from pelton.queue.flow.builder import FlowExtension, FlowNode, FlowWithOptions
 from pelton.queue.flow.handle import FlowHandle, FlowInfo, FlowNodeInfo
-from pelton.queue.flow.nodes import FlowNode
 from pelton.queue.flow.queue_flows import Flow
 from pelton.queue.inspect.events import QueueEvents
 from pelton.queue.model.limits import JobLimit, Rate
-from pelton.queue.model.options import JobOptions
+from pelton.queue.model.options import JobOptions, JobRules
 from pelton.queue.model.queue_events import QueueEvent, QueueEventKind
-from pelton.queue.model.rules import JobRules
 from pelton.queue.model.states import (
     Attempt,
     AttemptError,

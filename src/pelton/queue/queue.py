@@ -13,13 +13,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 from pelton.api import ConfigError, Outgoing, PubAck, WrongLastSequenceError
 from pelton.api.times import Seconds
 from pelton.queue.backing.setup import queue_settings
-from pelton.queue.control.draining import Drain
-from pelton.queue.control.limiting import Limiting
-from pelton.queue.control.moving import Mover
-from pelton.queue.control.removal import Removal
 from pelton.queue.control.schedules import Schedules
-from pelton.queue.control.steering import Steering
-from pelton.queue.control.weighing import Weighing
+from pelton.queue.control.steering import Drain, Limiting, Mover, Removal, Steering, Weighing
 from pelton.queue.define.handle import JobHandle
 from pelton.queue.define.job import Job, JobCall, JobDefinition, JobQueue, Resolved, job_name
 from pelton.queue.define.registry import JobRegistry, Jobs, given_jobs
@@ -27,21 +22,18 @@ from pelton.queue.enqueue.enqueuer import Enqueuer, QueueWithOptions
 from pelton.queue.flow.flows import Flows
 from pelton.queue.flow.queue_flows import QueueWithFlows
 from pelton.queue.inspect.dead_letters import DeadLetters
-from pelton.queue.inspect.history import History
-from pelton.queue.inspect.queue_views import QueueWithViews
+from pelton.queue.inspect.queue_views import History, QueueWithViews
 from pelton.queue.inspect.views import JobViews
 from pelton.queue.model.checks import checked_id, checked_text, seconds
-from pelton.queue.model.job_filter import job_filter
 from pelton.queue.model.limits import JobLimit, Rate, job_limit
 from pelton.queue.model.naming import QueueNames
-from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
-from pelton.queue.model.rules import JobRules
+from pelton.queue.model.options import PLAIN, JobOptions, JobRules, OptionFields, job_filter, job_options
 from pelton.queue.model.states import JobSchedule
 from pelton.queue.model.timetable import timetable_of
 from pelton.queue.opening import open_queue
 from pelton.queue.run.claims import Claims
+from pelton.queue.run.slots import worker_settings
 from pelton.queue.run.worker import Worker
-from pelton.queue.run.worker_settings import worker_settings
 
 if TYPE_CHECKING:
     from pelton.jet import Streams

@@ -6,17 +6,18 @@ from collections.abc import Mapping
 from typing import Final
 
 from pelton.api import AccountLimits
-from pelton.server.auth.account_checks import activation_of
-from pelton.server.auth.claims import (
+from pelton.server.auth.operator import OperatorTrust
+from pelton.server.auth.templates import rules_of
+from pelton.server.auth.tokens import (
     AccountClaims,
     ExportClaims,
     ImportClaims,
     StreamLimitClaims,
+    Token,
+    TokenError,
     TraceClaims,
+    activation_of,
 )
-from pelton.server.auth.operator import OperatorTrust
-from pelton.server.auth.templates import rules_of
-from pelton.server.auth.tokens import Token, TokenError
 from pelton.server.settings.config import (
     GLOBAL_ACCOUNT,
     SINGLE_TIER,

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from pelton.api.go_json import GoJsonError, StructReader
 from pelton.server.auth import Credentials, LoginRefusal, ServerUser, credentials_of
-from pelton.server.auth import refusals as said
+from pelton.server.auth import identity as said
 from pelton.server.auth.certificates import peer_of
 from pelton.server.membership import Membership
 from pelton.server.output import ClientOutput

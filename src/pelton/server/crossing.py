@@ -13,7 +13,7 @@ from pelton.api.durations import enc_hook
 from pelton.api.json_values import UNREADABLE
 from pelton.runtime import Clock
 from pelton.server.exchange import REPLY_PREFIX, AccountExchange, ServiceReplies
-from pelton.server.jetstream.clients import info_of
+from pelton.server.jetstream.link import info_of
 from pelton.server.ports import Client
 from pelton.server.router import ClientSubscription, Router, Targets
 from pelton.server.tracing import TRACE, CrossedTrace, TraceRequest, without_trace

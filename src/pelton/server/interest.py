@@ -23,7 +23,7 @@ from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from pelton.api import Incoming, PeltonError
-from pelton.engine.pubsub.subscribers import RELAYED
+from pelton.engine.pubsub.bus import RELAYED
 from pelton.engine.serving import Serving
 from pelton.runtime import Runtime
 from pelton.server.router import ClientSubscription, MessageFrame, Receiver, Router

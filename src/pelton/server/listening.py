@@ -1,19 +1,90 @@
-"""Listening: sockets that accept clients, TCP (IPv4 and IPv6) and Unix."""
+"""Listening: sockets that accept clients, the TLS handshake, and what a client is told first.
+
+**TLS: a client that connects is greeted before or after its handshake.** NATS tells a client in plain text that TLS is
+required, and the client begins its handshake on the same connection. The greeting is written to the socket before any
+of the client's bytes are read, so that a quick client's first bytes are never taken for a command. A door may want the
+handshake first instead; or wait a moment for it, and greet a client that sends nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import os
+import platform
+import select
 import socket
 import stat
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
+from pelton._version import VERSION
 from pelton.api import ConfigError
 from pelton.runtime import Runtime
-from pelton.server.settings import Endpoint
+from pelton.server.jetstream.verbs import API_LEVEL, NATS_VERSION
+from pelton.server.settings import Endpoint, ServerSettings, TlsDoor
+from pelton.wire import ServerHello
+
+
+def introduction(settings: ServerSettings, **known: Any) -> ServerHello:
+    """Return what everybody is told of a server; ``known`` are the fields that are not among its settings."""
+    return ServerHello(
+        version=NATS_VERSION,
+        go=f"python{platform.python_version()}",
+        git_commit=f"pelton-{VERSION}",
+        headers=True,
+        tls_required=settings.tls is not None,
+        tls_verify=settings.tls is not None and settings.tls.verify,
+        max_payload=settings.max_payload,
+        domain=settings.domain,
+        proto=1,
+        api_lvl=API_LEVEL,
+        **known,
+    )
+
+
+_HANDSHAKE: Final = 0x16
+
+
+async def let_in(accepted: socket.socket, make: Callable[[], Any], door: TlsDoor | None) -> None:
+    """Make an accepted socket a connection. Raises OSError if the client leaves, or its handshake fails."""
+    loop = asyncio.get_running_loop()
+    client = make()
+    if door is None:
+        await loop.connect_accepted_socket(lambda: client, accepted)
+        return
+    if not await _comes_first(accepted, door):
+        async with asyncio.timeout(door.timeout):
+            await loop.sock_sendall(accepted, client.greeting(_address(accepted)))
+    await loop.connect_accepted_socket(lambda: client, accepted, ssl=door.context, ssl_handshake_timeout=door.timeout)
+
+
+async def _comes_first(accepted: socket.socket, door: TlsDoor) -> bool:
+    """Whether the client begins with its handshake."""
+    if isinstance(door.first, bool):
+        return door.first
+    loop = asyncio.get_running_loop()
+    readable = loop.create_future()
+    loop.add_reader(accepted, readable.cancel)
+    try:
+        await asyncio.wait([readable], timeout=door.first)
+    finally:
+        loop.remove_reader(accepted)
+    if not select.select([accepted], [], [], 0)[0]:
+        return False
+    begun = accepted.recv(1, socket.MSG_PEEK)
+    return bool(begun) and begun[0] == _HANDSHAKE
+
+
+def _address(accepted: socket.socket) -> object:
+    try:
+        return accepted.getpeername()
+    except OSError:
+        return None
+
+
+# --- listening: sockets that accept clients, TCP (IPv4 and IPv6) and Unix
 
 Accept = Callable[[socket.socket], Awaitable[None]]
 _BACKLOG: Final = 1024

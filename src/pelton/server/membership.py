@@ -8,8 +8,8 @@ from typing import Final
 
 from pelton.server.accounts import smallest_limit
 from pelton.server.auth import ServerUser
-from pelton.server.auth import refusals as said
-from pelton.server.auth.rights import ClientRights
+from pelton.server.auth import identity as said
+from pelton.server.auth.identity import ClientRights
 from pelton.server.ports import AccountPort, Client
 from pelton.server.router import ClientSubscription
 from pelton.subjects import is_filter

@@ -13,9 +13,15 @@ from pathlib import Path
 from typing import Final
 
 from pelton.api import PeltonError
-from pelton.server.auth.account_checks import check_account
-from pelton.server.auth.claims import AccountClaims, GenericClaims, UserClaims
-from pelton.server.auth.tokens import Token, TokenError, read_token
+from pelton.server.auth.tokens import (
+    AccountClaims,
+    GenericClaims,
+    Token,
+    TokenError,
+    UserClaims,
+    check_account,
+    read_token,
+)
 from pelton.server.nkey import role_of
 from pelton.server.settings.config import OperatorConfig, ResolverKind
 

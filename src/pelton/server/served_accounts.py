@@ -20,9 +20,8 @@ from pelton.server.accounts import AccountUsage
 from pelton.server.crossing import AccountCrossing
 from pelton.server.exchange import AccountExchange
 from pelton.server.jetstream.link import StoreLink
-from pelton.server.jetstream.missing import MissingJetStream
-from pelton.server.jetstream.replies import ReplyCompletion
 from pelton.server.jetstream.service import JetStreamService
+from pelton.server.jetstream.verbs import MissingJetStream, ReplyCompletion
 from pelton.server.monitoring import Observed, SystemService
 from pelton.server.settings import ServerSettings, StoreSettings
 from pelton.server.settings.config import GLOBAL_ACCOUNT, AccountConfig

@@ -20,14 +20,12 @@ from pelton.api import ConfigError
 from pelton.runtime import Clock, Runtime, Timer
 from pelton.server.account import ServerAccount
 from pelton.server.auth import Authenticator, OpenDoor
-from pelton.server.auth.refusals import MAX_ACCOUNT_CONNECTIONS
+from pelton.server.auth.identity import MAX_ACCOUNT_CONNECTIONS
 from pelton.server.connection import ClientConnection
-from pelton.server.handshake import let_in
-from pelton.server.introduction import introduction
-from pelton.server.listening import Listener
+from pelton.server.listening import Listener, introduction, let_in
 from pelton.server.monitoring import MonitoringListener, ObservedAccount, TrafficTotals
 from pelton.server.monitoring.events import SystemEvents
-from pelton.server.monitoring.own_subscriptions import OwnSubscriptions
+from pelton.server.monitoring.observed import OwnSubscriptions
 from pelton.server.nkey import server_key
 from pelton.server.output import LINGER_S
 from pelton.server.ports import Client, Flushed
@@ -36,7 +34,7 @@ from pelton.server.resolver import AccountResolver
 from pelton.server.roster import ClientRoster
 from pelton.server.served_accounts import ServedAccounts
 from pelton.server.settings import Endpoint, ServerSettings, WebSocketDoor
-from pelton.server.settings.reload import check_settings
+from pelton.server.settings.runtime import check_settings
 from pelton.server.turns import in_portions
 from pelton.wire import KnownLines, ServerHello, encode_info
 

@@ -19,7 +19,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from pelton.server.reading import SharedBuffer
-from pelton.server.settings.web_socket import WebSocketDoor
+from pelton.server.settings.options import WebSocketDoor
 from pelton.wire import ConnectionState
 from pelton.wire.parser import TOO_LONG
 

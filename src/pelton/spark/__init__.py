@@ -11,7 +11,7 @@ import sys
 try:
     from pelton.spark.errors import DataLossError, LateReplayError
     from pelton.spark.python_choice import choose_for_this_process
-    from pelton.spark.read.offsets import lag
+    from pelton.spark.read.ranges import lag
     from pelton.spark.source import PeltonSource, register
     from pelton.spark.work.executors import Worked, enqueue_from, work
     from pelton.spark.work.job_rows import MissingRowError, RowError

@@ -1,17 +1,72 @@
-"""The options that reads and writes share: which store or cluster, and how to open it. Pure.
+"""The options that reads and writes share, and their secrets. Pure.
 
-Spark passes all options as text and ignores the case of their names.
+**Secrets in options, and Spark's redaction of them. Pure.** Spark shows a query's options in its plans, so in its UI
+and its event log, and redacts only values whose names match ``spark.redaction.regex`` (secret, password, token). So
+secrets are accepted under such names or in files, and are refused elsewhere.
+
+**The options that reads and writes share: which store or cluster, and how to open it. Pure.** Spark passes all options
+as text and ignores the case of their names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from pelton.api import ConfigError
-from pelton.spark.redaction import refuse_unredacted
+
+_SEED_LENGTH: Final = 58
+
+
+def refuse_unredacted(given: Mapping[str, str]) -> None:
+    """Raise ConfigError for a secret that Spark would not redact."""
+    options = {name.lower(): value for name, value in given.items()}
+    if "key" in options:
+        raise ConfigError("option key would be shown by Spark in its plans: use secretKey or keyFile instead")
+    if "@" in options.get("servers", ""):
+        raise ConfigError(
+            "option servers holds a login, which Spark would show in its plans: give it as the options user and "
+            "password, or token"
+        )
+    nkey = options.get("nkey", "")
+    if len(nkey) == _SEED_LENGTH and nkey.startswith("S"):
+        raise ConfigError(
+            "option nkey holds a seed, which Spark would show in its plans: put it into a file on every executor, and "
+            "give that file's path"
+        )
+
+
+def address_options(address: str) -> dict[str, str]:
+    """Return a cluster's address as options, with the login in options of its own.
+
+    Raises ConfigError if the servers have different logins.
+    """
+    scheme, _, hosts = address.partition("://")
+    logins = {host.rpartition("@")[0] for host in hosts.split(",")} - {""}
+    if not logins:
+        return {"servers": address}
+    if len(logins) > 1:
+        raise ConfigError("the servers of the address have different logins: Spark takes one for all")
+    user, colon, password = logins.pop().partition(":")
+    login = {"user": user, "password": password} if colon else {"token": user}
+    plain = ",".join(host.rpartition("@")[2] for host in hosts.split(","))
+    return {"servers": f"{scheme}://{plain}", **login}
+
+
+# --- the streams that the option ``stream`` selects, by name or pattern. Pure
+
+# The commit log of writes. A query that reads all streams and writes to one of them would never finish if it also read
+# its own commits, so patterns do not select this stream; only its name does.
+COMMIT_STREAM: Final = "SPARK_COMMITS"
+
+
+def is_selected(name: str, asked: Iterable[str]) -> bool:
+    """Whether names and patterns (``*``, ``?``) select a stream."""
+    return any(name == one or (name != COMMIT_STREAM and fnmatchcase(name, one)) for one in asked)
+
 
 T = TypeVar("T")
 

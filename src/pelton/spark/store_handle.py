@@ -29,8 +29,7 @@ from pelton.api import (
     rfc3339,
 )
 from pelton.api.keys import Key, KeyFile
-from pelton.spark.options import Bound, StoreOptions
-from pelton.spark.stream_names import is_selected
+from pelton.spark.options import Bound, StoreOptions, is_selected
 from pelton.sync.blocking_store import BlockingStore
 
 T = TypeVar("T")

@@ -45,35 +45,33 @@ from pelton.locks.campaign import State
 from pelton.locks.election import ElectionOptions as ElectionOptions
 from pelton.locks.election_record import Leader as Leader
 from pelton.locks.held import Guard
-from pelton.queue.define.arguments import RunContext
-from pelton.queue.define.batch import BatchDecorator as BatchDecorator
-from pelton.queue.define.codec import ResultCodec
+from pelton.queue.define.arguments import JobCodec as JobCodec
+from pelton.queue.define.arguments import ResultCodec, RunContext
 from pelton.queue.define.handle import R_co
 from pelton.queue.define.hooks import JobHooks
 from pelton.queue.define.job import JobCall as JobCall
 from pelton.queue.define.job import JobDecorator as JobDecorator
 from pelton.queue.define.job import JobDefinition as JobDefinition
 from pelton.queue.define.job import JobQueue, P, R, Resolved
-from pelton.queue.define.job_codec import JobCodec as JobCodec
+from pelton.queue.define.registry import BatchDecorator as BatchDecorator
 from pelton.queue.define.registry import C, E, F
 from pelton.queue.define.registry import Jobs as Jobs
 from pelton.queue.enqueue.transaction import EnqueuedFlow, H, PublishFlow
+from pelton.queue.flow.builder import FlowExtension as FlowExtension
+from pelton.queue.flow.builder import FlowNode as FlowNode
 from pelton.queue.flow.builder import NodeOptionFields
-from pelton.queue.flow.extension import FlowExtension as FlowExtension
 from pelton.queue.flow.handle import FlowInfo as FlowInfo
 from pelton.queue.flow.handle import FlowNodeInfo as FlowNodeInfo
 from pelton.queue.flow.handle import V_co
-from pelton.queue.flow.nodes import FlowNode as FlowNode
 from pelton.queue.model.flow_records import FlowState, OnFailure
 from pelton.queue.model.limits import JobLimit as JobLimit
 from pelton.queue.model.limits import Rate as Rate
 from pelton.queue.model.naming import QueueNames
+from pelton.queue.model.options import BackoffRule, OptionFields
 from pelton.queue.model.options import JobOptions as JobOptions
-from pelton.queue.model.options import OptionFields
+from pelton.queue.model.options import JobRules as JobRules
 from pelton.queue.model.queue_events import QueueEvent as QueueEvent
 from pelton.queue.model.queue_events import QueueEventKind
-from pelton.queue.model.rules import BackoffRule
-from pelton.queue.model.rules import JobRules as JobRules
 from pelton.queue.model.states import AttemptError as AttemptError
 from pelton.queue.model.states import DeadLetter as DeadLetter
 from pelton.queue.model.states import Ending, JobState

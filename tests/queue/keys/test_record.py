@@ -1,6 +1,6 @@
 """The states of a key's record, step by step."""
 
-from pelton.queue.keys.record import (
+from pelton.queue.keys.table import (
     KeyRecord,
     Posted,
     carried_out,

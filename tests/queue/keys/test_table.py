@@ -5,8 +5,7 @@ from math import inf
 from random import Random
 
 from pelton.queue.keys import table as module
-from pelton.queue.keys.record import KeyRecord
-from pelton.queue.keys.table import Chance, KeyTable
+from pelton.queue.keys.table import Chance, KeyRecord, KeyTable
 
 FREE = KeyRecord(state="free", done=5)
 HELD = KeyRecord(state="held", done=5, worker="other")

@@ -10,8 +10,17 @@ from hypothesis import strategies as st
 from pelton import ConfigError
 from pelton.queue import JobLimit, Rate
 from pelton.queue.limits.slot_book import SlotBook
-from pelton.queue.model.limits import job_limit, places_of
-from pelton.queue.model.slots import EMPTY, SlotDraft, SlotRecord, WorkerSlots, beaten, decode, encode
+from pelton.queue.model.limits import (
+    EMPTY,
+    SlotDraft,
+    SlotRecord,
+    WorkerSlots,
+    beaten,
+    decode,
+    encode,
+    job_limit,
+    places_of,
+)
 from pelton.runtime import ProcessIdentity, ProcessWatch
 
 _START = 1_700_000_000 * 10**9

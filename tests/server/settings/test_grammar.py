@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelton.server.settings.grammar import ConfigSyntaxError, parse_config, plain
-from pelton.server.settings.scalars import duration_ns
+from pelton.server.settings.grammar import ConfigSyntaxError, duration_ns, parse_config, plain
 from tests.server.settings.oracle import digest_of, verdict
 
 # Each is accepted by nats-server, as the same content.

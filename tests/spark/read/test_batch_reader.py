@@ -17,9 +17,8 @@ from pelton.api import parse_rfc3339
 from pelton.columns.arrow_batches import BatchBuilder
 from pelton.spark import DataLossError
 from pelton.spark.options import StoreOptions
-from pelton.spark.read.data_loss import DataLossPolicy
 from pelton.spark.read.range_reader import read_store
-from pelton.spark.read.ranges import SequenceRange
+from pelton.spark.read.ranges import DataLossPolicy, SequenceRange
 
 
 def fill(path: Path, count: int = 100, stream: str = "orders", key: str | None = None, **config: Any) -> list[Any]:

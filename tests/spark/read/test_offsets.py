@@ -9,8 +9,8 @@ from pyspark.sql.types import StructType
 
 import pelton
 from pelton.spark import DataLossError
-from pelton.spark.read.offsets import StreamPosition, begin, from_json, next_end, to_json
 from pelton.spark.read.options import read_options
+from pelton.spark.read.ranges import StreamPosition, begin, from_json, next_end, to_json
 from pelton.spark.read.stream_reader import PeltonStreamReader
 
 

@@ -15,7 +15,7 @@ from pelton.engine import StagedWriter
 from pelton.spark.columns.packed_rows import pack
 from pelton.spark.options import StoreOptions
 from pelton.spark.write import writer
-from pelton.spark.write.task_attempt import BatchId
+from pelton.spark.write.staging import BatchId
 from pelton.spark.write.writer import load
 
 ROWS = 20_000

@@ -7,7 +7,7 @@ import pytest
 import pelton
 from pelton.spark.errors import LateReplayError
 from pelton.spark.write.commit_log import CommitLog
-from pelton.spark.write.task_attempt import BatchId
+from pelton.spark.write.staging import BatchId
 from pelton.testing import manual_runtime
 from tests.kit.nats_server import nats_server
 

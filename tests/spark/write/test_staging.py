@@ -8,8 +8,7 @@ import pytest
 
 from pelton.api import NotAStoreError
 from pelton.runtime import SystemClock
-from pelton.spark.write.staging import StagingFolder, file_name
-from pelton.spark.write.task_attempt import BatchId
+from pelton.spark.write.staging import BatchId, StagingFolder, file_name
 
 _DAYS_AGO = (1_000_000_000, 1_000_000_000)
 

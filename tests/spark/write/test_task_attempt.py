@@ -10,7 +10,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
 from pelton.api import PeltonError
-from pelton.spark.write.task_attempt import BatchId, streaming_batch_id
+from pelton.spark.write.staging import BatchId, streaming_batch_id
 from pelton.spark.write.writer import BatchWriter, StreamWriter, TaskCommit
 from tests.spark.write.test_writer import make, rows
 

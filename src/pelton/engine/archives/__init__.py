@@ -1,7 +1,5 @@
 """Streams as archives: what one holds is read, and a store is built from one."""
 
-from pelton.engine.archives.archives import RestoreFolder, StreamArchives
-from pelton.engine.archives.building import ArchivedStream
-from pelton.engine.archives.reading import ArchiveReader
+from pelton.engine.archives.archives import ArchivedStream, ArchiveReader, RestoreFolder, StreamArchives
 
 __all__ = ["ArchiveReader", "ArchivedStream", "RestoreFolder", "StreamArchives"]

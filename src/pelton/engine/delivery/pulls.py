@@ -30,7 +30,7 @@ from pelton.consumers import (
 )
 from pelton.engine.delivery.waiting import WaitingPulls, seconds_until_due
 from pelton.engine.host import Host
-from pelton.engine.pubsub.peers import Peers
+from pelton.engine.pubsub.bus import Peers
 from pelton.engine.session import Key
 from pelton.runtime import Clock, Deadline
 

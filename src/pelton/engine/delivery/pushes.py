@@ -1,28 +1,292 @@
-"""Which push consumers this process delivers: messages go to the subscribers of the consumer's deliver subject.
+"""Which push consumers this process delivers, and the delivery of each.
 
-Design: a push consumer delivers while it has subscribers. Of their processes, one pumps (``pump.py``): that of the
-oldest subscription whose process runs. Every process decides that by the same rows (``bus.py``), and again whenever a
-subscription is made or ends. A process that depends on another one's pump also checks once a second, because a process
-that dies does not unsubscribe: if its socket refuses a byte, it is dead. A process that was merely stopped (SIGSTOP, a
-debugger, a machine that thrashes) still has a socket. So a process that pumps for subscribers of others increments its
-beat, a number in its row, once a second; if the beat has not moved for several checks, the process is set aside until
-it moves again. Two processes that pump at the same time do no harm: each delivery is a transaction that checks which
-process is to make it.
+**The delivery of one push consumer by this process.** A pump delivers in transactions like a pull's, as much as its
+subscribers have capacity for: in one process a slow subscriber slows its pump, and nothing is hoarded. It checks again
+when a message that its consumer may want was committed, when a redelivery is due, when a subscriber has capacity again,
+and at its own deadlines: a heartbeat, a rate limit, or half of the ``inactive_threshold`` after which an unused
+consumer is removed.
+
+Heartbeats are status messages, sent when nothing was delivered for a while. Flow control now and then requests an
+answer (status 100 with a reply subject) and delivers no more than a window ahead of it. A rate limit spreads
+deliveries over time. If a consumer acknowledges by flow control (ADR-60), the answer acks all earlier messages.
+
+A pump ends when its consumer is gone, and tries again when its store is busy.
+
+**Which push consumers this process delivers: messages go to the subscribers of the consumer's deliver subject.** A push
+consumer delivers while it has subscribers. Of their processes, one pumps: that of the oldest subscription whose process
+runs. Every process decides that by the same rows (``bus.py``), and again whenever a subscription is made or ends. A
+process that depends on another one's pump also checks once a second, because a process that dies does not unsubscribe:
+if its socket refuses a byte, it is dead. A process that was merely stopped (SIGSTOP, a debugger, a machine that
+thrashes) still has a socket. So a process that pumps for subscribers of others increments its beat, a number in its
+row, once a second; if the beat has not moved for several checks, the process is set aside until it moves again. Two
+processes that pump at the same time do no harm: each delivery is a transaction that checks which process is to make it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, TypeVar
 
-from pelton.api import PeltonError
-from pelton.consumers import ConsumerLog
-from pelton.engine.delivery.pump import Pump, subscriptions_of
-from pelton.engine.delivery.waiting import WaitingPulls
+from pelton.api import AckOp, Delivered, Incoming, NotFoundError, PeltonError, PullRequest, StoreError, headers
+from pelton.api.store_errors import FINAL_ERRORS
+from pelton.consumers import ConsumerLog, Delivery, Settlement
+from pelton.engine.delivery.waiting import WaitingPulls, seconds_until_due
 from pelton.engine.host import Host
-from pelton.engine.pubsub.peers import Peers
-from pelton.engine.session import Key
-from pelton.runtime import Runtime, Timer
+from pelton.engine.pubsub.bus import Peers, SubscriptionRow
+from pelton.engine.session import Key, Session, delete_consumers, incoming
+from pelton.runtime import Clock, Runtime, Signal, Timer
+from pelton.storage import integer
+
+R = TypeVar("R")
+_log: Final = logging.getLogger("pelton.engine")
+_BATCH: Final = 512
+_BATCH_BYTES: Final = 4 << 20
+_WINDOW_BYTES: Final = 4 << 20
+_RETRY_S: Final = 1.0
+_HEARTBEAT: Final = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n\r\n"
+_FLOW_CONTROL: Final = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
+
+
+class Pump:
+    """Delivers for ``consumer`` until :meth:`stop`, or until the consumer is gone."""
+
+    is_relay = False
+
+    def __init__(self, host: Host, consumer: ConsumerLog, waiting: WaitingPulls, runtime: Runtime, owner: str) -> None:
+        self._host = host
+        self.consumer = consumer
+        self._key: Key = (consumer.log.name, consumer.name)
+        # The subject prefix of answers to flow control.
+        self._answers = f"$JS.FC.{consumer.log.name}.{consumer.name}"
+        self._waiting = waiting
+        self._clock: Clock = runtime.clock
+        self._owner = owner
+        self._fresh = True
+        self._last_said = self._clock.monotonic()
+        self._not_before = 0.0
+        self._ahead_bytes = self._asked_bytes = 0
+        self._asked: str = ""
+        self._subscription = 0
+        self._is_blocked = False
+        self._signal: Signal = waiting.join(self._key, consumer.filters)
+        self._task = runtime.spawn(self._run(), f"pelton pushes {consumer.log.name}/{consumer.name}")
+
+    def poke(self) -> None:
+        """Check for capacity again, if the pump waits for it."""
+        if self._is_blocked:
+            self._signal.notify()
+
+    async def stop(self) -> None:
+        """Stop delivering."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    # --- the answers to flow control
+
+    @property
+    def capacity(self) -> int:
+        """Always a whole batch: answers are processed at once."""
+        return _BATCH
+
+    @property
+    def reserve(self) -> int:
+        """The same."""
+        return _BATCH
+
+    def receive(self, route: str, messages: Sequence[Incoming]) -> None:
+        """Process the answer to a flow control request."""
+        answer = next((message for message in messages if self._asked and message.subject == self._asked), None)
+        if answer is None:
+            return
+        self._asked = ""
+        self._ahead_bytes -= self._asked_bytes
+        received = headers.first(answer.headers or b"", headers.LAST_STREAM) or ""
+        if received.isdecimal() and self.consumer.config.ack_policy == "flow_control":
+            future = self._host.stage(lambda: self._settle_upto(int(received)), durable=True)
+            future.add_done_callback(lambda done: done.exception())
+        self._signal.notify()
+
+    def _settle_upto(self, seq: int) -> None:
+        log = self._consumer()
+        sql = "SELECT seq, dseq FROM pending WHERE consumer=? AND seq<=?"
+        rows = log.db.execute(sql, (log.id, seq)).fetchall()
+        acks = [AckOp(seq=integer(seq), consumer_seq=integer(dseq)) for seq, dseq in rows]
+        if acks:
+            Settlement(log, self._host.session.now(), self._host.session.registry.interests.get(log.log)).run(acks)
+
+    # --- the loop
+
+    async def _run(self) -> None:
+        try:
+            await self._subscribe_to_answers()
+            while True:
+                seen = self._signal.generation
+                delay = await self._tried()
+                if delay is None or delay > 0:
+                    await self._signal.wait_at_most(self._clock, delay, seen)
+        except (NotFoundError, *FINAL_ERRORS):
+            # The consumer was deleted, or the store is closed: no more deliveries from here.
+            return
+        finally:
+            self._waiting.leave(self._key)
+            self._unsubscribe()
+
+    async def _subscribe_to_answers(self) -> None:
+        if self.consumer.config.flow_control:
+            subject = f"{self._answers}.*"
+            self._subscription = await self._host.stage(
+                lambda: self._host.session.bus.join(subject, "", self), durable=False
+            )
+
+    def _unsubscribe(self) -> None:
+        bus, subscription = self._host.session.bus, self._subscription
+        # If the store is closed or has failed, there is no row to remove.
+        with suppress(StoreError):
+            if subscription:
+                left = self._host.stage(lambda: bus.leave(subscription), durable=False)
+                left.add_done_callback(lambda done: done.exception())
+
+    async def _tried(self) -> float | None:
+        try:
+            return await self._round()
+        except FINAL_ERRORS:
+            raise
+        except StoreError as error:
+            _log.warning(
+                "push consumer %s/%s pauses for %g s: %s",
+                *self._key,
+                _RETRY_S,
+                error,
+                extra={"stream": self._key[0], "consumer": self._key[1]},
+            )
+            return _RETRY_S
+
+    async def _round(self) -> float | None:
+        """Deliver once; return the seconds until the next round: 0 for at once, None if only a signal can tell."""
+        await self._host.readable()
+        promising, delays = self._host.read(self._look)
+        pause = self._not_before - self._clock.monotonic()
+        if promising and pause <= 0 and await self._host.stage(self._deliver, durable=False, at_once=True):
+            return 0.0
+        if self._is_heartbeat_due():
+            await self._host.stage(self._send_heartbeat, durable=False)
+            return 0.0
+        delays += [pause if promising and pause > 0 else None, self._until_heartbeat()]
+        known = [value for value in delays if value is not None]
+        return max(min(known), 0.001) if known else None
+
+    def _look(self) -> tuple[bool, list[float | None]]:
+        """Check, in a snapshot, whether there is something to do, and if not, when to check again."""
+        log = self._consumer()
+        self._waiting.follow(self._key, log.filters)
+        now = self._host.session.now()
+        room = self._room(log, subscriptions_of(self._host.session, log))
+        self._is_blocked = room <= 0
+        threshold = log.config.inactive_threshold.ns
+        delays = [seconds_until_due(log, now), threshold / 2e9 if threshold else None]
+        return (log.may_deliver(now) and room > 0) or log.has_use_to_record(now), delays
+
+    def _room(self, log: ConsumerLog, subscriptions: list[SubscriptionRow]) -> int:
+        if self._ahead_bytes >= _WINDOW_BYTES and log.config.flow_control:
+            return 0
+        return min(_BATCH, self._host.session.bus.capacity(subscriptions))
+
+    def _consumer(self) -> ConsumerLog:
+        return self._host.session.registry.consumer(*self._key)
+
+    # --- in a transaction
+
+    def _deliver(self) -> int:
+        """Deliver as many messages as subscribers have capacity for; return their number."""
+        log, session = self._consumer(), self._host.session
+        subscriptions = subscriptions_of(session, log)
+        now = self._host.session.now()
+        if not subscriptions or subscriptions[0].owner != self._owner:
+            return 0
+        if self._fresh:
+            self._fresh = False
+            if log.is_idle(now):
+                # It has expired, even if no sweep has removed it yet.
+                delete_consumers(session, [log])
+                return 0
+            if log.config.ack_policy == "flow_control":
+                log.offer_again(now)
+        log.record_use(now)
+        found = self._found(log, self._room(log, subscriptions), now)
+        if found:
+            session.bus.deliver(log.config.deliver_subject, incoming(found))
+            self._last_said = self._clock.monotonic()
+            self._count(log, found)
+        return len(found)
+
+    def _found(self, log: ConsumerLog, room: int, now: int) -> list[Delivered]:
+        if room <= 0:
+            self._is_blocked = True
+            return []
+        registry = self._host.session.registry
+        interest = registry.interests.get(log.log)
+        request = PullRequest(batch=1 if log.config.rate_limit_bps else room, max_bytes=_BATCH_BYTES)
+        delivery = Delivery(log, request, now, registry.consumers.token_floor, interest)
+        found = delivery.run()
+        if delivery.blocked:
+            # A single message may be of any size.
+            found = Delivery(log, PullRequest(batch=1), now, registry.consumers.token_floor, interest).run()
+        return found
+
+    def _count(self, log: ConsumerLog, found: list[Delivered]) -> None:
+        """Count delivered messages towards the rate limit and the flow control window."""
+        config = log.config
+        if not config.rate_limit_bps and not config.flow_control:
+            return
+        size = sum(len(one.subject) + len(one.data) + len(one.headers or b"") for one in found)
+        if config.rate_limit_bps:
+            self._not_before = self._clock.monotonic() + size * 8 / config.rate_limit_bps
+        if not config.flow_control:
+            return
+        self._ahead_bytes += size
+        many = config.ack_policy == "flow_control" and 2 * log.unsettled >= log.room
+        if not self._asked and (many or 2 * self._ahead_bytes >= _WINDOW_BYTES):
+            self._asked = f"{self._answers}.{self._host.session.new_id()}"
+            self._asked_bytes = self._ahead_bytes
+            self._send(log, Incoming(config.deliver_subject, b"", _FLOW_CONTROL, self._asked))
+
+    # --- heartbeats
+
+    def _until_heartbeat(self) -> float | None:
+        every = self.consumer.config.idle_heartbeat.seconds
+        return self._last_said + every - self._clock.monotonic() if every else None
+
+    def _is_heartbeat_due(self) -> bool:
+        left = self._until_heartbeat()
+        return left is not None and left <= 0
+
+    def _send_heartbeat(self) -> None:
+        log = self._consumer()
+        self._last_said = self._clock.monotonic()
+        block = _HEARTBEAT % (log.dseq, log.delivered)
+        if self._asked:
+            # A subscriber that missed the request does not answer, so repeat it.
+            block = block[:-2] + b"Nats-Consumer-Stalled: %b\r\n\r\n" % self._asked.encode()
+        self._send(log, Incoming(log.config.deliver_subject, b"", block))
+
+    def _send(self, log: ConsumerLog, message: Incoming) -> None:
+        self._host.session.bus.deliver(log.config.deliver_subject, (message,))
+
+
+def subscriptions_of(session: Session, consumer: ConsumerLog) -> list[SubscriptionRow]:
+    """Return the subscriptions that a push consumer delivers to, the oldest first.
+
+    There are none before somebody subscribes to its very subject: a wildcard is no interest, as on nats-server.
+    """
+    subject, group = consumer.config.deliver_subject, consumer.config.deliver_group
+    if not subject:
+        return []
+    found = [one for one in session.bus.subscriptions(subject) if one.queue == group]
+    return found if any(one.subject == subject for one in found) else []
+
 
 _LOOK_S: Final = 1.0
 _STANDS_STILL: Final = 5

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from pelton.api import AccountLimits
 from pelton.consumers import ConsumerLog, Interest, consumer_info
-from pelton.engine.pubsub.bus import Bus
-from pelton.engine.pubsub.peers import NoPeers
+from pelton.engine.pubsub.bus import Bus, NoPeers
 from pelton.engine.session import Registry, Session, Surroundings
 from pelton.runtime import Halt
 from pelton.storage import Database, Fault, intact, integer, integers, text

@@ -1,10 +1,11 @@
-"""Publish and subscribe: which subscriptions match a message, and how it gets to them in this and other processes.
+"""Publish and subscribe: which subscriptions match a message, and how it gets to them in this process and others.
 
-Design: a subscription is a row in ``pubsub_subscriptions``. Every process knows all of them, so a message that no
-subscription matches costs nothing. A message for a subscription of this process is handed over in memory when its
-transaction commits; one for another process is a row in ``pubsub_outbox``, written in the same transaction, and the
-other processes are woken to read it. Nothing is kept for later subscribers, and a subscriber that lags behind loses
-the oldest messages (logged once): at most once, as NATS promises for messages outside streams.
+**Publish and subscribe: which subscriptions match a message, and how it gets to them in this and other processes.** A
+subscription is a row in ``pubsub_subscriptions``. Every process knows all of them, so a message that no subscription
+matches costs nothing. A message for a subscription of this process is handed over in memory when its transaction
+commits; one for another process is a row in ``pubsub_outbox``, written in the same transaction, and the other processes
+are woken to read it. Nothing is kept for later subscribers, and a subscriber that lags behind loses the oldest messages
+(logged once): at most once, as NATS promises for messages outside streams.
 
 Invariants: a subscriber receives messages in the order in which their transactions committed; exactly one member of a
 queue group receives each message; nothing that was rolled back is delivered. The rows of a process that died are
@@ -22,13 +23,81 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from pelton.api import ConsumerConfig, Incoming, Outgoing
-from pelton.engine.pubsub.peers import Peers
-from pelton.engine.pubsub.subscribers import RELAYED, LocalDelivery, Subscriber, SubscriptionRow
 from pelton.storage import Database, decoded, integer, text
 from pelton.subjects import SubjectIndex
+
+
+class Peers(Protocol):
+    """The openers of the store, by name; ``polled``: they cannot wake each other, so they poll."""
+
+    name: str
+    polled: bool
+
+    def is_alive(self, name: str) -> bool: ...
+    def wake(self, name: str) -> None: ...
+
+
+class NoPeers:
+    """Peers for a bus that has no other processes."""
+
+    name = "alone"
+    polled = False
+
+    def is_alive(self, name: str) -> bool:
+        return True
+
+    def wake(self, name: str) -> None:
+        """Do nothing: no process waits."""
+
+
+# --- who receives published messages: subscribers of this process, and the rows of all subscriptions
+
+RELAYED: Final = " relayed"
+"""The queue group of rows that cover the subscriptions of a server's clients. No group of a user has a space."""
+
+
+class Subscriber(Protocol):
+    """Receives the messages of one subscription.
+
+    ``capacity`` is how many more it would like to hold, ``reserve`` how many more it can hold at most.
+    ``route`` is the subject by which messages found the subscription: a push consumer's is its deliver subject.
+    ``is_relay``: it passes messages on to clients of this process.
+    """
+
+    is_relay: bool
+
+    def receive(self, route: str, messages: Sequence[Incoming]) -> None: ...
+
+    @property
+    def capacity(self) -> int: ...
+    @property
+    def reserve(self) -> int: ...
+
+
+class LocalDelivery(NamedTuple):
+    """Messages for a subscriber of this process."""
+
+    subscriber: Subscriber
+    route: str
+    messages: Sequence[Incoming]
+
+
+class SubscriptionRow(NamedTuple):
+    """The row of a subscription of any process, in the order in which they were made."""
+
+    id: int
+    owner: str
+    subject: str
+    queue: str
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether one member of a group gets each message."""
+        return self.queue not in ("", RELAYED)
+
 
 _log: Final = logging.getLogger("pelton.engine")
 _KEPT_ROWS: Final = 65_536

@@ -1,6 +1,7 @@
 """A transaction as a value: one connection, the registry of streams and consumers, and effects."""
 
 from pelton.engine.session.account import Account
+from pelton.engine.session.consumers import incoming
 from pelton.engine.session.lifecycle import (
     advise_paused,
     create_consumer,
@@ -12,10 +13,8 @@ from pelton.engine.session.lifecycle import (
     update_consumer,
     update_stream,
 )
-from pelton.engine.session.live_pushes import incoming
 from pelton.engine.session.registry import Registry
-from pelton.engine.session.session import Committed, Session, SessionMark, StoreClock, Surroundings
-from pelton.engine.session.wakes import Key, Wakes
+from pelton.engine.session.session import Committed, Key, Session, SessionMark, StoreClock, Surroundings, Wakes
 
 __all__ = [
     "Account",

@@ -13,7 +13,7 @@ from typing import Final
 from pelton.api import AckOp, ApiError, Delivered, PullRequest, SourceConsumer, api_error
 from pelton.consumers import NEVER, ConsumerLog, Delivery, Settlement
 from pelton.engine.pubsub.bus import Bus
-from pelton.engine.session.live_pushes import PushRegistry, incoming
+from pelton.engine.session.consumers import PushRegistry, incoming
 from pelton.sourcing.consumed import Kind
 from pelton.storage import MessageRow
 from pelton.storage.rows import row_checksum

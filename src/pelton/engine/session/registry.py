@@ -24,8 +24,7 @@ from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session.account import Account
 from pelton.engine.session.configs import decode_config
 from pelton.engine.session.consumed_origin import ConsumedOrigin
-from pelton.engine.session.consumers import ConsumerRegistry
-from pelton.engine.session.live_pushes import LivePushes
+from pelton.engine.session.consumers import ConsumerRegistry, LivePushes
 from pelton.sourcing import SourceGraph
 from pelton.storage import DamagedRowError, Database, integer, text
 from pelton.streams import Advisories, IsWanted, StreamEnv, StreamLog

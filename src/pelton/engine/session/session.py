@@ -1,9 +1,10 @@
-"""One connection to a store, with everything that a transaction on it needs: a transaction is a value.
+"""One connection to a store, with everything that a transaction on it needs.
 
-Design: appending, settling, feeding and republishing change rows and return effects, which streams and consumers keep
-until the transaction ends. :meth:`Session.flush` resolves them in one bounded loop (what one stream stores may be
-republished or sourced into others), and :meth:`Session.committed` returns what remains to be published as one
-:class:`Committed` value. Nothing is published before the commit, so a rollback has nothing to take back.
+**One connection to a store, with everything that a transaction on it needs: a transaction is a value.** Appending,
+settling, feeding and republishing change rows and return effects, which streams and consumers keep until the
+transaction ends. :meth:`Session.flush` resolves them in one bounded loop (what one stream stores may be republished or
+sourced into others), and :meth:`Session.committed` returns what remains to be published as one :class:`Committed`
+value. Nothing is published before the commit, so a rollback has nothing to take back.
 
 Group commit (``storage/committer.py``), transactions that users hold open, recounting and bulk loading share it. A
 process has two: the first is the committer's, the second belongs to the transaction that a user holds open. Each
@@ -39,15 +40,49 @@ from pelton.api.durations import Duration
 from pelton.api.events import CheckpointBlocked, Event, SlowSync, WriterBusy
 from pelton.api.times import SECOND
 from pelton.consumers import ConsumerLog, follow_roll_ups
-from pelton.engine.pubsub.bus import Bus
-from pelton.engine.pubsub.subscribers import LocalDelivery
+from pelton.engine.pubsub.bus import Bus, LocalDelivery
 from pelton.engine.session.deadlines import clamp_deadlines, jumps_after, last_used, shift_deadlines, stored_ahead
 from pelton.engine.session.registry import Registry
-from pelton.engine.session.wakes import Wakes
 from pelton.runtime import Clock, wall_ahead
 from pelton.storage import Database, Trouble, text
 from pelton.streams import Advisories, Jumps, Staging, StreamLog, is_bare, is_member
+from pelton.streams.effects import MANY
 from pelton.subjects import Draw
+
+Key = tuple[str, str]
+"""A consumer, by the name of its stream and its own name."""
+
+
+class Wakes:
+    """The streams that lost messages or consumers, the consumers that were written, and the subjects that arrived."""
+
+    def __init__(self) -> None:
+        self.streams: set[str] = set()
+        self.consumers: set[Key] = set()
+        self.arrived: dict[str, set[str]] = {}
+
+    def note(self, log: StreamLog, *, wanted: bool) -> None:
+        """Record the changes of a stream that was written, if any pull waits, and mark them as known."""
+        effects, removals = log.state.effects, log.state.removals
+        if not wanted:
+            effects.known_removals = removals
+        elif removals != effects.known_removals or len(effects.arrived) > MANY:
+            effects.known_removals = removals
+            self.streams.add(log.name)
+        elif effects.arrived:
+            self.arrived.setdefault(log.name, set()).update(effects.arrived)
+        effects.arrived.clear()
+
+    def copy(self) -> Wakes:
+        """Return an independent copy."""
+        news = Wakes()
+        news.streams, news.consumers = set(self.streams), set(self.consumers)
+        news.arrived = {stream: set(subjects) for stream, subjects in self.arrived.items()}
+        return news
+
+    def __bool__(self) -> bool:
+        return bool(self.streams or self.consumers or self.arrived)
+
 
 Deliveries = Sequence[LocalDelivery]
 

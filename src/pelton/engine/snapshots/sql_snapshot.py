@@ -1,6 +1,7 @@
-"""SQL on one snapshot of a store, on a connection and a thread of its own, so that no publisher waits for it.
+"""SQL and looks on one snapshot of a store, on a connection and a thread of its own, so that no publisher waits.
 
-The snapshot is as of the beginning of the block. While it is open, the log of the store cannot start again from its
+**SQL on one snapshot of a store, on a connection and a thread of its own, so that no publisher waits for it.** The
+snapshot is as of the beginning of the block. While it is open, the log of the store cannot start again from its
 beginning, so the block has a timeout; a statement that runs then is interrupted.
 """
 
@@ -8,12 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from pelton.api import SnapshotTimeoutError, StoreBusyError, TransactionError
+from pelton.api import Request, SnapshotTimeoutError, StoreBusyError, TransactionError, api_error
+from pelton.api.requests import FindMessages, SubjectTotals
+from pelton.engine.connections import Connections
 from pelton.engine.faults import public_error, sql_error
 from pelton.runtime import Clock, Halt, Timer, on_thread
-from pelton.storage import Fault, ReadOnlyDatabase, ReadSql, Refusal, translated
+from pelton.storage import DamagedRowError, Database, Fault, ReadOnlyDatabase, ReadSql, Refusal, translated
+from pelton.streams import Look, StreamLog, find_messages, subject_totals
 
 T = TypeVar("T")
 _PAUSE_S: Final = 0.005
@@ -155,3 +160,54 @@ class CopySnapshot(SqlSnapshot):
             if self._is_late:
                 raise SnapshotTimeoutError(self._timeout)
             await self.clock.sleep(_PAUSE_S)
+
+
+# --- the snapshots of a store that a process has open for writing, too
+
+
+class SqlSnapshots:
+    """Takes them; ``check`` raises if the store cannot be used."""
+
+    def __init__(self, connections: Connections, check: Callable[[], None], clock: Clock) -> None:
+        self._connections = connections
+        self._check = check
+        self._clock = clock
+
+    def take(self, timeout: float) -> SqlSnapshot:
+        """Return SQL on one snapshot, open for at most ``timeout`` seconds."""
+        self._check()
+        if self._connections.settings.memory:
+            return CopySnapshot(self._connections.copied, self._clock, timeout)
+        return SqlSnapshot(self._connections.reading, self._clock, timeout)
+
+
+# --- looks through a whole stream, each on a thread and a snapshot of its own: no publisher waits for one
+
+R = TypeVar("R")
+LOOKS: Final[dict[type[Request[Any]], Callable[[Look, Any], Any]]] = dict(
+    (FindMessages.answered_by(find_messages), SubjectTotals.answered_by(subject_totals))
+)
+"""The requests that are answered so."""
+_LONGEST_S: Final = 60.0
+
+
+async def look(reading: Callable[[float], SqlSnapshot], log: StreamLog, request: Request[R]) -> R:
+    """Answer a request about a stream. Raises StreamNotFoundError, StoreBusyError."""
+
+    def answer(database: Database) -> R:
+        # Nothing else of what streams need is asked by a look.
+        there = StreamLog(replace(log.state.env, database=database), log.id, log.config, log.created)
+        try:
+            there.load()
+        except DamagedRowError:
+            # It was whole before the snapshot, so it was deleted meanwhile.
+            raise api_error("JSStreamNotFoundErr", stream=log.name) from None
+        reply: R = LOOKS[type(request)](Look(there, snapshot.clock, snapshot.is_over), request)
+        return reply
+
+    snapshot = reading(_LONGEST_S)
+    try:
+        await snapshot.enter()
+        return await snapshot.look(answer)
+    finally:
+        await snapshot.leave()

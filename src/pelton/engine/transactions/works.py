@@ -1,7 +1,7 @@
 """Pieces of work that the engine stages for the shared transaction, and the futures that wait for them.
 
 Publishes of one round of the event loop share one :class:`PublishWork`, acks and settlements one ``SettleWork``
-(``settlements.py``), so that their rows are read and written together. Everything else is a :class:`CallWork`.
+(``submissions.py``), so that their rows are read and written together. Everything else is a :class:`CallWork`.
 """
 
 from __future__ import annotations

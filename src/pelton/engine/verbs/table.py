@@ -48,7 +48,6 @@ from pelton.engine.faults import UndoneError
 from pelton.engine.session import Session
 from pelton.engine.transactions.works import append_all
 from pelton.engine.verbs import consumers as consumers
-from pelton.engine.verbs import delivery as delivery
 from pelton.engine.verbs import streams as streams
 from pelton.engine.verbs.streams import fresh
 from pelton.storage import integer, text
@@ -181,9 +180,9 @@ _HANDLERS: Final[dict[type[Request[Any]], Callable[[Session, Any], Any]]] = dict
         ConsumerList.answered_by(consumer_list),
         ConsumerDelete.answered_by(consumers.delete),
         ConsumerUnsettled.answered_by(consumers.unsettled),
-        ConsumerPause.answered_by(delivery.pause),
-        ConsumerReset.answered_by(delivery.reset),
-        ConsumerUnpin.answered_by(delivery.unpin_group),
+        ConsumerPause.answered_by(consumers.pause),
+        ConsumerReset.answered_by(consumers.reset),
+        ConsumerUnpin.answered_by(consumers.unpin_group),
     )
 )
 

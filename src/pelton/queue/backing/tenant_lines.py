@@ -34,8 +34,7 @@ from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet.outage import ASK_AGAIN_S
 from pelton.jet.stream import subjects_of
 from pelton.queue.model.naming import encode_tenant
-from pelton.queue.model.rank_turns import FIRST_JOBS
-from pelton.queue.model.tenant_turns import TenantTurns, in_order
+from pelton.queue.model.turns import FIRST_JOBS, TenantTurns, in_order
 from pelton.queue.ports import TakenJob
 from pelton.runtime import Signal
 

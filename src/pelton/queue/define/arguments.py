@@ -1,21 +1,168 @@
-"""The typed arguments of a job: checked and encoded as it is enqueued, decoded as it runs. Pure.
+"""The typed arguments of a job, checked and encoded as it is enqueued, decoded as it runs, and its result. Pure.
 
-Arguments travel as a JSON object by parameter name, so that a refactored function still reads old jobs.
+**Arguments and results in another form than JSON, with a codec that the program brings. Pure.** A job's message stays
+JSON: an argument or result that a codec has encoded stands in it as base64, so that names and options are read by every
+program, whether it has the codec or not.
+
+**Values as JSON that decode to the types that were declared for them, or are refused. Pure.** JSON encodes types it has
+no form for as text: bytes, dates, UUIDs, decimals, and every key of an object. If text is declared, such a value would
+pass every check, and decode to a different one.
+
+**The typed arguments of a job: checked and encoded as it is enqueued, decoded as it runs. Pure.** Arguments travel as a
+JSON object by parameter name, so that a refactored function still reads old jobs.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from functools import partial
-from typing import Any, Final, TypeVar, get_type_hints
+from typing import Any, Final, Protocol, TypeVar, get_type_hints
+from uuid import UUID
 
 import msgspec
 
-from pelton.api import ConfigError, JobArgumentsError
+from pelton.api import ConfigError, JobArgumentsError, JobResultError
 from pelton.api.json_values import UNREADABLE, to_json
-from pelton.queue.define.codec import ResultCodec, bent
-from pelton.queue.define.job_codec import JobCodec, decode_each, encode_each
+from pelton.queue.model.states import NOTHING
+
+
+class JobCodec(Protocol):
+    """Turns values into bytes and back, for arguments and results: ``pelton.Jobs(codec=...)``."""
+
+    def encode(self, value: Any, /) -> bytes:
+        """Return a value as bytes; may raise any error."""
+        ...
+
+    def decode(self, data: bytes, kind: Any, /) -> Any:
+        """Return the value of bytes; ``kind`` is the type that the function declares, Any if it declares none.
+
+        Raise an error if the value is of another type.
+        """
+        ...
+
+
+def checked_codec(codec: object) -> JobCodec | None:
+    """Return a codec if it has both methods. Raises ConfigError."""
+    if codec is None:
+        return None
+    for name in ("encode", "decode"):
+        if not callable(getattr(codec, name, None)):
+            raise ConfigError(f"codec is {codec!r}: give an object with encode(value) and decode(data, type)")
+    return codec  # type: ignore[return-value]  # it was looked at
+
+
+def encoded_with(codec: JobCodec, value: object) -> bytes:
+    """Return a value as a JSON text that holds what the codec makes of it. Raises what the codec raises."""
+    data = codec.encode(value)
+    if not isinstance(data, bytes):
+        raise TypeError(f"{codec!r} encoded to {type(data).__name__}, not to bytes")
+    return msgspec.json.encode(data)
+
+
+def decoded_with(codec: JobCodec, encoded: msgspec.Raw | bytes, kind: Any) -> Any:
+    """Return a value that :func:`encoded_with` has encoded. Raises what the codec raises."""
+    return codec.decode(msgspec.json.decode(encoded, type=bytes), kind)
+
+
+def encode_each(codec: JobCodec, named: dict[str, Any], kinds: dict[str, Any]) -> bytes:
+    """Return arguments as a JSON object, each checked by decoding it again. Raises what the codec raises."""
+    encoded = {name: msgspec.Raw(encoded_with(codec, value)) for name, value in named.items()}
+    for name, raw in encoded.items():
+        decoded_with(codec, raw, kinds.get(name, Any))
+    return msgspec.json.encode(encoded)
+
+
+def decode_each(
+    codec: JobCodec, raw: msgspec.Raw, kinds: dict[str, Any], defaults: dict[str, Callable[[], Any]]
+) -> dict[str, Any]:
+    """Return arguments by name. Raises TypeError for one too many or too few, and what the codec raises."""
+    found = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    if unknown := found.keys() - kinds.keys():
+        raise TypeError(f"there is no parameter {min(unknown)!r}")
+    if missing := kinds.keys() - found.keys() - defaults.keys():
+        raise TypeError(f"there is no argument for {min(missing)!r}")
+    return {
+        name: decoded_with(codec, found[name], kind) if name in found else defaults[name]()
+        for name, kind in kinds.items()
+    }
+
+
+_PLAIN: Final = (str, int, float, bool, type(None))
+# Text for bytes would be read as base64. For the others, text is their own form: 2026-01-02 for a date.
+_BYTES: Final = (bytes, bytearray)
+_WRITTEN_AS_TEXT: Final = (*_BYTES, datetime, date, time, timedelta, UUID, Decimal)
+
+
+def bent(value: object, kind: Any) -> str:
+    """Return why a value that JSON can hold would decode to a different one under the type ``kind``, or empty."""
+    try:
+        msgspec.convert(msgspec.to_builtins(value, builtin_types=_WRITTEN_AS_TEXT), kind, builtin_types=_BYTES)
+    except msgspec.ValidationError as error:
+        return str(error)
+    except TypeError:
+        # Already JSON: msgspec.Raw.
+        pass
+    return ""
+
+
+def encoded_result(job: str, result: object) -> msgspec.Raw:
+    """Return a job's result as JSON. Raises JobResultError."""
+    if result is None:
+        return NOTHING
+    try:
+        return msgspec.Raw(to_json(result))
+    except Exception as error:  # a result's own code may run, and raise anything
+        raise JobResultError(job, f"{type(error).__name__}: {error}") from error
+
+
+class ResultCodec:
+    """Results of one job, whose function declares ``kind``; Any if nothing is declared."""
+
+    def __init__(self, job: str, kind: Any, codec: JobCodec | None = None) -> None:
+        self._job = job
+        self._codec = codec
+        self._kind = kind
+        try:
+            self._decode = None if kind in (Any, object) else msgspec.json.Decoder(kind).decode
+        except TypeError:
+            # A type that JSON does not know; the returned value may still be storable.
+            self._decode = None
+
+    def encode(self, result: object) -> msgspec.Raw:
+        """Return a result as JSON. Raises JobResultError if JSON cannot hold it, or would change it."""
+        if self._codec is not None:
+            try:
+                return NOTHING if result is None else msgspec.Raw(encoded_with(self._codec, result))
+            except Exception as error:  # a codec is the program's own
+                raise JobResultError(self._job, f"{type(error).__name__}: {error}") from error
+        encoded = encoded_result(self._job, result)
+        is_plain = type(result) is self._kind and self._kind in _PLAIN
+        if self._decode is None or is_plain or not (why := bent(result, self._kind)):
+            return encoded
+        try:
+            self._decode(encoded)
+        except msgspec.DecodeError:
+            # The annotation is of another type altogether, so the two cannot be confused.
+            return encoded
+        raise JobResultError(self._job, why)
+
+    def decode(self, encoded: msgspec.Raw | bytes) -> object:
+        """Return a result as its declared type. Raises JobResultError if it is of another one."""
+        if self._codec is not None and bytes(encoded) != bytes(NOTHING):
+            try:
+                return decoded_with(self._codec, encoded, self._kind)
+            except Exception as error:  # a codec is the program's own
+                raise JobResultError(self._job, f"{type(error).__name__}: {error}") from error
+        if self._decode is None:
+            return msgspec.json.decode(encoded)
+        try:
+            return self._decode(encoded)
+        except msgspec.ValidationError as error:
+            raise JobResultError(self._job, str(error)) from error
+
 
 T = TypeVar("T")
 

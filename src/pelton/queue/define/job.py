@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSp
 import msgspec
 
 from pelton.api import ConfigError, JobArgumentsError
-from pelton.queue.define.arguments import JobArguments, RunContext
-from pelton.queue.define.codec import ResultCodec
+from pelton.queue.define.arguments import JobArguments, JobCodec, ResultCodec, RunContext
 from pelton.queue.define.hooks import JobHooks
-from pelton.queue.define.job_codec import JobCodec
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
 
 if TYPE_CHECKING:
     from pelton.api import Outgoing, PubAck, WrongLastSequenceError
     from pelton.jet import Streams
     from pelton.queue.define.handle import JobHandle
-    from pelton.queue.model.rules import JobRules
+    from pelton.queue.model.options import JobRules
 
 P = ParamSpec("P")
 R = TypeVar("R")

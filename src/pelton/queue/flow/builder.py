@@ -1,19 +1,108 @@
-"""Describing jobs of a flow: the results that they pass on, and what they come after."""
+"""Describing jobs of a flow: the results that they pass on, and what they come after.
+
+**A job that adds jobs to the flow that it is of.** What an attempt adds is stored with its completion, so it is of the
+flow if, and only if, that attempt completes; on a cluster, where it is stored before, an attempt that was replaced may
+leave nodes behind that nobody reads.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal, ParamSpec, TypeVar, Unpack, overload
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
 import msgspec
 
-from pelton.api import ConfigError, JobArgumentsError
+from pelton.api import ConfigError, JobArgumentsError, Outgoing
 from pelton.api.json_values import to_json
 from pelton.queue.define.job import Job, JobCall, JobDefinition
-from pelton.queue.flow.nodes import FlowNode, checked_nodes, nodes_in
 from pelton.queue.model.checks import checked_job_name
-from pelton.queue.model.flow_records import NodeSpec, OnFailure
+from pelton.queue.model.flow_records import NodeAdd, NodeSpec, OnFailure, encode_record
+from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
+
+if TYPE_CHECKING:
+    from pelton.queue.define.arguments import JobCodec, ResultCodec
+    from pelton.queue.run.context import JobContext
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class FlowNode(Generic[R_co]):
+    """A job of a flow, made by ``flow.add``; ``R_co`` is what its function returns. ``number`` counts from 0."""
+
+    __slots__ = ("_codec", "_flow_id", "job", "number", "results")
+
+    def __init__(
+        self, flow_id: str, number: int, job: str, results: ResultCodec | None, codec: JobCodec | None
+    ) -> None:
+        self._flow_id = flow_id
+        self._codec = codec
+        self.number: int = number
+        self.job: str = job
+        self.results: ResultCodec | None = results
+
+    def __repr__(self) -> str:
+        return f"<FlowNode {self.number} {self.job!r}>"
+
+    @property
+    def result(self) -> R_co:
+        """What the job will return, to be passed to a later one: ``flow.add(parse, page.result)``.
+
+        It has no value before the flow runs. A list of results is passed as a list.
+        """
+        return cast(R_co, FutureResult(self))
+
+    @property
+    def codec(self) -> JobCodec | None:
+        """What encodes the result; None: JSON."""
+        return self._codec
+
+    def is_of(self, flow_id: str) -> bool:
+        """Whether it is a node of that flow."""
+        return self._flow_id == flow_id
+
+
+class FutureResult:
+    """Stands for the result of a node among the arguments of another one."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: FlowNode[Any]) -> None:
+        self.node: FlowNode[Any] = node
+
+    def __repr__(self) -> str:
+        return f"<the result of {self.node!r}>"
+
+
+def nodes_in(value: object) -> FlowNode[Any] | tuple[FlowNode[Any], ...] | None:
+    """Return the nodes whose results an argument is: one, or a list of them; None for a plain value.
+
+    Raises ConfigError.
+    """
+    if isinstance(value, FutureResult):
+        return value.node
+    if isinstance(value, FlowNode):
+        raise ConfigError(f"{value!r} is an argument of another job: give its result, node.result")
+    if not isinstance(value, list | tuple) or not any(isinstance(one, FlowNode | FutureResult) for one in value):
+        return None
+    found = [one.node for one in value if isinstance(one, FutureResult)]
+    if len(found) < len(value):
+        raise ConfigError("an argument is a list of results and other values: give those in an argument of their own")
+    return tuple(found)
+
+
+def checked_nodes(what: str, flow_id: str, nodes: object) -> list[int]:
+    """Return the numbers of nodes of a flow. Raises ConfigError."""
+    if not isinstance(nodes, Sequence) or not all(isinstance(node, FlowNode) for node in nodes):
+        raise ConfigError(f"{what}: after is {nodes!r:.80}; give a list of nodes, as flow.add returns them")
+    for node in nodes:
+        if not node.is_of(flow_id):
+            raise ConfigError(f"{what}: {node!r} is a node of another flow")
+    return [node.number for node in nodes]
+
+
+# --- describing jobs of a flow: the results that they pass on, and what they come after
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -165,3 +254,34 @@ class FlowWithOptions:
     def add(self, job: JobDefinition[Any, Any] | str, /, *args: Any, **kwargs: Any) -> FlowNode[Any]:
         """Add a job, as :meth:`FlowBuilder.add` does. Raises JobArgumentsError, ConfigError."""
         return self._flow.add_with(job, args, kwargs, self._options, self._after, self._on_failure)
+
+
+class FlowExtension(FlowBuilder):
+    """More jobs for the flow of the job that runs: ``pelton.FlowExtension(context).add(parse, page)``.
+
+    They are of the flow when the job has completed: if it raises, or is tried again, nothing was added. They start
+    after it, and the jobs that come after it wait for them, too. An argument may be the ``result`` of another node that
+    was added here. Not for jobs in a process of their own. Raises ConfigError if the job is not of a flow.
+    """
+
+    def __init__(self, context: JobContext) -> None:
+        if context.flow is None:
+            raise ConfigError(f"job {context.id}: {context.job!r} is not of a flow here, so it can't add to one")
+        super().__init__(f"{context.flow.flow}/{context.flow.node}/{context.token}", context.queue)
+        self._context = context
+        self._by = context.flow
+        self._subject = QueueNames(context.queue).flow_log(context.flow.flow)
+
+    def __repr__(self) -> str:
+        return f"<FlowExtension of flow {self._by.flow} by job {self._context.id}: {len(self._nodes)} jobs>"
+
+    def _take(self, spec: NodeSpec) -> None:
+        context, tracing = self._context, self._context.tracing
+        with nullcontext() if tracing is None else tracing.enqueuing(context.queue, [spec.job]) as span:
+            if span is not None:
+                spec = msgspec.structs.replace(spec, meta={**span.meta, **spec.meta})
+        added = NodeAdd(by=self._by.node, id=context.id, attempt=context.attempt, number=len(self._nodes), node=spec)
+        context.add_emitted([Outgoing(self._subject, encode_record(added))])
+
+    def _known(self, job: str) -> Job[Any, Any] | None:
+        return None

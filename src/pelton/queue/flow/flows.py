@@ -22,10 +22,9 @@ from pelton.queue.backing.scan import deliveries
 from pelton.queue.backing.setup import flows_consumer, flows_stream
 from pelton.queue.enqueue.announcing import announce_messages, ring
 from pelton.queue.flow.handle import FlowHandle, FlowInfo, FlowNodeInfo
-from pelton.queue.flow.log import FlowLog
-from pelton.queue.flow.outgoing import FlowMessages
+from pelton.queue.flow.log import FlowLog, FlowMessages
 from pelton.queue.flow.reactor import FlowReactor, why_withdrawn
-from pelton.queue.inspect.first_message import first_of
+from pelton.queue.inspect.views import first_of
 from pelton.queue.model.flow_records import (
     FlowBegin,
     FlowCancel,
@@ -42,8 +41,8 @@ if TYPE_CHECKING:
     from pelton.jet import Stream
     from pelton.queue.define.job import Job
     from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.flow.builder import FlowNode
     from pelton.queue.flow.decide import FlowProgress
-    from pelton.queue.flow.nodes import FlowNode
     from pelton.queue.model.flow_records import FlowState, NodeSpec
     from pelton.queue.model.naming import QueueNames
     from pelton.queue.ports import JobLookup

@@ -9,7 +9,7 @@ import msgspec
 
 from pelton.api import ConfigError, JobFailedError
 from pelton.queue.define.handle import JobHandle
-from pelton.queue.flow.nodes import FlowNode
+from pelton.queue.flow.builder import FlowNode
 from pelton.queue.model.checks import seconds
 from pelton.queue.model.flow_records import FlowNodeState, FlowState
 

@@ -54,8 +54,7 @@ from pelton.jet.outage import is_busy
 from pelton.queue.backing.setup import flows_consumer
 from pelton.queue.enqueue.announcing import announce_messages
 from pelton.queue.flow.decide import FlowProgress, FlowStep
-from pelton.queue.flow.log import FlowLog
-from pelton.queue.flow.outgoing import FlowMessages
+from pelton.queue.flow.log import FlowLog, FlowMessages
 from pelton.queue.model.flow_records import FlowBegin, NodeEnd, decode_event, decode_flow_record, is_cancel, node_end
 from pelton.queue.model.states import ENDINGS, FlowPlace, Outcome
 

@@ -29,8 +29,7 @@ from pelton.queue.enqueue.announcing import announce_again
 from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.model.checks import checked_id
 from pelton.queue.model.flow_records import redriven_in_flow
-from pelton.queue.model.job_filter import ALL_JOBS, JobFilter
-from pelton.queue.model.options import PLAIN
+from pelton.queue.model.options import ALL_JOBS, PLAIN, JobFilter
 from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import DeadLetter, Envelope
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -18,10 +18,12 @@ from pelton.queue.backing.scan import orders_in, scan
 from pelton.queue.backing.tenant_lines import tenants_with_jobs
 from pelton.queue.define.handle import JobHandle
 from pelton.queue.inspect.events import QueueEvents
-from pelton.queue.model.job_filter import job_filter
+from pelton.queue.model.checks import seconds
 from pelton.queue.model.naming import tenant_in
+from pelton.queue.model.options import job_filter
 from pelton.queue.model.queue_events import QueueEventKind
 from pelton.queue.model.states import (
+    ENDINGS,
     DeadLetter,
     Ending,
     JobCounts,
@@ -36,8 +38,50 @@ from pelton.runtime import at_home
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.inspect.dead_letters import DeadLetters
-    from pelton.queue.inspect.history import History
     from pelton.queue.inspect.views import JobViews
+
+_outcome: Final = msgspec.json.Decoder(Outcome).decode
+
+
+class History:
+    """The outcomes of one queue's jobs."""
+
+    def __init__(self, queue: QueueContext) -> None:
+        self._queue = queue
+
+    async def outcomes(self, state: Ending | None = None) -> AsyncGenerator[Outcome]:
+        """Iterate over the outcomes of jobs, oldest first; only over those in state ``state`` if given.
+
+        Raises ConfigError.
+        """
+        if state is not None and state not in ENDINGS:
+            raise ConfigError(
+                f"queue {self._queue.name!r}: no history of {state!r}; a job ends as {', '.join(ENDINGS)}"
+            )
+        stream = await self._queue.jet.stream(self._queue.names.history)
+        filter_subject = self._queue.names.ending_subject(state, "*") if state else ""
+        async for _, data in scan(stream, filter_subject):
+            yield _outcome(data)
+
+    async def clean(self, older_than: Seconds) -> int:
+        """Remove from the history what ended more than ``older_than`` (seconds) ago; return how many were removed.
+
+        Raises ConfigError.
+        """
+        age = seconds(f"queue {self._queue.name!r}: older_than", older_than)
+        await self._queue.time.refresh(self._queue.names.history)
+        limit = self._queue.time.now() - int(age * 1e9)
+        stream = await self._queue.jet.stream(self._queue.names.history)
+        upto = 0
+        async with aclosing(scan(stream, "")) as records:
+            async for seq, data in records:
+                if _outcome(data).finished_at > limit:
+                    break
+                upto = seq
+        return await stream.purge(seq=upto + 1) if upto else 0
+
+
+# --- the part of a queue's face that shows its jobs, and what became of those that have ended
 
 
 async def weights_of(queue: QueueContext) -> dict[str, int]:

@@ -1,29 +1,37 @@
 """The jobs of a queue, as its streams and consumers show them.
 
-**In which state the jobs that have not ended are, from what their deliveries and their workers tell.** A delivery tells
-only that a job was taken, or given back. Whether it has begun, its worker has noted; that it waits in its worker for a
-limit, the worker has told within the last half second.
+**The jobs of a queue, as its streams and consumers show them.** **In which state the jobs that have not ended are, from
+what their deliveries and their workers tell.** A delivery tells only that a job was taken, or given back. Whether it
+has begun, its worker has noted; that it waits in its worker for a limit, the worker has told within the last half
+second.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from pelton.api import JobNotFoundError, MessageNotFoundError, StoredMessage, StreamNotFoundError
+from pelton.api import JobNotFoundError, MessageNotFoundError, ServerTimeoutError, StoredMessage, StreamNotFoundError
 from pelton.api.json_values import UNREADABLE
-from pelton.queue.backing.failed_attempts import FailedAttempts
-from pelton.queue.backing.scan import messages_of_filters, number_of_subjects, orders_in, stored_messages
-from pelton.queue.backing.unfinished_jobs import job_at, scheduled_jobs, unfinished_job, with_waiting_flow
-from pelton.queue.inspect.first_message import first_of
+from pelton.queue.backing.scan import (
+    FailedAttempts,
+    job_at,
+    messages_of_filters,
+    number_of_subjects,
+    orders_in,
+    scheduled_jobs,
+    stored_messages,
+    unfinished_job,
+    with_waiting_flow,
+)
 from pelton.queue.model.checks import checked_id
-from pelton.queue.model.job_filter import ALL_JOBS, JobFilter
 from pelton.queue.model.limits import number_of
 from pelton.queue.model.naming import encode_key, key_part
+from pelton.queue.model.options import ALL_JOBS, JobFilter
 from pelton.queue.model.places import place_of
 from pelton.queue.model.records import (
     accounted_for,
@@ -46,15 +54,44 @@ from pelton.queue.model.states import (
     decode_envelope,
 )
 from pelton.queue.ports import ALL_LISTED
+from pelton.runtime import Deadline
 
 if TYPE_CHECKING:
     from pelton.api import Unsettled
-    from pelton.jet import Streams
+    from pelton.jet import Message, Stream, Streams
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.model.naming import QueueNames
     from pelton.queue.model.options import JobOptions
     from pelton.queue.model.states import Attempt
     from pelton.queue.ports import Begun, BegunLookup, Underway, Unlisted
+    from pelton.runtime import Clock
+
+_LAST_LOOK_S: Final = 0.05
+
+
+async def first_of(
+    stream: Stream, subjects: Sequence[str], clock: Clock, timeout: float | None, after: int = 0
+) -> Message | None:
+    """Return the first message on any of ``subjects``, stored or to come; None if there is none in time (seconds).
+
+    Only those ``after`` a sequence count.
+
+    On a cluster the consumer lives on one server. If that server is lost, a new consumer is made, which misses nothing
+    because it reads from the beginning. Raises ServerTimeoutError if none can be made.
+    """
+    deadline = Deadline(clock, timeout)
+    start: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1} if after else {}
+    while True:
+        consumer = await stream.create_consumer(filter_subjects=list(subjects), ack_policy="none", **start)
+        left = deadline.left
+        try:
+            found = await consumer.fetch(1, timeout=None if left is None else max(left, _LAST_LOOK_S))
+        except ServerTimeoutError:
+            continue
+        finally:
+            await consumer.delete()
+        return found[0] if found else None
+
 
 _worker: Final = msgspec.json.Decoder(WorkerReport).decode
 # One that a limit holds, or that no worker knows, is due.

@@ -1,4 +1,4 @@
-"""Claiming keys: from a chance, which may be outdated, to a job that no other worker can hold."""
+"""Claiming keys, holding and settling them: from a chance, which may be outdated, to a job held by no other."""
 
 from __future__ import annotations
 
@@ -8,24 +8,197 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from pelton.api import (
+    AckOp,
+    AckRejectedError,
     ApiError,
+    Backend,
     Delivered,
     MessageNotFoundError,
+    MsgDelete,
+    Outgoing,
     PeltonError,
     StoredMessage,
+    WrongLastSequenceError,
+    headers,
 )
 from pelton.jet.readable import at_leader
-from pelton.jet.register import MovedError
-from pelton.queue.keys.held_keys import CHANNEL, HeldKey, Holdings
-from pelton.queue.keys.ledger import Ledger
-from pelton.queue.keys.record import claimed, let_go, looked, refused
-from pelton.queue.keys.table import Chance, KeyTable
-from pelton.queue.model.naming import ALL_PRIORITIES
+from pelton.jet.register import MovedError, Register, StoredRecord
+from pelton.queue.backing.first_outcome import as_first
+from pelton.queue.keys.table import (
+    FREE_FOR_S,
+    Chance,
+    KeyRecord,
+    KeyTable,
+    Posted,
+    carried_out,
+    claimed,
+    decode,
+    encode,
+    let_go,
+    looked,
+    refused,
+)
+from pelton.queue.model.naming import ALL_PRIORITIES, QueueNames
 from pelton.queue.ports import TakenJob
 
 if TYPE_CHECKING:
     from pelton.jet import Stream, Streams
-    from pelton.queue.model.naming import QueueNames
+    from pelton.queue.ports import Extender
+
+_DELETE_FAILED: Final = 10057
+
+
+class Ledger(Register[KeyRecord]):
+    """The records of a queue's keys. A key is the part of its jobs' subjects after the prefix."""
+
+    def __init__(self, backend: Backend, names: QueueNames) -> None:
+        super().__init__(backend, names.keys, names.hold_subject(""), encode, decode, _kept_for)
+        self._names = names
+
+    async def carry_out(self, key: str, seq: int, hold: KeyRecord) -> StoredRecord[KeyRecord]:
+        """Publish what a settled record holds, remove its job if it has ended, and return the record that follows.
+
+        Safe to repeat, or to run twice at once. Raises ApiError if a message is refused for good; then the
+        records of the queue itself are not written yet. Raises MovedError if another worker has done it.
+        """
+        ours, numbered = f"{self._names.root}.", [(f"{hold.name}.{n}", posted) for n, posted in enumerate(hold.outbox)]
+        # What a job adds to its flow has to be there when the flow is told that the job has ended.
+        emitted = [
+            (name, posted)
+            for name, posted in numbered
+            if not posted.subject.startswith(ours) or self._names.is_flow_log(posted.subject)
+        ]
+        if emitted:
+            await self._backend.publish_batch([identified(name, posted) for name, posted in emitted])
+        await asyncio.gather(*(self._note(*one) for one in numbered if one not in emitted))
+        if hold.ended:
+            # Last, so that a job is always stored somewhere.
+            await self.remove_job(hold.job)
+        after = carried_out(hold)
+        return StoredRecord(await self.write(key, after, seq), after)
+
+    async def remove_job(self, job: int) -> None:
+        """Remove a job's message, unless it is already gone."""
+        try:
+            await self._backend.call(MsgDelete(stream=self._names.jobs, seq=job, no_erase=True))
+        except ApiError as error:
+            is_gone = isinstance(error, MessageNotFoundError)
+            has_failed = error.err_code == _DELETE_FAILED
+            if not (is_gone or (has_failed and await at_leader(self._backend, self._names.jobs, seq=job) is None)):
+                raise
+
+    async def _note(self, name: str, posted: Posted) -> None:
+        """Publish a record of the queue: one per job forever for outcomes, else the latest of its subject."""
+        note = identified(name, posted)
+        if note.subject.startswith((self._names.attempt_subject(""), self._names.order_subject(""))):
+            await self._backend.publish(note.subject, note.data, note.headers)
+            return
+        if note.subject.startswith(self._names.ending_prefix):
+            note = as_first(self._names, note)
+        else:
+            block = headers.with_value(note.headers, headers.EXPECTED_LAST_SUBJECT_SEQUENCE, "0")
+            note = Outgoing(note.subject, note.data, block)
+        try:
+            await self._backend.publish(note.subject, note.data, note.headers)
+        except WrongLastSequenceError:
+            # Already stored: another worker is carrying this out as well, or has done so; or the job was cancelled.
+            return
+
+
+def _kept_for(hold: KeyRecord) -> int:
+    return FREE_FOR_S if hold.state == "free" else 0
+
+
+def identified(name: str, posted: Posted) -> Outgoing:
+    """Return a message with an id that is the same for every publisher, unless it already has one."""
+    block = posted.headers
+    if block is None:
+        block = headers.encode({headers.MSG_ID: name})
+    elif headers.first(block, headers.MSG_ID) is None:
+        block = headers.with_value(block, headers.MSG_ID, name)
+    return Outgoing(posted.subject, posted.data, block)
+
+
+def outbox_of(messages: Sequence[Outgoing]) -> tuple[Posted, ...]:
+    """Return messages in the form in which a record stores them."""
+    return tuple(Posted(message.subject, message.data, message.headers) for message in messages)
+
+
+# --- the keys a worker holds: renewed by its keeper's thread, settled by its event loop, each lost at most once
+
+CHANNEL: Final = "keys"
+
+
+class HeldKey:
+    """A key that this worker holds. ``seq`` is its record's sequence, as far as this worker knows.
+
+    ``is_settling``: its attempt is over, and no longer renewed. ``is_settled``: the settled record is stored.
+    """
+
+    __slots__ = ("hold", "is_settled", "is_settling", "key", "seq")
+
+    def __init__(self, key: str, seq: int, hold: KeyRecord) -> None:
+        self.key: str = key
+        self.seq: int = seq
+        self.hold: KeyRecord = hold
+        self.is_settling: bool = False
+        self.is_settled: bool = False
+
+
+Holdings = dict[int, HeldKey]
+"""The keys a worker holds, by token; read by two threads, changed by its event loop."""
+
+
+def replaced(stream: str, job: int) -> AckRejectedError:
+    """Return the error for a holder that was replaced."""
+    return AckRejectedError(stream, CHANNEL, job, "its key was taken over by another worker, which runs the job again")
+
+
+class HoldExtender:
+    """Extends leases: on keys itself, on anything else through the store."""
+
+    def __init__(self, backend: Backend, ledger: Ledger, holdings: Holdings) -> None:
+        self._backend = backend
+        self._ledger = ledger
+        self._holdings = holdings
+
+    def clone(self) -> Extender:
+        """Return a copy for another thread; it shares the holdings."""
+        backend = self._backend.clone()
+        return HoldExtender(backend, self._ledger.over(backend), self._holdings)
+
+    async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
+        """Extend leases, all at once; raises StoreError if none of them can be extended."""
+        if consumer != CHANNEL:
+            return await self._backend.ack(stream, consumer, acks)
+        return list(await asyncio.gather(*(self._renew(stream, ack) for ack in acks)))
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._backend.close()
+
+    async def _renew(self, stream: str, ack: AckOp) -> PeltonError | None:
+        held = self._holdings.get(ack.token)
+        if held is None:
+            return replaced(stream, ack.seq)
+        while not held.is_settling:
+            seen = held.seq
+            try:
+                held.seq = await self._ledger.write(held.key, held.hold, seen)
+            except MovedError:
+                if held.is_settling:
+                    break
+                seq, hold = await self._ledger.read(held.key)
+                if hold is None or hold.token != held.hold.token or hold.state != "held":
+                    return replaced(stream, ack.seq)
+                held.seq = seq
+            else:
+                return None
+        # Its attempt is over: the settler decides about it.
+        return None
+
+
+# --- claiming keys: from a chance, which may be outdated, to a job that no other worker can hold
 
 # The pause before a key that another worker has changed is tried again: by then its record is known.
 _AGAIN_S: Final = 0.25

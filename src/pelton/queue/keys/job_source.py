@@ -1,12 +1,13 @@
-"""Exclusive keys from compare-and-set records: how a worker takes jobs, and settles them (docs/decisions/0017).
+"""Exclusive keys from compare-and-set records: how a worker takes jobs and settles them, and how many there are.
 
-Design: A key has at most one record (``record.py``), and the worker that writes it under the right condition decides
-about the key. Taking a job: claim the key's record, then read the first job stored after the last one that has ended.
-No other worker can hold that job, because it would need the record. Settling: write the outcome, the dead letter and
-the messages the job emitted into the record, in one publish; at that moment the attempt counts, and a holder that was
-replaced fails there. Then all of it is published to its subjects, with ids that make repeating it harmless, the job's
-message is removed, and the record is freed. A worker that dies in between leaves a settled record, which any other
-worker carries out.
+**Exclusive keys from compare-and-set records: how a worker takes jobs, and settles them (docs/decisions/0017).** A key
+has at most one record (``table.py``), and the worker that writes it under the right condition decides about the key.
+Taking a job: claim the key's record, then read the first job stored after the last one that has ended. No other worker
+can hold that job, because it would need the record. Settling: write the outcome, the dead letter and the messages the
+job emitted into the record, in one publish; at that moment the attempt counts, and a holder that was replaced fails
+there. Then all of it is published to its subjects, with ids that make repeating it harmless, the job's message is
+removed, and the record is freed. A worker that dies in between leaves a settled record, which any other worker carries
+out.
 
 Failures, and how they are handled:
 
@@ -30,26 +31,44 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from pelton.api import AckRejectedError, ApiError, Delivered, Outgoing, PeltonError, PullRequest, WrongLastSequenceError
+from pelton.api import (
+    AckRejectedError,
+    ApiError,
+    Delivered,
+    MessageNotFoundError,
+    Outgoing,
+    PeltonError,
+    PullRequest,
+    Unsettled,
+    WrongLastSequenceError,
+)
 from pelton.api.admission import check_subject
 from pelton.jet import ack_of
 from pelton.jet.follower import Follower, last_and_new
 from pelton.jet.outage import Outage, is_busy
 from pelton.jet.register import MovedError
-from pelton.queue.backing.beginnings import BegunJobs, WorkerBeginnings
 from pelton.queue.backing.first_outcome import as_first, as_only, refusal_of
+from pelton.queue.backing.job_source import BegunJobs, WorkerBeginnings
+from pelton.queue.backing.queue_stats import delivered_by, infos_of, tenant_consumers
+from pelton.queue.backing.scan import deliveries, not_to_be_taken
 from pelton.queue.backing.setup import has_ranked_jobs
 from pelton.queue.backing.tenant_lines import TenantLines
-from pelton.queue.backing.unfinished_jobs import not_to_be_taken
-from pelton.queue.keys.claimer import Claimer
-from pelton.queue.keys.held_keys import CHANNEL, HeldKey, HoldExtender, Holdings, replaced
-from pelton.queue.keys.ledger import Ledger, identified, outbox_of
-from pelton.queue.keys.record import decode, settled, taken_back
-from pelton.queue.keys.table import Chance, KeyTable
-from pelton.queue.model.naming import QueueNames
-from pelton.queue.model.records import AttemptRecords, Ended, job_id_of
+from pelton.queue.keys.claimer import (
+    CHANNEL,
+    Claimer,
+    HeldKey,
+    HoldExtender,
+    Holdings,
+    Ledger,
+    identified,
+    outbox_of,
+    replaced,
+)
+from pelton.queue.keys.table import Chance, KeyRecord, KeyTable, decode, settled, taken_back
+from pelton.queue.model.naming import ALL_PRIORITIES, QueueNames
+from pelton.queue.model.records import AttemptRecords, Ended, cause_of, job_id_of
 from pelton.queue.model.states import Attempt
-from pelton.queue.ports import Beginnings, Extender, TakenJob
+from pelton.queue.ports import Beginnings, Extender, TakenJob, Underway, Unlisted
 from pelton.runtime import Signal
 
 if TYPE_CHECKING:
@@ -417,3 +436,64 @@ class KeyedJobSource:
         records = AttemptRecords(self._names, "", delivered)
         records.learn(await self.known(delivered))
         await self.settle(records.handed_back())
+
+
+# --- the state of a queue's jobs, from the records of its keys
+
+_AT_ONCE: Final = 64
+
+
+class KeyedStats:
+    """Views of an exclusive queue on a cluster. For jobs without a key only their number is known."""
+
+    def __init__(self, jet: Streams, names: QueueNames, jobs: Stream, free: Sequence[Consumer]) -> None:
+        self._jet = jet
+        self._jobs = jobs
+        self._names = names
+        # By priority, the highest first.
+        self._free = free
+
+    async def underway(self) -> Underway:
+        """Return the current job of every key that is held, waits, or is being settled."""
+        stream = await self._jet.stream(self._names.keys)
+        found: Underway = {}
+        batch: list[tuple[str, KeyRecord, int]] = []
+        async for delivered in deliveries(stream, ""):
+            hold = decode(delivered.data)
+            if hold.state != "free":
+                batch.append((self._names.key_of_hold(delivered.subject), hold, delivered.time_ns))
+        for start in range(0, len(batch), _AT_ONCE):
+            entries = await asyncio.gather(*(self._entry(*one) for one in batch[start : start + _AT_ONCE]))
+            found.update((entry.seq, entry) for entry in entries if entry is not None)
+        return found
+
+    async def unlisted(self) -> Unlisted:
+        """Return what was delivered of the jobs without a key."""
+        return await delivered_by(self._jobs, self._names, self._free)
+
+    async def untouched(self, underway: Underway) -> int:
+        """Return how many jobs are stored that no worker holds."""
+        consumers = (*self._free, *await tenant_consumers(self._jobs, self._names))
+        taken = sum(info.num_ack_pending for info in await infos_of(consumers))
+        stream = await self._jet.stream(self._names.jobs)
+        stored = (await stream.info()).state.messages - await not_to_be_taken(self._jet, self._names)
+        return max(stored - taken - len(underway), 0)
+
+    async def _entry(self, key: str, hold: KeyRecord, written: int) -> Unsettled | None:
+        job = hold.job
+        if not job:
+            subjects = [subject for rank in ALL_PRIORITIES for subject in self._names.subjects_of_key(key, rank)]
+            found = await asyncio.gather(*(self._next_at(subject, hold.done) for subject in subjects))
+            job = min((seq for seq in found if seq), default=0)
+            if not job:
+                return None
+        waits = hold.state == "waiting"
+        cause = cause_of(hold.known) if waits else 0
+        return Unsettled(job, hold.tries, written + hold.delay_ns if waits else 0, waits, cause)
+
+    async def _next_at(self, subject: str, done: int) -> int:
+        stream = await self._jet.stream(self._names.jobs)
+        try:
+            return (await stream.get_next_message(subject, done + 1)).seq
+        except MessageNotFoundError:
+            return 0

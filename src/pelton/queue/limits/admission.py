@@ -24,15 +24,14 @@ from pelton.jet.outage import ASK_AGAIN_S, is_busy
 from pelton.jet.register import MovedError, Register
 from pelton.queue.limits.recall import LatePutOffs
 from pelton.queue.limits.slot_book import SlotBook, SlotJob
-from pelton.queue.model.limits import WHOLE_QUEUE, JobLimit, places_of
-from pelton.queue.model.slots import EMPTY, decode, encode
+from pelton.queue.model.limits import EMPTY, WHOLE_QUEUE, JobLimit, decode, encode, places_of
 from pelton.runtime import ProcessWatch, Signal, WallOffset, wall_ahead
 
 if TYPE_CHECKING:
     from pelton.api import Delivered
     from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.model.limits import SlotDraft, SlotRecord
     from pelton.queue.model.orders import Order
-    from pelton.queue.model.slots import SlotDraft, SlotRecord
 
 _log: Final = logging.getLogger("pelton.queue")
 _LAST_WRITES_S: Final = 5.0

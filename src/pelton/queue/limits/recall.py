@@ -23,8 +23,7 @@ from pelton.api import AckOp, ConsumerNotFoundError, MessageNotFoundError, Outgo
 from pelton.api.json_values import UNREADABLE
 from pelton.jet.register import MovedError
 from pelton.queue.backing.scan import stored_messages
-from pelton.queue.keys.held_keys import CHANNEL
-from pelton.queue.keys.ledger import Ledger
+from pelton.queue.keys.claimer import CHANNEL, Ledger
 from pelton.queue.model.states import Attempt, PutOffDelivery
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
-from pelton.queue.model.slots import EMPTY, UNKNOWN_OFFSET, SlotDraft, SlotRecord
+from pelton.queue.model.limits import EMPTY, UNKNOWN_OFFSET, SlotDraft, SlotRecord
 from pelton.runtime import LOOK_S, ProcessWatch
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pelton.api import AckOp, AckRejectedError, Backend, PeltonError
 from pelton.jet.register import MovedError, Register
-from pelton.queue.model.slots import EMPTY, SlotRecord, beaten
+from pelton.queue.model.limits import EMPTY, SlotRecord, beaten
 
 if TYPE_CHECKING:
     from pelton.queue.ports import Extender

@@ -1,14 +1,28 @@
-"""How many jobs may run at a time, and how many may start in a period: what a user passes, checked. Pure.
+"""Limits: what a user passes, and the record of who holds the slots and when the next job may start. Pure.
 
-A limit belongs to a queue and holds in all its workers. It is for all jobs of the queue or for those of one name, and
-counts them together or, ``per_key``, for each key by itself. A job starts when all limits that it is under let it.
+**How many jobs may run at a time, and how many may start in a period: what a user passes, checked. Pure.** A limit
+belongs to a queue and holds in all its workers. It is for all jobs of the queue or for those of one name, and counts
+them together or, ``per_key``, for each key by itself. A job starts when all limits that it is under let it.
+
+**The record of a limit: who holds its slots, and when the next job may start. Pure: times are passed in.** A record is
+one message of one subject, replaced under the condition that it is still the one its writer has seen, so two workers
+that decide on the same record cannot both succeed.
+
+Concurrency: a worker's part of the record lists the jobs that it runs, and changes (``beat``) each time the worker
+extends their leases. A worker that dies leaves a part that changes no more: others drop it when they have seen it
+unchanged for a lease on their own clocks. Its jobs were told by then that they are lost, because a holder gives up
+earlier. Workers of the same machine see that its ``process`` has ended, and drop it at once. A job that was taken anew,
+by whomever, has one slot: the earlier holder of its lease has none any more.
+
+Rate: one time says all (the generic cell rate algorithm). Each start moves it by the interval of the rate; a start is
+allowed while it is no further ahead than a burst.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import timedelta
-from math import ceil
+from math import ceil, inf
 from typing import Final
 from zlib import crc32
 
@@ -17,6 +31,7 @@ import msgspec
 from pelton.api import ConfigError
 from pelton.queue.model.checks import checked_text, seconds, whole
 from pelton.queue.model.naming import encode_key
+from pelton.runtime import ProcessIdentity, WallOffset
 
 _LONGEST_INTERVAL_S: Final = 366 * 86_400.0
 WHOLE_QUEUE: Final = "all"
@@ -117,3 +132,160 @@ def _checked(what: str, rate: Rate) -> Rate:
 
 def _token(text: str) -> str:
     return encode_key(text).replace(".", "%2E")
+
+
+# A record that is further ahead is one of a clock, of another machine, that was set back since.
+_CLOCKS_DIFFER_NS: Final = 60 * 10**9
+_KEEP_FOR_S: Final = 60
+
+
+class WorkerSlots(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The slots of one worker: its jobs, by sequence. ``beat`` differs each time it is written.
+
+    ``process`` is the worker's; None if its system, or an older version, does not tell.
+    """
+
+    beat: int
+    jobs: tuple[int, ...]
+    process: ProcessIdentity | None = None
+
+
+class SlotRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The record of a limit. ``ahead`` is the time of its rate, in wall nanoseconds, for starts ``interval`` apart.
+
+    ``clock`` is that of the worker which wrote this time; None if an older version did.
+    """
+
+    workers: dict[str, WorkerSlots] = {}
+    ahead: int = 0
+    interval: int = 0
+    clock: WallOffset | None = None
+
+    def ahead_on(self, clock: WallOffset) -> int:
+        """Return the time of the rate on a machine's ``clock``, which may have been set since it was written."""
+        was = self.clock
+        return self.ahead if was is None or was.boot != clock.boot else self.ahead + clock.ahead - was.ahead
+
+    def ttl(self, now: int) -> int:
+        """Return after how many seconds the record says nothing any more; 0 while it has holders."""
+        return 0 if self.workers else max((self.ahead - now) // 10**9, 0) + _KEEP_FOR_S
+
+
+EMPTY: Final = SlotRecord()
+UNKNOWN_OFFSET: Final = WallOffset("", 0)
+"""Of a machine that does not name its runs: times of earlier ones can't be compared with it."""
+encode: Final = msgspec.msgpack.Encoder().encode
+decode: Final = msgspec.msgpack.Decoder(SlotRecord).decode
+
+
+def beaten(record: SlotRecord, worker: str, now: int) -> SlotRecord:
+    """Return the record after a worker has extended the leases of its jobs, at ``now`` (wall nanoseconds)."""
+    mine = record.workers[worker]
+    written = msgspec.structs.replace(mine, beat=max(mine.beat + 1, now))
+    return msgspec.structs.replace(record, workers={**record.workers, worker: written})
+
+
+class SlotDraft:
+    """What one worker makes of a record: takes slots and returns them.
+
+    ``limit`` is None for one that was taken away; ``mine`` are the jobs that the worker holds slots for, whatever the
+    record says; ``dead`` are workers whose leases, or processes, have ended; ``now`` in wall nanoseconds, of this
+    ``clock``; ``process`` is the worker's.
+    """
+
+    def __init__(
+        self,
+        limit: JobLimit | None,
+        before: SlotRecord,
+        worker: str,
+        mine: Iterable[int],
+        dead: Collection[str],
+        now: int,
+        process: ProcessIdentity | None = None,
+        clock: WallOffset = UNKNOWN_OFFSET,
+    ) -> None:
+        self._limit = limit
+        self._before = before
+        self._worker = worker
+        self._now = now
+        self._process = process
+        self._clock = clock
+        self._mine = dict.fromkeys(mine)
+        self._others = {
+            name: list(slots.jobs) for name, slots in before.workers.items() if name != worker and name not in dead
+        }
+        self._ahead, self._interval = self._rate_of(before)
+
+    def _rate_of(self, before: SlotRecord) -> tuple[int, int]:
+        rate = self._limit.rate if self._limit is not None else None
+        ahead = before.ahead_on(self._clock)
+        if rate is None:
+            return ahead, before.interval
+        interval = rate.interval_ns
+        slack = (rate.burst - 1) * interval
+        is_lost = ahead > self._now + slack + interval + _CLOCKS_DIFFER_NS
+        if before.interval != interval or is_lost:
+            # Of another rate, or of another time: one may start, the others after it.
+            return (min(ahead, self._now + slack), interval)
+        return ahead, interval
+
+    def _held(self) -> int:
+        return len(self._mine) + sum(map(len, self._others.values()))
+
+    def wait(self, job: int) -> float:
+        """Return in how many seconds a job may start: 0 for now, infinity for when a slot is returned."""
+        limit = self._limit
+        if limit is None:
+            return 0.0
+        if limit.concurrency is not None and job not in self._mine:
+            # It takes the place of the worker that held it before.
+            replaced = any(job in jobs for jobs in self._others.values())
+            if self._held() - replaced >= limit.concurrency:
+                return inf
+        if limit.rate is None:
+            return 0.0
+        return max(self._ahead - (limit.rate.burst - 1) * self._interval - self._now, 0) / 1e9
+
+    def start(self, job: int) -> None:
+        """Let a job start, which need not wait."""
+        limit = self._limit
+        if limit is None:
+            return
+        if limit.concurrency is not None:
+            for jobs in self._others.values():
+                if job in jobs:
+                    jobs.remove(job)
+            self._mine[job] = None
+        if limit.rate is not None:
+            self._ahead = max(self._ahead, self._now) + self._interval
+
+    def leave(self, job: int) -> None:
+        """Return the slot of a job."""
+        self._mine.pop(job, None)
+
+    @property
+    def room(self) -> int | None:
+        """How many more jobs may start now; None: any number."""
+        limit, rooms = self._limit, list[int]()
+        if limit is not None and limit.concurrency is not None:
+            rooms.append(max(limit.concurrency - self._held(), 0))
+        if limit is not None and limit.rate is not None:
+            ahead = max(self._ahead, self._now) - self._now
+            rooms.append(max(limit.rate.burst - -(-ahead // self._interval), 0))
+        return min(rooms, default=None)
+
+    def record(self) -> SlotRecord:
+        """Return the record to write."""
+        workers = {
+            name: msgspec.structs.replace(self._before.workers[name], jobs=tuple(jobs))
+            for name, jobs in self._others.items()
+            if jobs
+        }
+        if self._mine:
+            before = self._before.workers.get(self._worker)
+            # A part that was gone in between must not look like the same one.
+            beat = max(before.beat + 1 if before is not None else 0, self._now)
+            workers[self._worker] = WorkerSlots(beat, tuple(self._mine), self._process)
+        return SlotRecord(
+            workers, self._ahead, self._interval, self._clock if self._ahead and self._clock.boot else None
+        )

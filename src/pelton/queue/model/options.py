@@ -1,20 +1,158 @@
-"""How a job is enqueued, apart from its arguments. Pure."""
+"""How a job is enqueued and retried, and how jobs are selected, as a user passes it. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 import msgspec
 
-from pelton.api import ConfigError
+from pelton.api import Backoff, ConfigError
 from pelton.api.build import time_text
 from pelton.api.times import datetime_ns
-from pelton.queue.model.checks import seconds, valid_text
+from pelton.queue.model.checks import checked_text, seconds, valid_text, whole
 from pelton.queue.model.naming import HIGHEST_PRIORITY, encode_key, encode_tenant
 
 if TYPE_CHECKING:
     from pelton.api.times import Seconds
+    from pelton.queue.model.states import DeadLetter, JobInfo
+    from pelton.runtime import Random
+
+_UNFINISHED: Final = ("pending", "scheduled", "held", "running", "retrying")
+
+
+class JobFilter(msgspec.Struct, frozen=True):
+    """Which jobs: of a ``state``, a ``key``, a ``job`` (its name), a ``tenant``; empty for any."""
+
+    state: str = ""
+    key: str = ""
+    job: str = ""
+    tenant: str = ""
+
+    def has(self, info: JobInfo) -> bool:
+        """Whether a job is selected."""
+        return (
+            (not self.state or info.state == self.state)
+            and (not self.key or info.key == self.key)
+            and (not self.job or info.job == self.job)
+            and (not self.tenant or info.tenant == self.tenant)
+        )
+
+    def has_letter(self, letter: DeadLetter) -> bool:
+        """Whether a dead letter is selected."""
+        outcome = letter.outcome
+        return (not self.key or outcome.key == self.key) and (not self.job or outcome.job == self.job)
+
+
+ALL_JOBS: Final = JobFilter()
+
+
+def job_filter(
+    queue: str, key: object = None, job: object = None, state: object = None, tenant: object = None
+) -> JobFilter:
+    """Return a checked filter from what a user passes; None for any. Raises ConfigError."""
+    if state is not None and state not in _UNFINISHED:
+        raise ConfigError(
+            f"queue {queue!r}: no unfinished job is {state!r}; they are {', '.join(_UNFINISHED)}, and history() has "
+            "those that have ended"
+        )
+    if key is not None:
+        encode_key(key)  # type: ignore[arg-type]  # it checks that, too
+    if tenant is not None:
+        encode_tenant(tenant)  # type: ignore[arg-type]
+    return JobFilter(
+        state="" if state is None else str(state),
+        key="" if key is None else str(key),
+        job="" if job is None else checked_text(f"queue {queue!r}: job", job),
+        tenant="" if tenant is None else str(tenant),
+    )
+
+
+# --- how a job is retried: its rules, and the checks of what a user passes for them. Pure
+
+BackoffRule = Backoff | Sequence[float | timedelta] | Callable[[int, BaseException], float]
+"""How long to wait before the next attempt.
+
+A schedule; seconds after each attempt, of which the last repeats; or a function of the attempt, from 1, and its error.
+"""
+
+_LONGEST_WRONG: Final = 1024
+DEFAULT_MAX_ATTEMPTS: Final = 5
+DEFAULT_BACKOFF: Final = Backoff(base=1.0, factor=2.0, cap=600.0, jitter=0.2)
+
+
+class JobRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How a job is retried.
+
+    Attempts in all, the wait between them, errors that are not retried, seconds per attempt.
+    """
+
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    """How many attempts in all."""
+    backoff: BackoffRule = DEFAULT_BACKOFF
+    """The wait before each other attempt, in seconds."""
+    permanent: tuple[type[BaseException], ...] = ()
+    """Errors that are not retried."""
+    timeout: float | None = None
+    """How long an attempt may take, in seconds; None: any time."""
+
+    def check(self, what: str) -> None:
+        """Raise ConfigError for rules that cannot be kept; ``what`` names what the rules are for."""
+        whole(f"{what}: max_attempts", self.max_attempts)
+        if self.timeout is not None and seconds(f"{what}: timeout", self.timeout) <= 0:
+            raise ConfigError(f"{what}: timeout is {self.timeout:g} s; it must be more than 0, or None")
+        self._check_backoff(what)
+        for kind in self.permanent:
+            if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+                raise ConfigError(f"{what}: permanent holds {kind!r}; it takes exception classes")
+
+    def _check_backoff(self, what: str) -> None:
+        backoff = self.backoff
+        if isinstance(backoff, Backoff) or callable(backoff):
+            return
+        if isinstance(backoff, str | bytes) or not isinstance(backoff, Sequence) or not backoff:
+            raise ConfigError(
+                f"{what}: backoff is {backoff!r}; give a pelton.Backoff(base=seconds), a list of seconds, or a "
+                "function of the attempt and its error"
+            )
+        for each in backoff:
+            seconds(f"{what}: backoff", each)
+
+    def delay_after(self, attempt: int, error: BaseException, random: Random) -> tuple[float, str]:
+        """Return how many seconds to wait after a failed attempt, and what is wrong with the rule, if anything is."""
+        backoff = self.backoff
+        if isinstance(backoff, Backoff):
+            return backoff.delay(attempt, random), ""
+        if not callable(backoff):
+            return seconds("backoff", backoff[min(attempt, len(backoff)) - 1]), ""
+        try:
+            return seconds("it", backoff(attempt, error)), ""
+        except Exception as wrong:  # a program's own code may raise anything
+            wrong_text = f"its backoff failed, and the default was taken: {type(wrong).__name__}: {wrong}"
+            return DEFAULT_BACKOFF.delay(attempt, random), wrong_text[:_LONGEST_WRONG]
+
+
+def job_rules(
+    what: str,
+    max_attempts: int,
+    backoff: BackoffRule,
+    permanent: type[BaseException] | Sequence[type[BaseException]],
+    timeout: Seconds | None,
+) -> JobRules:
+    """Return checked rules from what a user passes. Raises ConfigError, which names ``what`` they are for."""
+    if isinstance(permanent, type):
+        permanent = (permanent,)
+    elif not isinstance(permanent, Sequence | AbstractSet):
+        raise ConfigError(f"{what}: permanent is {permanent!r}; it takes exception classes")
+    limit = None if timeout is None else seconds(f"{what}: timeout", timeout)
+    rules = JobRules(max_attempts=max_attempts, backoff=backoff, permanent=tuple(permanent), timeout=limit)
+    rules.check(what)
+    return rules
+
+
+# --- how a job is enqueued, apart from its arguments. Pure
 
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -30,21 +30,18 @@ from pelton.api import (
 )
 from pelton.api.times import Seconds
 from pelton.jet.outage import ASK_AGAIN_S, is_busy
-from pelton.queue.define.batch import BatchJob
 from pelton.queue.define.hooks import blocking
 from pelton.queue.define.job import Job
+from pelton.queue.define.registry import BatchJob
 from pelton.queue.enqueue.announcing import announce_held, announce_start, has_listeners
 from pelton.queue.enqueue.transaction import JobEnding, JobTransaction
-from pelton.queue.model.decide import AfterAttempt, PutOff
-from pelton.queue.model.failure import describe
+from pelton.queue.model.decide import AfterAttempt, PutOff, describe
 from pelton.queue.model.records import AttemptRecords, Ended
 from pelton.queue.model.states import NOTHING
-from pelton.queue.run.child_attempt import ChildAttempt
-from pelton.queue.run.context import JobContext
-from pelton.queue.run.copies import Copies
-from pelton.queue.run.core import HeldJob, HeldJobs
-from pelton.queue.run.failure_log import log_fields
-from pelton.queue.run.progress import ProgressNotes
+from pelton.queue.run.children import ChildAttempt
+from pelton.queue.run.context import JobContext, ProgressNotes
+from pelton.queue.run.core import HeldJob, HeldJobs, log_fields
+from pelton.queue.run.job_threads import Copies
 from pelton.queue.run.steps import JobSteps
 from pelton.runtime import is_interrupt
 

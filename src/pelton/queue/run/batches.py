@@ -15,7 +15,7 @@ from pelton.api import JobCancelledError, JobError
 from pelton.runtime import Signal, is_interrupt
 
 if TYPE_CHECKING:
-    from pelton.queue.define.batch import BatchJob
+    from pelton.queue.define.registry import BatchJob
     from pelton.runtime import Runtime
 
 

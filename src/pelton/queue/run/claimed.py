@@ -9,7 +9,7 @@ import msgspec
 
 from pelton.api import Outgoing, PeltonError, headers
 from pelton.api.admission import check_subject
-from pelton.queue.define.codec import encoded_result
+from pelton.queue.define.arguments import encoded_result
 from pelton.queue.model.records import AttemptRecords, Ended
 from pelton.queue.model.states import NOTHING
 from pelton.queue.run.core import HeldJob

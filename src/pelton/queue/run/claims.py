@@ -26,12 +26,12 @@ from pelton.api import (
 from pelton.queue.limits.admission import LOOK_AGAIN_S
 from pelton.queue.limits.parking import Parking
 from pelton.queue.model.checks import seconds, whole
+from pelton.queue.model.options import JobRules
 from pelton.queue.model.records import Ended, job_id_of
-from pelton.queue.model.rules import JobRules
 from pelton.queue.run.claimed import ClaimedJob, Completed, Failed, HandedBack
 from pelton.queue.run.core import EndedAttempt, HeldJobs
+from pelton.queue.run.intake import RankedTakes
 from pelton.queue.run.order_reader import order_reader
-from pelton.queue.run.ranked_takes import RankedTakes
 
 if TYPE_CHECKING:
     from datetime import timedelta

@@ -1,8 +1,13 @@
-"""Sync jobs on threads, which exchange lists with the event loop: jobs in one direction, their ends in the other.
+"""Sync jobs on threads, and copies of a process that a job makes with ``os.fork()``.
 
-Design: A thread takes one job after another until none is left, and the event loop is woken once for all that have
-ended since it last looked. So quick jobs cost neither a thread nor a wake-up each. A thread that takes a job and
-leaves others calls one more thread before it runs its own: slow jobs are soon all on threads.
+**Copies of a process that a job makes with ``os.fork()``: each ends where it would come back from the job.** It has
+everything that the process has: its jobs, its connections, its event loop. What it did with them, it would do in the
+name of the other.
+
+**Sync jobs on threads, which exchange lists with the event loop: jobs in one direction, their ends in the other.** A
+thread takes one job after another until none is left, and the event loop is woken once for all that have ended since it
+last looked. So quick jobs cost neither a thread nor a wake-up each. A thread that takes a job and leaves others calls
+one more thread before it runs its own: slow jobs are soon all on threads.
 
 No call is lost: ``_coming`` is cleared by a thread before it looks for jobs, and read after a job was added; the same
 holds for ``_told`` and the ends.
@@ -11,13 +16,57 @@ holds for ``_told`` and the ends.
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
+import traceback
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
+from weakref import WeakSet
 
-from pelton.queue.run.copies import Copies
+
+class Copies:
+    """Tells the process in which it was made from its copies. ``is_one``: this is a copy, which is to :meth:`end`."""
+
+    def __init__(self) -> None:
+        self.is_one: bool = False
+        _all.add(self)
+
+    def end(self, error: BaseException | None) -> None:
+        """End a copy, as its program would that has returned, or raised ``error``."""
+        if not self.is_one:
+            return
+        code = 0
+        if isinstance(error, SystemExit):
+            code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        elif error is not None:
+            code = 1
+            with suppress(BaseException):
+                traceback.print_exception(error)
+        flush()
+        os._exit(code & 0xFF)
+
+
+_all: Final[WeakSet[Copies]] = WeakSet()
+
+
+def _copied() -> None:
+    for copies in list(_all):
+        copies.is_one = True
+
+
+os.register_at_fork(after_in_child=_copied)
+
+
+def flush() -> None:
+    """Write what was printed."""
+    for stream in (sys.stdout, sys.stderr):
+        # A job may have closed or replaced it.
+        with suppress(Exception):
+            stream.flush()
+
 
 T = TypeVar("T")
 

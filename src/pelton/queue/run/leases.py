@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 from pelton.api import Delivered, PeltonError
 from pelton.jet import ack_of
 from pelton.jet.own_connection import OwnConnection
-from pelton.queue.model.failure import describe
+from pelton.queue.model.decide import describe
 from pelton.runtime import LeaseClock, LeaseShares, LoopThread, within
 
 if TYPE_CHECKING:

@@ -1,10 +1,11 @@
-"""The slots of a worker: which jobs wait for one, have one, or have ended and are not settled yet.
+"""How a worker works: its settings, and its slots.
 
-Design: a settlement costs a transaction, however few attempts it has. So an ended job gives its slot to the next one at
-once, and what has ended is settled together when no job is left to start. This is bounded by a number, because after a
-crash these jobs run again, and by time. A worker with one slot runs one job after the other: each is settled before the
-next one starts. In a store file one settlement follows the other, so what ends during one waits for it; on a cluster,
-where settlements do not share anything, an ended job keeps its slot, and none waits.
+**The slots of a worker: which jobs wait for one, have one, or have ended and are not settled yet.** A settlement costs
+a transaction, however few attempts it has. So an ended job gives its slot to the next one at once, and what has ended
+is settled together when no job is left to start. This is bounded by a number, because after a crash these jobs run
+again, and by time. A worker with one slot runs one job after the other: each is settled before the next one starts. In
+a store file one settlement follows the other, so what ends during one waits for it; on a cluster, where settlements do
+not share anything, an ended job keeps its slot, and none waits.
 
 A slot whose jobs never suspend runs one after another and needs no help; one whose job suspends leaves the rest of
 the work to other slots. Which of both it is shows only afterwards. So one slot is woken, and each slot that finds
@@ -17,10 +18,60 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from math import inf
-from typing import Final, Generic
+from typing import TYPE_CHECKING, Final, Generic
 
+import msgspec
+
+from pelton.queue.model.checks import seconds, whole
 from pelton.queue.run.core import EndedAttempt, J
+
+if TYPE_CHECKING:
+    from pelton.api.times import Seconds
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker works. ``grace`` in seconds; after ``max_jobs`` it takes no more.
+
+    ``until_empty``: until no job is left; ``until_idle``: until none can start now. ``on_error`` as for `HeldJobs`.
+    ``on_idle`` is called when none can start now, with the seconds until one may (infinity: not known); while it
+    returns true, the worker looks again.
+    """
+
+    concurrency: int = 8
+    until_empty: bool = False
+    until_idle: bool = False
+    on_error: Callable[[str, BaseException], None] | None = None
+    on_idle: Callable[[float], bool] | None = None
+    handle_signals: bool = True
+    grace: float = 30.0
+    max_jobs: int | None = None
+
+
+def worker_settings(
+    queue: str,
+    concurrency: int,
+    ends: tuple[bool, bool],
+    handle_signals: bool,
+    grace: Seconds,
+    max_jobs: int | None,
+    on_error: Callable[[str, BaseException], None] | None,
+    on_idle: Callable[[float], bool] | None,
+) -> WorkerSettings:
+    """Return checked settings; ``ends``: until empty, until idle. Raises ConfigError."""
+    until_empty, until_idle = ends
+    return WorkerSettings(
+        concurrency=whole(f"queue {queue!r}: concurrency", concurrency),
+        until_empty=until_empty,
+        until_idle=until_idle,
+        on_error=on_error,
+        on_idle=on_idle,
+        handle_signals=handle_signals,
+        grace=seconds(f"queue {queue!r}: grace", grace),
+        max_jobs=None if max_jobs is None else whole(f"queue {queue!r}: max_jobs", max_jobs),
+    )
+
 
 _SHARE: Final = 7
 _MOST: Final = 448

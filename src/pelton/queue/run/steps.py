@@ -36,7 +36,7 @@ from pelton.api import (
 from pelton.api.times import Seconds
 from pelton.jet.outage import ASK_AGAIN_S, is_busy
 from pelton.queue.backing.scan import deliveries
-from pelton.queue.define.codec import ResultCodec
+from pelton.queue.define.arguments import ResultCodec
 from pelton.queue.enqueue.transaction import StepTransaction
 from pelton.queue.model.checks import checked_text, seconds
 from pelton.queue.model.decide import PutOff

@@ -25,15 +25,13 @@ from pelton.queue.model.records import Ended, job_id_of
 from pelton.queue.run.attempt import AttemptEnv, JobAttempt
 from pelton.queue.run.batches import JobBatches
 from pelton.queue.run.children import JobChildren
-from pelton.queue.run.copies import Copies
+from pelton.queue.run.context import Sweeper
 from pelton.queue.run.core import EndedAttempt, HeldJobs
 from pelton.queue.run.intake import JobIntake
-from pelton.queue.run.job_threads import Called, JobThreads
+from pelton.queue.run.job_threads import Called, Copies, JobThreads
 from pelton.queue.run.order_reader import order_reader
-from pelton.queue.run.progress import Sweeper
 from pelton.queue.run.roll_call import RollCall
-from pelton.queue.run.slots import JobSlots
-from pelton.queue.run.worker_settings import WorkerSettings
+from pelton.queue.run.slots import JobSlots, WorkerSettings
 from pelton.runtime import Home, Signal, StopSignals
 
 if TYPE_CHECKING:

@@ -2,8 +2,7 @@
 
 from pelton.server.auth.authenticator import Authenticator, OpenDoor, credentials_of
 from pelton.server.auth.configured import ConfiguredUsers
-from pelton.server.auth.identity import Credentials, LoginRefusal, ServerUser
-from pelton.server.auth.permissions import Permissions, SubjectRules
+from pelton.server.auth.identity import Credentials, LoginRefusal, Permissions, ServerUser, SubjectRules
 
 __all__ = [
     "Authenticator",

@@ -17,9 +17,8 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from pelton.server.auth.certificates import user_of_peer
-from pelton.server.auth.identity import Credentials, LoginRefusal, ServerUser
+from pelton.server.auth.identity import Credentials, LoginRefusal, Permissions, ServerUser, permissions_of_rules
 from pelton.server.auth.operator import OperatorTrust
-from pelton.server.auth.permissions import Permissions, permissions_of_rules
 from pelton.server.nkey import base64_bytes, is_signed
 from pelton.server.settings.config import AuthorizationConfig, ServerConfig, UserConfig, WebSocketConfig
 

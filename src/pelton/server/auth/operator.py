@@ -15,12 +15,20 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pelton.api import ConfigError
-from pelton.server.auth.account_checks import check_account
-from pelton.server.auth.claims import AccountClaims, OperatorClaims, ScopedKey, TimeRange, UserClaims, UserLimits
-from pelton.server.auth.identity import Credentials, LoginRefusal, ServerUser
-from pelton.server.auth.permissions import permissions_of_rules
+from pelton.server.auth.identity import Credentials, LoginRefusal, ServerUser, permissions_of_rules
 from pelton.server.auth.templates import TemplateError, is_well_formed, rules_of, values_of
-from pelton.server.auth.tokens import Token, TokenError, read_token
+from pelton.server.auth.tokens import (
+    AccountClaims,
+    OperatorClaims,
+    ScopedKey,
+    TimeRange,
+    Token,
+    TokenError,
+    UserClaims,
+    UserLimits,
+    check_account,
+    read_token,
+)
 from pelton.server.nkey import base64_bytes, is_signed, role_of
 from pelton.server.settings.config import ConnectionLimits, OperatorConfig, PermissionRules
 

@@ -8,7 +8,7 @@ from itertools import product, zip_longest
 from math import prod
 from typing import Final
 
-from pelton.server.auth.claims import PermissionClaims, ResponseClaims, SubjectPermissionClaims
+from pelton.server.auth.tokens import PermissionClaims, ResponseClaims, SubjectPermissionClaims
 from pelton.server.settings.config import AllowDeny, PermissionRules, ResponseRules
 from pelton.subjects import is_filter
 

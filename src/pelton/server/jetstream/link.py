@@ -1,7 +1,8 @@
-"""The store of an account, for its server: what is stored and announced in groups, and what comes back.
+"""The store of an account, for its server: what is stored and announced in groups, and what clients wait for.
 
-**What clients publish to streams: all of one round of the event loop in one group, each answered when it is durable.**
-While too much waits for the store, the clients that publish are not read.
+**The store of an account, for its server: what is stored and announced in groups, and what comes back.** **What clients
+publish to streams: all of one round of the event loop in one group, each answered when it is durable.** While too much
+waits for the store, the clients that publish are not read.
 """
 
 from __future__ import annotations
@@ -13,18 +14,38 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from pelton.api import Incoming, Outgoing, PeltonError, PubAck, StreamDelete, StreamNames, StreamNotFoundError
+from pelton.api import Incoming, Outgoing, PeltonError, PubAck, StreamDelete, StreamNames, StreamNotFoundError, rfc3339
+from pelton.api.durations import Duration
 from pelton.api.events import ClientInfo
 from pelton.api.pub_acks import encode_pub_ack, encode_pub_error
+from pelton.api.times import SECOND
 from pelton.engine import Engine
 from pelton.engine.archives.archives import StreamArchives
 from pelton.engine.serving import Serving
-from pelton.runtime import Runtime, Signal
+from pelton.runtime import Clock, Runtime, Signal
 from pelton.server.interest import Abroad, RelayedInterest
-from pelton.server.jetstream.clients import info_of
 from pelton.server.jetstream.transfers import TransferTable
 from pelton.server.ports import Client, Published
 from pelton.server.router import Router
+
+
+def info_of(client: Client, clock: Clock) -> ClientInfo:
+    """Return what an audit tells of a client."""
+    user, options = client.user, client.options
+    return ClientInfo(
+        start=rfc3339(clock.now() - int((clock.monotonic() - client.started) * SECOND)),
+        rtt=Duration.of_ns(int((client.rtt or 0) * SECOND)),
+        host=client.peer.rpartition(":")[0].strip("[]"),
+        id=client.number,
+        acc=user.account if user is not None else "",
+        user=user.name if user is not None else "",
+        name=options.name or "",
+        lang=options.lang or "",
+        ver=options.version or "",
+        kind="Client",
+        client_type="websocket" if client.is_bridged else "nats",
+    )
+
 
 _MOST_WAITING: Final = 16_384
 _MOST_BYTES: Final = 64 << 20

@@ -23,7 +23,7 @@ from pelton.api.events import RestoreEnded, RestoreStarted
 from pelton.engine.archives import ArchivedStream, RestoreFolder
 from pelton.engine.session.account import most_bytes
 from pelton.runtime import Halt, Runtime, Signal
-from pelton.server.archive.reader import ArchiveSource
+from pelton.server.archive.files import ArchiveSource
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.jetstream.transfers import CHUNKS, TransferTable
 from pelton.server.jetstream.verbs import as_api_error

@@ -42,8 +42,7 @@ from pelton.engine.serving import Serving
 from pelton.runtime import Runtime
 from pelton.server.jetstream.archives import TRANSFERS, ArchiveService
 from pelton.server.jetstream.link import Send, StoreLink
-from pelton.server.jetstream.replies import ReplyCompletion
-from pelton.server.jetstream.verbs import ApiVerbs
+from pelton.server.jetstream.verbs import ApiVerbs, ReplyCompletion
 from pelton.server.ports import Published
 from pelton.wire import status_block
 

@@ -14,7 +14,7 @@ from pelton.api.codec import encode_failure
 from pelton.api.events import ClientInfo, SnapshotEnded, SnapshotStarted
 from pelton.engine.archives import ArchiveReader
 from pelton.runtime import Deadline, Runtime, Signal
-from pelton.server.archive.writer import ArchiveWriter
+from pelton.server.archive.files import ArchiveWriter
 from pelton.server.jetstream.link import Send, StoreLink
 from pelton.server.jetstream.transfers import ACKS, TransferTable
 from pelton.server.ports import Published

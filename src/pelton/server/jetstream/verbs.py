@@ -1,24 +1,35 @@
-"""The administrative verbs of the JetStream API: JSON in, the engine's reply as JSON out (ADR-1)."""
+"""The administrative verbs of the JetStream API: JSON in, the engine's reply as JSON out."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from msgspec.structs import replace
+import msgspec
+from msgspec.structs import asdict, replace
 
 from pelton.api import (
+    AccountInfo,
+    AccountInfoRequest,
+    AccountLimits,
     ApiError,
+    ClusterInfo,
     ConfigError,
+    ConsumerConfig,
     ConsumerCreate,
     ConsumerInfo,
+    ConsumerListReply,
     ConsumerPause,
     PeltonError,
     Request,
     StoreError,
+    StreamConfig,
     StreamCreate,
+    StreamInfo,
+    StreamInfoRequest,
+    StreamListReply,
     StreamUpdate,
     api_error,
     headers,
@@ -26,10 +37,117 @@ from pelton.api import (
 from pelton.api.build import check_token
 from pelton.api.codec import decode_request, encode_error, encode_failure, encode_reply, names_of, verb_of
 from pelton.api.numbers import is_level
+from pelton.api.times import ZERO_TIME
 from pelton.engine.verbs.streams import checked_update
 from pelton.server.jetstream.link import StoreLink
-from pelton.server.jetstream.replies import API_LEVEL, ReplyCompletion
 from pelton.server.ports import Published
+from pelton.server.settings.config import SINGLE_TIER, AccountConfig
+
+# Clients tell features by it: what it names is what this server does.
+NATS_VERSION: Final = "2.15.1"
+API_LEVEL: Final = 3
+_REQUIRED: Final = "_nats.req.level"
+_NO_LIMITS: Final = AccountLimits(
+    max_memory=0,
+    max_storage=0,
+    max_streams=0,
+    max_consumers=0,
+    max_ack_pending=0,
+    memory_max_stream_bytes=0,
+    storage_max_stream_bytes=0,
+)
+_OWN: Final = {"_nats.ver": NATS_VERSION, "_nats.level": str(API_LEVEL)}
+
+
+class _Tier(msgspec.Struct, kw_only=True):
+    """What an account uses and may use for streams of so many copies."""
+
+    memory: int = 0
+    storage: int = 0
+    reserved_memory: int = 0
+    reserved_storage: int = 0
+    streams: int = 0
+    consumers: int = 0
+    limits: AccountLimits
+
+
+class _TieredInfo(AccountInfo, kw_only=True):
+    tiers: dict[str, _Tier]
+
+
+Info = TypeVar("Info", bound=StreamInfo | ConsumerInfo)
+
+
+class ReplyCompletion:
+    """Completes the replies of one account's engine. ``domain`` is the JetStream domain, "" for none.
+
+    ``config`` returns the account's own limits: those of the server bound it, too, and are not shown.
+    """
+
+    def __init__(self, server_name: str, domain: str, config: Callable[[], AccountConfig]) -> None:
+        self._cluster = ClusterInfo(leader=server_name)
+        self.domain: str = domain
+        self._config = config
+
+    def complete(self, request: Request[Any], reply: Any) -> Any:
+        """Return a reply as clients get it."""
+        if isinstance(reply, AccountInfo):
+            return self._account(reply)
+        if isinstance(reply, StreamListReply):
+            return replace(reply, streams=tuple(map(listed, reply.streams)))
+        if isinstance(reply, ConsumerListReply):
+            return replace(reply, consumers=tuple(map(listed, reply.consumers)))
+        if isinstance(reply, StreamInfo | ConsumerInfo):
+            reply = _with_metadata(reply, _OWN)
+        if isinstance(request, StreamInfoRequest):
+            return replace(reply, domain=self.domain, cluster=self._cluster)
+        if isinstance(request, StreamCreate):
+            # Also for one that is there already, as on NATS.
+            return replace(reply, did_create=True)
+        return reply
+
+    def _account(self, reply: AccountInfo) -> AccountInfo:
+        config = self._config()
+        limits = config.jetstream or AccountLimits()
+        reply = replace(reply, limits=limits, domain=self.domain, api=replace(reply.api, level=API_LEVEL))
+        if not config.tiers:
+            return reply
+        # All streams have one copy.
+        used = {name: getattr(reply, name) for name in _Tier.__struct_fields__ if name != "limits"}
+        tiers = {
+            name: _Tier(limits=limits, **used if name == SINGLE_TIER else {}) for name, limits in config.tiers.items()
+        }
+        return _TieredInfo(**asdict(replace(reply, limits=_NO_LIMITS)), tiers=tiers)
+
+
+def listed(info: Info) -> Info:
+    """Return the info of a stream or consumer as it stands in a list."""
+    return _with_metadata(info, {})
+
+
+def _with_metadata(info: Info, own: dict[str, str]) -> Info:
+    """Return an info whose configuration tells the API level that it needs, and what the server itself has."""
+    config = info.config
+    needed = _level_of_stream(config) if isinstance(config, StreamConfig) else _level_of_consumer(config)
+    metadata = {**config.metadata, _REQUIRED: str(needed), **own}
+    return replace(info, config=replace(config, metadata=metadata))
+
+
+def _level_of_stream(config: StreamConfig) -> int:
+    if config.allow_batched:
+        return 4
+    if config.allow_msg_counter or config.allow_atomic or config.allow_msg_schedules or config.persist_mode == "async":
+        return 2
+    return int(config.allow_msg_ttl or bool(config.subject_delete_marker_ttl))
+
+
+def _level_of_consumer(config: ConsumerConfig) -> int:
+    if config.ack_policy == "flow_control":
+        return 4
+    return int(config.pause_until not in ("", ZERO_TIME) or bool(config.priority_policy))
+
+
+# --- the administrative verbs of the JetStream API: JSON in, the engine's reply as JSON out (ADR-1)
 
 _log: Final = logging.getLogger("pelton.server")
 _PREFIX: Final = "$JS.API"
@@ -151,3 +269,56 @@ def _missing(request: Request[Any]) -> ApiError | None:
         wanted = {"StreamNotFound": wanted["ConsumerNotFound"]}
     codes = (f"JS{code}Err" for code, name in wanted.items() if "*" in name or ">" in name)
     return next(map(api_error, codes), None)
+
+
+# --- answers JetStream requests of accounts that have no store, on a server where others have one
+
+_API: Final = "$JS.API."
+_PURGE: Final = "$JS.API.ACCOUNT.PURGE."
+_PURGED: Final = {"type": "io.nats.jetstream.api.v1.account_purge_response", "initiated": True}
+_SYSTEM: Final = "system"
+_TRANSFERS: Final = {"STREAM.SNAPSHOT.": "stream_snapshot", "STREAM.RESTORE.": "stream_restore"}
+
+Purge = Callable[[str, Callable[[], None]], None]
+"""Removes the streams of an account by its name, and calls back then."""
+
+
+class MissingJetStream:
+    """Tells clients that their account has no JetStream, as nats-server does. ``answer`` sends a reply.
+
+    ``imports`` tells whether a request goes to another account. ``purge`` removes the streams of another account; None
+    if that is not for this one, which is not the system account.
+    """
+
+    def __init__(
+        self,
+        answer: Callable[[str, bytes | None, bytes], None],
+        imports: Callable[[str], bool],
+        purge: Purge | None = None,
+    ) -> None:
+        self._answer = answer
+        self._imports = imports
+        self._purge = purge
+
+    def take(self, message: Published) -> bool:
+        """Answer a request; False if nobody does."""
+        subject = message.subject
+        if not subject.startswith(_API) or self._imports(subject):
+            return False
+        if self._purge is not None and subject.startswith(_PURGE):
+            purged = msgspec.json.encode(_PURGED)
+            self._purge(subject[len(_PURGE) :], lambda: self._answer(message.reply, None, purged))
+            return True
+        body = self._refusal(subject)
+        if body is not None:
+            self._answer(message.reply, None, body)
+        return body is not None
+
+    def _refusal(self, subject: str) -> bytes | None:
+        error, path, verb = api_error("JSNotEnabledForAccountErr"), subject[len(_API) :], verb_of(subject)
+        if self._purge is not None and (verb is None or verb.request is not AccountInfoRequest):
+            return encode_failure(_SYSTEM, error)
+        if verb is not None:
+            return encode_error(verb.request, error)
+        kind = next((_TRANSFERS[name] for name in _TRANSFERS if path.startswith(name)), "")
+        return encode_failure(kind, error) if kind else refusal_for_clusters(path)

@@ -8,9 +8,7 @@ from typing import Any, Final
 from pelton.api import rfc3339
 from pelton.api.durations import format_duration
 from pelton.server.connection import ClientConnection
-from pelton.server.monitoring.observed import Observed
-from pelton.server.monitoring.parameters import ReportError, ReportParameters
-from pelton.server.monitoring.portions import JsonList
+from pelton.server.monitoring.observed import JsonList, Observed, ReportError, ReportParameters
 from pelton.server.router import ClientSubscription
 from pelton.server.settings.config import GLOBAL_ACCOUNT
 from pelton.server.turns import in_portions

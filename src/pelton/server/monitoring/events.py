@@ -13,10 +13,8 @@ import msgspec
 from pelton.api import rfc3339
 from pelton.runtime import Runtime
 from pelton.server.connection import ClientConnection
-from pelton.server.monitoring.account_reports import account_connections
-from pelton.server.monitoring.observed import Observed, server_facts
-from pelton.server.monitoring.parameters import ReportParameters
-from pelton.server.monitoring.reports import statsz
+from pelton.server.monitoring.observed import Observed, ReportParameters, server_facts
+from pelton.server.monitoring.reports import account_connections, statsz
 
 _ADVISORY: Final = "io.nats.server.advisory.v1."
 _FIRST_S: Final = 1.0

@@ -10,9 +10,7 @@ import msgspec
 
 from pelton.api import ConfigError, PeltonError
 from pelton.runtime import Clock, within
-from pelton.server.monitoring.observed import Observed
-from pelton.server.monitoring.parameters import ReportError, ReportParameters
-from pelton.server.monitoring.portions import json_parts
+from pelton.server.monitoring.observed import Observed, ReportError, ReportParameters, json_parts
 from pelton.server.monitoring.reports import REPORTS, varz
 from pelton.server.monitoring.stream_reports import jsz
 from pelton.server.settings import Endpoint

@@ -1,19 +1,178 @@
-"""What the reports need to know of a server."""
+"""What the reports need to know of a server, their parameters, and their JSON in parts.
+
+**How many subscriptions nats-server has for itself, which it counts with those of clients.** There is none here for a
+request that the server answers, a stream or a consumer; but who watches a server by these figures sees those of
+nats-server 2.15: a subscription for each subject of a request, and for what streams and consumers are told.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Sized
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from itertools import chain, repeat
 from typing import Any, Final, Protocol
 
 import msgspec
 
-from pelton.api import rfc3339
+from pelton.api import PeltonError, rfc3339
+from pelton.api.json_values import UNREADABLE
+from pelton.engine.serving import Serving
 from pelton.runtime import Clock
 from pelton.server.connection import ClientConnection
 from pelton.server.resolver import AccountResolver
 from pelton.server.router import Router
 from pelton.server.settings import ServerSettings
 from pelton.wire import ServerHello
+
+# $SYS.REQ.USER.INFO and what an account asks about itself; another one is $JS.API.> if there is JetStream anywhere.
+_OF_ACCOUNT: Final = 4
+_OF_SYSTEM: Final = 56
+_OF_SYSTEM_FOR_JETSTREAM: Final = 2
+
+
+class OwnSubscriptions:
+    """Counts the server's own subscriptions; ``stores`` are those of accounts that have one."""
+
+    def __init__(self, settings: ServerSettings, stores: Mapping[str, Serving]) -> None:
+        self._settings = settings
+        self._stores = stores
+
+    def of(self, account: str) -> int:
+        """Return how many there are in an account."""
+        if account == self._settings.system_account:
+            return self._of_system()
+        config = self._settings.accounts.get(account)
+        imports = sum(one.kind == "service" for one in config.imports) if config is not None else 0
+        return _OF_ACCOUNT + bool(self._stores) + imports + self._of_store(account)
+
+    def _of_system(self) -> int:
+        found = _OF_SYSTEM
+        if self._stores:
+            stores = [store.configs for store in self._stores.values()]
+            # Each consumer has one, and the answers to the API, which is the system's, have one.
+            consumers = sum(len(consumers) for _, consumers in stores)
+            found += _OF_SYSTEM_FOR_JETSTREAM + consumers + any(streams for streams, _ in stores)
+        return found
+
+    def _of_store(self, account: str) -> int:
+        if account not in self._stores:
+            return 0
+        streams, consumers = self._stores[account].configs
+        found = sum(len(one.subjects) + 2 * (one.allow_direct and one.mirror is None) for one in streams)
+        return found + sum(2 + 2 * (one.ack_policy != "none") + 2 * one.flow_control for one in consumers)
+
+
+# --- the parameters of a report: of a query over HTTP, or of the JSON of a request on ``$SYS``, under one name each
+
+# What requests on ``$SYS`` call otherwise than queries do.
+_QUERY_NAMES: Final = {
+    "subscriptions": "subs",
+    "account": "acc",
+    "consumer": "consumers",
+    "include_unused": "unused",
+    "leader_only": "leader-only",
+}
+_TRUE: Final = ("1", "t", "T", "TRUE", "true", "True")
+_FALSE: Final = ("", "0", "f", "F", "FALSE", "false", "False")
+
+
+class ReportError(PeltonError):
+    """A report that cannot be given; ``status`` is that of HTTP."""
+
+    def __init__(self, text: str, status: int = 400) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class ReportParameters:
+    """What a report is asked to tell. Methods raise ReportError for values that make no sense."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = {_QUERY_NAMES.get(name, name): value for name, value in values.items()}
+
+    @classmethod
+    def of_json(cls, body: bytes) -> ReportParameters:
+        """Return the parameters in a request's body, which may be empty. Raises ReportError."""
+        try:
+            values = msgspec.json.decode(body, type=dict[str, Any]) if body.strip() else {}
+        except UNREADABLE as error:
+            raise ReportError(str(error)) from None
+        if values.pop("subscriptions_detail", False) is True:
+            values["subs"] = "detail"
+        return cls(values)
+
+    def but(self, **values: Any) -> ReportParameters:
+        """Return the same parameters, but for some."""
+        return ReportParameters({**self._values, **values})
+
+    def text(self, name: str) -> str:
+        """Return a text, empty if it is not given."""
+        value = self._values.get(name)
+        return "" if value is None else str(value)
+
+    def texts(self, name: str) -> list[str]:
+        """Return a list of texts."""
+        value = self._values.get(name)
+        return [str(one) for one in value] if isinstance(value, list) else [value] if isinstance(value, str) else []
+
+    def flag(self, name: str) -> bool:
+        """Return whether something is wanted."""
+        text = self.text(name)
+        if text not in _TRUE + _FALSE:
+            raise ReportError(f"Error decoding boolean for '{name}': {text!r} is neither true nor false")
+        return text in _TRUE
+
+    def number(self, name: str, default: int = 0) -> int:
+        """Return a number; the default if it is not given, or not positive."""
+        text = self.text(name)
+        try:
+            return max(int(text), 0) or default if text else default
+        except ValueError:
+            raise ReportError(f"Error decoding number for '{name}': {text!r} is no number") from None
+
+    @property
+    def has_any(self) -> bool:
+        """Whether anything is asked for."""
+        return bool(self._values)
+
+
+# --- reports as JSON in parts: what there can be very many of is encoded some at a time
+
+
+class JsonList:
+    """A list of JSON that is encoded as it grows, and kept in parts: copying 40 MB takes long."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def extend(self, items: Iterable[Any]) -> None:
+        """Add values, none of which holds a list of this kind."""
+        if text := msgspec.json.encode(list(items))[1:-1]:
+            self._parts.append(b",%b" % text if self._parts else text)
+
+    def append(self, item: dict[str, Any]) -> None:
+        """Add a value that may hold such lists."""
+        if self._parts:
+            self._parts.append(b",")
+        self._parts += json_parts(item)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return chain((b"[",), self._parts, (b"]",))
+
+
+def json_parts(value: Any) -> Iterator[bytes]:
+    """Encode a value, which may be such a list, or hold some in its mappings."""
+    if isinstance(value, JsonList):
+        yield from value
+    elif isinstance(value, dict) and any(isinstance(each, dict | JsonList) for each in value.values()):
+        for mark, (name, each) in zip(chain((b"{",), repeat(b",")), value.items(), strict=False):
+            yield b"%b%b:" % (mark, msgspec.json.encode(name))
+            yield from json_parts(each)
+        yield b"}"
+    else:
+        yield msgspec.json.encode(value)
+
+
+# --- what the reports need to know of a server
 
 Call = Callable[[Any], Awaitable[Any]]
 # JetStream, archives of streams in its binary format, and one that only clusters have.

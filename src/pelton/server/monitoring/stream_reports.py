@@ -24,10 +24,8 @@ from pelton.api import (
     rfc3339,
 )
 from pelton.api.durations import enc_hook
-from pelton.server.jetstream.replies import listed
-from pelton.server.monitoring.observed import Observed, ObservedAccount
-from pelton.server.monitoring.parameters import ReportError, ReportParameters
-from pelton.server.monitoring.portions import JsonList
+from pelton.server.jetstream.verbs import listed
+from pelton.server.monitoring.observed import JsonList, Observed, ObservedAccount, ReportError, ReportParameters
 from pelton.server.settings.config import AccountConfig
 from pelton.server.turns import in_portions
 

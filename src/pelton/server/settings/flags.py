@@ -18,8 +18,8 @@ from pelton.server.settings.config import (
     TlsConfig,
     WebSocketConfig,
 )
+from pelton.server.settings.grammar import duration_ns, scalar_of
 from pelton.server.settings.refused import IGNORED_FLAGS, REFUSED_FLAGS
-from pelton.server.settings.scalars import duration_ns, scalar_of
 from pelton.server.settings.section import SettingsError, SettingsFault
 
 FlagValue = str | int | float | bool

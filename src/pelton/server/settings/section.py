@@ -7,8 +7,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
 
 from pelton.api import ConfigError
-from pelton.server.settings.grammar import ConfigBlock, ConfigNode, ConfigPosition
-from pelton.server.settings.scalars import duration_ns
+from pelton.server.settings.grammar import ConfigBlock, ConfigNode, ConfigPosition, duration_ns
 
 Kind = Literal["text", "integer", "flag", "seconds", "duration", "texts", "mapping", "sections"]
 

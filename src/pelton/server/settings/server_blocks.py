@@ -8,8 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from pelton.api import AccountLimits
-from pelton.server.settings.access_blocks import authorization_of, finish, login_of
-from pelton.server.settings.account_blocks import accounts_of
+from pelton.server.settings.account_blocks import accounts_of, authorization_of, finish, login_of
 from pelton.server.settings.config import (
     JetStreamConfig,
     OperatorConfig,

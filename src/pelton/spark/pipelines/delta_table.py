@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pelton.spark.pipelines.parquet_files import ParquetFile
-    from pelton.spark.write.task_attempt import BatchId
+    from pelton.spark.write.staging import BatchId
 
 _TRIES: Final = 5
 

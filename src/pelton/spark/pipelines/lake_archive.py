@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from pelton.api import ConfigError, PeltonError
 from pelton.spark.columns.read_schema import arrow_schema
 from pelton.spark.pipelines.parquet_files import PART_DDL, PARTITIONS, ParquetFile, PartitionWriter, absolute_path
-from pelton.spark.write.task_attempt import BatchId
+from pelton.spark.write.staging import BatchId
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

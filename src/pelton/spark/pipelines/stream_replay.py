@@ -22,11 +22,10 @@ from pyspark.sql import functions as F  # noqa: N812  # as all Spark programs ca
 from pelton.api import ConfigError
 from pelton.runtime import pause, stopwatch
 from pelton.spark.active_session import activate
-from pelton.spark.options import store_options
+from pelton.spark.options import COMMIT_STREAM, store_options
 from pelton.spark.store_handle import StoreHandle
-from pelton.spark.stream_names import COMMIT_STREAM
 from pelton.spark.write.commit_log import CommitLog
-from pelton.spark.write.task_attempt import BatchId
+from pelton.spark.write.staging import BatchId
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from pelton.spark.read.pushdown import PushedFilters, push_filters
+from pelton.spark.read.options import PushedFilters, push_filters
 from pelton.spark.read.range_reader import read_range
 from pelton.spark.read.ranges import SequenceRange, split_ranges
 from pelton.spark.store_handle import StoreHandle, StreamView

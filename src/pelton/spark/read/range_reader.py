@@ -20,7 +20,7 @@ from pelton.columns.checksums import sums_of_columns
 from pelton.columns.joined_columns import split_columns
 from pelton.engine import BulkReader
 from pelton.spark.columns.read_schema import arrow_schema
-from pelton.spark.read.data_loss import DataLossPolicy
+from pelton.spark.read.ranges import DataLossPolicy
 from pelton.spark.store_handle import StoreHandle, StreamView, encryption_key
 from pelton.subjects import compile_filter
 

@@ -1,12 +1,17 @@
 """Streaming reads: ``spark.readStream.format("pelton")``.
 
-Design: Spark keeps one of our processes for each query. It reports how far there is to read (``latestOffset``) and
-plans the tasks (``partitions``); tasks run elsewhere. Spark writes the result of ``latestOffset`` to the checkpoint
-before it reads a row. After a restart, or if a batch was not committed, it asks for exactly the same range again:
-partitions depend only on the range, and messages never change, so a batch that is read twice is the same batch.
+**Admission: how far the next micro-batch of a streaming query goes, given its limits of messages and bytes. Pure.** If
+a stream has gaps or is filtered, a range holds fewer messages than sequences; ``count_from`` counts them, and a
+bisection finds the end, so that a batch holds as many messages as the limits allow.
+
+**Streaming reads: ``spark.readStream.format("pelton")``.** Spark keeps one of our processes for each query. It reports
+how far there is to read (``latestOffset``) and plans the tasks (``partitions``); tasks run elsewhere. Spark writes the
+result of ``latestOffset`` to the checkpoint before it reads a row. After a restart, or if a batch was not committed, it
+asks for exactly the same range again: partitions depend only on the range, and messages never change, so a batch that
+is read twice is the same batch.
 
 Failures: messages of the range that limits removed, and a stream that was deleted or created again, are errors (or are
-logged, ``failOnDataLoss``). Each task checks its own range again: see ``data_loss.py``.
+logged, ``failOnDataLoss``). Each task checks its own range again: see ``ranges.py``.
 
 A durable consumer (``consumer``) only tracks the query. It decides nothing.
 
@@ -21,9 +26,9 @@ next one, and never the last one, so the consumer is also reconciled with the of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -46,19 +51,78 @@ from pelton.api import (
 )
 from pelton.runtime import stopwatch
 from pelton.spark.errors import DataLossError
-from pelton.spark.read.admission import Backlog, allowed, end_of
-from pelton.spark.read.data_loss import DataLossPolicy
-from pelton.spark.read.offsets import Offset, StreamPosition, begin, from_json, next_end, to_json
+from pelton.spark.options import is_selected
 from pelton.spark.read.range_reader import read_range
-from pelton.spark.read.ranges import SequenceRange, split_ranges
+from pelton.spark.read.ranges import (
+    DataLossPolicy,
+    Offset,
+    SequenceRange,
+    StreamPosition,
+    begin,
+    from_json,
+    next_end,
+    split_ranges,
+    to_json,
+)
 from pelton.spark.store_handle import StoreHandle, StreamView
-from pelton.spark.stream_names import is_selected
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from pelton.spark.read.options import ReadOptions
+
+
+class Backlog(NamedTuple):
+    """What one stream has for the next batch: ``messages`` from ``first`` to ``last``, of ``size`` bytes on average."""
+
+    first: int
+    last: int
+    messages: int
+    size: float
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether every sequence of the range is a message."""
+        return self.messages >= self.last - self.first + 1
+
+
+def allowed(max_rows: int, max_bytes: int, backlogs: dict[str, Backlog]) -> dict[str, int]:
+    """Return how many messages of each stream go into the next batch, in proportion to the streams' backlogs.
+
+    Every stream with a backlog gets at least one message, so that none starves. A limit of 0 means no limit.
+    """
+    total = sum(backlog.messages for backlog in backlogs.values())
+    weight = sum(backlog.messages * backlog.size for backlog in backlogs.values())
+    share = 1.0
+    if max_rows and total > max_rows:
+        share = max_rows / total
+    if max_bytes and weight > max_bytes:
+        share = min(share, max_bytes / weight)
+    return {
+        name: backlog.messages if share >= 1 else max(int(backlog.messages * share), 1)
+        for name, backlog in backlogs.items()
+        if backlog.messages > 0
+    }
+
+
+def end_of(backlog: Backlog, rows: int, count_from: Callable[[int], int]) -> int:
+    """Return the sequence of the last of ``rows`` messages; ``count_from`` counts from a sequence to the end."""
+    if rows >= backlog.messages:
+        return backlog.last
+    if backlog.is_dense:
+        return backlog.first + rows - 1
+    # The count falls as the sequence grows: the first sequence with so few messages after it is the end.
+    left = count_from(backlog.first) - rows
+    low, high = backlog.first, backlog.last
+    while low < high:
+        middle = (low + high) // 2
+        if count_from(middle + 1) <= left:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
 
 _PULL: Final = 1000
 

@@ -15,7 +15,7 @@ from pelton.api.times import Seconds
 from pelton.queue.backing.setup import EXCLUSIVE
 from pelton.queue.model.checks import seconds
 from pelton.queue.model.naming import QueueNames
-from pelton.queue.model.rules import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, job_rules
+from pelton.queue.model.options import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, job_rules
 from pelton.spark.active_session import activate
 from pelton.spark.options import store_options
 from pelton.spark.store_handle import StoreHandle

@@ -25,12 +25,12 @@ from pelton.api import (
     rfc3339,
 )
 from pelton.spark.errors import LateReplayError
-from pelton.spark.stream_names import COMMIT_STREAM
+from pelton.spark.options import COMMIT_STREAM
 from pelton.spark.write.staging import file_name
 
 if TYPE_CHECKING:
     from pelton.jet import Streams
-    from pelton.spark.write.task_attempt import BatchId
+    from pelton.spark.write.staging import BatchId
 
 # The servers' clocks, each from the others: any may be the leader.
 _CLOCKS_DIFFER_NS: Final = 2 * 10**9

@@ -1,5 +1,6 @@
-"""StagingFolder: tasks write files into a folder beside the store, or in ``stagingPath``, until the driver loads them.
+"""StagingFolder: tasks write files into a folder beside the store, and batches and attempts are told apart.
 
+**StagingFolder: tasks write files into a folder beside the store, or in ``stagingPath``, until the driver loads them.**
 ``<folder>/<writer>/<batch>/<name>``: every attempt of every task writes its own file. The driver that has loaded a
 batch removes its folder, including files of failed and speculative attempts, and the folders of earlier batches. Files
 of a driver that died before that and never restarts are removed by another write, after two days: marked, then removed.
@@ -13,14 +14,62 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pelton.api import NotAStoreError
+from pyspark import TaskContext
+
+from pelton.api import NotAStoreError, PeltonError
 from pelton.runtime import system_runtime
 
 if TYPE_CHECKING:
     from pelton.spark.write.options import WriteOptions
-    from pelton.spark.write.task_attempt import BatchId
+
+_QUERY: Final = "sql.streaming.queryId"
+_BATCH: Final = "streaming.sql.batchId"
+
+
+class BatchId(NamedTuple):
+    """A batch, the same in every attempt: a ``writer`` (a query's id, or a writeId) and an increasing ``number``."""
+
+    writer: str
+    number: int
+
+
+class TaskAttempt(NamedTuple):
+    """One attempt of one task. ``number`` is 0 for the task's first in this run of the batch; ``task`` is unique."""
+
+    partition: int
+    number: int
+    task: int
+
+
+def current_attempt() -> TaskAttempt:
+    """Return the attempt that this task is."""
+    context = _context()
+    return TaskAttempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
+
+
+def streaming_batch_id() -> BatchId:
+    """Return the batch of this task's streaming query. Raises PeltonError if Spark does not provide it.
+
+    The property names are internal to Spark and may change, so their values are validated.
+    """
+    context = _context()
+    query, number = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
+    if not query or number is None or not number.isdigit():
+        raise PeltonError(
+            f"this Spark does not tell its tasks which batch they write ({_QUERY}, {_BATCH}), and without that, a "
+            "repeated batch would be stored twice: use foreachBatch, and in it write with writeId and writeVersion"
+        )
+    return BatchId(query, int(number))
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise PeltonError("a write runs in Spark's tasks only")
+    return context
+
 
 _STALE_NS: Final = 24 * 3600 * 10**9
 _MARK: Final = ".stale"

@@ -40,13 +40,12 @@ from pelton.columns.checksums import placed_sums
 from pelton.engine import StagedWriter
 from pelton.jet import Savepoint
 from pelton.spark.columns.packed_rows import pack, rebatched
+from pelton.spark.options import COMMIT_STREAM
 from pelton.spark.store_handle import StoreHandle, encryption_key
-from pelton.spark.stream_names import COMMIT_STREAM
 from pelton.spark.write.commit_log import CommitLog
 from pelton.spark.write.options import write_options
 from pelton.spark.write.plan import WritePlan, plan_write
-from pelton.spark.write.staging import file_name, staging_of
-from pelton.spark.write.task_attempt import BatchId, TaskAttempt, current_attempt, streaming_batch_id
+from pelton.spark.write.staging import BatchId, TaskAttempt, current_attempt, file_name, staging_of, streaming_batch_id
 
 if TYPE_CHECKING:
     import pyarrow as pa

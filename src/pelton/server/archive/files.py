@@ -1,20 +1,40 @@
-"""Reads an archive from a file: state and consumers at once, messages as they are asked for. Blocks.
+"""Reads an archive from a file, and writes one in frames.
 
-Design: an archive comes from a client, and a few bytes of it may stand for millions. So it is read chunk by chunk, what
-is unpacked is counted, and of consumers only the text is kept, which is decoded one by one.
+**Reads an archive from a file: state and consumers at once, messages as they are asked for. Blocks.** An archive comes
+from a client, and a few bytes of it may stand for millions. So it is read chunk by chunk, what is unpacked is counted,
+and of consumers only the text is kept, which is decoded one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import IO, Final
 
+import msgspec
+
 from pelton.api import ApiError, StreamState, api_error
-from pelton.api.archives import ArchivedConsumer, ArchivedMessage, decode_archived, decode_archived_state
+from pelton.api.archives import (
+    ArchivedConsumer,
+    ArchivedMessage,
+    decode_archived,
+    decode_archived_state,
+    encode_archived,
+)
 from pelton.api.json_values import UNREADABLE
-from pelton.server.archive.entries import CONSUMERS, END, STATE, ArchiveEntry, ArchiveEntryError, EntryReader
-from pelton.server.archive.framing import ArchiveFramingError, FrameReader
+from pelton.server.archive.format import (
+    CONSUMERS,
+    END,
+    MAGIC,
+    STATE,
+    ArchiveEntry,
+    ArchiveEntryError,
+    ArchiveFramingError,
+    EntryReader,
+    FrameReader,
+    FrameWriter,
+    encode_entry,
+)
 
 _PORTION: Final = 1 << 18
 _MOST: Final = 1024
@@ -112,3 +132,37 @@ class ArchiveSource:
                 yield portion
                 portion, size = [], 0
         yield portion
+
+
+# --- writes an archive, in frames
+
+_FRAME: Final = 1 << 20
+
+
+class ArchiveWriter:
+    """Makes the bytes of one archive, in order: what its methods return, joined, is the archive."""
+
+    def __init__(self) -> None:
+        self._frames = FrameWriter()
+
+    def opening(self, state: StreamState, consumers: Sequence[ArchivedConsumer]) -> bytes:
+        """Return the state and the consumers."""
+        entries = [encode_entry(ArchiveEntry(STATE, data=msgspec.json.encode(state)))]
+        entries += [
+            encode_entry(ArchiveEntry(f"{CONSUMERS}{one.config.name}", data=encode_archived(one))) for one in consumers
+        ]
+        return self._framed([MAGIC, *entries])
+
+    def messages(self, messages: Iterable[ArchivedMessage]) -> bytes:
+        """Return messages."""
+        return self._framed(
+            encode_entry(ArchiveEntry(subject, ts, seq, hdr or b"", data)) for seq, ts, subject, hdr, data in messages
+        )
+
+    def end(self) -> bytes:
+        """Return the end."""
+        return self._framed([encode_entry(END)])
+
+    def _framed(self, parts: Iterable[bytes]) -> bytes:
+        data = b"".join(parts)
+        return b"".join(self._frames.frame(data[at : at + _FRAME]) for at in range(0, len(data), _FRAME))
