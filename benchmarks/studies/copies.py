@@ -1,4 +1,4 @@
-"""How fast `pelton copy` is, from a file to three servers with three replicas: ``python -m benchmarks.copies``.
+"""How fast `pelton copy` is, from a file to three servers with three replicas: ``python -m benchmarks.studies.copies``.
 
 Each part of a store is copied by itself, and compared, as the command does. The time is that of the command, with its
 start; the processor's time is that of the command and of the three servers.

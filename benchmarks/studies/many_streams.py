@@ -1,4 +1,4 @@
-"""`python -m benchmarks.many_streams`: the time to create and delete 1,000 streams, one by one and in flight.
+"""`python -m benchmarks.studies.many_streams`: the time to create and delete 1,000 streams, one by one and in flight.
 
 On a slow disk, most of it is one sync per stream: the time for as many plain syncs is measured beside it.
 """

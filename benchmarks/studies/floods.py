@@ -1,9 +1,9 @@
-"""How long others wait while one client floods `pelton serve` or nats-server: ``python -m benchmarks.floods``.
+"""How long others wait while one client floods `pelton serve` or nats-server: ``python -m benchmarks.studies.floods``.
 
 A client sends PING every 5 ms, whether the last one was answered or not; the table shows after how many milliseconds
-PONG came: the median, the 99th percentile and the longest, for each way of :mod:`benchmarks.flooding`, and the longest
-when the client has been killed. A second table shows memory and descriptors: before, at the most, and 2 s after it has
-left.
+PONG came: the median, the 99th percentile and the longest, for each way of :mod:`benchmarks.studies.flooding`, and the
+longest when the client has been killed. A second table shows memory and descriptors: before, at the most, and 2 s after
+it has left.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.flooding import WAYS
-from benchmarks.served import Running
 from benchmarks.stats import percentile
+from benchmarks.studies.flooding import WAYS
+from benchmarks.studies.served import Running
 from tests.kit.nats_server import NatsServer
 from tests.kit.served import ServedStore
 
@@ -152,7 +152,14 @@ class Server:
 @contextmanager
 def flooding(way: str, server: Server) -> Iterator[subprocess.Popen[bytes]]:
     """The client that floods, in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.flooding", way, str(server.process.port), str(server.http_port)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.studies.flooding",
+        way,
+        str(server.process.port),
+        str(server.http_port),
+    ]
     made = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         yield made
@@ -202,7 +209,7 @@ def measured(way: str, seconds: float, *, is_ours: bool) -> Found | str:
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """What is asked for."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.floods", description="What one client's flood costs others."
+        prog="python -m benchmarks.studies.floods", description="What one client's flood costs others."
     )
     parser.add_argument("--only", action="append", choices=list(WAYS), help="this way of flooding, not all")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each flood")

@@ -1,4 +1,4 @@
-"""Single calls on `pelton serve` and on nats-server, one on each in turn: ``python -m benchmarks.turns``.
+"""Single calls on `pelton serve` and on nats-server, one on each in turn: ``python -m benchmarks.studies.turns``.
 
 What else the machine does delays all three alike, so that this tells more than rates do when it is busy. The table
 shows microseconds for each call, the tenth percentile and the median, and the servers' medians beside Pelton's.

@@ -1,4 +1,4 @@
-"""The cost of many consumers and of many unsettled messages: ``python -m benchmarks.consumers``.
+"""The cost of many consumers and of many unsettled messages: ``python -m benchmarks.studies.consumers``.
 
 Everything is measured in one process against itself: with and without the consumers or the unsettled messages.
 """

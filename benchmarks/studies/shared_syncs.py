@@ -1,4 +1,4 @@
-"""What one sync for the commits of several processes could save: ``python -m benchmarks.shared_syncs``.
+"""What one sync for the commits of several processes could save: ``python -m benchmarks.studies.shared_syncs``.
 
 Each process syncs the log by itself. A sync that begins after a commit covers it, whichever process has made either.
 So this traces commits and syncs of several processes on one store, counts the syncs that another process's has covered
@@ -98,7 +98,7 @@ async def child(path: str, sync: Any, in_flight: int) -> None:
 async def together(path: Path, processes: int, sync: str, in_flight: int) -> list[dict[str, Any]]:
     """Run processes that begin together; return what each has found."""
     pipe = asyncio.subprocess.PIPE
-    command = (sys.executable, "-m", "benchmarks.shared_syncs", str(path), sync, str(in_flight))
+    command = (sys.executable, "-m", "benchmarks.studies.shared_syncs", str(path), sync, str(in_flight))
     children = [
         await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, limit=1 << 26) for _ in range(processes)
     ]

@@ -1,4 +1,4 @@
-"""The cost of ``import pelton`` and of the first uses of its names: ``python -m benchmarks.imports``.
+"""The cost of ``import pelton`` and of the first uses of its names: ``python -m benchmarks.studies.imports``.
 
 Each program runs in its own interpreter, with cached byte code, ``ROUNDS`` times in turn with an empty one; the table
 shows the median above the empty one's. You can pass other checkouts as arguments to compare; they come first.
@@ -43,7 +43,7 @@ def measured(source: Path, kept: str) -> dict[str, float]:
 
 def main() -> None:
     """Print the table."""
-    here = Path(__file__).parents[1]
+    here = Path(__file__).parents[2]
     checkouts = [*(Path(text) for text in sys.argv[1:]), here]
     with tempfile.TemporaryDirectory() as kept:
         columns = [measured(checkout / "src", f"{kept}/{number}") for number, checkout in enumerate(checkouts)]

@@ -1,4 +1,4 @@
-"""Clients that flood a server, each in its own way: ``python -m benchmarks.flooding WAY PORT HTTP_PORT``.
+"""Clients that flood a server, each in its own way: ``python -m benchmarks.studies.flooding WAY PORT HTTP_PORT``.
 
 One prepares, writes "ready", and begins when it reads a line. It goes on until it is killed.
 """

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.subjects`: how fast the subject index and the compiled filters match.
+"""`python -m benchmarks.studies.subjects`: how fast the subject index and the compiled filters match.
 
 Three kinds of traffic against 10,000 filters: every subject new (cold: the trie answers), few subjects
 repeated (the cache answers), and more subjects in use than fit the cache. Best of several rounds, one

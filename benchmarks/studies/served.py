@@ -1,4 +1,4 @@
-"""What `pelton serve` and nats-server take besides messages a second: ``python -m benchmarks.served``.
+"""What `pelton serve` and nats-server take besides messages a second: ``python -m benchmarks.studies.served``.
 
 When each is ready, its memory with idle connections, its CPU for a message to many clients, and what a client that
 floods leaves to others. The servers take turns; the table shows medians.

@@ -1,0 +1,1 @@
+"""Studies of one question each, beside the cases that `make bench` repeats: `python -m benchmarks.studies.NAME`."""
