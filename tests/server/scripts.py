@@ -170,8 +170,11 @@ async def a_stream_without_acks_and_its_subscribers(connect: Connect) -> list[An
         client.sub("s.*", "1")
         client.sub("r", "2")
         client.pub("s.1", b"x", "r")
-        seen = await client.settle()
-        return [seen, await client.request("$JS.API.STREAM.MSG.GET.S", {"seq": 1})]
+        seen, missing = await client.settle(), "no message found"
+        # Nothing tells when it is stored.
+        while missing in (answer := await client.request("$JS.API.STREAM.MSG.GET.S", {"seq": 1})):
+            pass
+        return [seen, answer]
 
 
 @script
