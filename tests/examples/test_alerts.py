@@ -18,7 +18,6 @@ from prometheus_client.parser import text_string_to_metric_families
 import pelton
 from pelton import metrics
 from pelton.observe import samples
-from pelton.queue.run import roll_call
 from pelton.storage import committer
 from tests.examples.test_prometheus import ALERTS, rules
 from tests.queue.helpers import drain
@@ -83,7 +82,7 @@ async def test_a_sound_store_fires_none(tmp_path: Path) -> None:
 
 async def test_each_rule_fires_on_a_store_in_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "shop.pelton")
-    monkeypatch.setattr(roll_call, "_EVERY_S", 0.05)
+    monkeypatch.setattr("pelton.queue.run.worker._EVERY_S", 0.05)
     async with pelton.open(path) as jet:
         await jet.create_stream("s", subjects=["s.>"], max_msgs=3)
         await (await jet.stream("s")).create_consumer(durable_name="reader")

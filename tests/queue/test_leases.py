@@ -15,7 +15,7 @@ import pelton
 from pelton import Jet
 from pelton.api import AckOp, Delivered, PeltonError
 from pelton.queue import JobContext, JobRules, Queue
-from pelton.queue.run.leases import DeliveryHold, LeaseKeeper, SharedLease, TimedHold
+from pelton.queue.run.leases import AnyLease, DeliveryHold, LeaseKeeper, SharedLease
 from pelton.runtime import SystemClock, system_runtime
 from pelton.testing.clock import ManualClock
 from tests.queue.conftest import ON_BOTH, OpenQueue
@@ -28,13 +28,13 @@ from tests.stopping import stand_still
 def several_leases(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Block the calling thread for longer than a lease, until it was extended that often."""
     extensions = threading.Semaphore(0)
-    real = TimedHold.extended
+    real = SharedLease.extended
 
-    def extended(self: TimedHold, asked: float) -> None:
+    def extended(self: AnyLease, asked: float) -> None:
         real(self, asked)
         extensions.release()
 
-    monkeypatch.setattr(TimedHold, "extended", extended)
+    monkeypatch.setattr(SharedLease, "extended", extended)
 
     def block() -> None:
         for _ in range(4):

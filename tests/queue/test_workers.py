@@ -29,7 +29,7 @@ async def test_workers_are_seen_from_everywhere_until_they_end(queue: Queue, ano
 
 
 async def test_a_worker_counts_what_it_does(jet: Jet, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pelton.queue.run.roll_call._EVERY_S", 0.05)
+    monkeypatch.setattr("pelton.queue.run.worker._EVERY_S", 0.05)
     begun, go = asyncio.Event(), asyncio.Event()
 
     @queue.job

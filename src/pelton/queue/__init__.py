@@ -39,8 +39,7 @@ from pelton.queue.model.states import (
     WorkerInfo,
 )
 from pelton.queue.queue import Queue
-from pelton.queue.run.claimed import ClaimedJob
-from pelton.queue.run.claims import Claims
+from pelton.queue.run.claims import ClaimedJob, Claims
 from pelton.queue.run.context import JobContext
 
 __all__ = [

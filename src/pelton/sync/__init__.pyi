@@ -83,7 +83,7 @@ from pelton.queue.model.states import Outcome as Outcome
 from pelton.queue.model.states import TenantCounts as TenantCounts
 from pelton.queue.model.states import WorkerInfo as WorkerInfo
 from pelton.queue.ports import JobSource
-from pelton.queue.run.claimed import ClaimedJob as ClaimedJob
+from pelton.queue.run.claims import ClaimedJob as ClaimedJob
 from pelton.queue.run.context import JobContext as JobContext
 from pelton.runtime import Runtime
 from pelton.storage import SyncMode

@@ -12,9 +12,8 @@ import msgspec
 
 from pelton.api import PeltonError, PullRequest, StoreError
 from pelton.queue import Queue
-from pelton.queue.limits.admission import Admission
+from pelton.queue.limits.admission import Admission, SlotExtender
 from pelton.queue.limits.parking import Parking
-from pelton.queue.limits.slot_extender import SlotExtender
 from pelton.queue.model.decide import PutOff
 from pelton.queue.model.limits import JobLimit
 from pelton.queue.model.orders import Order

@@ -27,11 +27,10 @@ import msgspec
 from pelton.api import Backend, Delivered, Outgoing, PeltonError, PullRequest, Settled, WrongLastSequenceError, headers
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet import ack_of
-from pelton.queue.backing.first_outcome import as_only, guarded, refusal_of
-from pelton.queue.backing.scan import deliveries, stored_messages
+from pelton.queue.backing.scan import deliveries, refusal_of, stored_messages
 from pelton.queue.backing.setup import TOKENS, has_ranked_jobs
 from pelton.queue.backing.tenant_lines import TenantLines
-from pelton.queue.model.records import AttemptRecords, accounted_for, job_id_of, with_losses
+from pelton.queue.model.records import AttemptRecords, accounted_for, as_only, guarded, job_id_of, with_losses
 from pelton.queue.ports import Beginnings, Extender, TakenJob
 
 if TYPE_CHECKING:

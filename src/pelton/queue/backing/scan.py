@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from pelton.api import (
+    AckRejectedError,
+    Backend,
     ConsumerNotFoundError,
     Delivered,
     MessageNotFoundError,
@@ -19,15 +21,19 @@ from pelton.api import (
     StreamNotFoundError,
 )
 from pelton.api.json_values import UNREADABLE
+from pelton.jet.readable import at_leader
 from pelton.queue.model.naming import FLOWS_CONSUMER
 from pelton.queue.model.orders import Order, decode
 from pelton.queue.model.places import found_by
 from pelton.queue.model.records import job_id_in
-from pelton.queue.model.states import Attempt, JobCounts
+from pelton.queue.model.states import Attempt, JobCounts, LastRun
 
 if TYPE_CHECKING:
+    from pelton.api import Delivered
     from pelton.jet import Stream, Streams
+    from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.model.naming import QueueNames
+    from pelton.queue.model.records import Ended
 
 _PAGE: Final = 256
 _FIRST: Final = 4
@@ -214,3 +220,57 @@ class FailedAttempts:
             return _attempt((await stream.get_last_message(self._names.attempt_subject(job_id))).data)
         except MessageNotFoundError:
             return None
+
+
+# --- whether a job of a schedule became due while an earlier one had not ended
+
+# A run that has ended so much later than now was recorded by a clock that has been corrected since.
+_CLOCKS_DIFFER_NS: Final = 2_000_000_000
+_decode: Final = msgspec.json.Decoder(LastRun).decode
+
+
+async def has_overlap(queue: QueueContext, delivered: Delivered) -> bool:
+    """Whether an earlier job of the same schedule is there, or has ended after this one was stored."""
+    jet, names = queue.jet, queue.names
+    jobs, leaf = await jet.stream(names.jobs), names.leaf_of(delivered.subject)
+    for subject in _places(names, delivered.subject, leaf):
+        try:
+            if (await jobs.get_next_message(subject, 1)).seq < delivered.seq:
+                return True
+        except MessageNotFoundError:
+            # A replica that does not have it yet has no earlier one either.
+            continue
+    # In this order: the job is removed with, or after, the note that it has ended.
+    control = await jet.stream(names.control)
+    try:
+        ran = await control.get_last_message(names.last_run(leaf))
+    except MessageNotFoundError:
+        return False
+    if ran.time_ns > queue.time.now() + _CLOCKS_DIFFER_NS:
+        return False
+    return ran.time_ns > delivered.time_ns and int(_decode(ran.data).id) < delivered.seq
+
+
+def _places(names: QueueNames, subject: str, leaf: str) -> tuple[str, ...]:
+    """Return where earlier jobs may be: their schedule may have had another priority, or no tenant."""
+    if not names.is_free(subject):
+        return names.places(names.key_of_job(subject), leaf)
+    tenant = names.tenant_of(subject) if names.has_tenant(subject) else ""
+    return (*names.places("", leaf), *(names.places(tenant, leaf) if tenant else ()))
+
+
+# --- the outcomes of jobs
+
+
+async def refusal_of(backend: Backend, names: QueueNames, ended: Ended) -> AckRejectedError | None:
+    """Return why an attempt has no effect whose outcome was refused; None if that very outcome is stored.
+
+    It is when a publish was repeated: a server checks the condition before it knows the message again.
+    """
+    job_id = ended.record.subject.rpartition(".")[2]
+    stored = await at_leader(backend, names.history, last_by_subj=names.outcomes_of(job_id))
+    if stored is not None and (stored.subject, stored.data) == (ended.record.subject, ended.record.data):
+        return None
+    delivered = ended.delivered
+    reason = "the job was cancelled meanwhile"
+    return AckRejectedError(delivered.stream, delivered.consumer, delivered.seq, reason)

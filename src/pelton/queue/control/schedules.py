@@ -4,7 +4,7 @@ Design: A schedule is a message of the jobs' stream, which stores a job at each 
 no leader, and it fires once, also for times at which the store was closed. It is found by its name, and replaced only
 under the condition that nobody has changed it since, so any number of processes may define it. A paused one is kept in
 the control stream instead. Whether a job is skipped, because an earlier one has not ended, is decided by the worker
-that takes it (``backing/overlap.py``).
+that takes it (``backing/scan.py``).
 """
 
 from __future__ import annotations

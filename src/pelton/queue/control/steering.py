@@ -45,7 +45,6 @@ from pelton.api import (
     rfc3339,
 )
 from pelton.api.json_values import UNREADABLE
-from pelton.queue.backing.first_outcome import as_first
 from pelton.queue.backing.scan import deliveries, orders_in
 from pelton.queue.enqueue.announcing import announce_again
 from pelton.queue.enqueue.job_message import JobMessage
@@ -55,7 +54,7 @@ from pelton.queue.model.flow_records import told_to_flow
 from pelton.queue.model.limits import JobLimit, scope_of
 from pelton.queue.model.naming import encode_key, encode_tenant
 from pelton.queue.model.orders import Order, TenantWeight, to_cancel
-from pelton.queue.model.records import job_id_in
+from pelton.queue.model.records import as_first, job_id_in
 from pelton.queue.model.states import ENDINGS, Outcome, WorkerInfo, decode_envelope
 from pelton.runtime import Deadline
 

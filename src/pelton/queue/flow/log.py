@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from pelton.api import Delivered, MessageNotFoundError, Outgoing, StoredMessage
-from pelton.queue.backing.first_outcome import as_first
 from pelton.queue.backing.scan import stored_messages
 from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.flow.decide import FlowProgress, FlowStep
@@ -28,6 +27,7 @@ from pelton.queue.model.flow_records import (
 )
 from pelton.queue.model.naming import key_part
 from pelton.queue.model.places import flow_place
+from pelton.queue.model.records import as_first
 from pelton.queue.model.states import FlowPlace, Outcome, decode_envelope
 
 if TYPE_CHECKING:

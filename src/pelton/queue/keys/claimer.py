@@ -23,7 +23,6 @@ from pelton.api import (
 )
 from pelton.jet.readable import at_leader
 from pelton.jet.register import MovedError, Register, StoredRecord
-from pelton.queue.backing.first_outcome import as_first
 from pelton.queue.keys.table import (
     FREE_FOR_S,
     Chance,
@@ -39,6 +38,7 @@ from pelton.queue.keys.table import (
     refused,
 )
 from pelton.queue.model.naming import ALL_PRIORITIES, QueueNames
+from pelton.queue.model.records import as_first
 from pelton.queue.ports import TakenJob
 
 if TYPE_CHECKING:

@@ -47,10 +47,9 @@ from pelton.jet import ack_of
 from pelton.jet.follower import Follower, last_and_new
 from pelton.jet.outage import Outage, is_busy
 from pelton.jet.register import MovedError
-from pelton.queue.backing.first_outcome import as_first, as_only, refusal_of
 from pelton.queue.backing.job_source import BegunJobs, WorkerBeginnings
 from pelton.queue.backing.queue_stats import delivered_by, infos_of, tenant_consumers
-from pelton.queue.backing.scan import deliveries, not_to_be_taken
+from pelton.queue.backing.scan import deliveries, not_to_be_taken, refusal_of
 from pelton.queue.backing.setup import has_ranked_jobs
 from pelton.queue.backing.tenant_lines import TenantLines
 from pelton.queue.keys.claimer import (
@@ -66,7 +65,7 @@ from pelton.queue.keys.claimer import (
 )
 from pelton.queue.keys.table import Chance, KeyRecord, KeyTable, decode, settled, taken_back
 from pelton.queue.model.naming import ALL_PRIORITIES, QueueNames
-from pelton.queue.model.records import AttemptRecords, Ended, cause_of, job_id_of
+from pelton.queue.model.records import AttemptRecords, Ended, as_first, as_only, cause_of, job_id_of
 from pelton.queue.model.states import Attempt
 from pelton.queue.ports import Beginnings, Extender, TakenJob, Underway, Unlisted
 from pelton.runtime import Signal

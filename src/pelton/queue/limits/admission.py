@@ -5,7 +5,7 @@ together: one write a record. A job needs slots at up to four places; it is only
 what it got at some of them is returned when another one refuses. Concurrency is exact, because every record is changed
 under the condition that nobody else has changed it; of a rate, a start that came to nothing stays used.
 
-A slot is held for as long as the job's lease: both are extended together (``slot_extender.py``), and returned when the
+A slot is held for as long as the job's lease: both are extended together (`SlotExtender`), and returned when the
 job is settled, given back or lost.
 """
 
@@ -13,18 +13,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from pelton.api import PeltonError
+from pelton.api import AckOp, AckRejectedError, Backend, PeltonError
 from pelton.jet.follower import Follower, last_and_new
 from pelton.jet.outage import ASK_AGAIN_S, is_busy
 from pelton.jet.register import MovedError, Register
 from pelton.queue.limits.recall import LatePutOffs
 from pelton.queue.limits.slot_book import SlotBook, SlotJob
-from pelton.queue.model.limits import EMPTY, WHOLE_QUEUE, JobLimit, decode, encode, places_of
+from pelton.queue.model.limits import EMPTY, WHOLE_QUEUE, JobLimit, SlotRecord, beaten, decode, encode, places_of
 from pelton.runtime import ProcessWatch, Signal, WallOffset, wall_ahead
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.model.limits import SlotDraft, SlotRecord
     from pelton.queue.model.orders import Order
+    from pelton.queue.ports import Extender
+    from pelton.runtime import Clock
 
 _log: Final = logging.getLogger("pelton.queue")
 _LAST_WRITES_S: Final = 5.0
@@ -375,3 +377,88 @@ class Admission:
             await asyncio.wait([self._task], timeout=_LAST_WRITES_S)
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+
+
+# --- extends the leases of jobs together with their slots: a job that has lost its slot has lost its lease
+
+
+class SlotExtender:
+    """Extends leases, and the slots of their jobs. ``slots``: the places of each job that holds any, by sequence.
+
+    ``slots`` is read by the keeper's thread, and changed by the worker's event loop.
+    """
+
+    def __init__(
+        self,
+        inner: Extender,
+        backend: Backend,
+        register: Register[SlotRecord],
+        slots: Mapping[int, Collection[str]],
+        worker: str,
+        clock: Clock,
+    ) -> None:
+        self._inner = inner
+        self._backend = backend
+        self._register = register
+        self._slots = slots
+        self._worker = worker
+        self._clock = clock
+        # A copy's own connection for the records, once it needs one.
+        self._own: Backend | None = None
+        self._is_copy = False
+
+    def clone(self) -> SlotExtender:
+        """Return a copy for another thread."""
+        copy = SlotExtender(self._inner.clone(), self._backend, self._register, self._slots, self._worker, self._clock)
+        copy._is_copy = True
+        return copy
+
+    async def close(self) -> None:
+        """Close the connections."""
+        own, self._own = self._own, None
+        await self._inner.close()
+        if own is not None:
+            await own.close()
+
+    def _connected(self) -> Register[SlotRecord]:
+        if self._is_copy and self._own is None:
+            self._own = self._backend.clone()
+            self._register = self._register.over(self._own)
+        return self._register
+
+    async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
+        """Extend leases; one entry each: None, or why the lease is lost."""
+        places: dict[str, list[int]] = {}
+        for ack in acks:
+            for place in self._slots.get(ack.seq, ()):
+                places.setdefault(place, []).append(ack.seq)
+        if not places:
+            return await self._inner.ack(stream, consumer, acks)
+        found = await asyncio.gather(*(self._extend(place, jobs) for place, jobs in places.items()))
+        lost = {job for jobs in found for job in jobs}
+        # The lease of a job that has lost its slot runs out, so that it is taken anew.
+        kept = [ack for ack in acks if ack.seq not in lost]
+        answers = iter(await self._inner.ack(stream, consumer, kept) if kept else [])
+        return [_lost(stream, consumer, ack.seq) if ack.seq in lost else next(answers) for ack in acks]
+
+    async def _extend(self, place: str, jobs: Sequence[int]) -> list[int]:
+        """Extend the slots of jobs at a place; return those that have none any more."""
+        register = self._connected()
+        while True:
+            seq, record = await register.read(place)
+            record = record or EMPTY
+            mine = record.workers.get(self._worker)
+            held = set(mine.jobs) if mine is not None else set()
+            # One that was released meanwhile is not lost.
+            lost = [job for job in jobs if job not in held and place in self._slots.get(job, ())]
+            if not held.intersection(jobs):
+                return lost
+            try:
+                await register.write(place, beaten(record, self._worker, self._clock.now()), seq)
+            except MovedError:
+                continue
+            return lost
+
+
+def _lost(stream: str, consumer: str, job: int) -> AckRejectedError:
+    return AckRejectedError(stream, consumer, job, "its slot of a limit was given to another job")

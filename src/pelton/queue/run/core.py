@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from traceback import format_exception
@@ -23,6 +25,7 @@ from pelton.api import (
     AckRejectedError,
     ApiError,
     ConfigError,
+    ConsumerNotFoundError,
     Discard,
     JobArgumentsError,
     MessageTooLargeError,
@@ -30,11 +33,12 @@ from pelton.api import (
     RetryJob,
     UnknownJobError,
 )
+from pelton.api.json_values import UNREADABLE
 from pelton.jet import ack_of
+from pelton.jet.follower import Follower
 from pelton.jet.outage import ASK_AGAIN_S, can_pass, is_busy
-from pelton.queue.backing.overlap import has_overlap
-from pelton.queue.limits.admission import Admission
-from pelton.queue.limits.slot_extender import SlotExtender
+from pelton.queue.backing.scan import has_overlap
+from pelton.queue.limits.admission import Admission, SlotExtender
 from pelton.queue.model.decide import (
     SKIPPED,
     AfterAttempt,
@@ -50,16 +54,64 @@ from pelton.queue.model.decide import (
     trace,
 )
 from pelton.queue.model.options import JobRules
-from pelton.queue.model.orders import Orders
+from pelton.queue.model.orders import Order, Orders, decode
 from pelton.queue.model.records import AttemptRecords, Ended
-from pelton.queue.run.leases import DeliveryHold, LeaseKeeper, SharedLease
+from pelton.queue.run.leases import AnyLease, DeliveryHold, LeaseKeeper, SharedLease
 from pelton.runtime import steady_now
 
 if TYPE_CHECKING:
     from pelton.api import PullRequest
+    from pelton.jet import Message
     from pelton.queue.define.job import Job
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.ports import JobSource
+
+_PAGE: Final = 256
+_PULL_S: Final = 30.0
+_INACTIVE_S: Final = 120.0
+
+
+def order_reader(
+    queue: QueueContext, heed: Callable[[Order], None], begun: Callable[[], None] = lambda: None
+) -> Follower[Message]:
+    """Return what calls ``heed`` with each order that holds, then ``begun``, and then ``heed`` with every new one.
+
+    What is read a second time after an outage changes nothing.
+    """
+
+    async def saw(one: Message | None) -> None:
+        if one is None:
+            begun()
+            return
+        # One that cannot be read is of a newer version; other orders still count.
+        with suppress(*UNREADABLE):
+            heed(decode(one.data))
+
+    outage = queue.outage("its orders", is_busy)
+    return Follower(partial(_pulled, queue), saw, outage.wait, outage.is_over)
+
+
+async def _pulled(queue: QueueContext) -> AsyncGenerator[Message | None, None]:
+    """Yield orders by a consumer, which costs an idle worker less than being pushed to."""
+    stream = await queue.jet.stream(queue.names.control)
+    consumer = await stream.create_consumer(
+        ack_policy="none", deliver_policy="last_per_subject", filter_subject=">", inactive_threshold=_INACTIVE_S
+    )
+    try:
+        while found := await consumer.fetch(_PAGE, no_wait=True):
+            for message in found:
+                yield message
+        yield None
+        while True:
+            for message in await consumer.fetch(_PAGE, timeout=_PULL_S):
+                yield message
+    except ConsumerNotFoundError:
+        # It was away for too long: the next one begins at once.
+        return
+    finally:
+        with suppress(PeltonError):
+            await consumer.delete()
+
 
 _log: Final = logging.getLogger("pelton.queue")
 
@@ -138,7 +190,7 @@ class HeldJob:
 
     def __init__(self, records: AttemptRecords) -> None:
         self.records: AttemptRecords = records
-        self.lease: SharedLease[Any] | None = None
+        self.lease: AnyLease | None = None
         # Its function and rules, if this program knows them.
         self.definition: Job[Any, Any] | None = None
         self.lost = False
@@ -202,7 +254,7 @@ class HeldJobs(Generic[J]):
         # The names of jobs that a warning was given for, and which.
         self._unknown: set[tuple[str, str]] = set()
         # Each lists its jobs.
-        self._leases: dict[SharedLease[Any], None] = {}
+        self._leases: dict[AnyLease, None] = {}
 
     def start(self) -> None:
         """Start keeping leases."""
@@ -211,6 +263,13 @@ class HeldJobs(Generic[J]):
     def stop(self) -> None:
         """Stop keeping leases; those that are left run out."""
         self._keeper.stop()
+
+    def heed(self, order: Order) -> None:
+        """Take note of an order."""
+        self.orders.heed(order)
+        self.admission.heed(order)
+        if order.weight is not None:
+            self.source.weigh(order.weight.tenant, order.weight.weight)
 
     # --- taking and holding
 
@@ -242,7 +301,7 @@ class HeldJobs(Generic[J]):
             self._hold(together, since)
 
     def _hold(self, jobs: Sequence[J], since: float) -> None:
-        lease: SharedLease[Any] = SharedLease(jobs, since, self._queue.lease, by_clock=self.by_clock)
+        lease: AnyLease = SharedLease(jobs, since, self._queue.lease, by_clock=self.by_clock)
         for job in jobs:
             job.lease = lease
         self._leases[lease] = None

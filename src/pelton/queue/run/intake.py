@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from pelton.queue.ports import FlowFollower
     from pelton.queue.run.attempt import JobAttempt
     from pelton.queue.run.batches import JobBatches
-    from pelton.queue.run.roll_call import RollCall
     from pelton.queue.run.slots import JobSlots, WorkerSettings
     from pelton.runtime import Runtime
 
@@ -291,7 +290,6 @@ class JobIntake:
         slots: JobSlots[JobAttempt],
         batches: JobBatches,
         parking: Parking[JobAttempt],
-        roll_call: RollCall,
         flows: Callable[[Callable[[], None]], FlowFollower],
         stop: Callable[[], None],
         may_begin: Callable[[], float],
@@ -307,7 +305,8 @@ class JobIntake:
         self._waiting = slots.waiting
         self._parking = parking
         self._orders = held.orders
-        self._roll_call = roll_call
+        # How many jobs the worker has taken so far.
+        self.taken = 0
         self._stop = stop
         self._may_begin = may_begin
         self._stopping = False
@@ -410,7 +409,7 @@ class JobIntake:
 
     async def _take_in(self, found: list[JobAttempt], asked: float) -> None:
         """Accept what fits, and hand the rest back: two channels may have been asked to fill the same slots."""
-        self._roll_call.taken += len(found)
+        self.taken += len(found)
         room = len(found)
         if self._taken_in_at >= asked:
             room = max(self.appetite.room(self._slots.active, len(self._waiting)), 0)

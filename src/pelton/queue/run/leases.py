@@ -20,7 +20,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from pelton.api import Delivered, PeltonError
 from pelton.jet import ack_of
@@ -47,41 +47,6 @@ class DeliveryHold(NamedTuple):
     lose: Callable[[str], None]
 
 
-class TimedHold:
-    """Keeps deliveries of one consumer until a time: ``delivered``, possibly with others that came with it.
-
-    ``asked``: since when, in seconds since boot; ``by_clock``: whether only the clock can tell that it is lost.
-    """
-
-    __slots__ = ("by_clock", "clock", "delivered", "lost")
-
-    def __init__(self, delivered: Delivered, asked: float, duration: float, *, by_clock: bool) -> None:
-        self.delivered: Delivered = delivered
-        self.clock: LeaseClock = LeaseClock(asked, duration, _SHARES)
-        self.by_clock: bool = by_clock
-        self.lost: bool = False
-
-    def is_doubtful(self, now: float) -> bool:
-        """Whether another worker may hold the message by now (seconds since boot), as far as we can tell."""
-        return now >= self.clock.over_at
-
-    def is_over(self, now: float) -> bool:
-        """Whether it is lost, noticed or not: if only the clock can tell, doubt is enough."""
-        return self.lost or (self.by_clock and self.is_doubtful(now))
-
-    def extended(self, asked: float) -> None:
-        """Note that the store accepted an extension: it counts from before it was requested."""
-        self.clock.confirm(asked)
-
-    def holds(self) -> list[DeliveryHold]:
-        """Return the deliveries it keeps."""
-        raise NotImplementedError
-
-    def lose(self, reason: str) -> None:
-        """Notify the holders, once."""
-        raise NotImplementedError
-
-
 class Holder(Protocol):
     """A job that shares its lease with others. ``lost``: another worker may have it."""
 
@@ -96,14 +61,33 @@ class Holder(Protocol):
 H = TypeVar("H", bound=Holder)
 
 
-class SharedLease(TimedHold, Generic[H]):
-    """A lease on messages that were taken together: extended together, each lost independently, at most once."""
+class SharedLease(Generic[H]):
+    """A lease on messages that were taken together: extended together, each lost independently, at most once.
 
-    __slots__ = ("holders",)
+    ``asked``: since when, in seconds since boot; ``by_clock``: whether only the clock can tell that it is lost.
+    """
+
+    __slots__ = ("by_clock", "clock", "delivered", "holders", "lost")
 
     def __init__(self, holders: Sequence[H], asked: float, duration: float, *, by_clock: bool) -> None:
-        super().__init__(holders[0].hold.delivered, asked, duration, by_clock=by_clock)
+        # One of them: all are of one consumer.
+        self.delivered: Delivered = holders[0].hold.delivered
+        self.clock: LeaseClock = LeaseClock(asked, duration, _SHARES)
+        self.by_clock: bool = by_clock
+        self.lost: bool = False
         self.holders: dict[H, None] = dict.fromkeys(holders)
+
+    def is_doubtful(self, now: float) -> bool:
+        """Whether another worker may hold the message by now (seconds since boot), as far as we can tell."""
+        return now >= self.clock.over_at
+
+    def is_over(self, now: float) -> bool:
+        """Whether it is lost, noticed or not: if only the clock can tell, doubt is enough."""
+        return self.lost or (self.by_clock and self.is_doubtful(now))
+
+    def extended(self, asked: float) -> None:
+        """Note that the store accepted an extension: it counts from before it was requested."""
+        self.clock.confirm(asked)
 
     def holds(self) -> list[DeliveryHold]:
         """Return the deliveries that are still held."""
@@ -117,13 +101,16 @@ class SharedLease(TimedHold, Generic[H]):
                 hold.lose(reason)
 
 
+AnyLease = SharedLease[Any]
+
+
 class LeaseKeeper:
     """Extends all leases of one worker. ``duration`` in seconds."""
 
     def __init__(self, backend: Extender, clock: Clock, duration: float) -> None:
         self._clock = clock
         self._duration = duration
-        self._leases: dict[int, TimedHold] = {}
+        self._leases: dict[int, AnyLease] = {}
         self._stopping = False
         # Set to be noticed at once: that it stops, or a lease that can't wait for the next round.
         self._woken = threading.Event()
@@ -142,14 +129,14 @@ class LeaseKeeper:
         self._woken.set()
         self._thread.join()
 
-    def hold(self, lease: TimedHold) -> None:
+    def hold(self, lease: AnyLease) -> None:
         """Keep a lease from now on; one that is old already, because it took long to get, is extended at once."""
         self._leases[id(lease)] = lease
         if lease.clock.is_due(self._clock.boottime()):
             self._thread.call_soon(self._watch, lease)
             self._woken.set()
 
-    def release(self, lease: TimedHold) -> None:
+    def release(self, lease: AnyLease) -> None:
         """Stop keeping a lease."""
         self._leases.pop(id(lease), None)
 
@@ -165,7 +152,7 @@ class LeaseKeeper:
         finally:
             await self._connection.leave()
 
-    def _watch(self, lease: TimedHold) -> None:
+    def _watch(self, lease: AnyLease) -> None:
         """Lose a lease in time even if a round is under way, which does not know it."""
 
         def look() -> None:
@@ -197,15 +184,15 @@ class LeaseKeeper:
         for lease in list(self._leases.values()):
             lease.lose(f"the store cannot be used any more: {error}")
 
-    def _due(self) -> list[TimedHold]:
+    def _due(self) -> list[AnyLease]:
         now = self._clock.boottime()
         for lease in list(self._leases.values()):
             if lease.is_over(now):
                 lease.lose(_TOO_LATE)
         return [lease for lease in list(self._leases.values()) if not lease.lost and lease.clock.is_due(now)]
 
-    async def _extend(self, backend: Extender, due: list[TimedHold]) -> None:
-        groups: dict[tuple[str, str], list[TimedHold]] = {}
+    async def _extend(self, backend: Extender, due: list[AnyLease]) -> None:
+        groups: dict[tuple[str, str], list[AnyLease]] = {}
         for lease in due:
             groups.setdefault((lease.delivered.stream, lease.delivered.consumer), []).append(lease)
         # All at once: one after another, slow answers would add up, and the last be asked for too late.
@@ -214,7 +201,7 @@ class LeaseKeeper:
             if isinstance(answer, BaseException):
                 raise answer
 
-    async def _extend_group(self, backend: Extender, stream: str, consumer: str, leases: list[TimedHold]) -> None:
+    async def _extend_group(self, backend: Extender, stream: str, consumer: str, leases: list[AnyLease]) -> None:
         asked = self._clock.boottime()
         holds = [(lease, hold) for lease in leases for hold in lease.holds()]
         if not holds:
@@ -224,7 +211,7 @@ class LeaseKeeper:
         self._note(holds, answers, asked)
 
     def _note(
-        self, holds: list[tuple[TimedHold, DeliveryHold]], answers: list[PeltonError | None], asked: float
+        self, holds: list[tuple[AnyLease, DeliveryHold]], answers: list[PeltonError | None], asked: float
     ) -> None:
         for (lease, hold), refused in zip(holds, answers, strict=True):
             if refused is None:
@@ -232,12 +219,12 @@ class LeaseKeeper:
             elif id(lease) in self._leases:
                 hold.lose(str(refused))
 
-    def _time_left(self, leases: list[TimedHold], now: float) -> float:
+    def _time_left(self, leases: list[AnyLease], now: float) -> float:
         left = min(lease.clock.try_for(now) for lease in leases)
         # What is late already is asked for all the same: nobody may have taken it yet.
         return left or self._duration * _SHARES.longest_try
 
-    def _give_up_late(self, leases: list[TimedHold], reason: str) -> None:
+    def _give_up_late(self, leases: list[AnyLease], reason: str) -> None:
         now = self._clock.boottime()
         for lease in leases:
             if lease.clock.left(now) <= lease.clock.pause and id(lease) in self._leases:

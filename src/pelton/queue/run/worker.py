@@ -12,25 +12,29 @@ and while it runs its lease is kept, so that no other worker starts its job).
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import socket
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from pelton.api import JobCancelledError, JobError
+import msgspec
+
+from pelton.api import JobCancelledError, JobError, PeltonError, headers
 from pelton.queue.limits.parking import Parking
 from pelton.queue.model.orders import Order
 from pelton.queue.model.records import Ended, job_id_of
+from pelton.queue.model.states import WorkerReport
 from pelton.queue.run.attempt import AttemptEnv, JobAttempt
 from pelton.queue.run.batches import JobBatches
 from pelton.queue.run.children import JobChildren
 from pelton.queue.run.context import Sweeper
-from pelton.queue.run.core import EndedAttempt, HeldJobs
+from pelton.queue.run.core import EndedAttempt, HeldJobs, order_reader
 from pelton.queue.run.intake import JobIntake
 from pelton.queue.run.job_threads import Called, Copies, JobThreads
-from pelton.queue.run.order_reader import order_reader
-from pelton.queue.run.roll_call import RollCall
 from pelton.queue.run.slots import JobSlots, WorkerSettings
 from pelton.runtime import Home, Signal, StopSignals
 
@@ -38,6 +42,70 @@ if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.model.records import AttemptRecords
     from pelton.queue.ports import FlowFollower
+    from pelton.runtime import Timer
+
+_log: Final = logging.getLogger("pelton.queue")
+_encode: Final = msgspec.json.Encoder().encode
+_EVERY_S: Final = 10.0
+_BETWEEN_S: Final = 0.5
+# So it is seen for three rounds.
+_TTL: Final = headers.encode({headers.TTL: "30s"})
+
+
+class RollCall:
+    """Tells others of one worker: what ``present`` returns."""
+
+    def __init__(self, queue: QueueContext, worker: str, present: Callable[[], WorkerReport]) -> None:
+        self._queue = queue
+        self._subject = queue.names.worker_subject(worker)
+        self._present = present
+        self._soon: Timer | None = None
+        self._is_due = False
+        self._task: asyncio.Task[None] | None = None
+        self._now = Signal()
+
+    def start(self) -> None:
+        """Tell from now on."""
+        self._task = self._queue.runtime.spawn(self._tell_on(), f"pelton {self._queue.name} roll call")
+
+    def tell(self) -> None:
+        """Tell now, not only at the next round."""
+        self._now.notify()
+
+    def tell_soon(self) -> None:
+        """Tell now, or as soon as half a second has passed since the last time that this was asked for."""
+        self._is_due = self._soon is not None
+        if self._soon is None:
+            self.tell()
+            self._soon = self._queue.clock.call_later(_BETWEEN_S, self._told_soon)
+
+    def _told_soon(self) -> None:
+        self._soon = None
+        if self._is_due:
+            self.tell_soon()
+
+    async def stop(self) -> None:
+        """Leave: others see the worker no more."""
+        if self._soon is not None:
+            self._soon.cancel()
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        with suppress(PeltonError):
+            await (await self._queue.jet.stream(self._queue.names.running)).purge(filter=self._subject)
+
+    async def _tell_on(self) -> None:
+        while True:
+            seen = self._now.generation
+            try:
+                await self._queue.backend.publish(self._subject, _encode(self._present()), _TTL)
+            except PeltonError as error:
+                _log.debug(
+                    "a worker of queue %r is not seen: %s", self._queue.name, error, extra={"queue": self._queue.name}
+                )
+            await self._now.wait_at_most(self._queue.clock, _EVERY_S, seen)
+
 
 Stop = Callable[[], None]
 
@@ -115,7 +183,13 @@ class Worker:
             queue, self._held.admission, settings.concurrency, keeps_all=settings.until_idle
         )
         self._sweeper = Sweeper(queue)
-        self._roll_call = RollCall(queue, self._held.worker, settings.concurrency, self._how_many, self._parking.held)
+        now = self._clock.now()
+        self._report = WorkerReport(
+            name=self._held.worker, host=socket.gethostname(), pid=os.getpid(), started_at=now, seen_at=now,
+            concurrency=settings.concurrency,
+        )  # fmt: skip
+        self._finished = 0
+        self._roll_call = RollCall(queue, self._held.worker, self._present)
         joined = None if settings.on_idle is None else lambda: self._taken.notify()
         batches = JobBatches(queue.runtime, settings.concurrency, joined)
         self._env = AttemptEnv(
@@ -128,7 +202,7 @@ class Worker:
         self._waiting, self._running = self._slots.waiting, self._slots.running
         self._unsettled, self._idle = self._slots.unsettled, self._slots.idle
         self._intake = JobIntake(
-            queue, settings, self._held, self._slots, batches, self._parking, self._roll_call, flows,
+            queue, settings, self._held, self._slots, batches, self._parking, flows,
             self.stop, self._may_begin,
         )  # fmt: skip
         self._taken: Signal = self._intake.changed
@@ -211,7 +285,7 @@ class Worker:
 
     def _retire(self) -> None:
         """Take no more jobs, and let those that run take as long as they want."""
-        self._stopping = self._roll_call.stopping = True
+        self._stopping = True
         self._stop.notify()
         self._idle.wake_all()
         self._intake.close()
@@ -273,13 +347,10 @@ class Worker:
 
     def _heed(self, order: Order) -> None:
         """Take note of an order, and end the job that it cancels if it is held here."""
-        self._orders.heed(order)
+        self._held.heed(order)
         if order.flows:
             self._intake.flows.notice()
         self._taken.notify()
-        self._held.admission.heed(order)
-        if order.weight is not None:
-            self._held.source.weigh(order.weight.tenant, order.weight.weight)
         if order.pause_all and not order.over:
             self._intake.unpark(self._parking.clear())
         if order.pause_all:
@@ -323,10 +394,20 @@ class Worker:
             else:
                 await self._idle.wait()
 
-    def _how_many(self) -> tuple[int, int, float]:
+    def _present(self) -> WorkerReport:
         now = self._clock.boottime()
         oldest = min((attempt.began for attempt in self._running if attempt.began), default=now)
-        return self._slots.active, len(self._held.held()), now - oldest
+        return msgspec.structs.replace(
+            self._report,
+            seen_at=self._clock.now(),
+            taken=self._intake.taken,
+            finished=self._finished,
+            running=self._slots.active,
+            held=len(self._held.held()),
+            oldest_running=now - oldest,
+            stopping=self._stopping,
+            parked=self._parking.held(),
+        )
 
     async def _run(self, attempt: JobAttempt, task: asyncio.Task[None]) -> None:
         attempt.began = self._started_at = self._clock.boottime()
@@ -429,7 +510,7 @@ class Worker:
         """Let go of attempts that are over."""
         if not attempts:
             return
-        self._roll_call.finished += len(attempts)
+        self._finished += len(attempts)
         for attempt in attempts:
             del self._running[attempt]
             if attempt.context is not None:

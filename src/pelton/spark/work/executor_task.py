@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from pelton.api import ConfigError
-from pelton.queue.run.claimed import Completed
+from pelton.queue.run.claims import Completed
 from pelton.runtime import system_runtime
 from pelton.spark.store_handle import open_store
 from pelton.spark.work.job_rows import JobRows, ResultRows

@@ -22,7 +22,7 @@ from pelton.api import ConfigError, JobArgumentsError, PermanentJobError, RetryJ
 from pelton.columns.decoder import decoded, decoder
 from pelton.columns.row_json import json_rows
 from pelton.columns.stream_encoder import StreamEncoder
-from pelton.queue.run.claimed import Failed
+from pelton.queue.run.claims import Failed
 from pelton.spark.columns.read_schema import sql_types
 
 if TYPE_CHECKING:
