@@ -223,14 +223,14 @@ class AttemptRecords(msgspec.Struct, eq=False):
     # --- before
 
     def read(self) -> Finish | None:
-        """Read the message; return the failure for one that is not a valid job."""
+        """Read the message; return the end of one that is not a valid job, or whose time to live was over before."""
         try:
             self.envelope = decode_envelope(self.delivered.data)
         except UNREADABLE as error:
             return Finish("failed", f"the message is not a valid job: {error}")
         if self.envelope.id:
             self.id = self.envelope.id
-        return None
+        return TOO_LATE if self.envelope.expires and self.lives_for() <= 0 else None
 
     def _left(self, until: int, now: int) -> float:
         """Return how many seconds are left until a time that was stored with the job; the clock may have jumped since.
@@ -251,10 +251,6 @@ class AttemptRecords(msgspec.Struct, eq=False):
             return inf
         # One clock alone, which may be wrong, ends nothing.
         return self._left(self.envelope.expires, min(self.now(), self.own()))
-
-    def too_late(self) -> Finish | None:
-        """Return the end of a job whose time to live was over before its first attempt."""
-        return TOO_LATE if self.lives_for() <= 0 else None
 
     def learn(self, known: Attempt | None) -> None:
         """Add what is known of all earlier deliveries; those that were not begun do not count."""
@@ -398,7 +394,7 @@ class AttemptRecords(msgspec.Struct, eq=False):
             job=self.envelope.job,
             state=finish.state,
             key=self.envelope.key,
-            attempt=self.begun_attempts,
+            attempt=self.attempt if self.has_begun else self.attempt - 1,
             worker=self.worker,
             enqueued_at=self.delivered.time_ns,
             started_at=self.started,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -31,12 +31,12 @@ from pelton.api import (
 from pelton.api.times import Seconds
 from pelton.jet.outage import ASK_AGAIN_S, is_busy
 from pelton.queue.define.hooks import blocking
-from pelton.queue.define.job import Job
+from pelton.queue.define.job import AsyncJob, Job
 from pelton.queue.define.registry import BatchJob
 from pelton.queue.enqueue.announcing import announce_held, announce_start, has_listeners
 from pelton.queue.enqueue.transaction import JobEnding, JobTransaction
 from pelton.queue.model.decide import AfterAttempt, PutOff, describe
-from pelton.queue.model.records import AttemptRecords, Ended
+from pelton.queue.model.records import Ended
 from pelton.queue.model.states import NOTHING
 from pelton.queue.run.children import ChildAttempt
 from pelton.queue.run.context import JobContext, ProgressNotes
@@ -86,53 +86,31 @@ class AttemptEnv(NamedTuple):
         return self.queue.jet if is_async else blocking(self.queue.jet, loop)
 
 
-class JobAttempt(HeldJob):
+class JobAttempt(HeldJob, eq=False, kw_only=True):
     """A delivered job on its way through a worker.
 
-    ``on_thread``: its function runs on a thread, and how that ends goes to :meth:`conclude`.
+    ``context``: of a job that asks for one. ``cancelled``: why it was, while it was held here. ``asleep``: until when
+    it sleeps, and the record of that. ``on_thread``: its function runs on a thread, and how that ends goes to
+    :meth:`conclude`. ``is_parked``: it waits for a limit, and has no slot of the worker. ``began`` in seconds since
+    boot.
     """
 
-    interrupted: bool
-    is_parked: bool
-    on_thread: bool
-
-    __slots__ = (
-        "_cancel",
-        "_env",
-        "_has_ended",
-        "_is_completed",
-        "_is_over",
-        "asleep",
-        "began",
-        "cancelled",
-        "context",
-        "interrupted",
-        "is_parked",
-        "on_thread",
-    )  # fmt: skip
-
-    def __init__(self, env: AttemptEnv, records: AttemptRecords) -> None:
-        super().__init__(records)
-        self._env = env
-        # Of a job that asks for one.
-        self.context: JobContext | None = None
-        self.interrupted = False
-        # Why the job was cancelled while it was held here.
-        self.cancelled: JobCancelledError | None = None
-        # Until when the job sleeps, and the record of that.
-        self.asleep: tuple[PutOff, Sequence[Outgoing]] | None = None
-        self.on_thread = False
-        # Whether it waits for a limit, and has no slot of the worker.
-        self.is_parked = False
-        # When it began, in seconds since boot.
-        self.began: float = 0.0
-        self._cancel: Callable[[], object] | None = None
-        # Whether its function has returned what can be stored.
-        self._is_completed = False
-        # Whether the job completed itself, in its own transaction.
-        self._has_ended = False
-        # Whether the attempt ends its job, once it is settled.
-        self._is_over = False
+    env: AttemptEnv
+    context: JobContext | None = None
+    interrupted: bool = False
+    cancelled: JobCancelledError | None = None
+    asleep: tuple[PutOff, Sequence[Outgoing]] | None = None
+    on_thread: bool = False
+    is_parked: bool = False
+    began: float = 0.0
+    # What is cancelled to end it, while that is possible.
+    _task: asyncio.Task[None] | None = None
+    # Whether its function has returned what can be stored.
+    _is_completed: bool = False
+    # Whether the job completed itself, in its own transaction.
+    _has_ended: bool = False
+    # Whether the attempt ends its job, once it is settled.
+    _is_over: bool = False
 
     def lose(self, reason: str) -> None:
         """Note, on any thread, that the lease is lost, and tell the worker, once."""
@@ -142,7 +120,7 @@ class JobAttempt(HeldJob):
             if (context := self.context) is not None:
                 # At once: the job may keep the event loop from telling it.
                 context.lose(reason)
-            self._env.tell_lost(self, reason)
+            self.env.tell_lost(self, reason)
 
     @property
     def is_lost(self) -> bool:
@@ -150,41 +128,41 @@ class JobAttempt(HeldJob):
         lease = self.lease
         if self.lost or lease is None or not lease.by_clock:
             return self.lost
-        return self._env.held.is_late(self)
+        return self.env.held.is_late(self)
 
     @property
     def is_doubtful(self) -> bool:
         """Whether another worker may have the job, by the clock of its lease."""
-        return self._env.held.is_doubtful(self)
+        return self.env.held.is_doubtful(self)
 
     @property
     def longest_nap(self) -> float:
         """For how many seconds the job sleeps without being given back."""
-        return self._env.longest_nap
+        return self.env.longest_nap
 
     async def is_sure(self) -> bool:
         """Whether the job is held, now; the store is asked when that is in doubt."""
-        return not self.is_doubtful or await self._env.held.is_sure(self)
+        return not self.is_doubtful or await self.env.held.is_sure(self)
 
     def interrupt(self) -> None:
         """Do not start the job, or cancel it if possible: a job on a thread keeps running."""
         self.interrupted = True
-        if self._cancel is not None:
-            self._cancel()
+        if self._task is not None:
+            self._task.cancel()
 
     def cancel(self, cancelled: JobCancelledError) -> None:
         """Do not start the job, or end it: an async one is cancelled, one on a thread is told."""
         self.cancelled = cancelled
         if self.context is not None:
             self.context.cancel(cancelled)
-        if self._cancel is not None:
-            self._cancel()
+        if self._task is not None:
+            self._task.cancel()
 
     def fall_asleep(self, why: PutOff, kept: Sequence[Outgoing]) -> None:
         """End the attempt, and give the job back until it wakes."""
         self.asleep = why, kept
-        if self._cancel is not None:
-            self._cancel()
+        if self._task is not None:
+            self._task.cancel()
 
     @property
     def leaves_traces(self) -> bool:
@@ -198,32 +176,34 @@ class JobAttempt(HeldJob):
 
         None if nothing is left to be settled, or ``on_thread``. Raises CancelledError if interrupted before its end.
         """
-        if self.records.delivered.num_delivered > 1:
+        env, records, held = self.env, self.records, self.env.held
+        if self.lost or (held.by_clock and self.is_lost):
+            self.report_not_begun()
+            return None
+        if records.delivered.num_delivered > 1:
             await self.look_up()
-        refusal = self._env.held.refusal(self)
-        if refusal is None and self.records.envelope.timetable is not None:
-            refusal = await self._env.held.skipped(self)
+        refusal = held.refusal(self)
+        if refusal is None and records.envelope.timetable is not None:
+            refusal = await held.skipped(self)
         if refusal is not None:
             return self._concluded(refusal, None)
-        if self._env.held.admission.is_on:
+        if held.admission.is_on:
             ended = await self._admit(task)
             if ended is not None or self.is_parked:
                 return ended
-        job = self.definition
-        assert job is not None, "a job that is unknown here does not run"
-        if self._env.begins is not None:
-            self._env.begins(self)
-        self._cancel = task.cancel
+        if env.begins is not None:
+            env.begins(self)
+        self._task = task
         try:
-            result = await self._call(job)
+            result = await self._called()
         except BaseException as error:  # whatever a job raises is its outcome
-            if self._env.copies.is_one:
-                self._env.copies.end(error)
+            if env.copies.is_one:
+                env.copies.end(error)
             return self._has_raised(error)
         finally:
-            self._cancel = None
-        if self._env.copies.is_one:
-            self._env.copies.end(None)
+            self._task = None
+        if env.copies.is_one:
+            env.copies.end(None)
         return None if self.on_thread else self._concluded(None, result)
 
     def _has_raised(self, error: BaseException) -> Ended | None:
@@ -232,29 +212,29 @@ class JobAttempt(HeldJob):
                 return self.conclude(None, self.cancelled)
             if self.asleep is not None:
                 return self._gone_to_sleep(*self.asleep)
-            if self.interrupted or self._env.is_cancelled():
+            if self.interrupted or self.env.is_cancelled():
                 # It comes from outside: the worker, or an event loop that ends. Otherwise the job has cancelled itself.
                 raise error
         return self.conclude(None, error)
 
     async def _admit(self, task: asyncio.Task[None]) -> Ended | None:
         """Take the slots of the queue's limits; a job that is held back is parked, or put off."""
-        self._cancel = task.cancel
+        self._task = task
         try:
-            held_back = await self._env.held.admission.enter(self)
+            held_back = await self.env.held.admission.enter(self)
         except asyncio.CancelledError:
             if self.cancelled is None or self.interrupted:
                 raise
             return self.conclude(None, self.cancelled)
         finally:
-            self._cancel = None
+            self._task = None
         if held_back is None:
             return None
-        if has_listeners(self._env.queue):
-            await announce_held(self._env.queue, self.records, self._env.held.worker, held_back.limit.name)
-        parking = self._env.parking
+        if has_listeners(self.env.queue):
+            await announce_held(self.env.queue, self.records, self.env.held.worker, held_back.limit.name)
+        parking = self.env.parking
         # A queue that is paused is to be left by all jobs.
-        hold_back = parking.put_off if self._env.held.orders.is_all_paused else parking.take
+        hold_back = parking.put_off if self.env.held.orders.is_all_paused else parking.take
         put_off = hold_back(self, held_back)
         self.is_parked = put_off is None
         return None if put_off is None else self._concluded(put_off, None)
@@ -273,18 +253,18 @@ class JobAttempt(HeldJob):
                 "job %s raised after it was completed: %s",
                 self.records.id,
                 describe(error),
-                extra=log_fields(self._env.queue.name, self.records),
+                extra=log_fields(self.env.queue.name, self.records),
             )
             return None
         is_of_child = self.definition is not None and self.definition.in_process and isinstance(error, Exception)
         if is_of_child and not (self.records.has_begun or isinstance(error, JobCancelledError)):
             # A child that does not start, or cannot import the function, costs an attempt: it may never.
-            self.records.begin(self._env.clock.now())
-        return self._concluded(self._env.held.after(self, error), None)
+            self.records.begin(self.env.clock.now())
+        return self._concluded(self.env.held.after(self, error), None)
 
     def report_not_begun(self) -> None:
         """Log that the lease was over before the job began."""
-        queue = self._env.queue.name
+        queue = self.env.queue.name
         _log.warning(
             "job %s of queue %r was not begun: its lease was over; it is redelivered",
             self.records.id,
@@ -295,8 +275,8 @@ class JobAttempt(HeldJob):
     def _concluded(self, decision: AfterAttempt | None, result: object) -> Ended | None:
         if self._has_ended:
             return None
-        if self.lost or (self._env.held.by_clock and self.is_lost):
-            queue = self._env.queue.name
+        if self.lost or (self.env.held.by_clock and self.is_lost):
+            queue = self.env.queue.name
             _log.warning(
                 "job %s of queue %r lost its lease; its result is dropped",
                 self.records.id,
@@ -304,7 +284,7 @@ class JobAttempt(HeldJob):
                 extra=log_fields(queue, self.records),
             )
             return None
-        now = self._env.clock.now()
+        now = self.env.clock.now()
         if decision is None:
             emitted = self.context.emitted() if self.context is not None else ()
             try:
@@ -312,7 +292,7 @@ class JobAttempt(HeldJob):
                 self._is_completed = self._is_over = True
                 return ended
             except JobResultError as refused:
-                decision = self._env.held.after(self, refused)
+                decision = self.env.held.after(self, refused)
         ended = self.records.after(decision, now)
         self._is_over = ended.is_over
         return ended
@@ -325,7 +305,7 @@ class JobAttempt(HeldJob):
         return self.definition.results.encode(result)
 
     def _gone_to_sleep(self, why: PutOff, kept: Sequence[Outgoing]) -> Ended | None:
-        return None if self._has_ended or self.is_lost else self.records.put_off(why, self._env.clock.now(), kept)
+        return None if self._has_ended or self.is_lost else self.records.put_off(why, self.env.clock.now(), kept)
 
     def handed_back(self) -> Ended | None:
         """Return the end of an attempt that is not counted; None if the job has ended all the same."""
@@ -335,11 +315,11 @@ class JobAttempt(HeldJob):
         """Load what earlier attempts left, once; while the store is busy or away, try for as long as it is held."""
         while not (self.has_looked_up or self.is_lost):
             try:
-                self.records.learn(await self._env.held.source.known(self.records.delivered))
+                self.records.learn(await self.env.held.source.known(self.records.delivered))
             except PeltonError as error:
                 if not is_busy(error):
                     raise
-                queue = self._env.queue
+                queue = self.env.queue
                 _log.warning(
                     "job %s of queue %r can't be looked up yet: %s",
                     self.records.id,
@@ -353,34 +333,36 @@ class JobAttempt(HeldJob):
 
     # --- the job itself
 
-    async def _call(self, job: Job[Any, Any]) -> object:
-        """Call the function of a job; on a thread, only begin to."""
-        env = self._env
+    def _called(self) -> Awaitable[object]:
+        """Call the function of a job, and return what it does; on a thread, only begin to."""
+        env, job = self.env, self.definition
+        assert job is not None, "a job that is unknown here does not run"
         arguments = job.decode_arguments(self.records.envelope.args)
-        tracing = env.queue.jet.backend.tracing
-        is_plain = job.is_async and not (job.context_parameter or job.rules.timeout or isinstance(job, BatchJob))
-        if not is_plain or job.hooks.has_run or tracing is not None:
-            return await self._call_with_all(job, arguments, tracing)
+        backend = env.queue.jet.backend
+        is_plain = type(job) is AsyncJob and not (job.context_parameter or job.rules.timeout or job.hooks.has_run)
         lease = self.lease
         if (
-            env.held.source.beginnings.is_written
-            or has_listeners(env.queue)
+            not is_plain
+            or backend.tracing is not None
+            or env.held.source.beginnings.is_written
+            or backend.might_reach(env.queue.names.events)
             or self.interrupted
             or self.cancelled is not None
             or self.lost
             or lease is None
-            or lease.is_doubtful(env.clock.boottime())
+            or lease.is_doubtful(began := env.clock.boottime())
         ):
-            await self.prepare()
-            self.begin()
-        else:
-            # That was the look at its lease: nothing comes between.
-            self.mark()
-        return await job.function(**arguments)
+            self.began = env.clock.boottime()
+            return self._call_with_all(job, arguments, backend.tracing)
+        # That was the look at its lease: nothing comes between.
+        self.began = began
+        self.mark()
+        found: Awaitable[object] = job.function(**arguments)
+        return found
 
     async def _call_with_all(self, job: Job[Any, Any], arguments: dict[str, Any], tracing: Tracing | None) -> object:
         """Call a function with what is around it, and with its context, wherever it runs."""
-        env = self._env
+        env = self.env
         function: Callable[..., Any] = job.function
         if is_batch := isinstance(job, BatchJob):
             function = partial(env.batches.run, job, self)
@@ -415,12 +397,12 @@ class JobAttempt(HeldJob):
                     self.begin()
                 return await self._call_in_time(job, function, arguments)
         finally:
-            self._cancel = None
+            self._task = None
             if self.context is not None:
                 await self.context.end()
 
     def _context(self, job: Job[Any, Any], tracing: Tracing | None) -> JobContext:
-        env, records, loop = self._env, self.records, asyncio.get_running_loop()
+        env, records, loop = self.env, self.records, asyncio.get_running_loop()
         return JobContext(
             env.queue.name,
             env.held.worker,
@@ -462,7 +444,7 @@ class JobAttempt(HeldJob):
 
     async def prepare(self) -> None:
         """Do what takes time before the job begins: make sure that it is held, and tell that it begins."""
-        env, delivered = self._env, self.records.delivered
+        env, delivered = self.env, self.records.delivered
         if has_listeners(env.queue):
             await announce_start(env.queue, self.records, env.held.worker)
         beginnings = env.held.source.beginnings
@@ -486,25 +468,25 @@ class JobAttempt(HeldJob):
 
     def mark(self) -> None:
         """Note, on any thread, that its function is called now: the last thing before."""
-        records, marks = self.records, self._env.held.source.beginnings.marks
+        records, marks = self.records, self.env.held.source.beginnings.marks
         if marks is not None:
             marks.mark(records.delivered.seq, records.delivered.num_delivered)
-        records.has_begun, records.started = True, self._env.clock.now()
+        records.has_begun, records.started = True, self.env.clock.now()
 
     def left(self) -> float:
         """Return for how many seconds the job is held if its lease is not extended."""
-        return self._env.held.left(self)
+        return self.env.held.left(self)
 
     def _check(self) -> None:
         """Raise CancelledError for a job that must not start any more, or JobCancelledError."""
-        if not self.interrupted and self._env.held.is_doubtful(self):
+        if not self.interrupted and self.env.held.is_doubtful(self):
             self.interrupted = True
             self.report_not_begun()
         if self.interrupted or self.cancelled is not None:
             if self.records.has_begun:
                 # A child was told to begin, and was late.
                 self.records.has_begun = False
-                self._env.held.source.beginnings.forget(self.records.delivered, has_begun=False)
+                self.env.held.source.beginnings.forget(self.records.delivered, has_begun=False)
             raise asyncio.CancelledError if self.interrupted or self.cancelled is None else self.cancelled
 
     # --- after
@@ -515,13 +497,13 @@ class JobAttempt(HeldJob):
         return was_completed
 
     def _transaction(self, job: Job[Any, Any], context: JobContext, timeout: Seconds) -> JobTransaction:
-        return JobTransaction(self._env.queue.backend, timeout, partial(self._ending, job, context))
+        return JobTransaction(self.env.queue.backend, timeout, partial(self._ending, job, context))
 
     def _ending(self, job: Job[Any, Any], context: JobContext, result: object) -> JobEnding:
         """Return what completes the job in its own transaction. Raises JobResultError."""
         context.check()
         encoded = job.results.encode(result)
-        ended = self.records.completed(encoded, context.emitted(), self._env.clock.now())
+        ended = self.records.completed(encoded, context.emitted(), self.env.clock.now())
         return JobEnding(ended, self._lost_lease, self._note_end)
 
     def _lost_lease(self, refused: PeltonError) -> PeltonError:

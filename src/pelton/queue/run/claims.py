@@ -33,7 +33,7 @@ from pelton.queue.limits.admission import LOOK_AGAIN_S
 from pelton.queue.limits.parking import Parking
 from pelton.queue.model.checks import seconds, whole
 from pelton.queue.model.options import JobRules
-from pelton.queue.model.records import AttemptRecords, Ended, job_id_of
+from pelton.queue.model.records import Ended, job_id_of
 from pelton.queue.model.states import NOTHING
 from pelton.queue.run.core import EndedAttempt, HeldJob, HeldJobs, order_reader
 from pelton.queue.run.intake import RankedTakes
@@ -62,7 +62,7 @@ class HandedBack(msgspec.Struct, frozen=True):
     """The job was not run: another worker gets it, and this was no attempt."""
 
 
-class ClaimedJob(HeldJob):
+class ClaimedJob(HeldJob, eq=False):
     """A job of a batch. Report how it ended: :meth:`complete`, :meth:`fail`, :meth:`hand_back`.
 
     ``claims.settle`` stores that.
@@ -72,14 +72,10 @@ class ClaimedJob(HeldJob):
     ``lease`` and ``ending`` are for the claims, ``tracing`` for ``pelton.otel.process``.
     """
 
-    __slots__ = ("_emitted", "cancelled", "ending", "tracing")
-
-    def __init__(self, records: AttemptRecords) -> None:
-        super().__init__(records)
-        self.ending: Completed | Failed | HandedBack | None = None
-        self._emitted: list[Outgoing] | None = None
-        self.cancelled: bool = False
-        self.tracing: Tracing | None = None
+    ending: Completed | Failed | HandedBack | None = None
+    cancelled: bool = False
+    tracing: Tracing | None = None
+    _emitted: list[Outgoing] | None = None
 
     def __repr__(self) -> str:
         return f"<ClaimedJob {self.id} {self.job!r}>"

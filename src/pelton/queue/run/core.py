@@ -177,25 +177,20 @@ def _consequence(decision: AfterAttempt, error: BaseException | None) -> tuple[i
 _MOST_UNKNOWN: Final = 100
 
 
-class HeldJob:
+class HeldJob(msgspec.Struct, eq=False):
     """A job that this process holds under a lease.
 
     ``lost``: another worker may have it. ``lease`` is shared with the jobs that were taken with it; None once it was
-    released. ``has_looked_up``: what earlier attempts left was read. ``is_settled``: how its attempt ended is stored.
+    released. ``definition``: its function and rules, if this program knows them. ``has_looked_up``: what earlier
+    attempts left was read. ``is_settled``: how its attempt ended is stored.
     """
 
-    lost: bool
-
-    __slots__ = ("definition", "has_looked_up", "is_settled", "lease", "lost", "records")
-
-    def __init__(self, records: AttemptRecords) -> None:
-        self.records: AttemptRecords = records
-        self.lease: AnyLease | None = None
-        # Its function and rules, if this program knows them.
-        self.definition: Job[Any, Any] | None = None
-        self.lost = False
-        self.has_looked_up: bool = False
-        self.is_settled: bool = False
+    records: AttemptRecords
+    lease: AnyLease | None = None
+    definition: Job[Any, Any] | None = None
+    lost: bool = False
+    has_looked_up: bool = False
+    is_settled: bool = False
 
     @property
     def hold(self) -> DeliveryHold:
@@ -395,35 +390,28 @@ class HeldJobs(Generic[J]):
         It does not if it can't or may not run at all, was cancelled, or is paused. Ask at each delivery, before its
         function is called; and for a job of a schedule :meth:`skipped`.
         """
+        records, rules = job.records, self._rules
         # First, because this reads what the others need to know.
-        if (decision := self._judge(job)) is not None or not self.orders.has_any:
+        decision = records.read()
+        if decision is None and rules is None:
+            job.definition = found = self._queue.jobs.get(records.envelope.job)
+            if found is None:
+                return self._wait_for_one_who_knows(job)
+            rules = found.rules
+        if decision is None and rules is not None and records.attempt > rules.max_attempts:
+            decision = after_deaths(records.attempt, rules.max_attempts)
+        if decision is not None:
+            report(self._queue.name, records, decision)
             return decision
+        return self._ordered(job) if self.orders.has_any else None
+
+    def _ordered(self, job: HeldJob) -> AfterAttempt | None:
         envelope = job.records.envelope
         if (cancelled := self.orders.cancellation(job.records.id, envelope.key)) is not None:
             return self.after(job, cancelled)
         if pause := self.orders.pause_of(envelope.key, envelope.job):
             return PutOff(None, "it is paused", pause=pause)
         return None
-
-    def _judge(self, job: HeldJob) -> AfterAttempt | None:
-        records = job.records
-        unreadable = records.read()
-        if unreadable is not None:
-            report(self._queue.name, records, unreadable)
-            return unreadable
-        if records.envelope.expires and (late := records.too_late()) is not None:
-            report(self._queue.name, records, late)
-            return late
-        rules = self._rules
-        if rules is None:
-            job.definition = found = self._queue.jobs.get(records.envelope.job)
-            if found is None:
-                return self._wait_for_one_who_knows(job)
-            rules = found.rules
-        ended = after_deaths(records.attempt, rules.max_attempts)
-        if ended is not None:
-            report(self._queue.name, records, ended)
-        return ended
 
     def _wait_for_one_who_knows(self, job: HeldJob) -> AfterAttempt:
         """Give back a job whose name is unknown here: another program runs it, or a later version of this one."""

@@ -219,10 +219,6 @@ class JobSlots(Generic[J]):
         """How many jobs hold a slot."""
         return self.unsettled.active(len(self.running))
 
-    def may_start(self, now: float) -> bool:
-        """Whether a job can start now, and nothing is to be settled before."""
-        return bool(self.waiting) and now < self.unsettled.due_at and self.unsettled.has_room(len(self.running))
-
     def startable(self) -> int:
         """Return how many jobs can start now."""
         return min(len(self.waiting), self.unsettled.free(len(self.running)))

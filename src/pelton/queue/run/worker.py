@@ -40,7 +40,6 @@ from pelton.runtime import Home, Signal, StopSignals
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
-    from pelton.queue.model.records import AttemptRecords
     from pelton.queue.ports import FlowFollower
     from pelton.runtime import Timer
 
@@ -173,7 +172,7 @@ class Worker:
         self._clock = queue.runtime.clock
         self._loop = asyncio.get_running_loop()
         self.home: Home = Home(self._loop)
-        self._held = HeldJobs(queue, self._attempt, on_error=settings.on_error)
+        self._held = HeldJobs(queue, lambda records: JobAttempt(records, env=self._env), on_error=settings.on_error)
         self._threads = JobThreads(settings.concurrency, self._called)
         self._children = JobChildren(settings.concurrency)
         # How many jobs are there.
@@ -207,8 +206,8 @@ class Worker:
         )  # fmt: skip
         self._taken: Signal = self._intake.changed
         self._order_reader = order_reader(queue, self._heed, self._intake.begun.notify)
-        # When a job has started the last time, in seconds since boot.
-        self._started_at = 0.0
+        # When a slot has looked for work the last time, in seconds since boot.
+        self._now = self._clock.boottime()
         self._stop = Signal()
         self._stopping = False
         # Whether what it runs is to hurry: not when it only takes no more.
@@ -364,9 +363,6 @@ class Worker:
 
     # --- running jobs
 
-    def _attempt(self, records: AttemptRecords) -> JobAttempt:
-        return JobAttempt(self._env, records)
-
     def _tell_lost(self, attempt: JobAttempt, reason: str) -> None:
         """Pass on what the keeper's thread has found."""
         self._loop.call_soon_threadsafe(self._lose, attempt, reason)
@@ -374,25 +370,47 @@ class Worker:
     async def _slot(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        slots, idle, unsettled = self._slots, self._idle, self._unsettled
         while True:
-            is_over = self._stopping or (self._is_limited and len(self._undecided) >= self._left)
-            if not is_over and slots.may_start(self._started_at):
-                attempt = self._waiting.popleft()
-                self._running[attempt] = None
-                if self._is_limited:
-                    self._undecided[attempt] = None
-                self._taken.notify()
-                if idle.resting and not idle.coming:
-                    # Should the job suspend, others go on: with what waits, and with what is to be settled.
-                    idle.wake(slots.startable() or len(unsettled))
-                await self._run(attempt, task)
-            elif unsettled.may_settle:
+            if (attempt := self._started()) is not None:
+                ended: Ended | None = None
+                try:
+                    ended = await attempt.run(task)
+                except asyncio.CancelledError:
+                    if not attempt.interrupted:
+                        raise
+                    ended = await self._interrupted(attempt, task)
+                finally:
+                    if ended is None or self._undecided:
+                        ended = self._left_slot(attempt, ended)
+                if ended is not None:
+                    self._has_ended(attempt, ended)
+                if task.cancelling():
+                    await self._clear(task)
+                continue
+            if self._unsettled.may_settle:
                 await self._settle()
             elif self._stopping and not self._on_threads:
                 return
             else:
                 await self._idle.wait()
+            self._now = self._clock.boottime()
+
+    def _started(self) -> JobAttempt | None:
+        """Give a slot to the next job, if one can start now, and nothing is to be settled before."""
+        is_over = self._stopping or (self._is_limited and len(self._undecided) >= self._left)
+        unsettled, idle = self._unsettled, self._idle
+        if is_over or not self._waiting or self._now >= unsettled.due_at or not unsettled.has_room(len(self._running)):
+            return None
+        attempt = self._waiting.popleft()
+        attempt.began = self._now
+        self._running[attempt] = None
+        if self._is_limited:
+            self._undecided[attempt] = None
+        self._taken.notify()
+        if idle.resting and not idle.coming:
+            # Should the job suspend, others go on: with what waits, and with what is to be settled.
+            idle.wake(self._slots.startable() or len(unsettled))
+        return attempt
 
     def _present(self) -> WorkerReport:
         now = self._clock.boottime()
@@ -409,38 +427,29 @@ class Worker:
             parked=self._parking.held(),
         )
 
-    async def _run(self, attempt: JobAttempt, task: asyncio.Task[None]) -> None:
-        attempt.began = self._started_at = self._clock.boottime()
-        ended: Ended | None = None
-        try:
-            if not (attempt.lost or (self._held.by_clock and attempt.is_lost)):
-                ended = await attempt.run(task)
-            else:
-                attempt.report_not_begun()
+    async def _interrupted(self, attempt: JobAttempt, task: asyncio.Task[None]) -> Ended | None:
+        """Return the end of an attempt that the worker has interrupted: it is not counted."""
+        await self._clear(task)
+        await attempt.look_up()
+        return attempt.handed_back()
+
+    def _left_slot(self, attempt: JobAttempt, ended: Ended | None) -> Ended | None:
+        """Note that an attempt has left its slot, possibly without an end; return the end that it has now."""
+        if attempt.on_thread:
+            self._on_threads += 1
+        elif attempt.is_parked:
+            attempt.is_parked = False
             if self._stopping and self._parking.remove(attempt):
-                ended, attempt.is_parked = attempt.handed_back(), False
-        except asyncio.CancelledError:
-            if not attempt.interrupted:
-                raise
-            await self._clear(task)
-            await attempt.look_up()
-            ended = attempt.handed_back()
-        finally:
-            if attempt.on_thread:
-                self._on_threads += 1
-            elif attempt.is_parked:
-                attempt.is_parked = False
+                ended = attempt.handed_back()
+            else:
                 del self._running[attempt]
                 self._taken.notify()
                 self._roll_call.tell_soon()
-            elif ended is None:
-                self._finish((attempt,))
-            if attempt in self._undecided:
-                self._did_not_begin(attempt, ended)
-        if ended is not None:
-            self._has_ended(attempt, ended)
-        if task.cancelling():
-            await self._clear(task)
+        if ended is None and attempt in self._running and not attempt.on_thread:
+            self._finish((attempt,))
+        if attempt in self._undecided:
+            self._did_not_begin(attempt, ended)
+        return ended
 
     async def _clear(self, task: asyncio.Task[None]) -> None:
         """Clear cancellations that were for an attempt, or by it; the slot continues with other jobs."""
@@ -467,7 +476,7 @@ class Worker:
             self._slots.wake()
 
     def _has_ended(self, attempt: JobAttempt, ended: Ended) -> None:
-        now = self._clock.boottime()
+        self._now = now = self._clock.boottime()
         self._intake.appetite.ran(now - attempt.began)
         self._unsettled.add(EndedAttempt(attempt, ended), now)
 
