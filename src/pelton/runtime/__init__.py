@@ -16,7 +16,7 @@ from pelton.runtime.iteration import at_home
 from pelton.runtime.lease_clock import LeaseClock, LeaseShares
 from pelton.runtime.loop_thread import LoopThread
 from pelton.runtime.processes import LOOK_S, ProcessIdentity, ProcessWatch, cpu_seconds, cpu_wait, memory_bytes
-from pelton.runtime.rank_bypass import RankBypass
+from pelton.runtime.rank_bypass import BYPASS, RankBypass
 from pelton.runtime.runtime import Ids, Runtime, Tasks, system_runtime
 from pelton.runtime.service import Service, ServiceState
 from pelton.runtime.standstill import Standstill
@@ -24,6 +24,7 @@ from pelton.runtime.stop_signals import StopSignals, is_interrupt
 from pelton.runtime.waiting import Deadline, Signal, interruptible, within
 
 __all__ = [
+    "BYPASS",
     "LOOK_S",
     "Caller",
     "Clock",

@@ -17,10 +17,11 @@ on a cluster has its own channel (``keys/``).
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -40,7 +41,9 @@ if TYPE_CHECKING:
     from pelton.queue.model.records import Ended
     from pelton.queue.model.states import Attempt
     from pelton.queue.ports import Begun
+    from pelton.runtime import Runtime
 
+_log: Final = logging.getLogger("pelton.queue")
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[tuple[int, int]]).decode
 # As the records of failed attempts; afterwards what its worker had begun counts as not begun.
@@ -161,8 +164,57 @@ class WorkerBeginnings:
                 await stream.purge(filter=self._subject)
 
 
-class ConsumerJobSource:
-    """Jobs that consumers deliver."""
+class TakesInFlight:
+    """Takes of jobs that are completed though their caller is gone: what they find is given back."""
+
+    def __init__(self, runtime: Runtime, queue: str, give_back: Callable[[TakenJob], Awaitable[None]]) -> None:
+        self._runtime = runtime
+        self._queue = queue
+        self._give_back = give_back
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def completed(self, taking: Coroutine[Any, Any, list[TakenJob]]) -> list[TakenJob]:
+        """Take jobs; what is taken for a caller that is gone by then is given back."""
+        task = self._spawn(taking, "takes")
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(self._unwaited)
+            raise
+
+    def leftover(self, delivered: Sequence[Delivered]) -> Awaitable[object]:
+        """Give back what a pull has taken for a caller that was gone."""
+        return asyncio.gather(*(self._spawn(self._returned(TakenJob(one)), "gives back") for one in delivered))
+
+    async def close(self) -> None:
+        """Wait until nothing is taken for nobody."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, Any], what: str) -> asyncio.Task[Any]:
+        task = self._runtime.spawn(coroutine, f"pelton {self._queue} {what}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _unwaited(self, task: asyncio.Task[list[TakenJob]]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            for taken in task.result():
+                self._spawn(self._returned(taken), "gives back")
+
+    async def _returned(self, taken: TakenJob) -> None:
+        try:
+            await self._give_back(taken)
+        except PeltonError as error:
+            # Its lease runs out.
+            _log.debug("queue %r: job %d was not given back: %s", self._queue, taken.delivered.seq, error)
+
+
+class FreeJobs:
+    """The jobs that consumers deliver, those of tenants in turns; for one worker. See ``ports.JobSource``.
+
+    ``free`` is the consumer of the jobs without a key and a priority, ``ranked`` are those with one, the highest first.
+    """
 
     def __init__(
         self,
@@ -170,33 +222,35 @@ class ConsumerJobSource:
         names: QueueNames,
         stream: Stream,
         lease: float,
-        consumers: Sequence[Consumer],
+        free: Consumer,
         ranked: Sequence[Consumer],
         attempt_of: Callable[[str], Awaitable[Attempt | None]],
         begun: BegunJobs,
         worker: str,
     ) -> None:
         self.beginnings: Beginnings = WorkerBeginnings(begun, worker)
-        self.extender: Extender = jet.backend
-        self.channels: Sequence[str] = [consumer.name for consumer in consumers]
-        own = [consumers[-1].name, *(consumer.name for consumer in reversed(ranked))]
-        self._tenants = TenantLines(jet, names, stream, lease, own, self._give_back)
         self.ranked: Sequence[str] = [consumer.name for consumer in ranked]
+        self._takes = TakesInFlight(jet.runtime, names.queue, self._give_back)
+        own = [free.name, *reversed(self.ranked)]
+        self._tenants = TenantLines(jet, names, stream, lease, own, self._takes.completed)
+        self._turns = self._tenants.turns
         self.tenants: Mapping[str, str] = self._tenants.channels
         self._backend: Backend = jet.backend
         self._names = names
         self._stream = stream
         self._tokens_from = int(stream.config.metadata.get(TOKENS, 0))
-        self._consumers = [*consumers, *ranked]
         self._attempt_of = attempt_of
         self._begun = begun
 
     async def take(self, channel: str, request: PullRequest) -> list[TakenJob]:
         """Pull from the consumer of that name, or from those of tenants."""
-        if (rank := self._tenants.rank_of(channel)) is not None:
-            taken = await self._tenants.take(channel, rank, request)
-        else:
-            taken = await self._tenants.pull(channel, request)
+        turns, taken = self._turns.get(channel), list[TakenJob]()
+        if turns is not None and (turns.tenants or channel in self.tenants):
+            taken = await self._tenants.take(channel, request)
+        if not taken and channel not in self.tenants:
+            # Those of a pull that is cancelled are given back.
+            pulled = await self._backend.pull(self._stream.name, channel, request, self._takes.leftover)
+            taken = list(map(TakenJob, pulled))
         if self._tokens_from:
             for one in taken:
                 one.delivered.token += self._tokens_from
@@ -219,7 +273,46 @@ class ConsumerJobSource:
         """Return what became of all earlier deliveries; the first one has none."""
         if delivered.num_delivered == 1:
             return None
-        return await self._begun.complete(await self._attempt_of(job_id_of(delivered)), delivered)
+        return await self._begun.complete(await self._left_by(delivered), delivered)
+
+    async def _left_by(self, delivered: Delivered) -> Attempt | None:
+        """Return what the attempts of a job have left."""
+        return await self._attempt_of(job_id_of(delivered))
+
+    async def settle(self, ended: Ended) -> None:
+        """End an attempt: see ``ports.JobSource``."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Give back what was taken for nobody. Idempotent."""
+        await self._tenants.close()
+        await self._takes.close()
+
+    async def _give_back(self, taken: TakenJob) -> None:
+        records = AttemptRecords(self._names, "", taken.delivered)
+        records.learn(await self.known(taken.delivered))
+        await self.settle(records.handed_back())
+
+
+class ConsumerJobSource(FreeJobs):
+    """Jobs that consumers deliver, with and without a key: the last of ``consumers`` is of those without."""
+
+    def __init__(
+        self,
+        jet: Streams,
+        names: QueueNames,
+        stream: Stream,
+        lease: float,
+        consumers: Sequence[Consumer],
+        ranked: Sequence[Consumer],
+        attempt_of: Callable[[str], Awaitable[Attempt | None]],
+        begun: BegunJobs,
+        worker: str,
+    ) -> None:
+        super().__init__(jet, names, stream, lease, consumers[-1], ranked, attempt_of, begun, worker)
+        self.extender: Extender = jet.backend
+        self.channels: Sequence[str] = [consumer.name for consumer in consumers]
+        self._consumers = [*consumers, *ranked]
 
     async def keep(self, delivered: Delivered, message: Outgoing) -> None:
         """Publish and extend the lease together; on a cluster nothing tells whether the attempt was replaced."""
@@ -295,12 +388,3 @@ class ConsumerJobSource:
         infos = await asyncio.gather(*(consumer.info() for consumer in self._consumers))
         is_left = any(info.num_pending or info.num_ack_pending for info in infos)
         return not is_left and not await self._tenants.has_any()
-
-    async def close(self) -> None:
-        """Give back what was taken for nobody."""
-        await self._tenants.close()
-
-    async def _give_back(self, taken: TakenJob) -> None:
-        records = AttemptRecords(self._names, "", taken.delivered)
-        records.learn(await self.known(taken.delivered))
-        await self.settle(records.handed_back())

@@ -1,6 +1,6 @@
 """The jobs of tenants, taken in turns: a consumer for each tenant and priority that has jobs.
 
-Design: ``model/tenant_turns.py`` decides whose jobs are next. A worker learns who has some from the subjects of the
+Design: ``model/turns.py`` decides whose jobs are next. A worker learns who has some from the subjects of the
 jobs that have not ended, which it lists now and then while it knows of tenants, before it says that there are none, and
 once a second while it waits; and, at once, from those who enqueue, by messages that nobody stores. The first worker
 that takes jobs of a tenant makes its consumer, which goes when nobody has used it for an hour: so tenants that have no
@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
@@ -39,7 +39,7 @@ from pelton.queue.ports import TakenJob
 from pelton.runtime import Signal
 
 if TYPE_CHECKING:
-    from pelton.api import BackendSubscription, Delivered
+    from pelton.api import BackendSubscription
     from pelton.jet import Stream, Streams
     from pelton.queue.model.naming import QueueNames
     from pelton.queue.model.records import Ended
@@ -55,7 +55,9 @@ _rung: Final = msgspec.json.Decoder(list[tuple[str, int]]).decode
 class TenantLines:
     """The jobs without a key in one queue, for one worker.
 
-    ``own`` are the consumers of the jobs without a tenant, by their priority; ``give_back`` returns a job to the queue.
+    ``own`` are the consumers of the jobs without a tenant, by their priority. ``turns``: whose turn it is in a channel
+    where jobs with a tenant are waited for, or from which they are taken; a pull from one where no tenant has jobs is
+    none of theirs. ``complete`` takes jobs even if the caller is gone by then.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class TenantLines:
         stream: Stream,
         lease: float,
         own: Sequence[str],
-        give_back: Callable[[TakenJob], Awaitable[None]],
+        complete: Callable[[Coroutine[Any, Any, list[TakenJob]]], Awaitable[list[TakenJob]]],
     ) -> None:
         self._backend = jet.backend
         self._runtime = jet.runtime
@@ -77,17 +79,17 @@ class TenantLines:
         self.is_new: bool | None = None
         self._lease = lease
         self._own = own
-        self._give_back = give_back
+        self._complete = complete
         # The channels where jobs with a tenant are waited for, and those from which they are taken.
         self.channels: Mapping[str, str] = {f"tenants{rank}": name for rank, name in enumerate(own)}
         self._ranks = {name: rank for rank, pair in enumerate(self.channels.items()) for name in pair}
         self._weights: dict[str, int] = {}
         self._turns = [TenantTurns(self._weights) for _ in own]
+        self.turns: Mapping[str, TenantTurns] = {name: self._turns[rank] for name, rank in self._ranks.items()}
         # Consumers that are there, as far as this worker knows.
         self._known: set[str] = set()
         self._changed = Signal()
         self._look_at = 0.0
-        self._serving: set[asyncio.Task[Any]] = set()
         self._listening: asyncio.Task[None] | None = None
 
     def weigh(self, tenant: str, weight: int) -> None:
@@ -98,23 +100,12 @@ class TenantLines:
         else:
             self._weights[token] = weight
 
-    def rank_of(self, channel: str) -> int | None:
-        """Return the priority of a channel's jobs; None if its jobs have a key."""
-        return self._ranks.get(channel)
-
     # --- taking
 
-    async def take(self, channel: str, rank: int, request: PullRequest) -> list[TakenJob]:
+    async def take(self, channel: str, request: PullRequest) -> list[TakenJob]:
         """Take jobs of a priority, with or without a tenant; wait for those of the channel."""
-        if channel in self.channels:
-            return await self._wait(rank, request)
-        if self._turns[rank].tenants and (found := await self._serve(rank, request.batch)):
-            return found
-        return await self.pull(channel, request)
-
-    async def pull(self, channel: str, request: PullRequest) -> list[TakenJob]:
-        """Take jobs of one of the queue's own consumers; those of a pull that is cancelled are given back."""
-        return list(map(TakenJob, await self._backend.pull(self._stream.name, channel, request, self._leftover)))
+        rank = self._ranks[channel]
+        return await (self._wait(rank, request) if channel in self.channels else self._serve(rank, request.batch))
 
     async def _wait(self, rank: int, request: PullRequest) -> list[TakenJob]:
         self._listen()
@@ -133,16 +124,9 @@ class TenantLines:
             await self._changed.wait_at_most(self._clock, max(min(end, due, self._look_at) - now, 0.0), seen)
 
     async def _serve(self, rank: int, wanted: int) -> list[TakenJob]:
-        """Take jobs that are there; what is taken for a caller that is gone by then is given back."""
+        """Take jobs that are there."""
         self._listen()
-        task = self._runtime.spawn(self._served(rank, wanted), f"pelton {self._names.queue} tenants")
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(self._return)
-            raise
+        return await self._complete(self._served(rank, wanted))
 
     async def _served(self, rank: int, wanted: int) -> list[TakenJob]:
         turns, jobs = self._turns[rank], list[TakenJob]()
@@ -281,35 +265,10 @@ class TenantLines:
     # --- the end
 
     async def close(self) -> None:
-        """Take no more, and give back what was taken for nobody. Idempotent."""
+        """Take no more. Idempotent."""
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
-        while self._serving:
-            await asyncio.wait(self._serving)
-
-    def _return(self, task: asyncio.Task[list[TakenJob]]) -> None:
-        if task.cancelled() or task.exception() is not None:
-            return
-        self._return_all(task.result())
-
-    def _leftover(self, delivered: Sequence[Delivered]) -> Awaitable[object]:
-        return self._return_all(map(TakenJob, delivered))
-
-    def _return_all(self, jobs: Iterable[TakenJob]) -> Awaitable[object]:
-        name = f"pelton {self._names.queue} gives back"
-        giving = [self._runtime.spawn(self._returned(taken), name) for taken in jobs]
-        self._serving.update(giving)
-        for task in giving:
-            task.add_done_callback(self._serving.discard)
-        return asyncio.gather(*giving)
-
-    async def _returned(self, taken: TakenJob) -> None:
-        try:
-            await self._give_back(taken)
-        except PeltonError as error:
-            # Its lease runs out.
-            _log.debug("queue %r: job %d was not given back: %s", self._names.queue, taken.delivered.seq, error)
 
 
 async def tenants_with_jobs(stream: Stream, names: QueueNames) -> dict[int, dict[str, int]]:

@@ -27,9 +27,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pelton.api import (
     AckRejectedError,
@@ -47,11 +47,9 @@ from pelton.jet import ack_of
 from pelton.jet.follower import Follower, last_and_new
 from pelton.jet.outage import Outage, is_busy
 from pelton.jet.register import MovedError
-from pelton.queue.backing.job_source import BegunJobs, WorkerBeginnings
+from pelton.queue.backing.job_source import BegunJobs, FreeJobs
 from pelton.queue.backing.queue_stats import delivered_by, infos_of, tenant_consumers
 from pelton.queue.backing.scan import deliveries, not_to_be_taken, refusal_of
-from pelton.queue.backing.setup import has_ranked_jobs
-from pelton.queue.backing.tenant_lines import TenantLines
 from pelton.queue.keys.claimer import (
     CHANNEL,
     Claimer,
@@ -63,11 +61,11 @@ from pelton.queue.keys.claimer import (
     outbox_of,
     replaced,
 )
-from pelton.queue.keys.table import Chance, KeyRecord, KeyTable, decode, settled, taken_back
+from pelton.queue.keys.table import KeyRecord, KeyTable, decode, settled, taken_back
 from pelton.queue.model.naming import ALL_PRIORITIES, QueueNames
-from pelton.queue.model.records import AttemptRecords, Ended, as_first, as_only, cause_of, job_id_of
+from pelton.queue.model.records import Ended, as_first, as_only, cause_of
 from pelton.queue.model.states import Attempt
-from pelton.queue.ports import Beginnings, Extender, TakenJob, Underway, Unlisted
+from pelton.queue.ports import Extender, TakenJob, Underway, Unlisted
 from pelton.runtime import Signal
 
 if TYPE_CHECKING:
@@ -220,7 +218,7 @@ class Watch:
         return self._table.saw_record(key, delivered.seq, decode(delivered.data), self._clock.boottime(), max(age, 0.0))
 
 
-class KeyedJobSource:
+class KeyedJobSource(FreeJobs):
     """The jobs of an exclusive queue on a cluster, for one worker."""
 
     def __init__(
@@ -235,36 +233,27 @@ class KeyedJobSource:
         worker: str,
         lease: float,
     ) -> None:
-        self.beginnings: Beginnings = WorkerBeginnings(begun, worker)
-        self._begun = begun
+        super().__init__(jet, names, jobs, lease, free, ranked, attempt_of, begun, worker)
         self._jet = jet
-        self._backend = jet.backend
         self._clock = jet.runtime.clock
-        self._names = names
-        self._jobs = jobs
-        self._attempt_of = attempt_of
         self._holdings: Holdings = {}
         self._ledger = Ledger(jet.backend, names)
         self._table = KeyTable(lease, jet.runtime.random)
+        self._has_drawn = False
         self._changed = Signal()
         self._claimer = Claimer(jet, names, jobs, worker, self._ledger, self._table, self._holdings)
         self._settler = Settler(jet, names, self._ledger, self._table)
         self._watch = Watch(jet, names, self._table, self._changed.notify)
         self._watching: list[asyncio.Task[None]] = []
-        self._claiming: set[asyncio.Task[Any]] = set()
         self.channels: Sequence[str] = [CHANNEL, free.name]
-        own = [free.name, *(consumer.name for consumer in reversed(ranked))]
-        self._tenants = TenantLines(jet, names, jobs, lease, own, self._give_back)
-        self.ranked: Sequence[str] = [consumer.name for consumer in ranked]
-        self.tenants: Mapping[str, str] = self._tenants.channels
         self.extender: Extender = HoldExtender(jet.backend, self._ledger, self._holdings)
 
     # --- taking
 
     async def take(self, channel: str, request: PullRequest) -> list[TakenJob]:
         """Take jobs: free ones, or the next job of as many keys as requested."""
-        if (rank := self._tenants.rank_of(channel)) is not None:
-            return await self._tenants.take(channel, rank, request)
+        if channel != CHANNEL:
+            return await super().take(channel, request)
         self._begin()
         end = inf if request.expires_ns is None else self._clock.boottime() + request.expires_ns / 1e9
         while True:
@@ -273,29 +262,22 @@ class KeyedJobSource:
             now = self._clock.boottime()
             chances = self._table.take(request.batch, now) if self._watch.is_caught_up else []
             if chances:
-                if found := await self._claim(chances):
+                # A claim that was started is completed.
+                if found := await self._takes.completed(self._claimer.try_all(chances)):
                     return found
             elif now >= end or (request.no_wait and self._watch.is_caught_up):
                 return []
             else:
                 await self._wait(seen, min(end, self._table.next_due()) - now)
 
-    @property
-    def is_new(self) -> bool:
-        """Whether hardly any job of the queue had ended when this worker looked for the first time."""
-        return self._tenants.is_new is not False
-
     async def has_ranked(self) -> bool:
         """Whether there are jobs with a priority that have not ended; finds out which tenants have jobs."""
-        was_known = self._tenants.is_new is not None
-        has_any = await self._tenants.has_any(1)
-        if not was_known and not self.is_new:
-            self._table.draw()
-        return has_any or await has_ranked_jobs(self._jobs, self._names)
-
-    def weigh(self, tenant: str, weight: int) -> None:
-        """Note the weight of a tenant."""
-        self._tenants.weigh(tenant, weight)
+        try:
+            return await super().has_ranked()
+        finally:
+            if not (self.is_new or self._has_drawn):
+                self._has_drawn = True
+                self._table.turns.draw()
 
     def _begin(self) -> None:
         if not self._watching:
@@ -312,29 +294,14 @@ class KeyedJobSource:
     async def _wait(self, seen: int, limit: float) -> None:
         await self._changed.wait_at_most(self._clock, max(limit, 0.0) if limit < inf else None, seen)
 
-    async def _claim(self, chances: list[Chance]) -> list[TakenJob]:
-        """Try keys at once; a claim that was started is completed, even if the caller is gone."""
-        task = self._jet.runtime.spawn(self._claimer.try_all(chances), f"pelton {self._names.queue} claims")
-        self._claiming.add(task)
-        task.add_done_callback(self._claiming.discard)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(self._return)
-            raise
-
     # --- settling
 
-    async def known(self, delivered: Delivered) -> Attempt | None:
-        """Return what became of all earlier deliveries, by the record of the key or of the attempts."""
-        if delivered.num_delivered == 1:
-            return None
-        if delivered.consumer == CHANNEL:
-            held = self._holdings.get(delivered.token)
-            known = held.hold.known if held is not None else None
-        else:
-            known = await self._attempt_of(job_id_of(delivered))
-        return await self._begun.complete(known, delivered)
+    async def _left_by(self, delivered: Delivered) -> Attempt | None:
+        """Return what the attempts of a job have left, by the record of the key or of the attempts."""
+        if delivered.consumer != CHANNEL:
+            return await super()._left_by(delivered)
+        held = self._holdings.get(delivered.token)
+        return held.hold.known if held is not None else None
 
     async def keep(self, delivered: Delivered, message: Outgoing) -> None:
         """Extend the lease, then publish on condition that nobody else has."""
@@ -409,32 +376,15 @@ class KeyedJobSource:
 
     async def is_empty(self) -> bool:
         """Whether the stream of the jobs is empty: ended jobs are removed from it."""
-        stored = (await self._jobs.info()).state.messages
+        stored = (await self._stream.info()).state.messages
         return not stored or stored == await not_to_be_taken(self._jet, self._names)
 
     async def close(self) -> None:
         """Stop watching, and give back claims that no caller waits for. Idempotent."""
         for task in self._watching:
             task.cancel()
-        await self._tenants.close()
-        while self._claiming:
-            await asyncio.wait(self._claiming)
+        await super().close()
         await asyncio.gather(*self._watching, return_exceptions=True)
-
-    def _return(self, task: asyncio.Task[list[TakenJob]]) -> None:
-        """Give back what was claimed after its caller went away."""
-        if task.cancelled() or task.exception() is not None:
-            return
-        for taken in task.result():
-            giving = self._jet.runtime.spawn(self._give_back(taken), f"pelton {self._names.queue} gives back")
-            self._claiming.add(giving)
-            giving.add_done_callback(self._claiming.discard)
-
-    async def _give_back(self, taken: TakenJob) -> None:
-        delivered = taken.delivered
-        records = AttemptRecords(self._names, "", delivered)
-        records.learn(await self.known(delivered))
-        await self.settle(records.handed_back())
 
 
 # --- the state of a queue's jobs, from the records of its keys

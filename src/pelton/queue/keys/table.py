@@ -23,8 +23,7 @@ leave nothing behind.
 (one message per key that has any, then every new one), and the records of the keys. Its knowledge may be outdated;
 every action is conditional on the record not having changed.
 
-Keys that can be acted on stand in line, one line for each priority: a key in that of its next job. A key whose job has
-ended joins the end again, so keys take turns; of the jobs, most come from the highest priority (``RankBypass``).
+Keys that can be acted on stand in line (``model/turns.py``).
 
 No wall clock is trusted: a held record may be taken over when this worker has seen it unchanged for a whole lease on
 its own clock. Its holder counts from before it wrote the record, and gives up earlier.
@@ -33,18 +32,16 @@ its own clock. Its holder counts from before it wrote the record, and gives up e
 from __future__ import annotations
 
 import heapq
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Sequence
-from itertools import islice
 from math import inf
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from pelton.queue.model.naming import HIGHEST_PRIORITY
 from pelton.queue.model.states import Attempt
-from pelton.queue.model.turns import BYPASS
-from pelton.runtime import Random, RankBypass
+from pelton.queue.model.turns import KeyTurns
+from pelton.runtime import Random
 
 HoldState = Literal["held", "settled", "waiting", "free"]
 FREE_FOR_S: Final = 3600
@@ -142,7 +139,6 @@ def let_go(hold: KeyRecord) -> KeyRecord:
 
 
 _IDLE_KEYS: Final = 65_536
-_SPREAD: Final = 64
 _RESCUE_S: Final = 5.0
 
 
@@ -171,10 +167,10 @@ class _Run(NamedTuple):
 class _Key:
     """What is known of a key. ``due``: when to act on it, ``is_ours``: whether this worker is acting on it.
 
-    ``runs`` are its jobs in their order; ``line`` is the priority of the line in which it stands.
+    ``runs`` are its jobs in their order.
     """
 
-    __slots__ = ("due", "hold", "is_ours", "last_job", "line", "runs", "seq")
+    __slots__ = ("due", "hold", "is_ours", "last_job", "runs", "seq")
 
     def __init__(self) -> None:
         self.last_job = 0
@@ -183,7 +179,6 @@ class _Key:
         self.due = inf
         self.is_ours = False
         self.runs: tuple[_Run, ...] = ()
-        self.line = 0
 
     @property
     def done(self) -> int:
@@ -209,54 +204,13 @@ class _Key:
         self.runs = (*left, _Run(priority, seq))
 
 
-class _Line:
-    """Keys of one priority that can be acted on, in rounds: all that stood in line when it began are taken once.
-
-    Within a round they are taken at random, so that workers with the same view do not all try the same key.
-    """
-
-    def __init__(self) -> None:
-        # Taken from its beginning again and again, which is slow with a dict. The values count those that had joined.
-        self._keys: OrderedDict[str, int] = OrderedDict()
-        self._joined = self._round_end = 0
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._keys
-
-    def join(self, key: str) -> None:
-        if key not in self._keys:
-            self._keys[key] = self._joined
-            self._joined += 1
-
-    def leave(self, key: str) -> None:
-        self._keys.pop(key, None)
-
-    def take(self, number: int, random: Random) -> list[str]:
-        found: list[str] = []
-        while len(found) < number and self._keys:
-            oldest = list(islice(self._keys.items(), max(number - len(found), _SPREAD)))
-            if oldest[0][1] >= self._round_end:
-                self._round_end = self._joined
-            mine = [key for key, place in oldest if place < self._round_end]
-            taken = random.sample(mine, min(number - len(found), len(mine)))
-            for key in taken:
-                self.leave(key)
-            found += taken
-        return found
-
-
 class KeyTable:
     """The keys of a queue, as one worker sees them. ``lease`` in seconds, times in seconds since boot."""
 
     def __init__(self, lease: float, random: Random) -> None:
         self._lease = lease
-        self._random = random
+        self.turns: KeyTurns = KeyTurns(random)
         self._keys: dict[str, _Key] = {}
-        self._ready = [_Line() for _ in range(HIGHEST_PRIORITY + 1)]
-        self._bypass = RankBypass()
         # Up to which job all are known; 0 while the first look is not over.
         self._known_upto = 0
         self._later: list[_Planned] = []
@@ -286,7 +240,7 @@ class KeyTable:
             self._known_upto = max(self._known_upto, seq)
         if entry.hold is None or entry.hold.state == "free":
             self._plan(key, entry, now if entry.has_work else inf, now)
-        return key in self._ready[entry.line]
+        return key in self.turns
 
     def saw_record(self, key: str, seq: int, hold: KeyRecord | None, now: float, age: float = 0.0) -> bool:
         """Note a key's record, ``age`` seconds after it was written; return whether there is something to do now.
@@ -298,7 +252,7 @@ class KeyTable:
             return False
         entry.seq, entry.hold = seq, hold
         self._plan(key, entry, self._due(entry, now, age), now)
-        return key in self._ready[entry.line]
+        return key in self.turns
 
     def is_gone(self, key: str, now: float) -> None:
         """Note that a key has no record, or no longer has one."""
@@ -325,36 +279,13 @@ class KeyTable:
             _, key = heapq.heappop(self._later)
             entry = self._keys.get(key)
             if entry is not None and entry.due <= now and not entry.is_ours:
-                self._join(key, entry)
+                self.turns.join(key, entry.priority)
         found = []
-        for priority, number in self._turns(limit).items():
-            for key in self._ready[priority].take(number, self._random):
-                entry = self._keys[key]
-                entry.is_ours = True
-                found.append(Chance(key, entry.seq, entry.hold))
+        for key in self.turns.take(limit):
+            entry = self._keys[key]
+            entry.is_ours = True
+            found.append(Chance(key, entry.seq, entry.hold))
         return found
-
-    def draw(self) -> None:
-        """Begin anywhere in the turns of priorities, so that workers that end after a few jobs leave none out."""
-        self._bypass = RankBypass(self._random.randrange(BYPASS), self._random.randrange(HIGHEST_PRIORITY + 1))
-
-    def _turns(self, limit: int) -> Counter[int]:
-        """Return how many of each priority are next."""
-        waiting = {priority: len(line) for priority, line in enumerate(self._ready)}
-        turns = Counter[int]()
-        for _ in range(min(limit, sum(waiting.values()))):
-            priority = self._bypass.next(waiting)
-            self._bypass = self._bypass.after(priority, waiting)
-            waiting[priority] -= 1
-            turns[priority] += 1
-        return turns
-
-    def _join(self, key: str, entry: _Key) -> None:
-        """Let a key stand in the line of its next job; it keeps its place if it stands there."""
-        if entry.line != entry.priority:
-            self._ready[entry.line].leave(key)
-            entry.line = entry.priority
-        self._ready[entry.line].join(key)
 
     def done(self, key: str, now: float, again: float = 0.0, changed: int = 0) -> None:
         """Release a key to any worker.
@@ -393,9 +324,9 @@ class KeyTable:
         entry.due = due
         self._idle.pop(key, None)
         if due <= now and not entry.is_ours:
-            self._join(key, entry)
+            self.turns.join(key, entry.priority)
             return
-        self._ready[entry.line].leave(key)
+        self.turns.leave(key)
         if entry.is_ours:
             return
         if due < inf:

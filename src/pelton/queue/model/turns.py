@@ -1,4 +1,4 @@
-"""Whose turn it is: among priorities, and among the tenants that have jobs waiting. Pure.
+"""Whose turn it is: among priorities, among the tenants that have jobs waiting, and among keys. Pure.
 
 **Whose turn it is when a worker takes jobs: the highest priority's, and sometimes that of others. Pure.** Jobs of a
 priority come through a channel of their own, jobs without one through the others. The highest channel that may have
@@ -20,21 +20,27 @@ workers end after a few jobs.
 
 A tenant that had less than was asked of it is left out until it may have more: for a moment, then for longer and
 longer. Only tenants that have jobs are remembered.
+
+**Whose turn it is among the keys on which a worker can act, where keys are records. Pure.** Keys stand in line, one
+line for each priority: a key in that of its next job. A key whose job has ended joins the end again, so keys take
+turns; of the jobs, most come from the highest priority (`RankBypass`).
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from pelton.queue.model.naming import HIGHEST_PRIORITY
+from pelton.runtime import BYPASS, RankBypass
 
 if TYPE_CHECKING:
     from pelton.runtime import Random
 
-BYPASS: Final = 8
-"""One of so many jobs comes from below."""
 _EMPTY_FOR_S: Final = 0.02
 _QUIET_FOR_S: Final = 0.5
 FIRST_JOBS: Final = 24
@@ -194,16 +200,13 @@ class TenantTurns:
         self._weights = weights
         self._chance: Random | None = None
         self._lines = {"": _TenantLine()}
+        # How many are remembered: those that have jobs, as far as is known.
+        self.tenants: int = 0
         self._waiting: list[_TenantTurn] = []
         self._later: list[_TenantLook] = []
         self._reached = 0
         self._entered = 0
         self.enqueued([""])
-
-    @property
-    def tenants(self) -> int:
-        """How many tenants are remembered: those that have jobs, as far as is known."""
-        return len(self._lines) - 1
 
     # --- what is learned
 
@@ -211,6 +214,7 @@ class TenantTurns:
         """Note that these have jobs now."""
         for tenant in tenants:
             self._enter(tenant, self._lines.setdefault(tenant, _TenantLine()))
+        self.tenants = len(self._lines) - 1
 
     def listed(self, counts: Mapping[str, int], *, anew: bool) -> None:
         """Note how many jobs each tenant has that have not ended: those that are not named have none.
@@ -224,11 +228,13 @@ class TenantTurns:
             if anew or count > line.seen:
                 self._enter(tenant, line)
             line.seen = count
+        self.tenants = len(self._lines) - 1
         self._tidy()
 
     def retried(self, tenant: str, due: float) -> None:
         """Note that a job of a tenant waits for its retry until then."""
         line = self._lines.setdefault(tenant, _TenantLine())
+        self.tenants = len(self._lines) - 1
         if due < line.due:
             self._look(tenant, line, due)
 
@@ -335,3 +341,96 @@ def in_order(plan: Iterable[str], found: Mapping[str, Sequence[J]]) -> list[J]:
     """Return the jobs that were found, in the order of the plan."""
     left = {tenant: iter(jobs) for tenant, jobs in found.items()}
     return [job for tenant in plan for job in (next(left[tenant], None),) if job is not None]
+
+
+_SPREAD: Final = 64
+
+
+class _KeyLine:
+    """Keys of one priority, in rounds: all that stood in line when it began are taken once.
+
+    Within a round they are taken at random, so that workers with the same view do not all try the same key.
+    """
+
+    def __init__(self) -> None:
+        # Taken from its beginning again and again, which is slow with a dict. The values count those that had joined.
+        self._keys: OrderedDict[str, int] = OrderedDict()
+        self._joined = self._round_end = 0
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._keys
+
+    def join(self, key: str) -> None:
+        if key not in self._keys:
+            self._keys[key] = self._joined
+            self._joined += 1
+
+    def leave(self, key: str) -> None:
+        self._keys.pop(key, None)
+
+    def take(self, number: int, random: Random) -> list[str]:
+        found: list[str] = []
+        while len(found) < number and self._keys:
+            oldest = list(islice(self._keys.items(), max(number - len(found), _SPREAD)))
+            if oldest[0][1] >= self._round_end:
+                self._round_end = self._joined
+            mine = [key for key, place in oldest if place < self._round_end]
+            taken = random.sample(mine, min(number - len(found), len(mine)))
+            for key in taken:
+                self.leave(key)
+            found += taken
+        return found
+
+
+class KeyTurns:
+    """The keys on which one worker can act, in the order in which they are next."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._lines = [_KeyLine() for _ in range(HIGHEST_PRIORITY + 1)]
+        # The priority of the line in which a key stands.
+        self._priorities: dict[str, int] = {}
+        self._bypass = RankBypass()
+
+    def __contains__(self, key: str) -> bool:
+        """Whether a key stands in line."""
+        return key in self._priorities
+
+    def draw(self) -> None:
+        """Begin anywhere in the turns of priorities, so that workers that end after a few jobs leave none out."""
+        self._bypass = RankBypass(self._random.randrange(BYPASS), self._random.randrange(HIGHEST_PRIORITY + 1))
+
+    def join(self, key: str, priority: int) -> None:
+        """Let a key stand in the line of a priority; it keeps its place if it stands there."""
+        if self._priorities.get(key) != priority:
+            self.leave(key)
+            self._priorities[key] = priority
+            self._lines[priority].join(key)
+
+    def leave(self, key: str) -> None:
+        """Let a key stand in line no longer."""
+        if (priority := self._priorities.pop(key, None)) is not None:
+            self._lines[priority].leave(key)
+
+    def take(self, limit: int) -> list[str]:
+        """Return whose turn it is, and let them leave."""
+        found: list[str] = []
+        for priority, number in self._numbers(limit).items():
+            found += self._lines[priority].take(number, self._random)
+        for key in found:
+            del self._priorities[key]
+        return found
+
+    def _numbers(self, limit: int) -> Counter[int]:
+        """Return how many of each priority are next."""
+        waiting = {priority: len(line) for priority, line in enumerate(self._lines)}
+        numbers = Counter[int]()
+        for _ in range(min(limit, len(self._priorities))):
+            priority = self._bypass.next(waiting)
+            self._bypass = self._bypass.after(priority, waiting)
+            waiting[priority] -= 1
+            numbers[priority] += 1
+        return numbers
