@@ -15,7 +15,7 @@ from pelton.queue import JobContext, Queue
 from pelton.queue.limits.recall import LatePutOffs
 from pelton.queue.model.decide import PutOff
 from pelton.queue.model.orders import Order, Orders
-from pelton.queue.model.records import AttemptRecords
+from pelton.queue.model.records import records_of
 from pelton.queue.ports import TakenJob
 from pelton.testing import manual_runtime
 from tests.queue.conftest import ON_BOTH, OpenQueue
@@ -289,7 +289,7 @@ async def test_what_was_put_off_for_a_pause_starts_at_once_when_that_is_over(
         # nats-server tells a consumer a little later.
         found = [one for way in source.channels for one in await source.take(way, PullRequest(no_wait=True))]
     [taken] = found
-    records = AttemptRecords(queue.names, "w", taken.delivered)
+    records = records_of(queue.names, "w", taken.delivered)
     records.read()
     [scope] = Order(pause_key=named.get("key", ""), pause_job=named.get("job", "")).pause_scopes
     await source.settle(records.put_off(PutOff(3600, "it is paused", pause=scope), queue._context.clock.now()))
@@ -312,7 +312,7 @@ async def test_a_worker_that_hears_late_of_the_end_of_a_pause_recalls_what_it_ha
         late.heed(pause)
         source = queue.job_source("w")
         [taken] = await source.take(source.channels[-1], PullRequest(no_wait=True))
-        records = AttemptRecords(queue.names, "w", taken.delivered)
+        records = records_of(queue.names, "w", taken.delivered)
         records.read()
         ended = records.put_off(PutOff(3600, "it is paused", pause=pause.pause_scopes[0]), runtime.clock.now())
         await source.settle(ended)

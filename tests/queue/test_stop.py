@@ -11,7 +11,7 @@ import pytest
 import pelton
 from pelton.api import PullRequest
 from pelton.queue import JobContext, JobCounts, Queue
-from pelton.queue.model.records import AttemptRecords
+from pelton.queue.model.records import records_of
 from pelton.queue.run.attempt import JobAttempt
 from pelton.queue.run.intake import Appetite, JobIntake
 from tests.queue.conftest import ON_BOTH, OpenQueue
@@ -70,7 +70,7 @@ async def test_a_job_with_its_own_id_that_was_not_begun_burns_no_attempt(another
     handle = await queue.options(delay=0.01).enqueue(job)
     source = queue.job_source("w")
     (taken,) = await source.take(source.channels[0], PullRequest(batch=1, expires_ns=5 * 10**9))
-    await source.settle(AttemptRecords(queue.names, "w", taken.delivered).handed_back())
+    await source.settle(records_of(queue.names, "w", taken.delivered).handed_back())
     await drain(queue)
     assert (await handle.outcome()).value() == 1
 

@@ -17,7 +17,7 @@ from pelton.queue.limits.parking import Parking
 from pelton.queue.model.decide import PutOff
 from pelton.queue.model.limits import JobLimit
 from pelton.queue.model.orders import Order
-from pelton.queue.model.records import AttemptRecords, Ended
+from pelton.queue.model.records import AttemptRecords, Ended, records_of
 from pelton.queue.ports import JobSource
 from pelton.queue.run.leases import DeliveryHold, LeaseKeeper, SharedLease
 from tests.kit.hazards import Hazards, SimulatedClient, World
@@ -181,7 +181,7 @@ class LimitedHand:
                 await self._clock.sleep(0.5)
                 continue
             for taken in found:
-                job = HandJob(AttemptRecords(queue.names, name, taken.delivered))
+                job = HandJob(records_of(queue.names, name, taken.delivered))
                 self._client.spawn(self._attempt(queue, source, job, asked))
 
     async def _attempt(self, queue: Queue, source: JobSource, job: HandJob, asked: float) -> None:

@@ -15,7 +15,7 @@ from pelton.queue import JobContext, JobLimit, Queue, Rate
 from pelton.queue.limits.recall import LatePutOffs
 from pelton.queue.model.decide import PutOff
 from pelton.queue.model.orders import Order
-from pelton.queue.model.records import AttemptRecords
+from pelton.queue.model.records import records_of
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import Child, drain, ended, waiting, working
 from tests.queue.roles import QUEUE, register
@@ -357,7 +357,7 @@ async def test_a_worker_that_hears_late_of_a_change_recalls_what_it_has_put_off_
         await queue.enqueue(cut)
         source = queue.job_source("w")
         [taken] = await source.take(source.channels[-1], PullRequest(batch=1, no_wait=True))
-        records = AttemptRecords(queue.names, "w", taken.delivered)
+        records = records_of(queue.names, "w", taken.delivered)
         records.read()
         ended = records.put_off(PutOff(3600, "it waits", limit=old), queue._context.clock.now())
         late.heed(Order(limit=new))

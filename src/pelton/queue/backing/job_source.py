@@ -31,7 +31,7 @@ from pelton.jet import ack_of
 from pelton.queue.backing.scan import deliveries, refusal_of, stored_messages
 from pelton.queue.backing.setup import TOKENS, has_ranked_jobs
 from pelton.queue.backing.tenant_lines import TenantLines
-from pelton.queue.model.records import AttemptRecords, accounted_for, as_only, guarded, job_id_of, with_losses
+from pelton.queue.model.records import accounted_for, as_only, guarded, job_id_of, records_of, with_losses
 from pelton.queue.ports import Beginnings, Extender, TakenJob
 
 if TYPE_CHECKING:
@@ -289,7 +289,7 @@ class FreeJobs:
         await self._takes.close()
 
     async def _give_back(self, taken: TakenJob) -> None:
-        records = AttemptRecords(self._names, "", taken.delivered)
+        records = records_of(self._names, "", taken.delivered)
         records.learn(await self.known(taken.delivered))
         await self.settle(records.handed_back())
 

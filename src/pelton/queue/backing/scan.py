@@ -267,9 +267,10 @@ async def refusal_of(backend: Backend, names: QueueNames, ended: Ended) -> AckRe
 
     It is when a publish was repeated: a server checks the condition before it knows the message again.
     """
-    job_id = ended.record.subject.rpartition(".")[2]
+    record = ended.messages[-1]
+    job_id = record.subject.rpartition(".")[2]
     stored = await at_leader(backend, names.history, last_by_subj=names.outcomes_of(job_id))
-    if stored is not None and (stored.subject, stored.data) == (ended.record.subject, ended.record.data):
+    if stored is not None and (stored.subject, stored.data) == (record.subject, record.data):
         return None
     delivered = ended.delivered
     reason = "the job was cancelled meanwhile"

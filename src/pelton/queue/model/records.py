@@ -45,33 +45,26 @@ _UNREAD: Final = Envelope(job="", args=NOTHING)
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
-    """How an attempt ended: its record, what is published with it, and the ack of its delivery.
+    """How an attempt ended: what is published with it, and the ack of its delivery.
 
-    ``record`` is the job's outcome or, for one that is retried, what its attempts left, which is then in ``known``.
+    ``messages`` end with its record, so that a reader that sees it finds all the others: the job's outcome or, for one
+    that is retried, what its attempts left, which is then in ``known``. ``has_letter``: a dead letter is before it.
     """
 
     delivered: Delivered
     ack: AckOp
-    record: Outgoing
-    emitted: Sequence[Outgoing] = ()
-    dead_letter: Outgoing | None = None
+    messages: Sequence[Outgoing]
     known: Attempt | None = None
+    has_letter: bool = False
 
     @property
     def is_over(self) -> bool:
         """Whether the job has ended, not only this attempt."""
         return self.known is None
 
-    @property
-    def messages(self) -> list[Outgoing]:
-        """The messages to publish, in order: a reader that sees the record finds all the others."""
-        if self.dead_letter is not None:
-            return [*self.emitted, self.dead_letter, self.record]
-        return [*self.emitted, self.record] if self.emitted else [self.record]
-
-    def without_dead_letter(self) -> Ended:
+    def without_letter(self) -> Ended:
         """Return the same without its dead letter, if that was refused."""
-        return msgspec.structs.replace(self, dead_letter=None)
+        return msgspec.structs.replace(self, messages=(*self.messages[:-2], self.messages[-1]), has_letter=False)
 
 
 # --- the first outcome of a job counts: on a cluster, whoever stores one does it on condition that there is none
@@ -183,37 +176,28 @@ def job_id_in(data: bytes, seq: int) -> str:
         return str(seq)
 
 
-def _at_no_time() -> int:
-    return 0
-
-
 class AttemptRecords(msgspec.Struct, eq=False):
     """A delivered job, and the attempt that begins when its function is called: number ``attempt``, from 1.
 
     Times in wall nanoseconds. ``now`` goes on since the job was taken as if the clock was not set any more, by
-    the store's clock, and ``own`` by this machine's; who gives the job back without a look needs none.
+    the store's clock, and ``own`` by this machine's.
     """
 
     names: QueueNames
     worker: str
     delivered: Delivered
-    now: Callable[[], int] = _at_no_time
-    own: Callable[[], int] = _at_no_time
-    id: str = ""
-    attempt: int = 0
+    now: Callable[[], int]
+    own: Callable[[], int]
+    id: str
+    attempt: int
     envelope: Envelope = _UNREAD
     known: Attempt | None = None
     has_begun: bool = False
     started: int = 0
 
-    def __post_init__(self) -> None:
-        """Take over what the delivery tells."""
-        self.id = str(self.delivered.seq)
-        self.attempt = self.delivered.num_delivered
-
     def anew(self) -> AttemptRecords:
         """Return the records of the same delivery, of which nothing is known yet."""
-        return AttemptRecords(self.names, self.worker, self.delivered, self.now, self.own)
+        return records_of(self.names, self.worker, self.delivered, self.now, self.own)
 
     @property
     def queue(self) -> str:
@@ -277,7 +261,7 @@ class AttemptRecords(msgspec.Struct, eq=False):
         envelope = self.envelope
         if envelope.flow is not None or envelope.unique_until or envelope.timetable is not None:
             emitted = (*emitted, *self._notes(outcome))
-        return Ended(self.delivered, ack_of(self.delivered, "ack"), record, tuple(emitted))
+        return Ended(self.delivered, ack_of(self.delivered, "ack"), (*emitted, record))
 
     def after(self, decision: AfterAttempt, now: int) -> Ended:
         """Return the end of an attempt that has not completed its job."""
@@ -289,11 +273,12 @@ class AttemptRecords(msgspec.Struct, eq=False):
         """Return another end of a job; a failed one leaves a dead letter."""
         outcome = self._outcome(finish, NOTHING, now, self._errors(finish.error, now))
         record = Outgoing(self.names.ending_subject(outcome.state, self.id), _encode(outcome))
-        letter = self._letter(outcome) if finish.state == "failed" else None
         notes = () if finish is SKIPPED else self._notes(outcome)
         if finish.by_order:
             notes = (*notes, carried_out(self.names, self.id))
-        return Ended(self.delivered, ack_of(self.delivered, "ack"), record, notes, dead_letter=letter)
+        if has_letter := finish.state == "failed":
+            notes = (*notes, self._letter(outcome))
+        return Ended(self.delivered, ack_of(self.delivered, "ack"), (*notes, record), has_letter=has_letter)
 
     def _notes(self, outcome: Outcome) -> tuple[Outgoing, ...]:
         """Return what the end of a job of a flow, of a schedule, or of one that stays unique for some time leaves."""
@@ -376,7 +361,7 @@ class AttemptRecords(msgspec.Struct, eq=False):
     def _given_back(self, known: Attempt, delay: float = 0.0, kept: Sequence[Outgoing] = ()) -> Ended:
         ack = ack_of(self.delivered, "nak", delay_ns=int(delay * 1e9), cause=cause_of(known))
         record = Outgoing(self.names.attempt_subject(self.id), _encode(known))
-        return Ended(self.delivered, ack, record, tuple(kept), known=known)
+        return Ended(self.delivered, ack, (*kept, record), known)
 
     def _letter(self, outcome: Outcome) -> Outgoing:
         unread = self.delivered if not self.envelope.job else None
@@ -404,3 +389,14 @@ class AttemptRecords(msgspec.Struct, eq=False):
             traceback=finish.traceback,
             errors=errors,
         )
+
+
+def records_of(
+    names: QueueNames,
+    worker: str,
+    delivered: Delivered,
+    now: Callable[[], int] = int,
+    own: Callable[[], int] = int,
+) -> AttemptRecords:
+    """Return the records of a delivery; who gives it back without a look needs no clocks."""
+    return AttemptRecords(names, worker, delivered, now, own, str(delivered.seq), delivered.num_delivered)

@@ -175,6 +175,7 @@ def _consequence(decision: AfterAttempt, error: BaseException | None) -> tuple[i
 
 
 _MOST_UNKNOWN: Final = 100
+_asked, _delivered = attrgetter("asked"), attrgetter("delivered")
 
 
 class HeldJob(msgspec.Struct, eq=False):
@@ -278,8 +279,11 @@ class HeldJobs(Generic[J]):
         # Afterwards: the clock may have jumped while it waited.
         now, own = self._queue.time.steady(), steady_now(self._clock)
         # Mostly all at once: only some sources tell of each from when on it is held, and may have several consumers.
-        for since, group in groupby(found, attrgetter("asked")):
-            together = [make(AttemptRecords(names, worker, taken.delivered, now, own)) for taken in group]
+        for since, group in groupby(found, _asked):
+            together = [
+                make(AttemptRecords(names, worker, one, now, own, str(one.seq), one.num_delivered))
+                for one in map(_delivered, group)
+            ]
             if since is None:
                 self._hold(together, asked)
             else:
@@ -534,7 +538,7 @@ class HeldJobs(Generic[J]):
         if job.take_back(refused):
             # Its result, or what it emitted, was refused: the attempt has failed.
             return job.records.after(self.after(job, refused, after_refusal), self._clock.now())
-        if isinstance(refused, MessageTooLargeError) and ended.dead_letter is not None:
+        if isinstance(refused, MessageTooLargeError) and ended.has_letter:
             # Another attempt would end in the same way, on every worker.
             _log.error(
                 "job %s of queue %r leaves no dead letter: %s",
@@ -543,5 +547,5 @@ class HeldJobs(Generic[J]):
                 refused,
                 extra=log_fields(self._queue.name, job.records),
             )
-            return ended.without_dead_letter()
+            return ended.without_letter()
         raise refused
