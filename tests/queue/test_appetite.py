@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pelton.queue.run.intake import Appetite
+from pelton.queue.run.fetch import Appetite
 
 
 def test_slow_jobs_are_asked_for_by_free_slots_alone() -> None:

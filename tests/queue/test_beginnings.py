@@ -18,7 +18,7 @@ from pelton.queue.model.records import with_losses
 from pelton.queue.model.states import Attempt
 from pelton.queue.run import steps
 from pelton.queue.run.attempt import JobAttempt
-from pelton.queue.run.core import HeldJobs
+from pelton.queue.run.held import HeldJobs
 from pelton.runtime import SystemClock, system_runtime
 from pelton.testing import manual_runtime
 from tests.conformance.cases.eventually import eventually

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pelton.queue.run.core import HeldJob
+from pelton.queue.run.held import HeldJob
 from pelton.queue.run.slots import EndedAttempts
 
 ONE: Any = "an ended attempt"

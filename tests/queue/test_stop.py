@@ -13,7 +13,7 @@ from pelton.api import PullRequest
 from pelton.queue import JobContext, JobCounts, Queue
 from pelton.queue.model.records import records_of
 from pelton.queue.run.attempt import JobAttempt
-from pelton.queue.run.intake import Appetite, JobIntake
+from pelton.queue.run.fetch import Appetite, JobIntake
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import Child, drain, working
 from tests.queue.roles import QUEUE, register

@@ -40,7 +40,7 @@ from pelton.queue.model.records import Ended
 from pelton.queue.model.states import NOTHING
 from pelton.queue.run.children import ChildAttempt
 from pelton.queue.run.context import JobContext, ProgressNotes
-from pelton.queue.run.core import HeldJob, HeldJobs, log_fields
+from pelton.queue.run.held import HeldJob, HeldJobs, log_fields
 from pelton.queue.run.job_threads import Copies
 from pelton.queue.run.steps import JobSteps
 from pelton.runtime import is_interrupt

@@ -1,6 +1,6 @@
 """Jobs taken in batches, for programs that run them in their own way: an executor, a pool, a GPU.
 
-Design: ``take`` claims jobs; each is held under a lease that a thread renews (``core.py``) until it is settled.
+Design: ``take`` claims jobs; each is held under a lease that a thread renews (``held.py``) until it is settled.
 The program reports how each job ended, and ``settle`` stores that: on an embedded store for all of them in one
 transaction, yet independently: a job that was lost, or whose message is refused, does not affect the others. A ``take``
 that starts in the same round of the event loop shares that transaction, and comes after it. The records are those that
@@ -35,8 +35,8 @@ from pelton.queue.model.checks import seconds, whole
 from pelton.queue.model.options import JobRules
 from pelton.queue.model.records import Ended, job_id_of
 from pelton.queue.model.states import NOTHING
-from pelton.queue.run.core import EndedAttempt, HeldJob, HeldJobs, order_reader
-from pelton.queue.run.intake import RankedTakes
+from pelton.queue.run.fetch import RankedTakes
+from pelton.queue.run.held import EndedAttempt, HeldJob, HeldJobs, order_reader
 
 if TYPE_CHECKING:
     from datetime import timedelta

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, Generic
 import msgspec
 
 from pelton.queue.model.checks import seconds, whole
-from pelton.queue.run.core import EndedAttempt, J
+from pelton.queue.run.held import EndedAttempt, J
 
 if TYPE_CHECKING:
     from pelton.api.times import Seconds

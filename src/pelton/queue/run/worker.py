@@ -1,7 +1,7 @@
 """The worker: runs jobs in slots, keeps their leases, stops gracefully.
 
-Design: ``intake.py`` takes as many jobs as can start soon. A slot is a task that runs one attempt after another; when
-none can start, it settles those that have ended, together (``core.py``). How many may end before they are settled is
+Design: ``fetch.py`` takes as many jobs as can start soon. A slot is a task that runs one attempt after another; when
+none can start, it settles those that have ended, together (``held.py``). How many may end before they are settled is
 decided in ``slots.py``. A separate thread keeps the leases (``leases.py``).
 
 States: working; stopping (no more jobs are taken, waiting ones are handed back, running ones are notified and have
@@ -32,8 +32,8 @@ from pelton.queue.run.attempt import AttemptEnv, JobAttempt
 from pelton.queue.run.batches import JobBatches
 from pelton.queue.run.children import JobChildren
 from pelton.queue.run.context import Sweeper
-from pelton.queue.run.core import EndedAttempt, HeldJobs, order_reader
-from pelton.queue.run.intake import JobIntake
+from pelton.queue.run.fetch import JobIntake
+from pelton.queue.run.held import EndedAttempt, HeldJobs, order_reader
 from pelton.queue.run.job_threads import Called, Copies, JobThreads
 from pelton.queue.run.slots import JobSlots, WorkerSettings
 from pelton.runtime import Home, Signal, StopSignals

@@ -24,7 +24,7 @@ from pelton.api import PeltonError, PullRequest
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet.outage import ASK_AGAIN_S
 from pelton.queue.model.turns import RankTurn, RankTurns
-from pelton.queue.run.core import EndedAttempt, HeldJob, HeldJobs
+from pelton.queue.run.held import EndedAttempt, HeldJob, HeldJobs
 from pelton.runtime import Signal
 
 if TYPE_CHECKING:
