@@ -37,8 +37,8 @@ from pelton.queue.enqueue.announcing import announce_held, announce_start, has_l
 from pelton.queue.enqueue.transaction import JobEnding, JobTransaction
 from pelton.queue.model.decide import AfterAttempt, PutOff, describe
 from pelton.queue.model.records import Ended
-from pelton.queue.model.states import NOTHING
-from pelton.queue.run.children import ChildAttempt
+from pelton.queue.model.states import NOTHING, JobProgress
+from pelton.queue.run.children import ChildTimeout, child_call
 from pelton.queue.run.context import JobContext, ProgressNotes
 from pelton.queue.run.held import HeldJob, HeldJobs, log_fields
 from pelton.queue.run.job_threads import Copies
@@ -371,7 +371,7 @@ class JobAttempt(HeldJob, eq=False, kw_only=True):
             if job.context_parameter:
                 arguments[job.context_parameter] = self.context
         if job.in_process:
-            function = ChildAttempt(env.children, env.queue.name, env.held.worker, job, self).run
+            function = partial(self._call_child, job)
         begins_here = not (is_batch or job.in_process)
         if not begins_here:
             self._check()
@@ -442,6 +442,36 @@ class JobAttempt(HeldJob, eq=False, kw_only=True):
             self.begin()
             return function(**arguments)
 
+    async def _call_child(self, job: Job[Any, Any], **_arguments: Any) -> object:
+        """Call a function in a child process, which decodes its arguments; return its result, still encoded.
+
+        The context hears what the child emits, and how far it is. Raises what the job raises, JobCrashedError,
+        JobTimeoutError.
+        """
+        env, records, limit = self.env, self.records, job.rules.timeout
+        loop = asyncio.get_running_loop()
+
+        def begin() -> float:
+            asyncio.run_coroutine_threadsafe(self.prepare(), loop).result()
+            self.begin()
+            return env.held.left(self)
+
+        def tell(told: JobProgress) -> None:
+            # On a thread: the context is gone when the attempt has ended.
+            if (context := self.context) is not None:
+                context.progress(told.fraction, told.note)
+
+        try:
+            reply = await env.children.run(
+                child_call(env.queue.name, env.held.worker, job, records), tell, begin, limit
+            )
+        except ChildTimeout:
+            assert limit is not None, "or there is none"
+            raise JobTimeoutError(records.id, job.name, limit) from None
+        if self.context is not None:
+            self.context.add_emitted(reply.emitted)
+        return reply.result
+
     async def prepare(self) -> None:
         """Do what takes time before the job begins: make sure that it is held, and tell that it begins."""
         env, delivered = self.env, self.records.delivered
@@ -472,10 +502,6 @@ class JobAttempt(HeldJob, eq=False, kw_only=True):
         if marks is not None:
             marks.mark(records.delivered.seq, records.delivered.num_delivered)
         records.has_begun, records.started = True, self.env.clock.now()
-
-    def left(self) -> float:
-        """Return for how many seconds the job is held if its lease is not extended."""
-        return self.env.held.left(self)
 
     def _check(self) -> None:
         """Raise CancelledError for a job that must not start any more, or JobCancelledError."""
