@@ -11,6 +11,7 @@ import pytest
 import pelton
 from pelton import ConfigError, Jet, JobCounts, TenantCounts, observe
 from pelton.queue import ClaimedJob, Queue
+from pelton.queue.backing.tenant_lines import TenantLines
 from pelton.testing import manual_runtime
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import FAST, Child, drain, ended, waiting, working
@@ -468,3 +469,18 @@ async def test_workers_that_end_after_one_job_serve_everybody(jet: Jet, of: str)
         await drain(queue, max_jobs=1, concurrency=1)
     # The first 24 come in order. After that, each takes its turn with a chance of an eighth at least.
     assert len(started) == 2
+
+
+@BOTH_KINDS
+async def test_who_has_no_tenants_takes_none_of_their_turns(
+    jet: Jet, monkeypatch: pytest.MonkeyPatch, exclusive: bool
+) -> None:
+    queue = await jet.queue("garage", jobs=jobs, exclusive=exclusive)
+    await enqueue(queue, "", 3)
+
+    def take(*_: object) -> None:
+        raise AssertionError("no tenant has jobs")
+
+    monkeypatch.setattr(TenantLines, "take", take)
+    await drain(queue)
+    assert await queue.counts() == JobCounts(completed=3)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from pelton.api import QueueNotFoundError, StreamNotFoundError
 from pelton.jet.store_time import StoreTime
 from pelton.queue.backing.job_source import BegunJobs, ConsumerJobSource
-from pelton.queue.backing.queue_stats import ConsumerStats
-from pelton.queue.backing.scan import FailedAttempts
+from pelton.queue.backing.scan import ConsumerStats, FailedAttempts
 from pelton.queue.backing.setup import (
     EXCLUSIVE,
     KEYS,

@@ -27,9 +27,8 @@ from pelton.queue.inspect.views import JobViews
 from pelton.queue.model.checks import checked_id, checked_text, seconds
 from pelton.queue.model.limits import JobLimit, Rate, job_limit
 from pelton.queue.model.naming import QueueNames
-from pelton.queue.model.options import PLAIN, JobOptions, JobRules, OptionFields, job_filter, job_options
+from pelton.queue.model.options import PLAIN, JobOptions, JobRules, OptionFields, job_filter, job_options, timetable_of
 from pelton.queue.model.states import JobSchedule
-from pelton.queue.model.timetable import timetable_of
 from pelton.queue.opening import open_queue
 from pelton.queue.run.claims import Claims
 from pelton.queue.run.slots import worker_settings

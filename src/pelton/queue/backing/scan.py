@@ -1,8 +1,9 @@
-"""Reading a queue's streams from their beginning to their present end."""
+"""Reading what a queue has stored: its streams to their present end, its jobs that have not ended, what is under way."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from heapq import heappop, heappush
@@ -13,7 +14,9 @@ import msgspec
 from pelton.api import (
     AckRejectedError,
     Backend,
+    ConsumerInfo,
     ConsumerNotFoundError,
+    ConsumerUnsettled,
     Delivered,
     MessageNotFoundError,
     StoredMessage,
@@ -22,18 +25,21 @@ from pelton.api import (
 )
 from pelton.api.json_values import UNREADABLE
 from pelton.jet.readable import at_leader
+from pelton.jet.stream import subjects_of
 from pelton.queue.model.naming import FLOWS_CONSUMER
 from pelton.queue.model.orders import Order, decode
 from pelton.queue.model.places import found_by
 from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import Attempt, JobCounts, LastRun
+from pelton.queue.ports import ALL_LISTED, Unlisted
 
 if TYPE_CHECKING:
     from pelton.api import Delivered
-    from pelton.jet import Stream, Streams
+    from pelton.jet import Consumer, Stream, Streams
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.model.naming import QueueNames
     from pelton.queue.model.records import Ended
+    from pelton.queue.ports import Underway
 
 _PAGE: Final = 256
 _FIRST: Final = 4
@@ -141,6 +147,19 @@ async def not_to_be_taken(jet: Streams, names: QueueNames) -> int:
     stream = await jet.stream(names.jobs)
     others = [await number_of_subjects(stream, subject) for subject in (names.crons, names.kept)]
     return await scheduled_jobs(jet, names) + sum(others)
+
+
+async def tenants_with_jobs(stream: Stream, names: QueueNames) -> dict[int, dict[str, int]]:
+    """Return how many jobs, due and not ended, each tenant has, by their priority: by its token."""
+    counts: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    try:
+        await stream.get_last_message(names.tenant_jobs)
+    except MessageNotFoundError:
+        return counts
+    for subject, count in (await subjects_of(stream, names.tenant_jobs)).items():
+        tenant, of_rank = names.tenant_of(subject), counts[names.rank_of_tenant(subject)]
+        of_rank[tenant] = of_rank.get(tenant, 0) + count
+    return counts
 
 
 async def with_waiting_flow(jet: Streams, names: QueueNames, counts: JobCounts) -> JobCounts:
@@ -275,3 +294,91 @@ async def refusal_of(backend: Backend, names: QueueNames, ended: Ended) -> AckRe
     delivered = ended.delivered
     reason = "the job was cancelled meanwhile"
     return AckRejectedError(delivered.stream, delivered.consumer, delivered.seq, reason)
+
+
+# --- the jobs under way in a queue, for its views: which are held or wait for a retry, and how many are neither
+
+
+async def tenant_consumers(stream: Stream, names: QueueNames) -> list[Consumer]:
+    """Return the consumers that there are for tenants' jobs; they come and go."""
+    found: list[Consumer] = []
+    for name in await stream.consumer_names():
+        if names.is_tenant_consumer(name):
+            with suppress(ConsumerNotFoundError):
+                found.append(await stream.consumer(name))
+    return found
+
+
+async def _info(consumer: Consumer) -> ConsumerInfo | None:
+    try:
+        return await consumer.info()
+    except ConsumerNotFoundError:
+        return None
+
+
+async def infos_of(consumers: Sequence[Consumer]) -> list[ConsumerInfo]:
+    """Return what there is to know of consumers; one that is gone is left out."""
+    return [info for consumer in consumers if (info := await _info(consumer)) is not None]
+
+
+async def taken_of_tenant(stream: Stream, names: QueueNames, tenant: str, priority: int) -> int:
+    """Return how many jobs of a tenant and a priority were taken and have not ended; the tenant as a token."""
+    try:
+        return (await (await stream.consumer(names.tenant_consumer(tenant, priority))).info()).num_ack_pending
+    except ConsumerNotFoundError:
+        return 0
+
+
+async def delivered_by(stream: Stream, names: QueueNames, consumers: Sequence[Consumer]) -> Unlisted:
+    """Return what the consumers of jobs without a key have delivered so far; the last is that of ordinary jobs."""
+    infos = await infos_of([*consumers, *await tenant_consumers(stream, names)])
+    upto = {info.name: info.delivered.stream_seq for info in infos}
+    # As ``QueueNames.lane`` names them.
+    upto[""] = upto.pop(consumers[-1].name, 0)
+    return Unlisted(upto, sum(info.num_ack_pending for info in infos))
+
+
+class ConsumerStats:
+    """Jobs that consumers deliver."""
+
+    def __init__(self, backend: Backend, names: QueueNames, stream: Stream, consumers: Sequence[Consumer]) -> None:
+        self._backend = backend
+        self._names = names
+        self._stream = stream
+        self._consumers = consumers
+
+    async def underway(self) -> Underway:
+        """Return what the consumers have delivered and no worker has settled."""
+        found: Underway = {}
+        for consumer in (*self._consumers, *await tenant_consumers(self._stream, self._names)):
+            with suppress(ConsumerNotFoundError):
+                await self._delivered(consumer, found)
+        return found
+
+    async def _delivered(self, consumer: Consumer, found: Underway) -> None:
+        offset = 0
+        while True:
+            request = ConsumerUnsettled(stream=consumer.stream_name, name=consumer.name, offset=offset)
+            page = await self._backend.call(request)
+            found.update((entry.seq, entry) for entry in page.messages)
+            offset += len(page.messages)
+            if not page.messages or offset >= page.total:
+                return
+
+    async def unlisted(self) -> Unlisted:
+        """Return nothing in a store file, which lists all; on servers, what consumers have delivered so far."""
+        if ConsumerUnsettled in self._backend.planning.own_verbs:
+            return ALL_LISTED
+        return await delivered_by(self._stream, self._names, self._consumers)
+
+    async def untouched(self, underway: Underway) -> int:
+        """Return how many messages are ahead of the consumers, or wait for one of a tenant."""
+        if not self._consumers:
+            # An older version made them for the first worker.
+            return (await self._stream.info()).state.messages
+        ahead = sum([(await consumer.info()).num_pending for consumer in self._consumers])
+        tenants = await tenant_consumers(self._stream, self._names)
+        taken = sum(info.num_ack_pending for info in await infos_of(tenants))
+        listed = await tenants_with_jobs(self._stream, self._names)
+        stored = sum(sum(counts.values()) for counts in listed.values())
+        return ahead + max(stored - taken, 0)

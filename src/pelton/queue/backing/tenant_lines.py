@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from math import inf
@@ -25,14 +25,13 @@ import msgspec
 from pelton.api import (
     ConsumerNotFoundError,
     ConsumerPause,
-    MessageNotFoundError,
     PeltonError,
     PullRequest,
 )
 from pelton.api.json_values import UNREADABLE
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet.outage import ASK_AGAIN_S
-from pelton.jet.stream import subjects_of
+from pelton.queue.backing.scan import tenants_with_jobs
 from pelton.queue.model.naming import encode_tenant
 from pelton.queue.model.turns import FIRST_JOBS, TenantTurns, in_order
 from pelton.queue.ports import TakenJob
@@ -269,16 +268,3 @@ class TenantLines:
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
-
-
-async def tenants_with_jobs(stream: Stream, names: QueueNames) -> dict[int, dict[str, int]]:
-    """Return how many jobs, due and not ended, each tenant has, by their priority: by its token."""
-    counts: defaultdict[int, dict[str, int]] = defaultdict(dict)
-    try:
-        await stream.get_last_message(names.tenant_jobs)
-    except MessageNotFoundError:
-        return counts
-    for subject, count in (await subjects_of(stream, names.tenant_jobs)).items():
-        tenant, of_rank = names.tenant_of(subject), counts[names.rank_of_tenant(subject)]
-        of_rank[tenant] = of_rank.get(tenant, 0) + count
-    return counts

@@ -29,10 +29,9 @@ from pelton.jet.stream import subjects_of
 from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.model.checks import checked_text
 from pelton.queue.model.naming import key_part
-from pelton.queue.model.options import JobOptions
+from pelton.queue.model.options import JobOptions, next_due, schedule_text_of
 from pelton.queue.model.places import cron_leaf
 from pelton.queue.model.states import Envelope, JobSchedule, LastRun, Timetable
-from pelton.queue.model.timetable import next_due, schedule_text_of
 
 if TYPE_CHECKING:
     from pelton.jet import Stream

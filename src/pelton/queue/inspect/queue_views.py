@@ -13,9 +13,7 @@ import msgspec
 
 from pelton.api import ConfigError
 from pelton.api.times import Seconds
-from pelton.queue.backing.queue_stats import taken_of_tenant
-from pelton.queue.backing.scan import orders_in, scan
-from pelton.queue.backing.tenant_lines import tenants_with_jobs
+from pelton.queue.backing.scan import orders_in, scan, taken_of_tenant, tenants_with_jobs
 from pelton.queue.define.handle import JobHandle
 from pelton.queue.inspect.events import QueueEvents
 from pelton.queue.model.checks import seconds

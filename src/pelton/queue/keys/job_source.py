@@ -48,8 +48,7 @@ from pelton.jet.follower import Follower, last_and_new
 from pelton.jet.outage import Outage, is_busy
 from pelton.jet.register import MovedError
 from pelton.queue.backing.job_source import BegunJobs, FreeJobs
-from pelton.queue.backing.queue_stats import delivered_by, infos_of, tenant_consumers
-from pelton.queue.backing.scan import deliveries, not_to_be_taken, refusal_of
+from pelton.queue.backing.scan import delivered_by, deliveries, infos_of, not_to_be_taken, refusal_of, tenant_consumers
 from pelton.queue.keys.claimer import (
     CHANNEL,
     Claimer,
