@@ -170,7 +170,7 @@ class JobSource(Protocol):
         """
         ...
 
-    def forget(self, deliveries: Sequence[Delivered]) -> None:
+    def forget(self, deliveries: Iterable[Delivered]) -> None:
         """Release jobs that were taken, settled or not."""
         ...
 

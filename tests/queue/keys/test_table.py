@@ -141,7 +141,7 @@ def test_workers_that_soon_end_serve_keys_of_every_priority() -> None:
         keys = KeyTable(LEASE_S, chance)
         for priority in range(4):
             keys.saw_job(f"k{priority}", priority + 1, 0.0, priority)
-        keys.draw()
+        keys.turns.draw()
         taken.update(one.key for one in keys.take(1, 0.0))
     assert all(taken[f"k{priority}"] >= 5 for priority in range(4))
     assert taken["k3"] >= 180

@@ -379,7 +379,7 @@ class ConsumerJobSource(FreeJobs):
         except PeltonError as error:
             return error
 
-    def forget(self, deliveries: Sequence[Delivered]) -> None:
+    def forget(self, deliveries: Iterable[Delivered]) -> None:
         """Do nothing: the consumer redelivers it to another worker after its ack wait."""
 
     async def is_empty(self) -> bool:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -342,7 +342,7 @@ class KeyedJobSource(FreeJobs):
             return refused
         return None
 
-    def forget(self, deliveries: Sequence[Delivered]) -> None:
+    def forget(self, deliveries: Iterable[Delivered]) -> None:
         """Release the keys of attempts that were not settled: they were lost, or can't be settled in time."""
         for delivered in deliveries:
             held = self._holdings.get(delivered.token) if delivered.consumer == CHANNEL else None

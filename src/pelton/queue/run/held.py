@@ -370,8 +370,9 @@ class HeldJobs(Generic[J]):
         """Hold jobs no longer, settled or not."""
         released, beginnings = list(jobs), self.source.beginnings
         is_written = beginnings.is_written
-        settled = [job.records for job in released if job.is_settled]
-        beginnings.end([records.delivered for records in settled if records.has_begun or is_written])
+        beginnings.end(
+            [job.records.delivered for job in released if job.is_settled and (is_written or job.records.has_begun)]
+        )
         for job in released:
             if not job.is_settled and (job.records.has_begun or is_written):
                 beginnings.forget(job.records.delivered, has_begun=job.records.has_begun)
@@ -382,7 +383,7 @@ class HeldJobs(Generic[J]):
                 if not lease.holders:
                     self._keeper.release(lease)
                     del self._leases[lease]
-        self.source.forget([job.records.delivered for job in released])
+        self.source.forget(job.records.delivered for job in released)
         if self.admission.slots:
             self.admission.leave(released)
 
