@@ -1,4 +1,4 @@
-"""Reading what a queue has stored: its streams to their present end, its jobs that have not ended, what is under way."""
+"""Reading what a queue has stored: its streams to their present end, its unfinished jobs, what is under way."""
 
 from __future__ import annotations
 

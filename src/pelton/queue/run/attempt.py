@@ -350,12 +350,10 @@ class JobAttempt(HeldJob, eq=False, kw_only=True):
             or self.cancelled is not None
             or self.lost
             or lease is None
-            or lease.is_doubtful(began := env.clock.boottime())
+            or lease.is_doubtful(env.clock.boottime())
         ):
-            self.began = env.clock.boottime()
             return self._call_with_all(job, arguments, backend.tracing)
         # That was the look at its lease: nothing comes between.
-        self.began = began
         self.mark()
         found: Awaitable[object] = job.function(**arguments)
         return found
@@ -379,7 +377,7 @@ class JobAttempt(HeldJob, eq=False, kw_only=True):
             env.held.source.beginnings.is_written
             or has_listeners(env.queue)
             # What comes after that is seen as it begins, and it is given back.
-            or env.held.is_doubtful(self, self.began)
+            or self.is_doubtful
         ):
             await self.prepare()
         if job.hooks.has_run:

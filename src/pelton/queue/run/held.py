@@ -321,15 +321,12 @@ class HeldJobs(Generic[J]):
             return job.lost
         return lease.is_over(self._clock.boottime())
 
-    def is_doubtful(self, job: HeldJob, at: float | None = None) -> bool:
-        """Whether another worker may have the job, by the time since boot: this process may have been paused.
-
-        Now, or ``at`` a moment before.
-        """
+    def is_doubtful(self, job: HeldJob) -> bool:
+        """Whether another worker may have the job, by the time since boot: this process may have been paused."""
         lease = job.lease
         if job.lost or lease is None:
             return job.lost
-        return lease.is_doubtful(self._clock.boottime() if at is None else at)
+        return lease.is_doubtful(self._clock.boottime())
 
     def left(self, job: HeldJob) -> float:
         """Return for how many seconds the job is held if its lease is not extended."""
