@@ -195,7 +195,7 @@ class JobAttempt(HeldJob, eq=False, kw_only=True):
             env.begins(self)
         self._task = task
         try:
-            result = await self._called()
+            result = await self._call()
         except BaseException as error:  # whatever a job raises is its outcome
             if env.copies.is_one:
                 env.copies.end(error)
@@ -333,7 +333,7 @@ class JobAttempt(HeldJob, eq=False, kw_only=True):
 
     # --- the job itself
 
-    def _called(self) -> Awaitable[object]:
+    def _call(self) -> Awaitable[object]:
         """Call the function of a job, and return what it does; on a thread, only begin to."""
         env, job = self.env, self.definition
         assert job is not None, "a job that is unknown here does not run"

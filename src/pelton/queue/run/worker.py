@@ -371,7 +371,7 @@ class Worker:
         task = asyncio.current_task()
         assert task is not None
         while True:
-            if (attempt := self._started()) is not None:
+            if (attempt := self._start_next()) is not None:
                 ended: Ended | None = None
                 try:
                     ended = await attempt.run(task)
@@ -381,7 +381,7 @@ class Worker:
                     ended = await self._interrupted(attempt, task)
                 finally:
                     if ended is None or self._undecided:
-                        ended = self._left_slot(attempt, ended)
+                        ended = self._leave_slot(attempt, ended)
                 if ended is not None:
                     self._has_ended(attempt, ended)
                 if task.cancelling():
@@ -395,7 +395,7 @@ class Worker:
                 await self._idle.wait()
             self._now = self._clock.boottime()
 
-    def _started(self) -> JobAttempt | None:
+    def _start_next(self) -> JobAttempt | None:
         """Give a slot to the next job, if one can start now, and nothing is to be settled before."""
         is_over = self._stopping or (self._is_limited and len(self._undecided) >= self._left)
         unsettled, idle = self._unsettled, self._idle
@@ -433,8 +433,8 @@ class Worker:
         await attempt.look_up()
         return attempt.handed_back()
 
-    def _left_slot(self, attempt: JobAttempt, ended: Ended | None) -> Ended | None:
-        """Note that an attempt has left its slot, possibly without an end; return the end that it has now."""
+    def _leave_slot(self, attempt: JobAttempt, ended: Ended | None) -> Ended | None:
+        """Let an attempt leave its slot that may have no end yet; return the end that it has now."""
         if attempt.on_thread:
             self._on_threads += 1
         elif attempt.is_parked:
