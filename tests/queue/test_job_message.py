@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from pelton.queue.enqueue.job_message import JobMessage
+from pelton.queue.enqueue.job_message import JobMessage, place_of
 from pelton.queue.model.naming import QueueNames, key_part
 from pelton.queue.model.options import JobOptions
-from pelton.queue.model.places import place_of
 
 
 @pytest.mark.parametrize("exclusive", [False, True])

@@ -26,9 +26,9 @@ from pelton.api import (
 from pelton.api.json_values import UNREADABLE
 from pelton.jet.readable import at_leader
 from pelton.jet.stream import subjects_of
+from pelton.queue.enqueue.job_message import found_by
 from pelton.queue.model.naming import FLOWS_CONSUMER
 from pelton.queue.model.orders import Order, decode
-from pelton.queue.model.places import found_by
 from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import Attempt, JobCounts, LastRun
 from pelton.queue.ports import ALL_LISTED, Unlisted

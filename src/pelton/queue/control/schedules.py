@@ -26,11 +26,10 @@ from pelton.api import (
 )
 from pelton.api.timing import schedule_headers
 from pelton.jet.stream import subjects_of
-from pelton.queue.enqueue.job_message import JobMessage
+from pelton.queue.enqueue.job_message import JobMessage, cron_leaf
 from pelton.queue.model.checks import checked_text
 from pelton.queue.model.naming import key_part
 from pelton.queue.model.options import JobOptions, next_due, schedule_text_of
-from pelton.queue.model.places import cron_leaf
 from pelton.queue.model.states import Envelope, JobSchedule, LastRun, Timetable
 
 if TYPE_CHECKING:

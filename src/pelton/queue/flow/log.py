@@ -13,7 +13,7 @@ import msgspec
 
 from pelton.api import Delivered, MessageNotFoundError, Outgoing, StoredMessage
 from pelton.queue.backing.scan import stored_messages
-from pelton.queue.enqueue.job_message import JobMessage
+from pelton.queue.enqueue.job_message import JobMessage, flow_place
 from pelton.queue.flow.decide import FlowProgress, FlowStep
 from pelton.queue.model.flow_records import (
     FlowBegin,
@@ -26,7 +26,6 @@ from pelton.queue.model.flow_records import (
     encode_record,
 )
 from pelton.queue.model.naming import key_part
-from pelton.queue.model.places import flow_place
 from pelton.queue.model.records import as_first
 from pelton.queue.model.states import FlowPlace, Outcome, decode_envelope
 

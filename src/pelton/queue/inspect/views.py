@@ -28,11 +28,11 @@ from pelton.queue.backing.scan import (
     unfinished_job,
     with_waiting_flow,
 )
+from pelton.queue.enqueue.job_message import place_of
 from pelton.queue.model.checks import checked_id
 from pelton.queue.model.limits import number_of
 from pelton.queue.model.naming import encode_key, key_part
 from pelton.queue.model.options import ALL_JOBS, JobFilter
-from pelton.queue.model.places import place_of
 from pelton.queue.model.records import (
     accounted_for,
     job_id_in,

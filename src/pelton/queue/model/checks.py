@@ -9,7 +9,7 @@ from typing import Final
 
 from pelton.api import ConfigError, Duration
 
-# As ``places.py`` makes them.
+# As ``job_message.py`` makes them.
 _PLACED: Final = re.compile(r"[fmrsu][0-9A-Za-z]{20,}(-[0-9A-Za-z]{20,})?(@[^\s.*>@]+)?")
 _LONGEST_S: Final = 292 * 365.25 * 86_400
 

@@ -19,7 +19,7 @@ The states and what moves a job between them (goalpost's words in brackets)::
     retrying backoff passes -> pending
 
 A job's id is the sequence of its message in the queue's stream; a scheduled job, whose message is stored again when it
-falls due, has an id of its own (``places.py``). What becomes of a job after an attempt is
+falls due, has an id of its own (``job_message.py``). What becomes of a job after an attempt is
 :data:`AFTER_ATTEMPT`, by which ``decide.py`` decides.
 """
 
