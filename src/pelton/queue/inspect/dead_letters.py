@@ -1,7 +1,7 @@
 """Failed jobs, and how they are put into their queue again.
 
 Design: In a store file, a dead letter is removed and its job stored in one transaction. On a cluster these are two
-steps. The redriven job has an id and a place that follow from the failed one's id (``enqueue/job_message.py``), so whoever
+steps. The redriven job has an id and a place that follow from the failed one's id (``job_message.py``), so whoever
 repeats a redrive that was interrupted between the two stores nothing: because the job is there, because its message id
 is known, or because the history has its outcome.
 """
