@@ -84,153 +84,6 @@ class RankedTakes(Generic[J]):
         return found
 
 
-class RankedFetcher(Generic[J]):
-    """Takes jobs for a worker, and waits for them.
-
-    ``wanted`` returns how many jobs the worker wants now, ``changed`` is notified when that changes; ``request`` makes
-    the request of a pull that waits for so many; ``accept`` is given jobs that came while all channels waited, and
-    when they were asked for.
-    """
-
-    def __init__(
-        self,
-        held: HeldJobs[J],
-        runtime: Runtime,
-        wanted: Callable[[], int],
-        changed: Signal,
-        request: Callable[[int], PullRequest],
-        accept: Callable[[list[J], float], Awaitable[None]],
-    ) -> None:
-        self.takes: RankedTakes[J] = RankedTakes(held, runtime)
-        self._turns = self.takes.turns
-        self._held = held
-        self._runtime = runtime
-        self._clock = runtime.clock
-        self._wanted = wanted
-        self._changed = changed
-        # Fetchers ask one after the other: what the first has got counts for the next.
-        self._one = asyncio.Lock()
-        self._request = request
-        self._accept = accept
-        self._channels, self._ranked = held.source.channels, held.source.ranked
-        # Each channel that is waited for here, and the one from which its jobs are taken.
-        self._awaited = {**dict(zip(self._ranked, self._ranked, strict=True)), **held.source.tenants}
-        # Channels that had more than was taken, or that were not asked yet; and those that are waited for.
-        self._rich = set(self._channels)
-        self._waiting: set[str] = set()
-        self._pulls: dict[str, asyncio.Task[None]] = {}
-        self._wake = Signal()
-
-    # --- for the fetchers of the other channels
-
-    async def now(self, channel: str) -> list[J] | None:
-        """Take jobs of a channel, or with a priority; none if there are none of both. None: none are wanted now."""
-        async with self._one:
-            wanted = self._wanted()
-            return await self.takes.now(channel, wanted) if wanted > 0 else None
-
-    async def take(self, channel: str, wanted: int) -> list[J]:
-        """Take jobs of a channel, waiting for them, or those with a priority if it is their turn: maybe none."""
-        await self.takes.look()
-        if not self._turns.next(channel, wanted, self._clock.boottime()).waits:
-            async with self._one:
-                wanted = self._wanted()
-                turn = self._turns.next(channel, wanted, self._clock.boottime())
-                return [] if turn.waits or wanted <= 0 else await self.takes.ask(turn)
-        if channel in self._rich:
-            found = self._note(channel, await self._held.take(channel, PullRequest(batch=wanted, no_wait=True)))
-            if found:
-                return found
-        self._waiting.add(channel)
-        if len(self._pulls) < len(self._awaited):
-            self._wake.notify()
-        try:
-            return self._note(channel, await self._held.take(channel, self._request(wanted)))
-        finally:
-            self._waiting.discard(channel)
-
-    def _note(self, channel: str, found: list[J]) -> list[J]:
-        if found and found[-1].records.delivered.num_pending:
-            self._rich.add(channel)
-        else:
-            self._rich.discard(channel)
-        return found
-
-    # --- while all of them wait
-
-    async def run(self) -> None:
-        """Fetch jobs with a priority while the other channels wait, for ever."""
-        try:
-            while True:
-                seen = self._wake.generation
-                self._check_pulls()
-                if not (self._is_idle and await self._fetch(await self._room())):
-                    await self._wake.wait(seen)
-        finally:
-            for pull in self._pulls.values():
-                pull.cancel()
-            await asyncio.gather(*self._pulls.values(), return_exceptions=True)
-
-    async def _room(self) -> int:
-        """Wait until jobs are wanted, and return how many."""
-        while (wanted := self._wanted()) <= 0:
-            await self._changed.wait(self._changed.generation)
-        return wanted
-
-    @property
-    def _is_idle(self) -> bool:
-        return len(self._waiting) == len(self._channels)
-
-    async def _fetch(self, wanted: int) -> bool:
-        """Ask the channel whose turn it is; if none can have any, wait for all, and return False."""
-        turn = self._turns.next("", wanted, self._clock.boottime())
-        if not turn.waits:
-            await self._take_from(turn.channel, lambda: self.takes.ask(turn))
-        elif self._is_idle:
-            self._wait_for_all(wanted)
-        return not turn.waits
-
-    def _wait_for_all(self, wanted: int) -> None:
-        for name in self._awaited:
-            if name not in self._pulls:
-                if name in self._ranked:
-                    self._turns.awaits(name)
-                pull = self._runtime.spawn(self._wait_for(name, wanted), f"pelton waits for {name}")
-                pull.add_done_callback(lambda _: self._wake.notify())
-                self._pulls[name] = pull
-
-    async def _wait_for(self, channel: str, wanted: int) -> None:
-        async def taken() -> list[J]:
-            found: list[J] = []
-            try:
-                found = await self._held.take(channel, self._request(wanted))
-            finally:
-                if found or channel in self._ranked:
-                    self._turns.answered(self._awaited[channel], len(found), self._clock.boottime())
-            return found
-
-        await self._take_from(channel, taken)
-
-    async def _take_from(self, channel: str, take: Callable[[], Awaitable[list[J]]]) -> None:
-        asked = self._clock.boottime()
-        try:
-            found = await take()
-            if found:
-                await self._accept(found, asked)
-        except FINAL_ERRORS:
-            raise
-        except PeltonError as error:
-            # The fetchers of the other channels meet it, too, and end the worker if it can't pass.
-            _log.debug("no jobs can be taken from %s: %s", channel, error)
-            await self._clock.sleep(ASK_AGAIN_S)
-
-    def _check_pulls(self) -> None:
-        for name, pull in list(self._pulls.items()):
-            if pull.done():
-                del self._pulls[name]
-                pull.result()
-
-
 # A worker that ends by itself, and waits for jobs of others to be settled, looks again after these pauses.
 _FIRST_LOOK_S: Final = 0.02
 _LONGEST_LOOK_S: Final = 0.2
@@ -294,6 +147,7 @@ class JobIntake:
         stop: Callable[[], None],
         may_begin: Callable[[], float],
     ) -> None:
+        self._runtime = queue.runtime
         self._clock = queue.clock
         self._lease = queue.lease
         self._stats = queue.stats
@@ -313,16 +167,25 @@ class JobIntake:
         self.begun: Signal = Signal()
         self.changed: Signal = Signal()
         self.appetite: Appetite = Appetite(settings.concurrency, queue.lease, exclusive=queue.exclusive)
-        self.ranked: RankedFetcher[JobAttempt] = RankedFetcher(
-            held, queue.runtime, self._wanted, self.changed, self.appetite.request, self._take_in
-        )
+        self._takes: RankedTakes[JobAttempt] = RankedTakes(held, queue.runtime)
+        self._turns = self._takes.turns
+        # Fetchers ask one after the other: what the first has got counts for the next.
+        self._one = asyncio.Lock()
+        self._channels, self._ranked = held.source.channels, held.source.ranked
+        # Each channel that is waited for beside those of the fetchers, and the one from which its jobs are taken.
+        self._awaited = {**dict(zip(self._ranked, self._ranked, strict=True)), **held.source.tenants}
+        # Channels that had more than was taken, or that were not asked yet; and those whose fetchers wait.
+        self._rich = set(self._channels)
+        self._idle: set[str] = set()
+        self._pulls: dict[str, asyncio.Task[None]] = {}
+        self._wake = Signal()
         self.flows: FlowFollower = flows(self._carried_on)
         self._outage = queue.outage()
         self._surplus: list[JobAttempt] = []
         # When a channel brought jobs the last time, in seconds since boot.
         self._taken_in_at = float("-inf")
         self._ends_by_itself = settings.until_empty or settings.until_idle
-        self._is_shared = len(self._job_source.channels) > 1
+        self._is_shared = len(self._channels) > 1
         self._served = ""
         # The channels that had nothing, since something was taken or ran.
         self._dry: set[str] = set()
@@ -359,12 +222,12 @@ class JobIntake:
             found: list[JobAttempt] | None
             try:
                 if self._ends_by_itself:
-                    found = await self.ranked.now(channel)
+                    found = await self._now(channel)
                     if not found and await self._is_over(channel):
                         await self._end(seen)
                         continue
                 else:
-                    found = await self.ranked.take(channel, wanted)
+                    found = await self._take(channel, wanted)
             except PeltonError as error:
                 await self._outage.wait(error)
                 continue
@@ -379,9 +242,120 @@ class JobIntake:
                 pause, self._look_s = self._look_s, min(2 * self._look_s, _LONGEST_LOOK_S)
                 await self.changed.wait_at_most(self._clock, pause, seen)
 
+    # --- asking a channel, or those of jobs with a priority if it is their turn
+
+    async def _now(self, channel: str) -> list[JobAttempt] | None:
+        """Take jobs of a channel, or with a priority; none if there are none of both. None: none are wanted now."""
+        async with self._one:
+            wanted = self._wanted()
+            return await self._takes.now(channel, wanted) if wanted > 0 else None
+
+    async def _take(self, channel: str, wanted: int) -> list[JobAttempt]:
+        """Take jobs of a channel, waiting for them, or those with a priority if it is their turn: maybe none."""
+        await self._takes.look()
+        if not self._turns.next(channel, wanted, self._clock.boottime()).waits:
+            async with self._one:
+                wanted = self._wanted()
+                turn = self._turns.next(channel, wanted, self._clock.boottime())
+                return [] if turn.waits or wanted <= 0 else await self._takes.ask(turn)
+        if channel in self._rich:
+            found = self._noted(channel, await self._held.take(channel, PullRequest(batch=wanted, no_wait=True)))
+            if found:
+                return found
+        self._idle.add(channel)
+        if len(self._pulls) < len(self._awaited):
+            self._wake.notify()
+        try:
+            return self._noted(channel, await self._held.take(channel, self.appetite.request(wanted)))
+        finally:
+            self._idle.discard(channel)
+
+    def _noted(self, channel: str, found: list[JobAttempt]) -> list[JobAttempt]:
+        if found and found[-1].records.delivered.num_pending:
+            self._rich.add(channel)
+        else:
+            self._rich.discard(channel)
+        return found
+
+    # --- while all of them wait
+
+    async def fetch_ranked(self) -> None:
+        """Fetch jobs with a priority while the other channels wait, for ever."""
+        try:
+            while True:
+                seen = self._wake.generation
+                self._check_pulls()
+                if not (self._is_waiting and await self._ask(await self._room())):
+                    await self._wake.wait(seen)
+        finally:
+            for pull in self._pulls.values():
+                pull.cancel()
+            await asyncio.gather(*self._pulls.values(), return_exceptions=True)
+
+    async def _room(self) -> int:
+        """Wait until jobs are wanted, and return how many."""
+        while (wanted := self._wanted()) <= 0:
+            await self.changed.wait(self.changed.generation)
+        return wanted
+
+    @property
+    def _is_waiting(self) -> bool:
+        return len(self._idle) == len(self._channels)
+
+    async def _ask(self, wanted: int) -> bool:
+        """Ask the channel whose turn it is; if none can have any, wait for all, and return False."""
+        turn = self._turns.next("", wanted, self._clock.boottime())
+        if not turn.waits:
+            await self._take_from(turn.channel, lambda: self._takes.ask(turn))
+        elif self._is_waiting:
+            self._wait_for_all(wanted)
+        return not turn.waits
+
+    def _wait_for_all(self, wanted: int) -> None:
+        for name in self._awaited:
+            if name not in self._pulls:
+                if name in self._ranked:
+                    self._turns.awaits(name)
+                pull = self._runtime.spawn(self._wait_for(name, wanted), f"pelton waits for {name}")
+                pull.add_done_callback(lambda _: self._wake.notify())
+                self._pulls[name] = pull
+
+    async def _wait_for(self, channel: str, wanted: int) -> None:
+        async def taken() -> list[JobAttempt]:
+            found: list[JobAttempt] = []
+            try:
+                found = await self._held.take(channel, self.appetite.request(wanted))
+            finally:
+                if found or channel in self._ranked:
+                    self._turns.answered(self._awaited[channel], len(found), self._clock.boottime())
+            return found
+
+        await self._take_from(channel, taken)
+
+    async def _take_from(self, channel: str, take: Callable[[], Awaitable[list[JobAttempt]]]) -> None:
+        asked = self._clock.boottime()
+        try:
+            found = await take()
+            if found:
+                await self._take_in(found, asked)
+        except FINAL_ERRORS:
+            raise
+        except PeltonError as error:
+            # The fetchers of the other channels meet it, too, and end the worker if it can't pass.
+            _log.debug("no jobs can be taken from %s: %s", channel, error)
+            await self._clock.sleep(ASK_AGAIN_S)
+
+    def _check_pulls(self) -> None:
+        for name, pull in list(self._pulls.items()):
+            if pull.done():
+                del self._pulls[name]
+                pull.result()
+
+    # --- how it gets on
+
     def _is_spared(self, channel: str) -> bool:
         """Whether to ask a channel later: it had nothing a moment ago, and asking costs a transaction."""
-        if not self._ends_by_itself or len(self._poor) == len(self._job_source.channels):
+        if not self._ends_by_itself or len(self._poor) == len(self._channels):
             return False
         asked = self._poor.get(channel)
         return asked is not None and self._clock.boottime() - asked < _SPARED_S
@@ -394,7 +368,7 @@ class JobIntake:
             return
         is_new = channel not in self._poor
         self._poor[channel] = asked
-        if is_new and self._is_shared and len(self._poor) == len(self._job_source.channels):
+        if is_new and self._is_shared and len(self._poor) == len(self._channels):
             self.changed.notify()
 
     def _wanted(self) -> int:
@@ -500,9 +474,9 @@ class JobIntake:
             self._dry.clear()
             return False
         self._dry.add(channel)
-        if self._settings.until_idle and len(self._dry) == len(self._job_source.channels):
+        if self._settings.until_idle and len(self._dry) == len(self._channels):
             # It may have enqueued jobs meanwhile.
-            return await self.flows.is_idle() and len(self._dry) == len(self._job_source.channels)
+            return await self.flows.is_idle() and len(self._dry) == len(self._channels)
         if not self._settings.until_empty or (quiet := await self.flows.quiet()) is None:
             return False
         return await self._job_source.is_empty() and quiet == await self.flows.quiet()

@@ -232,7 +232,7 @@ class Worker:
         fetchers.append(self._spawn(self._order_reader.follow(), "orders"))
         fetchers.append(self._spawn(self._intake.flows.follow(), "flows"))
         fetchers.append(self._spawn(self._parking.follow(self._intake.unpark), "limits"))
-        fetchers.append(self._spawn(self._intake.ranked.run(), "fetcher of jobs with a priority"))
+        fetchers.append(self._spawn(self._intake.fetch_ranked(), "fetcher of jobs with a priority"))
         try:
             while not self._stopping:
                 await self._stop.wait(self._stop.generation)
