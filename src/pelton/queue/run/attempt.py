@@ -130,20 +130,6 @@ class JobAttempt(HeldJob, eq=False, kw_only=True):
             return self.lost
         return self.env.held.is_late(self)
 
-    @property
-    def is_doubtful(self) -> bool:
-        """Whether another worker may have the job, by the clock of its lease."""
-        return self.env.held.is_doubtful(self)
-
-    @property
-    def longest_nap(self) -> float:
-        """For how many seconds the job sleeps without being given back."""
-        return self.env.longest_nap
-
-    async def is_sure(self) -> bool:
-        """Whether the job is held, now; the store is asked when that is in doubt."""
-        return not self.is_doubtful or await self.env.held.is_sure(self)
-
     def interrupt(self) -> None:
         """Do not start the job, or cancel it if possible: a job on a thread keeps running."""
         self.interrupted = True
@@ -377,7 +363,7 @@ class JobAttempt(HeldJob, eq=False, kw_only=True):
             env.held.source.beginnings.is_written
             or has_listeners(env.queue)
             # What comes after that is seen as it begins, and it is given back.
-            or self.is_doubtful
+            or env.held.is_doubtful(self)
         ):
             await self.prepare()
         if job.hooks.has_run:
@@ -409,7 +395,7 @@ class JobAttempt(HeldJob, eq=False, kw_only=True):
             records.attempt,
             records.known.error if records.known is not None else "",
             partial(self._transaction, job) if job.is_async else None,
-            partial(JobSteps, env.queue, env.held.source, records, self) if job.is_async else None,
+            partial(JobSteps, env.queue, env.held, self, env.longest_nap, self.fall_asleep) if job.is_async else None,
             partial(ProgressNotes, env.queue, records.id, loop),
             tracing,
             partial(env.jet_for, is_async=job.is_async, loop=loop),
@@ -484,7 +470,7 @@ class JobAttempt(HeldJob, eq=False, kw_only=True):
                 if not is_busy(error):
                     raise
                 await env.queue.clock.sleep(ASK_AGAIN_S)
-        await self.is_sure()
+        await env.held.is_sure(self)
 
     def begin(self) -> None:
         """Note that the function is called now, on any thread, as the last thing before.

@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
 from contextvars import copy_context
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Protocol, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 import msgspec
 
@@ -45,8 +45,7 @@ from pelton.runtime import until_ended
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
-    from pelton.queue.model.records import AttemptRecords
-    from pelton.queue.ports import JobSource
+    from pelton.queue.run.held import HeldJob, HeldJobs
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(StepRecord).decode
@@ -54,43 +53,33 @@ _LONGEST_S: Final = 300 * 86_400.0
 _WRITER_S: Final = 5.0
 
 
-class StepHolder(Protocol):
-    """The attempt whose steps they are."""
-
-    @property
-    def longest_nap(self) -> float:
-        """For how many seconds the job sleeps without being given back."""
-        ...
-
-    @property
-    def is_doubtful(self) -> bool:
-        """Whether another worker may have the job, by the clock of its lease."""
-        ...
-
-    async def is_sure(self) -> bool:
-        """Whether the job is held, now; the store is asked when that is in doubt."""
-        ...
-
-    def fall_asleep(self, why: PutOff, kept: Sequence[Outgoing]) -> None:
-        """End the attempt, and give the job back until it wakes."""
-        ...
-
-
 class JobSteps:
-    """The steps of one attempt of an async job. ``is_used``: it has done or slept something."""
+    """The steps of one attempt of an async job. ``is_used``: it has done or slept something.
+
+    It sleeps for ``longest_nap`` seconds without being given back; ``fall_asleep`` ends the attempt for longer.
+    """
 
     is_used: bool
 
     __slots__ = (
-        "_by", "_done", "_holder", "_is_over", "_lock", "_queue", "_records", "_sleeps", "_source", "_threads", "_used",
-        "is_used",
+        "_by", "_done", "_fall_asleep", "_held", "_is_over", "_job", "_lock", "_longest_nap", "_queue", "_records",
+        "_sleeps", "_threads", "_used", "is_used",
     )  # fmt: skip
 
-    def __init__(self, queue: QueueContext, source: JobSource, records: AttemptRecords, holder: StepHolder) -> None:
+    def __init__(
+        self,
+        queue: QueueContext,
+        held: HeldJobs[Any],
+        job: HeldJob,
+        longest_nap: float,
+        fall_asleep: Callable[[PutOff, Sequence[Outgoing]], None],
+    ) -> None:
         self._queue = queue
-        self._source = source
-        self._records = records
-        self._holder = holder
+        self._held = held
+        self._job = job
+        self._records = records = job.records
+        self._longest_nap = longest_nap
+        self._fall_asleep = fall_asleep
         self._by = f"{records.delivered.token}.{records.delivered.num_delivered}.{id(self):x}"
         # By subject; None: not read yet.
         self._done: dict[str, StepRecord] | None = {} if records.delivered.num_delivered == 1 else None
@@ -195,11 +184,11 @@ class JobSteps:
         until = now + int(limit * 1e9) if record is None else record.until
         # The clock may have been set back since the record was read.
         left = min((until - now) / 1e9, limit)
-        if left <= self._holder.longest_nap:
+        if left <= self._longest_nap:
             await clock.sleep(max(left, 0.0))
             return
         kept = [] if record is not None else [self._message(subject, StepRecord(until=until, by=self._by))]
-        self._holder.fall_asleep(PutOff(left, "it sleeps", began=True), kept)
+        self._fall_asleep(PutOff(left, "it sleeps", began=True), kept)
         # The worker cancels the job, which starts again.
         await asyncio.get_running_loop().create_future()
 
@@ -235,7 +224,7 @@ class JobSteps:
         while True:
             await self._make_sure()
             try:
-                await self._source.keep(self._records.delivered, message)
+                await self._held.source.keep(self._records.delivered, message)
             except AckRejectedError as refused:
                 raise self._lost(refused) from refused
             except MessageTooLargeError as refused:
@@ -284,13 +273,13 @@ class JobSteps:
         return Outgoing(subject, _encode(record))
 
     def _check(self) -> None:
-        if self._holder.is_doubtful:
+        if self._held.is_doubtful(self._job):
             raise self._lost("")
         if self._is_over:
             raise ConfigError(f"job {self._records.id}: its function has returned: await its steps before it does")
 
     async def _make_sure(self) -> None:
-        await self._holder.is_sure()
+        await self._held.is_sure(self._job)
         self._check()
 
     def _lost(self, why: object) -> LeaseLostError:
