@@ -243,7 +243,7 @@ class Hand:
         )
         record = Outgoing(queue.names.ending_subject("completed", outcome.id), msgspec.json.encode(outcome))
         emitted = [Outgoing(EFFECTS, msgspec.json.encode(effect))]
-        ended = Ended(d, ack_of(d, "ack"), record, emitted)
+        ended = Ended(d, ack_of(d, "ack"), (*emitted, record))
         while not lease.is_over(self._clock.monotonic()):
             try:
                 await job_source.settle(ended)

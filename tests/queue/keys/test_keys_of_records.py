@@ -31,14 +31,14 @@ async def take(job_source: JobSource) -> TakenJob:
 async def end(job_source: JobSource, taken: TakenJob, *emitted: Outgoing) -> None:
     d = taken.delivered
     record = Outgoing(f"$JOBS.garage.history.completed.{d.seq}", b'{"id":"%d"}' % d.seq)
-    await job_source.settle(Ended(d, ack_of(d, "ack"), record, emitted))
+    await job_source.settle(Ended(d, ack_of(d, "ack"), (*emitted, record)))
 
 
 async def give_back(job_source: JobSource, taken: TakenJob, delay_ns: int = 0) -> None:
     d = taken.delivered
     known = Attempt(id=str(d.seq), attempt=1, error="again")
     record = Outgoing(f"$JOBS.garage.attempts.{d.seq}", msgspec.json.encode(known))
-    await job_source.settle(Ended(d, ack_of(d, "nak", delay_ns=delay_ns), record, known=known))
+    await job_source.settle(Ended(d, ack_of(d, "nak", delay_ns=delay_ns), (record,), known))
 
 
 def add_job(queue: Queue) -> pelton.Job[[int], int]:
