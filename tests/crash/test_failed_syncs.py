@@ -15,8 +15,7 @@ import pelton
 from pelton.api import StoreError, StoreFailedError
 from pelton.connect import Jet
 from pelton.engine.maintenance.recount import recount
-from pelton.storage.sync_record import SyncRecord
-from pelton.storage.wal import SyncFile, WriteFile
+from pelton.storage.wal import SyncFile, SyncRecord, WriteFile
 from tests.crash.failures import fold, killed
 from tests.kit.power import RecordingDisk, write_image
 from tests.storage.stores import open_engine

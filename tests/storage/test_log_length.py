@@ -13,7 +13,7 @@ import pelton
 from pelton import metrics
 from pelton.api import CheckpointBlocked
 from pelton.engine.maintenance.recount import recount
-from pelton.storage import checkpointer
+from pelton.storage import wal
 from tests.kit.faults import FaultySync
 from tests.storage.stores import a_store, open_engine, raw
 
@@ -24,9 +24,9 @@ _RESERVED = 1 << 20
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpointer, "CHECKPOINT_PAGES", _FOLDED_AT)
-    monkeypatch.setattr(checkpointer, "TOO_LONG_PAGES", _TOLD_AT)
-    monkeypatch.setattr(checkpointer, "LOG_LIMIT", _LIMIT)
+    monkeypatch.setattr(wal, "CHECKPOINT_PAGES", _FOLDED_AT)
+    monkeypatch.setattr(wal, "TOO_LONG_PAGES", _TOLD_AT)
+    monkeypatch.setattr(wal, "LOG_LIMIT", _LIMIT)
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> int:
@@ -64,7 +64,7 @@ async def test_a_log_that_cannot_be_folded_is_told_once_and_cut_later(
 async def test_a_log_is_cut_with_the_first_writes_after_its_reader_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpointer, "CHECKPOINT_PAGES", 1000)
+    monkeypatch.setattr(wal, "CHECKPOINT_PAGES", 1000)
     path = tmp_path / "a.pelton"
     await a_store(path)
     async with open_engine(path, sync_file=FaultySync()) as jet:
@@ -83,10 +83,10 @@ async def test_a_log_is_cut_with_the_first_writes_after_its_reader_has_ended(
 async def test_a_log_of_twice_the_length_waits_for_its_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.pelton"
     await a_store(path)
-    fold = checkpointer.Checkpointer.fold
+    fold = wal.Checkpointer.fold
     left: list[int | None] = []
 
-    def watched(self: checkpointer.Checkpointer, mode: str = "PASSIVE") -> int | None:
+    def watched(self: wal.Checkpointer, mode: str = "PASSIVE") -> int | None:
         ending = threading.Thread(target=reader.execute, args=("ROLLBACK",))
         if mode == "RESTART":
             ending.start()
@@ -97,7 +97,7 @@ async def test_a_log_of_twice_the_length_waits_for_its_readers(tmp_path: Path, m
             reader.execute("SELECT count(*) FROM meta").fetchall()
         return left[-1]
 
-    monkeypatch.setattr(checkpointer.Checkpointer, "fold", watched)
+    monkeypatch.setattr(wal.Checkpointer, "fold", watched)
     with raw(path) as reader:
         async with open_engine(path, sync_file=FaultySync()) as jet:
             reader.execute("BEGIN")
@@ -107,7 +107,7 @@ async def test_a_log_of_twice_the_length_waits_for_its_readers(tmp_path: Path, m
                 await jet.publish("s.1", bytes(20_000))
                 lengths.append(jet.backend._db.log_bytes)
             # Somebody holds a snapshot at all times but for the moments in which it is waited for.
-            assert max(lengths) < 3 * _FOLDED_AT * checkpointer.PAGE_SIZE
+            assert max(lengths) < 3 * _FOLDED_AT * wal.PAGE_SIZE
             assert left.count(0) > 2
         reader.execute("ROLLBACK")
     assert recount(str(path)) == []
@@ -129,7 +129,7 @@ async def test_a_log_that_cannot_be_folded_is_an_event(tmp_path: Path) -> None:
         event = pelton.decode_event((await events.get_message(1)).data)
         assert isinstance(event, CheckpointBlocked)
         assert event.store == os.path.realpath(path)
-        assert event.log_bytes >= _TOLD_AT * checkpointer.PAGE_SIZE
+        assert event.log_bytes >= _TOLD_AT * wal.PAGE_SIZE
 
 
 async def test_a_log_that_is_folded_in_time_is_not_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pelton.storage.database import Database
 from pelton.storage.faults import Fault
 from pelton.storage.write_lock import WriteLock
-from pelton.storage.writer_priority import LAPSE_S, PRIORITY_AFTER_S
+from pelton.storage.write_lock import LAPSE_S, PRIORITY_AFTER_S
 
 PLACES = pytest.mark.parametrize("memory", [False, True], ids=["file", "memory"])
 

@@ -20,6 +20,7 @@ operations; the thread that forks is not in the middle of one.
 
 from __future__ import annotations
 
+import mmap
 import os
 import sys
 import weakref
@@ -31,16 +32,14 @@ from typing import Any, Final, Protocol
 import apsw
 
 from pelton.runtime import Standstill
-from pelton.storage.checkpointer import PAGE_SIZE, Checkpointer, use_log
 from pelton.storage.faults import FAILURES, ConnectionEnd, Fault, fault_of, translated
 from pelton.storage.keys import change_key, unlock, why_locked
 from pelton.storage.network_file_systems import check_place, read_only
 from pelton.storage.schema import SCHEMA_VERSION, add_functions, check_owner, migrate, newer, pragma
 from pelton.storage.store_file import OWNER_ONLY, StoreFile, close_collected
-from pelton.storage.sync_record import SyncRecord, has_failed
 from pelton.storage.troubles import Troubles
-from pelton.storage.wal import Medium, WalSync, broken, is_whole
-from pelton.storage.writer_priority import WriterPriority, claims_in_memory
+from pelton.storage.wal import PAGE_SIZE, Checkpointer, Medium, SyncRecord, WalSync, has_failed, use_log
+from pelton.storage.wal_repair import broken, is_whole
 
 
 class Inheritable(Protocol):
@@ -353,11 +352,10 @@ class Database:
         """The length of the log at the last commit of this connection."""
         return 0 if self._checkpointer is None else self._checkpointer.log_bytes
 
-    def writer_priority(self) -> WriterPriority:
-        """Return this connection's view of who is to write next, shared by all openers of the store."""
-        if self._record is not None:
-            return self._record.writer_priority()
-        return WriterPriority(claims_in_memory(self.path), 0)
+    @property
+    def claims(self) -> tuple[mmap.mmap, int] | None:
+        """Where all openers of the store see who is to write next; None for a memory store."""
+        return None if self._record is None else self._record.claims
 
     def fold_on_commit(self, folds: bool) -> None:
         """Set whether a commit that makes the log long folds it into the file; if not, closing does."""
