@@ -61,7 +61,7 @@ async def _settle_down() -> None:
 
 
 def _pumps(jet: pelton.Jet) -> bool:
-    return bool(_engine(jet)._pushes._pumps)
+    return bool(_engine(jet)._pushes.pumps)
 
 
 # --- pace

@@ -152,7 +152,7 @@ def _gets(step: steps.GetMessage, side: Side, engine: Engine) -> bool:
 
 def _publishes(step: Publish, side: Side, engine: Engine) -> bool:
     # Embedded, repeating a publish is harmless whatever it expected; a server checks its expected sequences first.
-    log = engine.session.registry.route(step.subject)
+    log = engine.session.registry.routes.find(step.subject)
     if log is not None and step.headers.get("Nats-TTL") in MALFORMED_LIVES:
         # A server checks it last: after a missing increment, and not if no consumer has interest in the message.
         return log.config.allow_msg_counter or log.config.retention == "interest"
@@ -181,14 +181,14 @@ def _is_partly_purged(engine: Engine, name: str, purged: str) -> bool:
 
 def _rolls_up_partly(engine: Engine, subject: str, block: dict[str, str]) -> bool:
     # A roll-up is a purge, and a schedule is a roll-up.
-    log = engine.session.registry.route(subject)
+    log = engine.session.registry.routes.find(subject)
     rolls = block.get("Nats-Rollup") == "sub" or "Nats-Schedule" in block
     return rolls and log is not None and _is_partly_purged(engine, log.name, log.appender.stored_subject(subject))
 
 
 def _publishes_as_one(step: PublishAtomic, side: Side, engine: Engine) -> bool:
     # A batch that spans streams has no meaning: each server replies for its own part.
-    if len({engine.session.registry.route(subject) for subject, _, _ in step.messages}) > 1:
+    if len({engine.session.registry.routes.find(subject) for subject, _, _ in step.messages}) > 1:
         return True
     if any(_rolls_up_partly(engine, subject, block) for subject, _, block in step.messages):
         return True

@@ -10,8 +10,7 @@ import pytest
 
 from pelton.storage.database import Database
 from pelton.storage.faults import Fault
-from pelton.storage.write_lock import WriteLock
-from pelton.storage.write_lock import LAPSE_S, PRIORITY_AFTER_S
+from pelton.storage.write_lock import LAPSE_S, PRIORITY_AFTER_S, WriteLock
 
 PLACES = pytest.mark.parametrize("memory", [False, True], ids=["file", "memory"])
 

@@ -180,7 +180,7 @@ class Delivery:
         """Return the messages for the pull in order of delivery, with every row written."""
         c = self._c
         self._log.advance(self._now)
-        self._log.flush()
+        self._log.appender.flush()
         c.count_ahead()
         if self._now < c.paused_until:
             return []

@@ -70,7 +70,7 @@ class Interest:
     def _has_begun(self, consumer: ConsumerLog) -> bool:
         """Whether a consumer wants the next message: it may begin far ahead."""
         if self._log.state.stale:
-            self._log.load()
+            self._log.state.load()
         return _fresh(consumer).cursor <= self._log.state.last
 
     # --- what is settled
@@ -89,7 +89,7 @@ class Interest:
     def tidy(self, first: int = 0) -> None:
         """Remove all messages from ``first`` on that no consumer wants any more."""
         log = self._log
-        log.flush()
+        log.appender.flush()
         last = min((_fresh(c).cursor for c in self._consumers if c.condition is None), default=log.state.last)
         while sequences := log.table.sequences(first, last, _CHUNK):
             self._remove_unwanted(sequences, self._consumers)

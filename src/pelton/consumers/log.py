@@ -232,7 +232,7 @@ class ConsumerLog:
     def count_ahead(self) -> int:
         """Return how many matching messages follow the cursor, and update the cached count."""
         log = self.log
-        log.flush()
+        log.appender.flush()
         removed = self.ahead_removals != log.state.removals
         if removed:
             self._drop_vanished()

@@ -9,7 +9,7 @@ from pelton.streams import StreamLog
 
 def start_cursor(config: ConsumerConfig, log: StreamLog, filters: tuple[str, ...]) -> int:
     """Return the last sequence that the consumer does not deliver (0: it delivers all)."""
-    log.flush()
+    log.appender.flush()
     policy = config.deliver_policy
     if policy == "new" or _is_of_lasts(config, log):
         return log.state.last

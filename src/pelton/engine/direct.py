@@ -81,6 +81,6 @@ class DirectGets:
         """Answer inside a write transaction."""
         log = self._session.registry.direct(stream)
         log.advance(self._now())
-        log.flush()
+        log.appender.flush()
         # This transaction may still be rolled back, so its counts are not shared with other reads.
         return DirectReads(self._session.db.path).read(log, request)

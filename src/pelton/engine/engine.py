@@ -152,9 +152,11 @@ class Engine:
             self._channel.wake_others()
         for subscriber, route, messages in committed.deliveries:
             subscriber.receive(route, messages)
-        if self.session.registry.consumers.pushed or self._pushes.is_pumping:
+        if self.session.registry.consumers.pushed or self._pushes.pumps:
             self._pushes.look()
-        self._background.committed(committed)
+        # Every transaction passes here, and few leave work.
+        if committed.deadlines or committed.has_backlog or committed.has_waiting or committed.has_batches:
+            self._background.committed(committed)
 
     # --- transactions
 

@@ -63,7 +63,7 @@ class Serving:
 
     def stream_of(self, subject: str) -> StreamConfig | None:
         """Return the configuration of the stream that takes a subject, or None."""
-        log = self._host.session.registry.route(subject)
+        log = self._host.session.registry.routes.find(subject)
         return None if log is None else log.config
 
     def answering_directly(self, stream: str) -> str:
@@ -84,7 +84,7 @@ class Serving:
 
     def reaches(self, subjects: str) -> bool:
         """Whether a stream, or anybody but this server's clients, may take a subject that matches a filter."""
-        return bool(self._registry.overlapping(subjects)) or self._bus.may_reach_others(subjects)
+        return bool(self._registry.routes.overlapping(subjects)) or self._bus.may_reach_others(subjects)
 
     def consumer(self, stream: str, consumer: str) -> ConsumerConfig | None:
         """Return the configuration of a consumer, or None."""

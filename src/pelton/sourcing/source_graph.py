@@ -90,14 +90,16 @@ class SourceGraph:
         self._logs: dict[int, StreamLog] = {}
         # The links of the streams that others take from, if any.
         self._named: set[str] = set()
+        # Whether any stream takes from another.
+        self.has_links = False
         # Row ids of the streams that take from others, or others from them.
         self.watched: set[int] = set()
         # Streams whose links were created or changed in this transaction.
         self._changed: set[str] = set()
         # Whether messages are left for the next transaction.
         self._has_more = False
-        # Whether a consumer that is taken from waits for a time since this was last cleared.
-        self.is_timed = False
+        # Whether a consumer that is taken from waits for a time.
+        self._is_timed = False
 
     # --- the links
 
@@ -110,6 +112,7 @@ class SourceGraph:
                 if (origin := streams.get(source.name)) is not None:
                     consumed = None if source.consumer is None else self._owner.consumed(origin, source.consumer)
                     self._connect(SourceLink(self._db, log, origin, Plan(source, self._draw), self._now, consumed))
+        self.has_links = bool(self._of_stream)
         self._logs = {log.id: log for log in (*self._of_stream, *self._of_origin)}
         self.watched.clear()
         self.watched.update(self._logs)
@@ -139,11 +142,6 @@ class SourceGraph:
         """Whether expiring messages of a stream make space for those it takes, so that a timer is needed."""
         return log in self._of_stream and bool(log.config.max_age or log.state.is_timed)
 
-    @property
-    def has_links(self) -> bool:
-        """Whether any stream takes from another."""
-        return bool(self._of_stream)
-
     def changed(self, stream: str) -> None:
         """Note that a stream was created or changed: its links continue before this transaction ends."""
         if self._of_stream:
@@ -160,24 +158,24 @@ class SourceGraph:
         self._changed.clear()
         self._has_more = False
 
-    def take_more(self) -> bool:
-        """Return whether the committed transaction has left messages for the next one, and reset that."""
-        has_more, self._has_more = self._has_more, False
-        return has_more
+    def take_left(self) -> tuple[bool, bool]:
+        """Return what the committed transaction has left, and reset that: messages, and a consumer that waits."""
+        left = self._has_more, self._is_timed
+        self._has_more = self._is_timed = False
+        return left
 
     # --- continuing
 
     def written(self, stream: int) -> None:
-        """Continue the links that take from a stream: it was written, and its limits are not applied yet."""
-        if stream in self.watched:
-            for link in self._of_origin.get(self._logs[stream], ()):
-                self._go_on(link)
+        """Continue the links that take from a watched stream: it was written, and its limits are not applied yet."""
+        for link in self._of_origin.get(self._logs[stream], ()):
+            self._go_on(link)
 
     def _go_on(self, link: SourceLink) -> None:
         self._owner.use(link.stream).advance(self._now())
         self._release(link, link.go_on())
         self._has_more = self._has_more or link.is_behind
-        self.is_timed = self.is_timed or (link.consumed is not None and link.consumed.next_due() < NEVER)
+        self._is_timed = self._is_timed or (link.consumed is not None and link.consumed.next_due() < NEVER)
 
     def _release(self, link: SourceLink, taken: list[int]) -> None:
         origin = link.origin

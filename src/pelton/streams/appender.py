@@ -342,7 +342,7 @@ class Appender:
             return
         state.write_rows()
         grown = state.subjects.grown() if state.is_trimmed and state.config.max_msgs_per_subject > 0 else ()
-        if self.batch is None:
+        if state.is_watched and self.batch is None:
             # Sources and mirrors copy messages before the limits remove any.
             state.env.sources.written(state.id)
         if state.is_trimmed:

@@ -83,14 +83,14 @@ def _lasts(log: StreamLog, messages: Sequence[Outgoing]) -> dict[str, int]:
 def _all_or_nothing(database: Database, log: StreamLog) -> Iterator[None]:
     state = log.state
     was_dirty, republished = state.dirty, list(state.effects.republished)
-    log.flush()
+    log.appender.flush()
     database.execute("SAVEPOINT batch")
     try:
         yield
     except PeltonError:
         database.execute("ROLLBACK TO batch")
-        log.reset()
-        log.load()
+        log.state.reset()
+        log.state.load()
         state.effects.republished += republished
         state.dirty = was_dirty
         database.execute("RELEASE batch")

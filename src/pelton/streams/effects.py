@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from pelton.api import Outgoing
@@ -29,13 +28,6 @@ class StreamEffects:
         # Removed messages, if a source or mirror needs them; and whether the stream was emptied at once.
         self.removed: list[Removed] = []
         self.emptied = False
-
-    def add_arrived(self, subjects: Sequence[str]) -> None:
-        """Add the subjects of messages; more than `MANY` of them mean the same as all."""
-        for begin in range(0, len(subjects), 2 * MANY):
-            if len(self.arrived) > MANY:
-                return
-            self.arrived.update(subjects[begin : begin + 2 * MANY])
 
     def clear(self) -> None:
         """Forget everything after a rollback."""

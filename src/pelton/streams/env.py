@@ -22,7 +22,7 @@ class Sources(Protocol):
         """The row ids of streams that record removals: they source from others, or others from them."""
 
     def written(self, stream: int) -> None:
-        """Copy new messages of a stream to those that source it, before its limits are applied."""
+        """Copy new messages of a watched stream to those that source it, before its limits are applied."""
 
 
 class PushesOfStreams(Protocol):

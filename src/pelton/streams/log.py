@@ -1,8 +1,8 @@
 """A stream inside a transaction: its state, appender, remover and reader.
 
 All durable state is in rows; :class:`~pelton.streams.state.StreamState` caches the small ones and buffers what the open
-transaction has appended. ``flush`` writes the buffer; anything that reads message rows writes those first. After
-another process has written, or after a rollback, the cache is read again.
+transaction has appended. The appender's ``flush`` writes the buffer; anything that reads message rows writes those
+first. After another process has written, or after a rollback, the cache is read again.
 """
 
 from __future__ import annotations
@@ -45,18 +45,6 @@ class StreamLog:
         """Apply a (changed) configuration; its limits take effect with the next flush."""
         self.state.configure(config)
         self.appender.configure(config)
-
-    def load(self) -> None:
-        """Reload the cached rows."""
-        self.state.load()
-
-    def reset(self) -> None:
-        """Forget everything that was not committed."""
-        self.state.reset()
-
-    def flush(self) -> None:
-        """Write the buffered changes of the transaction, and apply the limits."""
-        self.appender.flush()
 
     def advance(self, now: int) -> None:
         """Apply everything that is due (``ticking.py``); call it before anything reads or writes the stream.

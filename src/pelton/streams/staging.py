@@ -98,17 +98,15 @@ class Staging:
         self._say = say
         self._open: dict[BatchKey, _Open] = {}
         self._undo: list[_Undo] = []
+        # Whether there are open batches, or the transaction has touched any.
+        self.is_used = False
 
     # --- transactions
-
-    @property
-    def is_used(self) -> bool:
-        """Whether there are open batches, or the transaction has touched any."""
-        return bool(self._open or self._undo)
 
     def committed(self) -> None:
         """Keep the changes since the last commit."""
         self._undo.clear()
+        self.is_used = bool(self._open)
 
     def rolled_back(self) -> None:
         """Undo the changes since the last commit."""
@@ -119,7 +117,7 @@ class Staging:
                 del batch.messages[length:]
                 batch.due = due
                 self._open[key] = batch
-        self._undo.clear()
+        self.committed()
 
     # --- messages
 
@@ -210,6 +208,7 @@ class Staging:
 
     def _remember(self, key: BatchKey) -> None:
         batch = self._open.get(key)
+        self.is_used = True
         self._undo.append(_Undo(key, batch, len(batch.messages) if batch else 0, batch.due if batch else 0))
 
 

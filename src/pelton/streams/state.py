@@ -273,7 +273,8 @@ class StreamState:
         self.subjects.write()
         self.subjects.flushed(self.last)
         self.ids.flush()
-        self.timers.flush()
+        if self.timers.fresh:
+            self.timers.flush()
         numbers = (self.msgs, self.bytes, self.first, self.last, self.last_ts, self.removals)
         row = (*numbers, self.subjects.upto, self.id)
         self.db.execute(_SAVE_STATE, row)

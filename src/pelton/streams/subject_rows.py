@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from pelton.storage import Condition, Database, Removed, integer, integers, text
-from pelton.streams.effects import StreamEffects
+from pelton.streams.effects import MANY, StreamEffects
 
 _UPSERT: Final = (
     "INSERT INTO subjects VALUES(?1, ?2, ?3, ?4, ?5) ON CONFLICT DO UPDATE SET "
@@ -212,11 +212,19 @@ class SubjectRows:
         if not subjects:
             return
         if self._defers:
-            self._effects.add_arrived(subjects)
+            self._note_arrived(subjects)
             self._add_uncounted(subjects, first)
         else:
             _add_all(self._deltas, subjects, first)
         self._keep_known(subjects, first)
+
+    def _note_arrived(self, subjects: Sequence[str]) -> None:
+        arrived = self._effects.arrived
+        for begin in range(0, len(subjects), 2 * MANY):
+            # More than these mean the same as all.
+            if len(arrived) > MANY:
+                return
+            arrived.update(subjects[begin : begin + 2 * MANY])
 
     def _add_uncounted(self, subjects: Sequence[str], first: int) -> None:
         if self._uncounted is None and self.upto == first - 1:

@@ -45,7 +45,8 @@ class Timers:
     def __init__(self, database: Database, stream: int) -> None:
         self._db = database
         self._stream = stream
-        self._fresh: list[tuple[int, int, int]] = []
+        # Deadlines to write.
+        self.fresh: list[tuple[int, int, int]] = []
         self._nearest: int | None = None
         # Known while the nearest deadline is: some messages have one that never comes.
         self._has_any = False
@@ -58,15 +59,15 @@ class Timers:
 
     def reset(self) -> None:
         """Forget everything that was not committed."""
-        self._fresh.clear()
+        self.fresh.clear()
         self._nearest = None
         self._ageless = 0
 
     def flush(self) -> None:
         """Write the deadlines that were added."""
-        if self._fresh:
-            self._db.executemany("INSERT INTO timers VALUES(?, ?, ?)", self._fresh)
-            self._fresh.clear()
+        if self.fresh:
+            self._db.executemany("INSERT INTO timers VALUES(?, ?, ?)", self.fresh)
+            self.fresh.clear()
 
     # --- look-ups
 
@@ -129,7 +130,7 @@ class Timers:
 
     def add(self, seq: int, due: int) -> None:
         """Let a message expire at ``due``."""
-        self._fresh.append((self._stream, seq, due))
+        self.fresh.append((self._stream, seq, due))
         self._earlier(due)
 
     def put(self, firing: Firing) -> None:
@@ -172,7 +173,7 @@ class Timers:
 
     def clear(self) -> None:
         """Remove all deadlines: the stream is empty."""
-        self._fresh.clear()
+        self.fresh.clear()
         self._db.execute("DELETE FROM timers WHERE stream=?", (self._stream,))
         self._db.execute("DELETE FROM schedules WHERE stream=?", (self._stream,))
         self._nearest = None

@@ -214,7 +214,7 @@ class _Building:
         self._place_sources(log)
         log = update_stream(session, log, config)
         log.appender.apply_limits()
-        log.flush()
+        log.appender.flush()
         return log.state.bytes
 
     def _store(self, log: StreamLog) -> None:
@@ -236,7 +236,7 @@ class _Building:
         log.copier.skip_to(last + 1)
         for subject, (seq, hdr) in self._schedules.items():
             self._put_schedule(log, subject, seq, hdr)
-        log.flush()
+        log.appender.flush()
 
     def invalid(self, why: str) -> ApiError:
         """Return the error of an archive that cannot be restored."""

@@ -300,7 +300,8 @@ class Pushes:
         self._waiting = waiting
         self._peers = peers
         self._runtime = runtime
-        self._pumps: dict[Key, Pump] = {}
+        # The consumers that this process delivers.
+        self.pumps: dict[Key, Pump] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._seen = (-1, -1)
         self._closed = False
@@ -308,11 +309,6 @@ class Pushes:
         self._leads = False
         self._followed: set[str] = set()
         self._beats: dict[str, tuple[int, int]] = {}
-
-    @property
-    def is_pumping(self) -> bool:
-        """Whether this process delivers for any consumer."""
-        return bool(self._pumps)
 
     def look(self) -> None:
         """Start and end pumps if subscriptions or consumers have changed."""
@@ -325,7 +321,7 @@ class Pushes:
 
     def poke(self) -> None:
         """Let pumps continue: a subscriber of this process has capacity again."""
-        for pump in self._pumps.values():
+        for pump in self.pumps.values():
             pump.poke()
 
     def stop(self) -> None:
@@ -337,7 +333,7 @@ class Pushes:
     async def close(self) -> None:
         """End every pump."""
         self.stop()
-        for key in list(self._pumps):
+        for key in list(self.pumps):
             self._end(key)
         if self._ending:
             # They stage their last work before the store is closed.
@@ -348,19 +344,19 @@ class Pushes:
     def _reconcile(self) -> None:
         self._leads, self._followed = False, set()
         wanted = self._wanted()
-        for key, pump in list(self._pumps.items()):
+        for key, pump in list(self.pumps.items()):
             if wanted.get(key) is not pump.consumer:
                 self._end(key)
             else:
                 # The subscriber that was full may have left.
                 pump.poke()
         for key, consumer in wanted.items():
-            if key not in self._pumps:
+            if key not in self.pumps:
                 pump = Pump(self._host, consumer, self._waiting, self._runtime, self._peers.name)
-                self._pumps[key] = pump
+                self.pumps[key] = pump
 
     def _end(self, key: Key) -> None:
-        ending = self._runtime.spawn(self._pumps.pop(key).stop(), "pelton ends a push consumer's pump")
+        ending = self._runtime.spawn(self.pumps.pop(key).stop(), "pelton ends a push consumer's pump")
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
 

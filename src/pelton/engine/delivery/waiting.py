@@ -25,6 +25,8 @@ class WaitingPulls:
 
     def __init__(self) -> None:
         self._signals: dict[Key, Signal] = {}
+        # Whether no pull or pump waits.
+        self.is_empty = True
         self._counts: dict[Key, int] = {}
         self._filters: dict[Key, tuple[str, ...]] = {}
         self._by_stream: dict[str, SubjectIndex[Key]] = {}
@@ -36,7 +38,7 @@ class WaitingPulls:
 
         ``is_concerned`` returns, in a snapshot, whether a commit of another process is a reason to look; None: always.
         """
-        signal = self._signals.setdefault(key, Signal())
+        signal, self.is_empty = self._signals.setdefault(key, Signal()), False
         if is_concerned is not None:
             self._checks[key] = is_concerned
         self._counts[key] = self._counts.get(key, 0) + 1
@@ -60,6 +62,7 @@ class WaitingPulls:
         self._counts[key] -= 1
         if self._counts[key] == 0:
             del self._counts[key], self._signals[key]
+            self.is_empty = not self._signals
             self._checks.pop(key, None)
             stream, _ = key
             index = self._by_stream[stream]
@@ -74,11 +77,6 @@ class WaitingPulls:
 
     def count(self, consumer: ConsumerLog) -> int:
         return self._counts.get((consumer.log.name, consumer.name), 0)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no pull or pump waits."""
-        return not self._signals
 
     def notify(self, news: Wakes) -> None:
         """Wake the consumers that a committed transaction concerns."""

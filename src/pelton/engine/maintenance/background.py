@@ -44,11 +44,6 @@ class IdleBatches:
         self._due: int | None = None
         self._timer: Timer | None = None
 
-    @property
-    def is_set(self) -> bool:
-        """Whether the timer is set for a batch."""
-        return self._due is not None
-
     def committed(self) -> None:
         """Set the timer again after a transaction, if the nearest deadline changed."""
         due = self._staging.due
@@ -93,12 +88,11 @@ class SourceCatchUp:
         self._closed = False
         self.look_again()
 
-    def committed(self, *, has_backlog: bool) -> None:
+    def committed(self, committed: Committed) -> None:
         """Continue where a transaction has left messages, now or when a consumer delivers them."""
-        if has_backlog:
+        if committed.has_backlog:
             self._go_on()
-        elif self._source_graph.is_timed:
-            self._source_graph.is_timed = False
+        elif committed.has_waiting:
             self.look_again()
 
     def woken(self) -> None:
@@ -321,11 +315,10 @@ class Background:
 
     def committed(self, committed: Committed) -> None:
         """Schedule the work that a transaction of any session has left."""
-        # Every transaction passes here, and few leave work.
         if committed.deadlines:
             self.timekeeper.committed(committed.deadlines)
-        self._source_catch_up.committed(has_backlog=committed.has_backlog)
-        if committed.has_batches or self._idle_batches.is_set:
+        self._source_catch_up.committed(committed)
+        if committed.has_batches:
             self._idle_batches.committed()
 
     def rolled_back(self) -> None:

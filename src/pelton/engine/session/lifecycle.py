@@ -68,7 +68,7 @@ def delete_stream(session: Session, log: StreamLog) -> None:
     for sql in _ROWS_OF_A_STREAM:
         session.db.execute(sql, (log.id,))
     session.db.execute(f"DROP TABLE {log.table.name}")
-    log.reset()
+    log.state.reset()
     session.news.streams.add(log.name)
     registry.drop_stream(log, consumers)
     session.changed = True

@@ -122,9 +122,6 @@ class Registry:
     """The streams and consumers of one connection, and which of them the open transaction has used."""
 
     version: int
-    route: Callable[[str], StreamLog | None]
-    route_all: Callable[[Collection[str]], set[StreamLog | None]]
-    route_of_many: Callable[[str], StreamLog | None]
 
     def __init__(
         self,
@@ -158,7 +155,7 @@ class Registry:
             self.source_graph,
             LivePushes(self, bus, now),
         )
-        self._set_routes(Routes())
+        self.routes: Routes = Routes()
         self.version = -1
         # Streams, and consumers, with a damaged configuration: what it says is unknown, so they cannot be used.
         self.damaged: dict[tuple[str, str], CorruptConfigError] = {}
@@ -180,7 +177,7 @@ class Registry:
     def roll_back(self) -> None:
         """Discard everything that was not committed."""
         for log in self.streams.values():
-            log.reset()
+            log.state.reset()
         self.consumers.reset()
         self.forget_used()
         self.source_graph.roll_back()
@@ -218,7 +215,7 @@ class Registry:
         routes = Routes()
         for log in self.streams.values():
             routes.add(log)
-        self._set_routes(routes)
+        self.routes = routes
         self.republishers = [log for log in self.streams.values() if log.config.republish is not None]
         # What was read since the last transaction may be gone.
         self._used.intersection_update(self.streams.values())
@@ -253,7 +250,7 @@ class Registry:
         log = StreamLog(self._env, row_id, config, created)
         log.configure(config)
         self.streams[log.name] = log
-        self._routes.add(log)
+        self.routes.add(log)
         if config.republish is not None:
             self.republishers.append(log)
         if self.source_graph.concerns(log):
@@ -269,7 +266,7 @@ class Registry:
         self._used.discard(log)
         self._used_consumers.difference_update(consumers)
         del self.streams[log.name]
-        self._routes.remove(log)
+        self.routes.remove(log)
         self.republishers = [each for each in self.republishers if each is not log]
         self.interests.pop(log, None)
         self._wanted.pop(log.id, None)
@@ -284,12 +281,6 @@ class Registry:
             interest = self.interests[log] = Interest(log, self.consumers_of(log), self.source_graph.takers(log))
             if (check := interest.check()) is not None:
                 self._wanted[log.id] = check
-
-    def _set_routes(self, routes: Routes) -> None:
-        self._routes = routes
-        # Each returns the stream that takes a subject, or None; ``route_all`` those of many subjects.
-        self.route, self.route_of_many = routes.find, routes.find_of_many
-        self.route_all = routes.find_all
 
     # --- look-up
 
@@ -320,7 +311,7 @@ class Registry:
         """Return a stream with fresh state, to be flushed when the transaction ends."""
         if log.state.stale:
             try:
-                log.load()
+                log.state.load()
             except DamagedRowError as error:
                 raise DamagedRowError(f"stream {log.name!r}: {error}") from None
         self._used.add(log)
@@ -380,21 +371,17 @@ class Registry:
 
     def has_recipient(self, subject: str) -> bool:
         """Return whether a message on a subject would reach a stream or a subscriber."""
-        return self.route(subject) is not None or self._bus.has_subscriber(subject)
-
-    def overlapping(self, subject: str) -> set[StreamLog]:
-        """Return the streams that take some subject that matches a filter."""
-        return self._routes.overlapping(subject)
+        return self.routes.find(subject) is not None or self._bus.has_subscriber(subject)
 
     def may_have_recipient(self, subjects: str) -> bool:
         """Return False if no message that matches a filter would have a recipient; a quick check."""
-        return self._routes.reaches(subjects) or self._bus.has_subscriptions
+        return self.routes.reaches(subjects) or self._bus.has_subscriptions
 
     # --- time
 
     def is_ticking(self, log: StreamLog) -> bool:
         """Return whether time makes messages in a stream, or room for messages of its sources."""
-        return log.state.is_ticking or self.source_graph.is_ticking(log)
+        return log.state.is_ticking or (self.source_graph.has_links and self.source_graph.is_ticking(log))
 
     def ticking(self) -> list[StreamLog]:
         """Return the streams in which time makes messages, with fresh state."""

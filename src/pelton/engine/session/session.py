@@ -92,7 +92,7 @@ class Committed(NamedTuple):
 
     ``deliveries`` are messages for subscribers of this process. ``deadlines``: the next deadline (wall nanoseconds) of
     each stream that it used and in which time makes messages. ``has_backlog``: sources left messages for another
-    transaction. ``has_batches``: there are open batches, or were.
+    transaction; ``has_waiting``: one of them waits for a time. ``has_batches``: there are open batches, or were.
     """
 
     changed: bool
@@ -100,6 +100,7 @@ class Committed(NamedTuple):
     deliveries: Deliveries
     deadlines: Mapping[str, int]
     has_backlog: bool
+    has_waiting: bool
     has_batches: bool
 
 
@@ -130,7 +131,7 @@ class Dispatcher:
             is_routed, self._bus.is_routed = self._bus.is_routed, False
             self._bus.publish(messages)
             self._bus.is_routed = is_routed
-        logs = {subject: registry.route(subject) for subject in {message.subject for message in messages}}
+        logs = {subject: registry.routes.find(subject) for subject in {message.subject for message in messages}}
         if not any(logs.values()):
             return
         now = self._now()
@@ -390,16 +391,12 @@ class Session:
 
     def committed(self) -> Committed:
         """Return the effects of the transaction, which is committed now, and start the next one with none."""
-        source_graph, staging = self.registry.source_graph, self.staging
-        done = Committed(
-            self.changed,
-            self.news,
-            self.bus.committed() if self.bus.has_subscriptions else (),
-            self._deadlines,
-            source_graph.take_more(),
-            staging.is_used,
-        )
-        staging.committed()
+        source_graph, has_batches = self.registry.source_graph, self.staging.is_used
+        has_backlog, has_waiting = source_graph.take_left() if source_graph.has_links else (False, False)
+        deliveries = self.bus.committed() if self.bus.has_subscriptions else ()
+        done = Committed(self.changed, self.news, deliveries, self._deadlines, has_backlog, has_waiting, has_batches)
+        if has_batches:
+            self.staging.committed()
         if self.changed or self._deadlines:
             self._forget_effects()
         return done
@@ -446,7 +443,7 @@ class Session:
 
     def ask(self, message: Outgoing, reply: str) -> bool:
         """Dispatch a message to subscribers that may answer it, unless a stream takes it; return whether one does."""
-        if self.registry.route(message.subject) is not None:
+        if self.registry.routes.find(message.subject) is not None:
             return True
         self.bus.deliver(message.subject, [Incoming(message.subject, message.data, message.headers, reply)])
         return False
@@ -481,7 +478,7 @@ class Session:
         while dirty := [log for log in registry.used if log.state.dirty]:
             for log in dirty:
                 self.changed = True
-                log.flush()
+                log.appender.flush()
                 self.news.note(log, wanted=wanted)
         for log in registry.used:
             if log.state.has_changed:

@@ -149,7 +149,7 @@ def _check_overlap(session: Session, config: StreamConfig) -> None:
         others = (one.config.subjects for one in registry.streams.values() if one.name != config.name)
         is_taken = clash_between(subjects, chain.from_iterable(others))
     else:
-        is_taken = any(other.name != config.name for each in subjects for other in registry.overlapping(each))
+        is_taken = any(other.name != config.name for each in subjects for other in registry.routes.overlapping(each))
     if is_taken:
         raise api_error("JSStreamSubjectOverlapErr", stream=config.name)
 
@@ -185,7 +185,7 @@ def update(session: Session, request: StreamUpdate) -> StreamInfo:
     _check_overlap(session, config)
     log = update_stream(session, log, config)
     log.appender.apply_limits()
-    log.flush()
+    log.appender.flush()
     return info_of(session, log)
 
 
@@ -216,7 +216,7 @@ def info_of(session: Session, log: StreamLog) -> StreamInfo:
 
 
 def _state(session: Session, log: StreamLog) -> StreamState:
-    log.flush()
+    log.appender.flush()
     now = session.now()
     consumers = [session.registry.use_consumer(each) for each in session.registry.listed_of(log)]
     state = StreamState(
@@ -252,7 +252,7 @@ def purge(session: Session, request: StreamPurge) -> PurgeReply:
     if log.config.deny_purge:
         raise api_error("JSStreamPurgeFailedF", stream=log.name, err="stream purge not permitted")
     purged = log.remover.purge(request.filter, request.seq, request.keep)
-    log.flush()
+    log.appender.flush()
     for consumer in session.registry.consumers_of(log):
         follow_purge(session.registry.use_consumer(consumer), request.filter)
     return PurgeReply(purged=purged)
@@ -261,7 +261,7 @@ def purge(session: Session, request: StreamPurge) -> PurgeReply:
 def heads(session: Session, request: StreamLastHeaders) -> StreamLastHeadersReply:
     """Return the last messages of subjects, without their payloads."""
     log = fresh(session, request.stream)
-    log.flush()
+    log.appender.flush()
     return StreamLastHeadersReply(heads=tuple(last_headers_of(log, request.filters, request.after, request.limit)))
 
 
