@@ -55,10 +55,9 @@ from pelton.engine.session import Committed, Session
 from pelton.engine.session.account import Account
 from pelton.engine.settings import PLANNING, EngineSettings
 from pelton.engine.snapshots.sql_snapshot import SqlSnapshot, SqlSnapshots
-from pelton.engine.transactions.submissions import Settling, Submissions, settle_all, settling_apart
+from pelton.engine.transactions.submissions import Publishing, Settling, Submissions, settle_all, settling_apart
 from pelton.engine.transactions.transaction import OpenTransaction
 from pelton.engine.transactions.transactions import Transactions
-from pelton.engine.transactions.works import Publishing
 from pelton.engine.troubles import troubles_of
 from pelton.engine.verbs.audit import Audit
 from pelton.runtime import Runtime
@@ -70,11 +69,6 @@ R = TypeVar("R")
 class Engine:
     """A Backend on one open store; belongs to the event loop it was opened on."""
 
-    check_loop: Callable[[], None]
-    check_place: Callable[[], None]
-    check_outside: Callable[[], None]
-    readable: Callable[[], Coroutine[Any, Any, None]]
-    hand_back: Callable[[str, str, list[Delivered]], None]
     direct_get: Callable[[str, DirectGet], Coroutine[Any, Any, DirectReply]]
 
     planning = PLANNING
@@ -96,8 +90,7 @@ class Engine:
         self._on_end: list[Callable[[Exception], None]] = []
         self._marks: BegunMarks | None = None
         self._db = self._connections.first()
-        door = Door(self._db, self._loop)
-        self._check, self.check_loop, self.check_place = door.check, door.check_loop, door.check_place
+        self.door: Door = Door(self._db, self._loop)
         channel = MemoryChannel if settings.memory else WakeChannel
         self._channel: MemoryChannel | WakeChannel = channel(settings.path, self.woken, self._clock.monotonic)
         self.session: Session = self._session_on(self._db, lambda: not self._waiting.is_empty)
@@ -113,13 +106,11 @@ class Engine:
         self._transactions = Transactions(
             self, self._db, self._committer, self._clock, memory, busy_timeout=settings.busy_timeout
         )
-        self.check_outside, self.readable = self._transactions.check_outside, self._transactions.readable
-        self._submissions = Submissions(self.session, self._committer, self._transactions, self._check)
-        self.stage: Callable[..., asyncio.Future[Any]] = self._submissions.stage
-        self.hand_back = self._submissions.hand_back
-        self.reading: Callable[[float], SqlSnapshot] = SqlSnapshots(self._connections, self._check, self._clock).take
+        self._submissions = Submissions(self.session, self._committer, self.door)
+        snapshots = SqlSnapshots(self._connections, self.door.check, self._clock)
+        self.reading: Callable[[float], SqlSnapshot] = snapshots.take
         audit = Audit(self.session, self.session.now(), VERSION)
-        self._questions = Questions(self, self._transactions, audit, self._check, self.reading)
+        self._questions = Questions(self, self._transactions, audit, self.door.check, self.reading)
         self.direct_get = self._questions.direct_get
         self._background = Background(self, self._clock, self._db)
         self._maintenance = OnlineMaintenance(
@@ -171,19 +162,38 @@ class Engine:
 
     def second_session(self) -> Session:
         """Open another session, on a connection of its own, for transactions that users hold open."""
-        self.check_place()
+        self.door.check_place()
         # Pulls that begin to wait while a transaction is open must be woken by it, too.
         return self._session_on(self._connections.database(), lambda: True, self.session.bus)
 
     def transaction(self, timeout: float) -> OpenTransaction:
-        self._check()
+        self.door.check()
         return self._transactions.of_caller() or OpenTransaction(self._transactions, timeout)
+
+    def stage(self, call: Callable[[], Any], *, durable: bool, at_once: bool = False) -> asyncio.Future[Any]:
+        """Submit a function; return the future of its result."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._submissions.call(call, future, durable=durable, at_once=at_once)
+        return future
+
+    def hand_back(self, stream: str, consumer: str, delivered: list[Delivered]) -> None:
+        """Nak what was delivered to a pull that was cancelled at the same moment."""
+        acks = [AckOp(kind="nak", seq=one.seq, consumer_seq=one.consumer_seq, token=one.token) for one in delivered]
+        if acks:
+            future = self._loop.create_future()
+            # Ignore errors: a message that cannot be given back is redelivered after its ack wait.
+            future.add_done_callback(lambda done: done.exception())
+            self._submissions.settle((stream, consumer), Settling(acks, future))
 
     # --- the port
 
+    def check_loop(self) -> None:
+        """Raise WrongLoopError on another event loop than the one it was opened on."""
+        self.door.check_loop()
+
     async def call(self, request: Request[R], client: ClientInfo | None = None) -> R:
         """Handle one administrative request; ``client`` is whom an audit names, if it is not this process."""
-        self._check()
+        self.door.check()
         check_request(request)
         try:
             return await self._questions.call(request, client)
@@ -193,14 +203,14 @@ class Engine:
 
     async def ask(self, request: Request[R]) -> R:
         """Answer a question of this process itself, which is not counted among those to the API, nor audited."""
-        self._check()
+        self.door.check()
         return await self._questions.ask(request)
 
     async def answered(
         self, subject: str, request: bytes, response: bytes, client: ClientInfo, *, is_refused: bool
     ) -> None:
         """Count and audit a request to the API that a server has answered by itself."""
-        self._check()
+        self.door.check()
         await self._questions.answered(subject, request, response, client, is_refused=is_refused)
 
     async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
@@ -224,14 +234,14 @@ class Engine:
         if not messages:
             return []
         future = self._loop.create_future()
-        self._submissions.publish(Publishing(messages, future, apart=True))
+        self._submissions.publish(Publishing(messages, future, "apart"))
         answers: list[PubAck | PeltonError] = await future
         return answers
 
     async def publish_atomic(self, messages: Sequence[Outgoing]) -> PubAck:
         """Store messages together or not at all, in one transaction."""
         ack: asyncio.Future[PubAck] = self._loop.create_future()
-        self._submissions.publish(Publishing(messages, ack, self._runtime.ids.new()))
+        self._submissions.publish(Publishing(messages, ack, "atomic"))
         return await ack
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
@@ -265,17 +275,17 @@ class Engine:
         self, stream: str, consumer: str, request: PullRequest, leftover: Leftover | None = None
     ) -> list[Delivered]:
         """Take up to ``request.batch`` messages, waiting for the first if the request says so."""
-        self._check()
+        self.door.check()
         return await self._pulls.pull(stream, consumer, request, leftover)
 
     async def subscribe(self, subject: str, queue: str = "") -> EngineSubscription:
         """Subscribe to what any process publishes from now on."""
-        self._check()
+        self.door.check()
         return await self._subscriptions.subscribe(subject, queue)
 
     async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None, reply: str = "") -> None:
         """Publish a message to subscribers, and store it if a stream takes it, without waiting for an answer."""
-        self._check()
+        self.door.check()
         check_subject(subject)
         message = Outgoing(subject, data, headers)
         if not reply:
@@ -298,15 +308,15 @@ class Engine:
 
     async def presence(self) -> str:
         """Return the name of this opener on the wake-up channel; empty if others cannot reach it."""
-        self._check()
+        self.door.check()
         return "" if self._channel.polled else self._channel.name
 
     async def is_gone(self, presence: str) -> bool:
-        self._check()
+        self.door.check()
         return self._channel.is_gone(presence)
 
     async def begun_deliveries(self, stream: str) -> StreamMarks:
-        self._check()
+        self.door.check()
         await self.readable()
         if self._marks is None:
             self._marks = BegunMarks(self._db.path, folder=not isinstance(self._channel, MemoryChannel))
@@ -319,7 +329,7 @@ class Engine:
 
     def next_due(self) -> int:
         """Return when time next makes a message of this store, in wall nanoseconds, or an earlier time; or NEVER."""
-        self._check()
+        self.door.check()
         return self._background.timekeeper.next_due()
 
     def limit(self, limits: AccountLimits) -> None:
@@ -338,7 +348,7 @@ class Engine:
 
     def clone(self) -> Engine:
         with self._connections.unchanged() as settings:
-            self.check_place()
+            self.door.check_place()
             return Engine(settings, self._runtime)
 
     def backups(self) -> Backups:
@@ -350,16 +360,16 @@ class Engine:
 
     def row_reader(self, stream: str, created: str, filters: Sequence[str]) -> RowReader | None:
         """Return a reader with a connection of its own; None for a store in memory."""
-        self._check()
+        self.door.check()
         with self._connections.unchanged() as settings:
             if settings.memory:
                 return None
-            self.check_place()
+            self.door.check_place()
             return column_reader(settings, stream, created, filters)
 
     async def troubles(self) -> StoreTroubles:
         """Return what has slowed the store down, or damaged it."""
-        self._check()
+        self.door.check()
         return troubles_of(self._db)
 
     async def rekey(self, key: Key) -> None:
@@ -405,6 +415,11 @@ class Engine:
         self._db.close()
 
     # --- reading
+
+    async def readable(self) -> None:
+        """Wait until the store can be read: a memory store cannot be read while a transaction is open."""
+        while self._transactions.is_unreadable:
+            await self._transactions.ended()
 
     def read(self, call: Callable[[], R]) -> R:
         if self._transactions.is_unreadable:

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import groupby
 
 from pelton.api import (
     AckOp,
@@ -29,10 +28,8 @@ from pelton.engine.faults import public_error
 from pelton.engine.host import Host
 from pelton.engine.pubsub.bus import Subscriber
 from pelton.engine.session import Session
-from pelton.engine.transactions.submissions import Settling
-from pelton.engine.transactions.works import append_all, append_plain, make_ready
+from pelton.engine.transactions.submissions import Settling, store
 from pelton.storage import Committer, Fault, Work
-from pelton.streams import StreamLog, is_bare
 
 Answered = Callable[[int, Sequence[PubAck | PeltonError]], None]
 """Called with the position of the first answer, and answers in the order of the messages."""
@@ -126,7 +123,7 @@ class Serving:
         """
         work = _StoreWork(self._host.session, messages, 0, answered)
         try:
-            self._host.check_loop()
+            self._host.door.check_loop()
             self._committer.run_now(work)
         except Fault as fault:
             work.fail(public_error(fault))
@@ -193,37 +190,9 @@ class _StoreWork:
         bus = self._session.bus
         bus.is_routed = True
         try:
-            self._results = self._stored()
+            self._results = store(self._session, self._messages, "apart")
         finally:
             bus.is_routed = False
-
-    def _stored(self) -> list[PubAck | PeltonError]:
-        now = self._session.now()
-        alike = append_plain(self._session, self._messages, now)
-        if alike is not None:
-            return [*alike]
-        results: list[PubAck | PeltonError] = []
-        for log, group in groupby(self._messages, self._plain_log):
-            run = list(group)
-            if log is None:
-                results += [self._one(message, now) for message in run]
-                continue
-            make_ready(self._session, log, now)
-            results += log.appender.append_plain(run, now)
-            if self._session.bus.has_subscriptions:
-                self._session.bus.publish(run)
-        return results
-
-    def _plain_log(self, message: Outgoing) -> StreamLog | None:
-        """Return the stream that takes a message, if neither of them needs any checks, else None."""
-        log: StreamLog | None = self._session.registry.route(message.subject)
-        return log if log is not None and log.appender.is_plain and is_bare(message.headers) else None
-
-    def _one(self, message: Outgoing, now: int) -> PubAck | PeltonError:
-        try:
-            return append_all(self._session, (message,), now)[0]
-        except PeltonError as error:
-            return error
 
     def finish(self) -> None:
         self._answered(self._first, self._results)

@@ -172,7 +172,7 @@ class Pulls:
                 if deadline.is_over:
                     return []
                 # If the store was removed, no process will wake this pull.
-                self._host.check_place()
+                self._host.door.check_place()
                 longest = min((value for value in (delay, deadline.left) if value is not None), default=None)
                 await signal.wait_at_most(self._clock, longest, seen)
         finally:

@@ -174,7 +174,7 @@ class Subscriptions:
             subject,
             self._path,
             self._clock,
-            check_loop=self._host.check_loop,
+            check_loop=self._host.door.check_loop,
             leave=self._leave,
             on_room=self._pushes.poke,
         )
@@ -200,7 +200,7 @@ class Subscriptions:
             self._host.hand_back(stream, consumer, list(group))
 
     async def _leave(self, subscription: EngineSubscription) -> None:
-        self._host.check_outside()
+        self._host.door.check_outside()
         joined = self._open.pop(subscription)
         # If the store is closed or has failed, there is no row to remove.
         with suppress(PeltonError):

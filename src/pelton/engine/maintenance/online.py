@@ -144,12 +144,12 @@ class OnlineMaintenance:
 
     async def rekey(self, key: Key) -> None:
         """Encrypt the store with another key."""
-        self._host.check_loop()
+        self._host.door.check_loop()
         new = key_bytes(key)
         if new is None:
             raise ConfigError("rekey needs a key; to decrypt a store, close it and use pelton.rekey(path, key, None)")
         # Staged work waits for the open transaction: inside its block, this call would wait for itself.
-        self._host.check_outside()
+        self._host.door.check_outside()
         await self._committer.quiesce()
         await self._transactions.rest()
         with public_faults():
@@ -164,8 +164,8 @@ class OnlineMaintenance:
         settings = self._connections.settings
         if settings.memory:
             raise ConfigError("'memory:' has no file to back up: open a file")
-        self._host.check_loop()
-        self._host.check_place()
+        self._host.door.check_loop()
+        self._host.door.check_place()
 
         def work(halt: Halt) -> None:
             backup(settings.path, target, streams=streams, progress=self._telling(progress, halt), key=settings.key)
@@ -184,9 +184,9 @@ class OnlineMaintenance:
         settings = self._connections.settings
         if settings.memory:
             raise ConfigError("'memory:' has no file to restore to: open a file")
-        self._host.check_loop()
-        self._host.check_place()
-        self._host.check_outside()
+        self._host.door.check_loop()
+        self._host.door.check_place()
+        self._host.door.check_outside()
         path, own = settings.path, settings.key
 
         def work(halt: Halt) -> list[str]:

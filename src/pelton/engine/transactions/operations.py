@@ -13,7 +13,7 @@ from pelton.api import AckOp, DirectGet, DirectReply, Outgoing, PeltonError, Pub
 from pelton.consumers import Settlement
 from pelton.engine.direct import DirectGets
 from pelton.engine.session import Session, SessionMark
-from pelton.engine.transactions.works import append_all, append_apart, append_plain, make_ready
+from pelton.engine.transactions.submissions import all_stored, make_ready, store, store_plain
 from pelton.storage import Database, PlacedSums, UserSql, Writer
 from pelton.storage.user_sql import Bindings
 from pelton.streams import Packed, is_bare
@@ -49,15 +49,14 @@ class Operations:
     def publish(self, messages: Sequence[Outgoing]) -> list[PubAck]:
         """Append all messages, or none."""
         self._settle_up()
-        now = self.session.now()
-        alike = append_plain(self.session, messages, now)
-        if alike is not None:
-            return alike
+        stored = store_plain(self.session, messages)
+        if stored is not None:
+            return stored
         if len(messages) <= 1 or self._is_sure(messages):
-            return append_all(self.session, messages, now)
+            return all_stored(store(self.session, messages, "until refused"))
         mark = self.mark()
         try:
-            acks = append_all(self.session, messages, now)
+            acks = all_stored(store(self.session, messages, "until refused"))
         except PeltonError:
             self.go_back(mark)
             raise
@@ -67,11 +66,11 @@ class Operations:
     def publish_apart(self, messages: Sequence[Outgoing]) -> list[PubAck | PeltonError]:
         """Append messages, each answered by itself."""
         self._settle_up()
-        return append_apart(self.session, messages, self.session.now())
+        return store(self.session, messages, "apart")
 
     def load(self, packed: Packed, sums: PlacedSums) -> None:
         """Append messages without headers, or none."""
-        logs = set(map(self.session.registry.route, packed.subjects))
+        logs = self.session.registry.routes.find_all(packed.subjects)
         log = logs.pop() if len(logs) == 1 else None
         if log is None or not log.appender.takes_packed or self.session.bus.has_subscriptions:
             self.publish(packed.messages())
@@ -84,7 +83,7 @@ class Operations:
 
     def _is_sure(self, messages: Sequence[Outgoing]) -> bool:
         """Whether none of these messages can be refused."""
-        logs = {self.session.registry.route(message.subject) for message in messages}
+        logs = self.session.registry.routes.find_all({message.subject for message in messages})
         plain = all(log is not None and log.appender.is_plain for log in logs)
         return plain and all(is_bare(message.headers) for message in messages)
 

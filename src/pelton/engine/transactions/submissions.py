@@ -1,29 +1,383 @@
-"""Collects what callers submit for the shared transaction: settlements with the messages to publish, and others.
+"""What callers submit for the shared transaction: messages, settlements, and functions.
 
-**Collects what callers submit for the shared transaction.** Publishes of one round of the event loop join one piece of
-work, acks and settlements another, until the transaction that runs them begins. Work of a single caller runs at once.
+**Publishes of one round of the event loop join one piece of work, acks and settlements another**, until the transaction
+that runs them begins: so their rows are read and written together. Work of a single caller runs at once.
+
+**One way to store messages** (:func:`store`), for publishes, settlements, a server's clients, and transactions that
+users hold open. Messages that one stream takes without a check are stored with one look at what takes them. Others are
+stored in their order, those of the usual forms in bulk (``checked_bulk.py``), each of the others by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from itertools import chain
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import chain, compress, groupby
+from operator import attrgetter, methodcaller
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
 
-from pelton.api import AckOp, ApiError, ConfigError, Delivered, Outgoing, PeltonError, Settled
+from pelton.api import AckOp, ApiError, ConfigError, Outgoing, PeltonError, PubAck, Settled
+from pelton.api.admission import not_taken
 from pelton.consumers import Settlement
+from pelton.engine.door import Door
 from pelton.engine.faults import public_error
-from pelton.engine.session import Session
-from pelton.engine.transactions.transactions import Transactions
-from pelton.engine.transactions.works import CallWork, Future, Publishing, PublishWork, answer, answer_all, append_all
+from pelton.engine.session import Session, retire
 from pelton.runtime import running_loop
 from pelton.storage import Committer, Fault, Work
+from pelton.streams import PlannedMessage, StreamLog, append_atomic, is_bare, is_member, spans_streams
+
+Future = asyncio.Future[Any]
+Answer = PubAck | PeltonError
+Policy = Literal["until refused", "apart", "atomic"]
+"""Whether messages after a refused one are stored; ``atomic``: all of them, in one stream, or none."""
 
 ConsumerKey = tuple[str, str]
 """A consumer, by the name of its stream and its own name."""
+
+# From this number on, messages are looked at together.
+_MANY: Final = 8
+_is_cancelled: Final = methodcaller("cancelled")
+_subject_of: Final = attrgetter("subject")
+_headers_of: Final = attrgetter("headers")
+
+
+# --- storing messages
+
+
+def store(session: Session, messages: Sequence[Outgoing], policy: Policy) -> list[Answer]:
+    """Append messages, in order, to whatever streams take them; return the answer to each, in order.
+
+    ``until refused``: none after the first that is refused, whose answer is the last. ``atomic``: there is one answer.
+    """
+    if not messages:
+        return []
+    if policy == "atomic":
+        return [_store_as_one(session, messages)]
+    stored = store_plain(session, messages)
+    if stored is None:
+        return _Appending(session, session.now(), until_refused=policy == "until refused").append(messages)
+    return cast("list[Answer]", stored)
+
+
+def all_stored(answers: list[Answer]) -> list[PubAck]:
+    """Return the acks of messages that were stored until one was refused; raise why, if one was."""
+    if answers and isinstance(refusal := answers[-1], PeltonError):
+        raise refusal
+    return cast("list[PubAck]", answers)
+
+
+def store_plain(session: Session, messages: Sequence[Outgoing]) -> list[PubAck] | None:
+    """Store messages with one look at what takes them, if one stream takes all without a check; else None."""
+    blocks = list(map(_headers_of, messages))
+    if blocks.count(None) < len(blocks) and not all(map(is_bare, blocks)):
+        return None
+    logs = session.registry.routes.find_all(set(map(_subject_of, messages)))
+    log = logs.pop() if len(logs) == 1 else None
+    if log is None or not log.appender.is_plain:
+        return None
+    now = session.now()
+    make_ready(session, log, now)
+    return _append_plain(session, log, messages, now)
+
+
+def _append_plain(session: Session, log: StreamLog, messages: Sequence[Outgoing], now: int) -> list[PubAck]:
+    acks = log.appender.append_plain(messages, now)
+    if session.bus.has_subscriptions:
+        session.bus.publish(messages)
+    return acks
+
+
+def make_ready(session: Session, log: StreamLog, now: int) -> None:
+    """Apply to a stream, before a write, what is due and what others have republished."""
+    registry = session.registry
+    if registry.republishers:
+        session.dispatcher.catch_up(log)
+    if registry.use(log).state.is_overdue(now):
+        log.advance(now)
+    if log in registry.interests:
+        retire(session, log, now)
+
+
+class _Appending:
+    """Appends messages to whatever streams take them. ``until_refused``: none after the first that is refused."""
+
+    __slots__ = ("_now", "_session", "_until_refused", "answers")
+
+    def __init__(self, session: Session, now: int, *, until_refused: bool) -> None:
+        self._session = session
+        self._now = now
+        self._until_refused = until_refused
+        self.answers: list[Answer] = []
+
+    @property
+    def is_over(self) -> bool:
+        return self._until_refused and bool(self.answers) and not isinstance(self.answers[-1], PubAck)
+
+    def append(self, messages: Sequence[Outgoing]) -> list[Answer]:
+        """Return an answer for each message, or for those up to the first refused one."""
+        session, route = self._session, self._session.registry.routes.find_of_many
+        for log, group in groupby(messages, lambda message: route(message.subject)):
+            if self.is_over:
+                break
+            run = list(group)
+            if log is None:
+                self.answers += [not_taken(message.subject) for message in run[: 1 if self._until_refused else None]]
+                continue
+            make_ready(session, log, self._now)
+            if len(run) >= _MANY and log.appender.takes_checked_bulk:
+                self._append_checked(log, run)
+            else:
+                self._append_each(log, run)
+        return self.answers
+
+    def _append_checked(self, log: StreamLog, messages: Sequence[Outgoing]) -> None:
+        """Append messages, those of the usual forms in bulk."""
+        plans = list(map(log.checked_bulk.plan, messages))
+        if all(plans):
+            self._append_planned(log, list(filter(None, plans)))
+            return
+        for _, pairs in groupby(zip(messages, plans, strict=True), _has_plan):
+            if self.is_over:
+                break
+            run = list(pairs)
+            planned = [plan for _, plan in run if plan is not None]
+            if len(planned) >= _MANY:
+                self._append_planned(log, planned)
+            else:
+                self._append_each(log, [message for message, _ in run])
+
+    def _append_planned(self, log: StreamLog, plans: Sequence[PlannedMessage]) -> None:
+        answers, stored = log.checked_bulk.append(plans, self._now, until_refused=self._until_refused)
+        for answer in answers:
+            if isinstance(answer, ApiError):
+                answer.locate(stream=log.name)
+        self.answers += answers
+        if stored and self._session.bus.has_subscriptions:
+            self._session.bus.publish(stored)
+        if not self.is_over:
+            self._append_each(log, [plan.message for plan in plans[len(answers) :]])
+
+    def _append_each(self, log: StreamLog, messages: Sequence[Outgoing]) -> None:
+        session, bus, appender = self._session, self._session.bus, log.appender
+        # Asked for each message when its turn comes: after a schedule, the next may replace it.
+        for is_plain, run in groupby(messages, lambda message: is_bare(message.headers) and appender.is_plain):
+            if is_plain:
+                self.answers += _append_plain(session, log, list(run), self._now)
+                continue
+            for message in run:
+                try:
+                    self.answers.append(_append(session, log, message, self._now))
+                except PeltonError as error:
+                    if isinstance(error, ApiError):
+                        error.locate(stream=log.name)
+                    self.answers.append(error)
+                    if self._until_refused:
+                        return
+                    continue
+                if bus.has_subscriptions:
+                    bus.publish((message,))
+
+
+def _has_plan(pair: tuple[Outgoing, PlannedMessage | None]) -> bool:
+    return pair[1] is not None
+
+
+def _append(session: Session, log: StreamLog, message: Outgoing, now: int) -> PubAck:
+    if is_member(message.headers):
+        return session.staging.take(log, message, now)
+    return log.appender.append(message.subject, message.headers, message.data, now)
+
+
+def _store_as_one(session: Session, messages: Sequence[Outgoing]) -> Answer:
+    """Append all messages to one stream, or none of them; return the ack of the last, or why one is refused."""
+    try:
+        log = _only_stream(session, messages)
+    except PeltonError as error:
+        return error
+    now = session.now()
+    make_ready(session, log, now)
+    try:
+        ack = append_atomic(session.db, log, messages, session.new_id(), now)
+    except PeltonError as error:
+        if isinstance(error, ApiError):
+            error.locate(stream=log.name)
+        return error
+    if session.bus.has_subscriptions:
+        session.bus.publish(messages)
+    return ack
+
+
+def _only_stream(session: Session, messages: Sequence[Outgoing]) -> StreamLog:
+    """Return the stream that takes all messages; raises if no single stream does."""
+    found: StreamLog | None = None
+    for message in messages:
+        log = session.registry.routes.find(message.subject)
+        if log is None:
+            raise not_taken(message.subject)
+        if found is not None and log is not found:
+            raise spans_streams(message.subject, found.name, log.name)
+        found = log
+    assert found is not None, "a batch has messages"
+    return found
+
+
+# --- pieces of work for the shared transaction, and the futures that wait for them
+
+
+def answer(future: Future, result: object) -> None:
+    """Set a result, or an exception, on a future that is not done."""
+    answer_all((future,), (result,))
+
+
+def answer_all(futures: Iterable[Future], results: Iterable[object]) -> None:
+    """Set a result, or an exception, on each of these futures that is not done."""
+    for future, result in zip(futures, results, strict=True):
+        if future.done():
+            continue
+        if isinstance(result, Exception):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+
+
+class CallWork:
+    """A function of the open transaction, for one caller."""
+
+    size = 1
+
+    def __init__(self, future: Future, call: Callable[[], object], *, durable: bool) -> None:
+        self.durable = durable
+        self._future = future
+        self._call = call
+        self._result: object = None
+
+    def run(self) -> None:
+        try:
+            self._result = None if self._future.cancelled() else self._call()
+        except ApiError as error:
+            # A refusal is a result: verbs refuse before they change anything.
+            self._result = error
+
+    def finish(self) -> None:
+        answer(self._future, self._result)
+
+    def fail(self, error: Exception) -> None:
+        answer(self._future, public_error(error))
+
+    def pieces(self) -> list[Work]:
+        return [self]
+
+
+class Publishing(NamedTuple):
+    """Messages of one caller, whose answer is a list; or, if the policy is atomic, one ack."""
+
+    messages: Sequence[Outgoing]
+    future: Future
+    policy: Policy = "until refused"
+
+
+class Singles:
+    """Messages of callers that publish one each, and whose answer is one ack."""
+
+    __slots__ = ("futures", "messages")
+
+    def __init__(self) -> None:
+        self.messages: list[Outgoing] = []
+        self.futures: list[Future] = []
+
+
+class PublishWork:
+    """Messages of many callers in one round of the event loop, appended in the order in which they were published."""
+
+    durable = True
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._parts: list[Singles | Publishing] = []
+        # The last part, if further single messages join it.
+        self._singles: Singles | None = None
+        self._results: list[object] = []
+
+    def add_one(self, message: Outgoing, future: Future) -> None:
+        """Add the message of one caller."""
+        singles = self._singles
+        if singles is None:
+            singles = self._singles = Singles()
+            self._parts.append(singles)
+        singles.messages.append(message)
+        singles.futures.append(future)
+
+    def add(self, entry: Publishing) -> None:
+        """Add the messages of one caller."""
+        self._parts.append(entry)
+        self._singles = None
+
+    @property
+    def size(self) -> int:
+        return sum(len(part.futures) if isinstance(part, Singles) else 1 for part in self._parts)
+
+    def run(self) -> None:
+        """Store the messages; the answer to each caller is a result, or the error of its own messages."""
+        self._results = []
+        for part in self._parts:
+            if isinstance(part, Singles):
+                self._results += self._store_singles(part)
+            else:
+                self._results.append(self._store(part))
+
+    def _store_singles(self, singles: Singles) -> Sequence[object]:
+        if not any(map(_is_cancelled, singles.futures)):
+            return store(self._session, singles.messages, "apart")
+        wanted = [not future.cancelled() for future in singles.futures]
+        answers = iter(store(self._session, list(compress(singles.messages, wanted)), "apart"))
+        return [next(answers) if is_wanted else None for is_wanted in wanted]
+
+    def _store(self, entry: Publishing) -> object:
+        if entry.future.cancelled():
+            return None
+        answers = store(self._session, entry.messages, entry.policy)
+        if entry.policy == "apart":
+            return answers
+        refused = isinstance(answers[-1], PeltonError)
+        return answers[-1] if refused or entry.policy == "atomic" else answers
+
+    def _futures(self) -> list[Future]:
+        if len(self._parts) == 1 and self._singles is not None:
+            return self._singles.futures
+        futures: list[Future] = []
+        for part in self._parts:
+            if isinstance(part, Singles):
+                futures += part.futures
+            else:
+                futures.append(part.future)
+        return futures
+
+    def finish(self) -> None:
+        answer_all(self._futures(), self._results)
+
+    def fail(self, error: Exception) -> None:
+        for future in self._futures():
+            answer(future, public_error(error))
+
+    def pieces(self) -> list[Work]:
+        if self.size == 1:
+            return [self]
+        alone: list[Work] = []
+        for part in self._parts:
+            if isinstance(part, Singles):
+                alone += [self._alone(*single) for single in zip(part.messages, part.futures, strict=True)]
+            else:
+                work = PublishWork(self._session)
+                work.add(part)
+                alone.append(work)
+        return alone
+
+    def _alone(self, message: Outgoing, future: Future) -> PublishWork:
+        work = PublishWork(self._session)
+        work.add_one(message, future)
+        return work
 
 
 class Settling(msgspec.Struct, frozen=True, gc=False):
@@ -49,9 +403,8 @@ class SettleWork:
 
     durable = True
 
-    def __init__(self, session: Session, now: Callable[[], int]) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
-        self._now = now
         self._groups: dict[ConsumerKey, list[Settling]] = {}
         self._results: list[object] = []
 
@@ -69,7 +422,7 @@ class SettleWork:
 
     def run(self) -> None:
         """Apply the acks, and store the messages; the answer to each caller is a result or an error."""
-        now = self._now()
+        now = self._session.now()
         self._results = []
         for (stream, name), entries in self._groups.items():
             try:
@@ -78,9 +431,9 @@ class SettleWork:
                 self._results += [error] * len(entries)
                 continue
             settlement = Settlement(consumer, now, self._session.registry.interests.get(consumer.log))
-            self._results += self._settle(settlement, entries, now)
+            self._results += self._settle(settlement, entries)
 
-    def _settle(self, settlement: Settlement, entries: Sequence[Settling], now: int) -> list[object]:
+    def _settle(self, settlement: Settlement, entries: Sequence[Settling]) -> list[object]:
         answers = settlement.run([ack for entry in entries for ack in entry.acks])
         alone = settlement.of_acks_alone(answers)
         results: list[object] = []
@@ -88,25 +441,25 @@ class SettleWork:
         for entry in entries:
             end = start + len(entry.acks)
             if entry.apart is not None:
-                results.append(self._publish_apart(entry.apart, answers[start:end], now))
+                results.append(self._publish_apart(entry.apart, answers[start:end]))
             elif entry.publishes is None:
                 results.append(alone[start:end])
             else:
-                results.append(self._publish(entry.publishes, answers[start:end], now))
+                results.append(self._publish(entry.publishes, answers[start:end]))
             start = end
         return results
 
-    def _publish(self, publishes: Sequence[Outgoing], answers: list[PeltonError | None], now: int) -> object:
+    def _publish(self, publishes: Sequence[Outgoing], answers: list[PeltonError | None]) -> object:
         if any(answers):
             return next(filter(None, answers))
         # A refused publish raises: the group is rolled back, and this entry alone fails, its ack undone.
-        return append_all(self._session, publishes, now)
+        return all_stored(store(self._session, publishes, "until refused"))
 
     def _publish_apart(
-        self, messages: Sequence[Sequence[Outgoing]], answers: list[PeltonError | None], now: int
+        self, messages: Sequence[Sequence[Outgoing]], answers: list[PeltonError | None]
     ) -> list[PeltonError | None]:
         held = (each for each, refused in zip(messages, answers, strict=True) if refused is None)
-        append_all(self._session, list(chain.from_iterable(held)), now)
+        all_stored(store(self._session, list(chain.from_iterable(held)), "until refused"))
         return answers
 
     def finish(self) -> None:
@@ -123,7 +476,7 @@ class SettleWork:
         alone: list[Work] = []
         for consumer, entries in self._groups.items():
             for entry in entries:
-                work = SettleWork(self._session, self._now)
+                work = SettleWork(self._session)
                 work.add(consumer, entry)
                 alone.append(work)
         return alone
@@ -152,19 +505,19 @@ async def settle_all(
 
 
 class Submissions:
-    """The work of one engine's callers. ``check`` raises an error if the store cannot be used."""
+    """The work of one engine's callers; ``door`` refuses those that may not submit any."""
 
-    def __init__(
-        self, session: Session, committer: Committer, transactions: Transactions, check: Callable[[], None]
-    ) -> None:
+    def __init__(self, session: Session, committer: Committer, door: Door) -> None:
         self._session = session
         self._committer = committer
-        self._check = check
-        self._transactions = transactions
-        self._check_outside = transactions.check_outside
+        self._door = door
         self._loop = asyncio.get_running_loop()
         self._publishing: PublishWork | None = None
         self._settling: SettleWork | None = None
+
+    def _check(self) -> None:
+        self._door.check()
+        self._door.check_outside()
 
     def part(self) -> None:
         """Let later submissions start new work: the submitted work runs now, or failed before it ran."""
@@ -172,73 +525,55 @@ class Submissions:
 
     def publish_one(self, message: Outgoing, future: Future) -> None:
         """Submit a message."""
+        if running_loop() is not self._loop or self._door.entered:
+            self._check()
+        # Whatever else would refuse it refuses the work that it joins, or is met by the committer.
         work = self._publishing
-        if work is not None and running_loop() is self._loop and not self._transactions.entered:
-            # Whatever else would refuse it refuses all of this work.
+        if work is not None:
             work.add_one(message, future)
             return
-        self._check()
-        self._check_outside()
-        if work is None:
-            work = PublishWork(self._session, self._session.now)
-            work.add_one(message, future)
-            self._begin(work)
-        else:
-            work.add_one(message, future)
+        work = PublishWork(self._session)
+        work.add_one(message, future)
+        if self._waits(work):
+            self._publishing = work
 
     def publish(self, entry: Publishing) -> None:
         """Submit messages."""
-        self._check()
-        self._check_outside()
+        if running_loop() is not self._loop or self._door.entered:
+            self._check()
         work = self._publishing
-        if work is None:
-            work = PublishWork(self._session, self._session.now)
+        if work is not None:
             work.add(entry)
-            self._begin(work)
-        else:
-            work.add(entry)
-
-    def _begin(self, work: PublishWork) -> None:
-        if not self._committer.run_now(work):
+            return
+        work = PublishWork(self._session)
+        work.add(entry)
+        if self._waits(work):
             self._publishing = work
 
     def settle(self, consumer: ConsumerKey, entry: Settling, *, at_once: bool = True) -> None:
         """Submit acks of deliveries of a consumer."""
+        if running_loop() is not self._loop or self._door.entered:
+            self._check()
         work = self._settling
-        if work is not None and running_loop() is self._loop and not self._transactions.entered:
+        if work is not None:
             work.add(consumer, entry)
             return
-        self._check()
-        self._check_outside()
-        if work is None:
-            work = SettleWork(self._session, self._session.now)
-            work.add(consumer, entry)
-            if not at_once:
-                self._committer.stage(work)
-            if not (at_once and self._committer.run_now(work)):
-                self._settling = work
-        else:
-            work.add(consumer, entry)
+        work = SettleWork(self._session)
+        work.add(consumer, entry)
+        if self._waits(work, at_once=at_once):
+            self._settling = work
 
-    def stage(self, call: Callable[[], Any], *, durable: bool, at_once: bool = False) -> asyncio.Future[Any]:
-        """Submit a function; return the future of its result."""
-        self._check_outside()
-        future: asyncio.Future[Any] = self._loop.create_future()
-        work = CallWork(future, call, durable=durable)
+    def call(self, call: Callable[[], object], future: Future, *, durable: bool, at_once: bool) -> None:
+        """Submit a function, whose result is the answer."""
+        self._door.check_outside()
+        self._waits(CallWork(future, call, durable=durable), at_once=at_once)
+
+    def _waits(self, work: Work, *, at_once: bool = True) -> bool:
+        """Let work run, at once if it can; return whether it waits, so that others may join it."""
         try:
             if at_once:
-                self._committer.run_now(work)
-            else:
-                self._committer.stage(work)
+                return not self._committer.run_now(work)
+            self._committer.stage(work)
         except Fault as fault:
             raise public_error(fault) from None
-        return future
-
-    def hand_back(self, stream: str, consumer: str, delivered: list[Delivered]) -> None:
-        """Nak what was delivered to a pull that was cancelled at the same moment."""
-        acks = [AckOp(kind="nak", seq=one.seq, consumer_seq=one.consumer_seq, token=one.token) for one in delivered]
-        if acks:
-            future = self._loop.create_future()
-            # Ignore errors: a message that cannot be given back is redelivered after its ack wait.
-            future.add_done_callback(lambda done: done.exception())
-            self.settle((stream, consumer), Settling(acks, future))
+        return True

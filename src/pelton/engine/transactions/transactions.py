@@ -16,12 +16,12 @@ import asyncio
 from collections.abc import Hashable
 from typing import Any
 
-from pelton.api import StoreBusyError, StoreClosedError, TransactionError
+from pelton.api import StoreBusyError, StoreClosedError
 from pelton.engine.faults import public_error
 from pelton.engine.host import Host
 from pelton.engine.transactions.operations import Operations
+from pelton.engine.transactions.submissions import CallWork
 from pelton.engine.transactions.transaction import OpenTransaction
-from pelton.engine.transactions.works import CallWork
 from pelton.runtime import Clock, Signal, owner, within
 from pelton.storage import Committer, Database, Fault, MemoryChannel
 
@@ -51,7 +51,8 @@ class Transactions:
         self._queued = 0
         self._ended = Signal()
         # Those that have entered a block, by their owners.
-        self.entered: dict[Hashable, OpenTransaction] = {}
+        self._entered: dict[Hashable, OpenTransaction] = {}
+        host.door.entered = self._entered
         self._holder: OpenTransaction | None = None
         self._operations: Operations | None = None
         self._closed = False
@@ -60,20 +61,11 @@ class Transactions:
 
     def of_caller(self) -> OpenTransaction | None:
         """Return the transaction that the caller is in, or None."""
-        return self.entered.get(owner()) if self.entered else None
+        return self._entered.get(owner()) if self._entered else None
 
-    def check_outside(self) -> None:
-        """Raise TransactionError if the caller would wait for its own transaction."""
-        if self.of_caller() is not None:
-            raise TransactionError(
-                "inside its block only operations of the transaction are possible (tx.publish, tx.ack, tx.sql, "
-                "tx.bucket, tx.enqueue); all other writes wait for its end, so make them before or after the block"
-            )
-
-    async def readable(self) -> None:
-        """Wait until the store can be read: a memory store cannot be read while a transaction is open."""
-        while self.is_unreadable:
-            await self._ended.wait(self._ended.generation)
+    async def ended(self) -> None:
+        """Wait until a transaction ends, of any opener."""
+        await self._ended.wait(self._ended.generation)
 
     @property
     def is_unreadable(self) -> bool:
@@ -86,7 +78,7 @@ class Transactions:
 
     async def rest(self) -> None:
         """Wait for the open transaction, and close the second connection until the next transaction."""
-        self.check_outside()
+        self._host.door.check_outside()
         async with self._turn:
             if self._operations is not None:
                 self._operations.db.close()
@@ -116,11 +108,11 @@ class Transactions:
 
     def join(self, who: Hashable, transaction: OpenTransaction) -> None:
         """Register a transaction that ``who`` has entered."""
-        self.entered[who] = transaction
+        self._entered[who] = transaction
 
     def leave(self, who: Hashable) -> None:
         """Remove the transaction that ``who`` has left."""
-        self.entered.pop(who, None)
+        self._entered.pop(who, None)
 
     async def take(self, transaction: OpenTransaction) -> Operations:
         """Wait for the writer; return the operations on which the transaction is open now."""

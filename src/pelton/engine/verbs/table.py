@@ -46,7 +46,7 @@ from pelton.api import (
 from pelton.consumers import ConsumerLog
 from pelton.engine.faults import UndoneError
 from pelton.engine.session import Session
-from pelton.engine.transactions.works import append_all
+from pelton.engine.transactions.submissions import all_stored, store
 from pelton.engine.verbs import consumers as consumers
 from pelton.engine.verbs import streams as streams
 from pelton.engine.verbs.streams import fresh
@@ -82,7 +82,8 @@ def withdraw(session: Session, request: MsgWithdraw) -> MsgWithdrawReply:
             given_back.append((consumer, seq, subject))
     free = sorted(row.seq for row in log.reader.get_many([seq for seq in wanted if seq not in held]))
     try:
-        acks = append_all(session, [message for seq in free for message in request.messages[seq]], now)
+        messages = [message for seq in free for message in request.messages[seq]]
+        acks = all_stored(store(session, messages, "until refused"))
     except ApiError as refused:
         raise UndoneError(refused) from refused
     log.remover.remove(free)
