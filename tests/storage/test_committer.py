@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -47,7 +47,7 @@ class Observer:
     def committed(self) -> None:
         self._note("committed")
 
-    def rolled_back(self) -> None:
+    def roll_back(self) -> None:
         self._note("rolled back")
 
     def _note(self, what: str) -> None:
@@ -87,12 +87,25 @@ class Insert:
 
 @contextmanager
 def committer(
-    path: Path, observer: Observer, disk: FaultySync | None = None, mode: SyncMode = "commit", busy_timeout: float = 5
+    path: Path,
+    observer: Observer,
+    disk: FaultySync | None = None,
+    mode: SyncMode = "commit",
+    busy_timeout: float = 5,
+    publish: Callable[[object], None] = lambda effects: None,
 ) -> Iterator[tuple[Committer, Database]]:
     database = Database(str(path), medium=Medium(sync=disk or FaultySync()))
     for sql in ("PRAGMA foreign_keys=ON", *_TABLES):
         database.execute(sql)
-    runs = Committer(database, observer, mode=mode, interval=60, busy_timeout=busy_timeout)
+    runs = Committer(
+        database,
+        observer,
+        mode=mode,
+        interval=60,
+        busy_timeout=busy_timeout,
+        publish=publish,
+        undone=lambda: None,
+    )
     try:
         yield runs, database
     finally:
@@ -128,6 +141,22 @@ async def test_a_group_shares_a_transaction(path: Path, count: int, durable: boo
         assert all(work.is_finished for work in works)
         assert rows(database) == set(range(count))
         assert disk.calls == durable
+
+
+async def test_work_that_ran_at_once_does_not_wait_with_what_its_commit_has_staged(path: Path) -> None:
+    later = list[Insert]()
+
+    def stage(effects: object) -> None:
+        if not later:
+            later.append(Insert(database, 1))
+            runs.stage(later[0])
+
+    with committer(path, Observer(), publish=stage) as (runs, database):
+        work = Insert(database, 0)
+        assert runs.run_now(work)
+        assert work.is_finished
+        await all_answered(runs, [work, *later])
+        assert rows(database) == {0, 1}
 
 
 @pytest.mark.parametrize("count", [1, FEW, MANY])

@@ -100,7 +100,13 @@ class Engine:
         self._subscriptions = Subscriptions(self, self._pushes, self._clock, self._db.path, polled=polled)
         self._pulls = Pulls(self, self._waiting, self._channel, self._clock)
         self._committer = Committer(
-            self._db, self, mode=settings.sync, interval=settings.interval, busy_timeout=settings.busy_timeout
+            self._db,
+            self.session,
+            mode=settings.sync,
+            interval=settings.interval,
+            busy_timeout=settings.busy_timeout,
+            publish=self.publish_committed,
+            undone=self._undone,
         )
         memory = self._channel if isinstance(self._channel, MemoryChannel) else None
         self._transactions = Transactions(
@@ -117,22 +123,9 @@ class Engine:
             self, self._connections, self._db, self._committer, self._transactions, self._channel.wake_others
         )
 
-    # --- participant of the committer's transactions
+    # --- the ends of transactions
 
-    def began(self) -> None:
-        self._submissions.part()
-        self.session.began()
-
-    def flush(self) -> None:
-        self.session.flush()
-
-    def committed(self) -> None:
-        self.publish_committed(self.session.committed())
-
-    def rolled_back(self) -> None:
-        # Work that was staged and never ran has failed by now, so later submissions must not join it.
-        self._submissions.part()
-        self.session.roll_back()
+    def _undone(self) -> None:
         self._background.rolled_back()
 
     def publish_committed(self, committed: Committed) -> None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import apsw
 
@@ -71,9 +71,11 @@ class Participant(Protocol):
 
     def began(self) -> None: ...
     def flush(self) -> None: ...
-    def committed(self) -> None: ...
 
-    def rolled_back(self) -> None:
+    def committed(self) -> Any:
+        """Return the effects of the transaction, which is committed now."""
+
+    def roll_back(self) -> None:
         """Handle a rollback, or staged work that failed before it could run."""
 
 
@@ -82,7 +84,10 @@ class Committer:
 
     ``busy_timeout`` (seconds) bounds the wait for other processes' transactions; ``interval`` (seconds) is the time
     between syncs in mode ``interval``, and in mode ``off`` the time between checks that the file still exists.
+    ``publish`` is called with the effects of each transaction, ``undone`` after a rollback.
     """
+
+    rounds: int
 
     def __init__(
         self,
@@ -92,15 +97,21 @@ class Committer:
         mode: SyncMode,
         interval: float,
         busy_timeout: float,
+        publish: Callable[[Any], None],
+        undone: Callable[[], None],
     ) -> None:
         self._db = database
         self._participant = participant
+        self._publish = publish
+        self._undone = undone
         self._wal = database.log
         self._mode: SyncMode = "off" if self._wal is None else mode
         self._interval = interval
         self._busy_timeout = busy_timeout
         self._loop = asyncio.get_running_loop()
         self._staged: list[Work] = []
+        # How often staged work was begun, or has failed: nothing more can join it.
+        self.rounds = 0
         self._scheduled = False
         # Set while another process has the writer.
         self._retry: asyncio.TimerHandle | None = None
@@ -144,7 +155,7 @@ class Committer:
         self._ran_now.add(work.durable)
         self._staged.append(work)
         self._drain()
-        return not self._staged
+        return work not in self._staged
 
     def woken(self) -> None:
         """Retry now: another process has committed, so the writer may be free before the retry timer fires."""
@@ -202,14 +213,19 @@ class Committer:
             self._scheduled = True
             self._retry = self._loop.call_later(wait, self._drain)
             return
-        works, self._staged = self._staged, []
-        self._run_group(works)
+        self._run_group(self._taken())
         self._after_commit()
 
-    def _fail_all(self, error: Exception) -> None:
+    def _taken(self) -> list[Work]:
         works, self._staged = self._staged, []
+        self.rounds += 1
+        return works
+
+    def _fail_all(self, error: Exception) -> None:
+        works = self._taken()
         self._lock.give_up()
-        self._participant.rolled_back()
+        self._participant.roll_back()
+        self._undone()
         for work in works:
             work.fail(error)
         self._tell_idle()
@@ -232,7 +248,7 @@ class Committer:
                 work.fail(Fault("io", self._db.path, "interrupted; whether it was stored is not known"))
             raise
         try:
-            self._participant.committed()
+            self._publish(self._participant.committed())
         except Exception as error:  # the rows are stored, but memory may not match them: nothing more may rest on it
             self._end(works, error)
             return
@@ -274,7 +290,8 @@ class Committer:
     def _roll_back(self) -> None:
         if self._db.connection.in_transaction:
             self._db.execute("ROLLBACK")
-        self._participant.rolled_back()
+        self._participant.roll_back()
+        self._undone()
 
     def _run_alone(self, works: list[Work], error: Exception) -> None:
         pieces = [piece for work in works for piece in work.pieces()]

@@ -512,24 +512,21 @@ class Submissions:
         self._committer = committer
         self._door = door
         self._loop = asyncio.get_running_loop()
+        # Work that more may join, until the committer has begun it.
         self._publishing: PublishWork | None = None
         self._settling: SettleWork | None = None
+        self._round = -1
 
     def _check(self) -> None:
         self._door.check()
         self._door.check_outside()
-
-    def part(self) -> None:
-        """Let later submissions start new work: the submitted work runs now, or failed before it ran."""
-        self._publishing = self._settling = None
 
     def publish_one(self, message: Outgoing, future: Future) -> None:
         """Submit a message."""
         if running_loop() is not self._loop or self._door.entered:
             self._check()
         # Whatever else would refuse it refuses the work that it joins, or is met by the committer.
-        work = self._publishing
-        if work is not None:
+        if self._round == self._committer.rounds and (work := self._publishing) is not None:
             work.add_one(message, future)
             return
         work = PublishWork(self._session)
@@ -541,8 +538,7 @@ class Submissions:
         """Submit messages."""
         if running_loop() is not self._loop or self._door.entered:
             self._check()
-        work = self._publishing
-        if work is not None:
+        if self._round == self._committer.rounds and (work := self._publishing) is not None:
             work.add(entry)
             return
         work = PublishWork(self._session)
@@ -554,8 +550,7 @@ class Submissions:
         """Submit acks of deliveries of a consumer."""
         if running_loop() is not self._loop or self._door.entered:
             self._check()
-        work = self._settling
-        if work is not None:
+        if self._round == self._committer.rounds and (work := self._settling) is not None:
             work.add(consumer, entry)
             return
         work = SettleWork(self._session)
@@ -570,10 +565,15 @@ class Submissions:
 
     def _waits(self, work: Work, *, at_once: bool = True) -> bool:
         """Let work run, at once if it can; return whether it waits, so that others may join it."""
+        committer = self._committer
         try:
-            if at_once:
-                return not self._committer.run_now(work)
-            self._committer.stage(work)
+            if not at_once:
+                committer.stage(work)
+            elif committer.run_now(work):
+                return False
         except Fault as fault:
             raise public_error(fault) from None
+        if self._round != committer.rounds:
+            # What others could join has begun since.
+            self._round, self._publishing, self._settling = committer.rounds, None, None
         return True
