@@ -12,6 +12,7 @@ import pytest
 import pelton
 from pelton.api import NoStreamForSubjectError, Outgoing, PubAck
 from pelton.engine.maintenance.recount import recount
+from pelton.sourcing import link
 
 _MANY = 40
 
@@ -126,3 +127,16 @@ async def test_transactions_take_their_turns_in_order(tmp_path: Path) -> None:
 
         await asyncio.gather(*map(one, range(20)))
         assert [data for _, _, data in await _stored(jet)] == [b"%d" % n for n in range(20)]
+
+
+async def test_none_is_lost_beside_the_work_that_its_commit_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that leaves messages for a source stages its catch-up: the publish has run, and nobody may join it."""
+    monkeypatch.setattr(link, "_AT_ONCE", 1)
+    monkeypatch.setattr(link, "_CHUNK", 1)
+    async with pelton.open("memory:") as jet:
+        await jet.create_stream("origin")
+        await jet.publish_batch([("origin", b"")] * 60)
+        await jet.create_stream("copy", sources=["origin"])
+        for _ in range(30):
+            async with asyncio.timeout(20):
+                await asyncio.gather(*(jet.publish("origin", b"x") for _ in range(3)))

@@ -1,4 +1,4 @@
-"""Messages with conditions and schedules, stored in bulk and one by one: the answers and the streams are the same."""
+"""Every lane equals the single lane: however messages are stored, the answers and the streams are the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 
 import pelton
 from pelton import ApiError, MessageNotFoundError, PubAck, StoredMessage
-from pelton.api import Backend, Outgoing, PeltonError, Transacting, headers, rfc3339
+from pelton.api import AckOp, Backend, Outgoing, PeltonError, PullRequest, Transacting, headers, rfc3339
+from pelton.engine import Engine
 from pelton.jet import Stream
 from pelton.streams import subject_rows
 from pelton.streams.appender import Appender
@@ -58,6 +59,8 @@ async def twin(request: pytest.FixtureRequest) -> AsyncIterator[Twin]:
         first, second = [
             await jet.create_stream("q", allow_msg_schedules=True, allow_msg_ttl=True, **options) for jet in jets
         ]
+        for jet in jets:
+            await (await jet.create_stream("work")).create_consumer("c")
         yield Twin(first, second, jets[0].backend, jets[1].backend, runtimes)
 
 
@@ -99,6 +102,7 @@ async def one_by_one() -> AsyncIterator[None]:
     """Let messages take the single path, in the same transaction."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Appender, "takes_checked_bulk", False)
+        patch.setattr(Appender, "is_plain", False)
         yield
 
 
@@ -125,6 +129,33 @@ async def in_transaction(backend: Backend, messages: Sequence[Outgoing]) -> list
     answers = await apart(transaction, messages)
     await transaction.leave(level, keep=True)
     return answers
+
+
+async def by_server(backend: Backend, messages: Sequence[Outgoing]) -> list[object]:
+    assert isinstance(backend, Engine)
+    serving, found, done = backend.serving(), dict[int, object](), asyncio.Event()
+
+    def answered(first: int, answers: Sequence[PubAck | PeltonError]) -> None:
+        found.update(enumerate(map(shown, answers), first))
+        if len(found) == len(messages):
+            done.set()
+
+    serving.store(messages, answered)
+    await done.wait()
+    await serving.close()
+    return [found[place] for place in range(len(messages))]
+
+
+async def with_an_ack(backend: Backend, messages: Sequence[Outgoing]) -> list[object]:
+    """Return the answers of what is published with the ack of a job, or why all of that was refused."""
+    await backend.publish("work", b"")
+    [job] = await backend.pull("work", "c", PullRequest(batch=1))
+    ack = AckOp(seq=job.seq, consumer_seq=job.consumer_seq, token=job.token)
+    try:
+        return list(map(shown, await backend.settle(messages, "work", "c", ack)))
+    except PeltonError as refused:
+        await backend.ack("work", "c", [ack])
+        return [shown(refused)]
 
 
 async def contents(stream: Stream) -> tuple[object, list[StoredMessage]]:
@@ -154,14 +185,17 @@ async def disturb(twin: Twin, rng: random.Random) -> None:
             await stream.delete_message(seq)
 
 
-@pytest.mark.parametrize("seed", range(3))
+LANES = [apart, apart, together, in_flight, in_transaction, by_server, with_an_ack]
+
+
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("twin", OPTIONS, indirect=True)
 async def test_the_answers_are_those_of_single_messages(twin: Twin, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     monkeypatch.setattr(subject_rows, "MOST_UNCOUNTED", rng.choice([5, 40, 16_384]))
     for _ in range(6):
         last = (await twin.bulk.info()).state.last_seq
-        publish = rng.choice([apart, apart, together, in_flight, in_transaction])
+        publish = rng.choice(LANES)
         # How many transactions the messages in flight share is not certain, and schedules that are due fire in each.
         soonest = 1 if publish is in_flight else -5
         messages = [a_message(rng, twin.now, last, soonest) for _ in range(rng.choice([9, 40]))]
