@@ -136,7 +136,7 @@ async def test_none_is_lost_beside_the_work_that_its_commit_begins(monkeypatch: 
     async with pelton.open("memory:") as jet:
         await jet.create_stream("origin")
         await jet.publish_batch([("origin", b"")] * 60)
-        await jet.create_stream("copy", sources=["origin"])
+        await jet.create_stream("copy", sources=[{"name": "origin"}])
         for _ in range(30):
             async with asyncio.timeout(20):
                 await asyncio.gather(*(jet.publish("origin", b"x") for _ in range(3)))
