@@ -3,7 +3,7 @@
 import pytest
 
 from pelton import api
-from pelton.streams.publish_checks.rollup import rollup_of
+from pelton.streams.publish_checks import rollup_of
 
 ALLOWED = api.StreamConfig(name="s", allow_rollup_hdrs=True)
 

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 from pelton.api import ConsumerConfig, parse_rfc3339
 from pelton.api.schedule import LATEST
 from pelton.consumers.claims import Claim, ClaimTable
-from pelton.consumers.sampling import sample_percent
+from pelton.consumers.rules import sample_percent
 from pelton.storage import Condition, DamagedRowError, Database, decoded, integer, integers, subject_condition
 from pelton.streams import Advisories, StreamLog
 from pelton.subjects import first_match, has_wildcard

@@ -1,7 +1,6 @@
-"""Which consumer configurations are valid. Pure; checks, their order and codes are nats-server 2.15's.
+"""Which configurations and changes of consumers are valid. Pure; checks, their order and codes are nats-server 2.15's.
 
-**Which delivery settings of a consumer are valid: push, pull, acks, priority groups. Pure.** The checks, their order
-and their codes are nats-server 2.15's.
+A pedantic request refuses what another corrects.
 """
 
 from __future__ import annotations
@@ -11,10 +10,34 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, Final
 
-from pelton.api import ConfigError, ConsumerConfig, StreamConfig, api_error, parse_rfc3339
+from pelton.api import ConfigError, ConsumerConfig, ConsumerLimits, StreamConfig, api_error, parse_rfc3339
+from pelton.api.durations import ZERO
+from pelton.api.go_json import quoted
+from pelton.api.numbers import go_integer
 from pelton.api.times import go_duration
-from pelton.consumers.sampling import check_sample_freq
 from pelton.subjects import clash_between, clash_within, has_wildcard, is_filter, is_subject, overlaps
+
+ALL: Final = 100
+
+
+def sample_percent(text: str) -> int:
+    """Return how many of a hundred acks are reported; ``text`` has passed :func:`check_sample_freq`."""
+    return go_integer(text.removesuffix("%")) if text else 0
+
+
+def check_sample_freq(config: ConsumerConfig, stream: str) -> None:
+    """Raise ApiError (10095) if ``sample_freq`` is not a share such as "50" or "50%"."""
+    if not config.sample_freq:
+        return
+    text = config.sample_freq.removesuffix("%")
+    try:
+        if go_integer(text) >= 0:
+            return
+        reason = "<nil>"
+    except ValueError as error:
+        reason = f"strconv.Atoi: parsing {quoted(text)}: {error}"
+    raise api_error("JSConsumerInvalidSamplingErrF", stream=stream, consumer=config.name, err=reason)
+
 
 _MILLISECOND: Final = 1_000_000
 _LEAST_HEARTBEAT: Final = 100 * _MILLISECOND
@@ -285,3 +308,74 @@ def check_unique_on_workqueue(config: ConsumerConfig, others: Sequence[ConsumerC
             raise api_error("JSConsumerWQMultipleUnfilteredErr", consumer=config.name)
         if not theirs or clash_between(mine, theirs):
             raise api_error("JSConsumerWQConsumerNotUniqueErr", consumer=config.name)
+
+
+# Fields that an update cannot change, each with its name in errors.
+_FIXED: Final = {
+    "deliver_policy": "deliver policy",
+    "mem_storage": "storage type",
+    "direct": "direct",
+    "opt_start_seq": "start sequence",
+    "opt_start_time": "start time",
+    "ack_policy": "ack policy",
+    "replay_policy": "replay policy",
+    "idle_heartbeat": "heart beats",
+    "flow_control": "flow control",
+}
+
+
+def check_consumer_update(old: ConsumerConfig, new: ConsumerConfig) -> None:
+    """Raise ApiError (10012) if a consumer cannot be changed from ``old`` to ``new``."""
+    for field, name in _FIXED.items():
+        if getattr(old, field) != getattr(new, field):
+            raise _refused(new, f"{name} can not be updated")
+    if bool(old.deliver_subject) != bool(new.deliver_subject):
+        text = "push consumer to pull" if old.deliver_subject else "pull consumer to push"
+        raise _refused(new, f"can not update {text} based")
+    if old.max_waiting != new.max_waiting:
+        raise _refused(new, "max waiting can not be updated")
+    if (old.priority_policy, old.priority_groups) != (new.priority_policy, new.priority_groups):
+        # ADR-42; nats-server 2.15 accepts it, although clients do not learn of the change.
+        raise _refused(new, "priority policy and groups can not be updated")
+    if bool(old.max_ack_pending_per_subject) != bool(new.max_ack_pending_per_subject):
+        raise _refused(new, "max ack pending per subject can not be switched on or off")
+    ranks = old.max_ack_pending_subject_ranks
+    if ranks and ranks != new.max_ack_pending_subject_ranks:
+        raise _refused(new, "max ack pending subject ranks can only be added")
+
+
+def _refused(config: ConsumerConfig, text: str) -> Exception:
+    return api_error("JSConsumerCreateErrF", consumer=config.name, err=text)
+
+
+# A lower value is corrected to this one.
+_LEAST: Final = {
+    "max_deliver": (-1, "max_deliver must be set to -1"),
+    "max_waiting": (0, "max_waiting must not be negative"),
+    "max_ack_pending": (-1, "max_ack_pending must be set to -1"),
+    "max_batch": (0, "max_batch must not be negative"),
+    "max_expires": (ZERO, "max_expires must not be negative"),
+    "max_bytes": (0, "max_bytes must not be negative"),
+    "idle_heartbeat": (ZERO, "idle_heartbeat must not be negative"),
+    "inactive_threshold": (ZERO, "inactive_threshold must not be negative"),
+    "priority_timeout": (ZERO, "priority_timeout must not be negative"),
+}
+
+
+def check_pedantic(config: ConsumerConfig, limits: ConsumerLimits) -> None:
+    """Raise ApiError (10157) if resolving a configuration would change what was asked for."""
+    for field, (least, text) in _LEAST.items():
+        if getattr(config, field) < least:
+            raise _pedantic(config, text)
+    if config.backoff and config.ack_wait != config.backoff[0]:
+        raise _pedantic(config, "first backoff value has to equal batch AckWait")
+    if not config.max_ack_pending and limits.max_ack_pending:
+        raise _pedantic(config, "max_ack_pending must be set if it's configured in stream limits")
+    if not config.inactive_threshold and limits.inactive_threshold:
+        raise _pedantic(config, "inactive_threshold must be set if it's configured in stream limits")
+    if config.ack_policy == "flow_control" and config.deliver_subject and not config.flow_control:
+        raise api_error("JSConsumerAckFCRequiresFCErr", consumer=config.name)
+
+
+def _pedantic(config: ConsumerConfig, text: str) -> Exception:
+    return api_error("JSPedanticErrF", consumer=config.name, err=text)

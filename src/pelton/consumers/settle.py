@@ -36,7 +36,7 @@ from pelton.api.durations import Duration
 from pelton.api.events import AckSample, MessageNaked, MessageTerminated
 from pelton.consumers.interest import Interest, remove_settled
 from pelton.consumers.log import ConsumerLog, due_after, later
-from pelton.consumers.sampling import ALL
+from pelton.consumers.rules import ALL
 from pelton.storage import TOKEN_EPOCH, decoded, integer, integers, runs
 
 Answered = Literal["delivered", "due", "acked", "termed"]

@@ -8,7 +8,7 @@ channel. Time needs no daemon: deadlines are rows, evaluated by the transactions
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -49,7 +49,7 @@ from pelton.engine.faults import public_error
 from pelton.engine.maintenance.background import Background
 from pelton.engine.maintenance.online import OnlineMaintenance
 from pelton.engine.pubsub.bus import Bus
-from pelton.engine.questions import Questions
+from pelton.engine.questions import Audit, Questions
 from pelton.engine.serving import Serving
 from pelton.engine.session import Committed, Session
 from pelton.engine.session.account import Account
@@ -59,7 +59,6 @@ from pelton.engine.transactions.submissions import Publishing, Settling, Submiss
 from pelton.engine.transactions.transaction import OpenTransaction
 from pelton.engine.transactions.transactions import Transactions
 from pelton.engine.troubles import troubles_of
-from pelton.engine.verbs.audit import Audit
 from pelton.runtime import Runtime
 from pelton.storage import BegunMarks, Committer, Database, Fault, MemoryChannel, StreamMarks, WakeChannel
 
@@ -68,8 +67,6 @@ R = TypeVar("R")
 
 class Engine:
     """A Backend on one open store; belongs to the event loop it was opened on."""
-
-    direct_get: Callable[[str, DirectGet], Coroutine[Any, Any, DirectReply]]
 
     planning = PLANNING
     domain_prefix = ""
@@ -113,11 +110,9 @@ class Engine:
             self, self._db, self._committer, self._clock, memory, busy_timeout=settings.busy_timeout
         )
         self._submissions = Submissions(self.session, self._committer, self.door)
-        snapshots = SqlSnapshots(self._connections, self.door.check, self._clock)
-        self.reading: Callable[[float], SqlSnapshot] = snapshots.take
+        self._snapshots = SqlSnapshots(self._connections, self.door.check, self._clock)
         audit = Audit(self.session, self.session.now(), VERSION)
         self._questions = Questions(self, self._transactions, audit, self.door.check, self.reading)
-        self.direct_get = self._questions.direct_get
         self._background = Background(self, self._clock, self._db)
         self._maintenance = OnlineMaintenance(
             self, self._connections, self._db, self._committer, self._transactions, self._channel.wake_others
@@ -198,6 +193,11 @@ class Engine:
         """Answer a question of this process itself, which is not counted among those to the API, nor audited."""
         self.door.check()
         return await self._questions.ask(request)
+
+    async def direct_get(self, stream: str, request: DirectGet) -> DirectReply:
+        """Read messages directly from the stream (ADR-31)."""
+        self.door.check()
+        return await self._questions.direct_get(stream, request)
 
     async def answered(
         self, subject: str, request: bytes, response: bytes, client: ClientInfo, *, is_refused: bool
@@ -408,6 +408,10 @@ class Engine:
         self._db.close()
 
     # --- reading
+
+    def reading(self, timeout: float) -> SqlSnapshot:
+        """Return a snapshot for some seconds."""
+        return self._snapshots.take(timeout)
 
     async def readable(self) -> None:
         """Wait until the store can be read: a memory store cannot be read while a transaction is open."""

@@ -19,11 +19,10 @@ from pelton.api import (
     Outgoing,
     PeltonError,
     PubAck,
-    PullRequest,
     StreamConfig,
     api_error,
 )
-from pelton.engine.delivery.standing import PullSink, StandingPulls
+from pelton.engine.delivery.standing import StandingPulls
 from pelton.engine.faults import public_error
 from pelton.engine.host import Host
 from pelton.engine.pubsub.bus import Subscriber
@@ -49,12 +48,11 @@ class Serving:
         self._host = host
         self._loop = asyncio.get_running_loop()
         self._committer = committer
-        self._standing = standing
+        self.standing: StandingPulls = standing
         self._settle = settle
         self._poke = poke
         self._bus = host.session.bus
         self._registry = host.session.registry
-        self.pull: Callable[[str, str, PullRequest, float, PullSink], None] = standing.pull
 
     # --- which stream takes a message, and who else subscribes to it
 
@@ -112,7 +110,7 @@ class Serving:
     def poke(self) -> None:
         """Let push consumers and pulls continue that wait for a client's room."""
         self._poke()
-        self._standing.poke()
+        self.standing.poke()
 
     # --- messages
 
@@ -167,7 +165,7 @@ class Serving:
 
     async def close(self) -> None:
         """End the pulls that stand."""
-        await self._standing.close()
+        await self.standing.close()
 
 
 class _StoreWork:

@@ -18,11 +18,12 @@ from pelton.storage.messages import (
     runs,
     subject_condition,
 )
-from pelton.storage.packing import MessageRow, RowValues
 from pelton.storage.read_only import CopiedDatabase, ReadOnlyDatabase, ReadSql
 from pelton.storage.rows import (
     DamagedRowError,
+    MessageRow,
     PlacedSums,
+    RowValues,
     SumsOfColumns,
     blob,
     column,

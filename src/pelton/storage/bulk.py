@@ -35,8 +35,7 @@ import apsw
 
 from pelton.storage.database import Database
 from pelton.storage.messages import DAMAGED, Condition, MessageTable, intact
-from pelton.storage.packing import MessageRow, RowValues, unpack
-from pelton.storage.rows import SumsOfColumns, sums_of_columns
+from pelton.storage.rows import MessageRow, RowValues, SumsOfColumns, sums_of_columns, unpack
 
 _LONGEST: Final = 8 << 20
 # A flipped bit can turn a blob into text with the same bytes. Text sorts before any blob, and comparing is cheaper

@@ -26,17 +26,22 @@ import apsw
 import msgspec
 
 from pelton.storage.database import Database
-from pelton.storage.packing import ORIGINAL_LENGTH, MessageRow, RowValues, pack, unpack, unpack_all
 from pelton.storage.rows import (
+    ORIGINAL_LENGTH,
+    MessageRow,
     PlacedSums,
+    RowValues,
     column,
     decoded,
     integer,
     integers,
+    pack,
     placed_sums,
     row_checksum,
     row_checksums,
     text,
+    unpack,
+    unpack_all,
 )
 from pelton.subjects import first_match, has_wildcard
 

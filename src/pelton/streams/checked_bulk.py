@@ -1,15 +1,19 @@
 """Appending many messages at once that have conditions or are schedules, each answered by itself.
 
 Design: The single path (``Appender.append``) reads each header, looks every subject up that a condition's filter can
-match, and writes a row at a time. Here, messages of the usual forms (``usual_forms.py``) are *planned* first, which
+match, and writes a row at a time. Here, messages of the usual forms (:class:`UsualForm`) are *planned* first, which
 tells all that does not depend on the stream's messages; then all the subjects are looked up together,
 the conditions compared in order, and what they let through is stored together. Whatever is not of a usual form, or
 could be refused for another reason than its condition, has no plan, and takes the single path: the answers are the
 same.
+
+A block of a usual form, which most with conditions or schedules have, holds nothing else. So what it asks for is known
+without a look at each header.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, product
 from typing import Final, NamedTuple
@@ -20,11 +24,10 @@ from pelton.api import ApiError, Outgoing, PubAck, api_error, headers
 from pelton.api.schedule import first_due, parse_schedule
 from pelton.streams.appender import Appender
 from pelton.streams.blocks import with_header
-from pelton.streams.filter_lookup import Spots
-from pelton.streams.publish_checks import UsualForm, is_bare, usual_form
+from pelton.streams.lookups import Spots, SubjectBounds
+from pelton.streams.publish_checks import is_bare
 from pelton.streams.reader import Reader
 from pelton.streams.state import StreamState
-from pelton.streams.subject_bounds import SubjectBounds
 from pelton.streams.timers import Firing
 
 # With fewer subjects below the same beginnings, each is looked up: to ask first whether there are any costs as much.
@@ -250,3 +253,40 @@ def _wanted(plans: Sequence[PlannedMessage]) -> dict[Spots, list[str]]:
             spot = plan.message.subject[: -len(plan.token)]
             wanted.setdefault((spot,), []).append(plan.token)
     return wanted
+
+
+_TOKEN: Final = r"([0-9A-Za-z_-]+)"
+_PARENT: Final = r"([!-~]+)\."
+_FORM: Final = re.compile(
+    r"NATS/1\.0\r\n"
+    rf"(?:{headers.SCHEDULE}: (@at [0-9TZ:.+-]+)\r\n{headers.SCHEDULE_TARGET}: {_PARENT}{_TOKEN}\r\n"
+    rf"(?:{headers.DELAY}: [0-9a-z.]+\r\n)?)?"
+    rf"(?:{headers.EXPECTED_LAST_SUBJECT_SEQUENCE}: ([0-9]{{1,18}})\r\n"
+    rf"{headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT}: {_PARENT}{_TOKEN}\r\n)?"
+    rf"(?:{headers.MSG_ID}: ([!-~]+)\r\n)?\r\n"
+)
+# A longer block may hold a subject that is too long, which only the checks of a single message tell.
+_LONGEST: Final = 1_024
+
+
+class UsualForm(NamedTuple):
+    """What a block asks for; an empty text: it does not. Subjects are given as all tokens but the last, and the last.
+
+    ``schedule`` is a time, ``expected`` the last sequence (digits) of what the filter ``where`` matches.
+    """
+
+    schedule: str
+    target_parent: str
+    target_token: str
+    expected: str
+    where_parent: str
+    where_token: str
+    msg_id: str
+
+
+def usual_form(block: bytes) -> UsualForm | None:
+    """Return what a header block of a usual form asks for; None for any other."""
+    if len(block) > _LONGEST or not block.isascii():
+        return None
+    found = _FORM.fullmatch(block.decode("ascii"))
+    return None if found is None else UsualForm._make(found.groups(""))

@@ -14,8 +14,7 @@ from pelton.api import ApiError, StoredMessage, api_error, headers
 from pelton.storage import MessageRow
 from pelton.streams.appender import Appender
 from pelton.streams.counters import CounterOrigin
-from pelton.streams.publish_checks import StorageOptions, check_capacity, expiry, rollup_of, seconds_of
-from pelton.streams.publish_checks.options import scheduled
+from pelton.streams.publish_checks import StorageOptions, check_capacity, expiry, rollup_of, scheduled, seconds_of
 
 
 class Copier:

@@ -15,8 +15,8 @@ from pelton.runtime import Clock, Deadline
 from pelton.storage import intact, integer, subject_condition, text
 from pelton.storage.messages import text_condition
 from pelton.streams.direct import stored_message
-from pelton.streams.last_matches import LastMatches
 from pelton.streams.log import StreamLog
+from pelton.streams.lookups import LastMatches
 from pelton.streams.reader import ANY
 
 _PORTION: Final = 50_000

@@ -7,8 +7,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from pelton.storage import Condition, MessageRow, column, intact, integer, integers, subject_condition, text
-from pelton.streams.filter_lookup import FilterLookup, Spots
-from pelton.streams.last_matches import LastMatches
+from pelton.streams.lookups import FilterLookup, LastMatches, Spots
 from pelton.streams.state import StreamState
 from pelton.streams.subject_rows import SubjectRow
 from pelton.subjects import has_wildcard

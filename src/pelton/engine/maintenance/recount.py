@@ -17,7 +17,7 @@ from pelton.engine.session import Registry, Session, Surroundings
 from pelton.runtime import Halt
 from pelton.storage import Database, Fault, intact, integer, integers, text
 from pelton.storage.messages import DAMAGED_COLUMNS
-from pelton.storage.packing import ORIGINAL_LENGTH, unpack
+from pelton.storage.rows import ORIGINAL_LENGTH, unpack
 from pelton.streams import StreamLog
 
 # SQLite's own steps between two checks whether to halt: about a millisecond.

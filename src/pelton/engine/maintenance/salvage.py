@@ -21,7 +21,7 @@ from pelton.engine.session.configs import decode_config, encode_config, mended_c
 from pelton.storage import DamagedRowError, Database, integer, integers, text
 from pelton.storage.copies import unfinished
 from pelton.storage.faults import translated
-from pelton.storage.packing import ORIGINAL_LENGTH
+from pelton.storage.rows import ORIGINAL_LENGTH
 from pelton.storage.salvage import copy_readable
 from pelton.streams.state import COSTS
 

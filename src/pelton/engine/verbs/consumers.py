@@ -40,8 +40,7 @@ from pelton.consumers import (
     start_cursor,
     unpin,
 )
-from pelton.consumers.rules import check_on_workqueue, check_unique_on_workqueue, filters_of
-from pelton.consumers.rules_pedantic import check_pedantic
+from pelton.consumers.rules import check_on_workqueue, check_pedantic, check_unique_on_workqueue, filters_of
 from pelton.engine.delivery.pushes import subscriptions_of
 from pelton.engine.session import Session, advise_paused, create_consumer, delete_consumers, sweep, update_consumer
 from pelton.storage import integer

@@ -253,7 +253,7 @@ class ClientPulls:
     def pull(self, stream: str, consumer: str, asked: NextRequest, reply: str) -> None:
         """Let a pull stand."""
         sink = _ClientSink(self._send, self._receives, self._has_room, reply)
-        self._serving.pull(stream, consumer, asked.request, max(asked.idle_heartbeat, 0) / 1e9, sink)
+        self._serving.standing.pull(stream, consumer, asked.request, max(asked.idle_heartbeat, 0) / 1e9, sink)
 
 
 class _ClientSink:
