@@ -233,7 +233,6 @@ INTERNAL: Final = frozenset(
         "Server.account",
         "Server.admit",
         "Server.entered",
-        "Server.flush_later",
         "Server.forget",
         "Server.released",
         "Server.hello",

@@ -211,7 +211,7 @@ class ClientConnection(ClientOutput):
         if self._notes_replies:
             self._membership.rights.expect_answer(reply, self._host.clock.monotonic())
         if not self._out:
-            self._host.flush_later(self)
+            self._host.round_end.flush_later(self)
         self._out.append(message)
         size = len(message)
         self._out_bytes += size

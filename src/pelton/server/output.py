@@ -78,7 +78,7 @@ class ClientOutput(asyncio.BufferedProtocol):
     def write(self, data: bytes) -> None:
         """Write bytes at the end of this round of the loop."""
         if not self._out:
-            self._host.flush_later(self)
+            self._host.round_end.flush_later(self)
         self._out.append(data)
         self._out_bytes += len(data)
 

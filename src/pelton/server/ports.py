@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from pelton.runtime import Clock
 from pelton.server.accounts import AccountUsage
 from pelton.server.auth import Authenticator, ServerUser
-from pelton.server.reading import SharedBuffer
+from pelton.server.reading import RoundEnd, SharedBuffer
 from pelton.server.router import ClientSubscription, Receiver
 from pelton.server.settings import ServerSettings
 from pelton.wire import Command, ConnectOptions, KnownLines, ServerHello
@@ -84,12 +84,6 @@ class AccountPort(Protocol):
     def tell_no_responders(self, client: Client, subject: str, reply: str) -> None: ...
 
 
-class Flushed(Protocol):
-    """What gathers output in a round of the event loop, and writes it at its end."""
-
-    def flush(self) -> None: ...
-
-
 class ServerHost(Protocol):
     """The server, for its connections. All connections read into ``buffer``, and share ``known_lines``.
 
@@ -101,6 +95,7 @@ class ServerHost(Protocol):
     authenticator: Authenticator
     clock: Clock
     buffer: SharedBuffer
+    round_end: RoundEnd
     known_lines: KnownLines
 
     def admit(self, client: Client) -> str:
@@ -125,6 +120,5 @@ class ServerHost(Protocol):
 
     def hello(self, client: Client, nonce: str) -> ServerHello: ...
     def account(self, name: str) -> AccountPort | None: ...
-    def flush_later(self, client: Flushed) -> None: ...
     def new_nonce(self) -> str: ...
     def spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]: ...

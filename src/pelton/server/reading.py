@@ -1,4 +1,4 @@
-"""The buffer that all connections read into: how much of one client is read before others have their turn.
+"""What all connections of an event loop share: the buffer they read into, and the end of a round, when they write.
 
 A client that floods would have the loop for as long as its bytes take. So it gets little at a time as long as others
 send something, too, and more only if it has been alone for a while, when there is nobody to wait for it. A client that
@@ -7,7 +7,8 @@ has not logged in gets as much as a login may be long.
 
 from __future__ import annotations
 
-from typing import Final
+import asyncio
+from typing import Final, Protocol
 
 _SIZE: Final = 32 << 10
 _BESIDE_OTHERS: Final = 8 << 10
@@ -39,3 +40,27 @@ class SharedBuffer:
         """Return what was read."""
         self.reads += 1
         return bytes(self.whole[:size])
+
+
+class Flushed(Protocol):
+    """What gathers output in a round of the event loop, and writes it at its end."""
+
+    def flush(self) -> None: ...
+
+
+class RoundEnd:
+    """The connections that have gathered output in this round of the event loop."""
+
+    def __init__(self) -> None:
+        self._unflushed: list[Flushed] = []
+
+    def flush_later(self, client: Flushed) -> None:
+        """Write what gathers for a client at the end of this round."""
+        if not self._unflushed:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._unflushed.append(client)
+
+    def _flush(self) -> None:
+        unflushed, self._unflushed = self._unflushed, []
+        for client in unflushed:
+            client.flush()

@@ -28,8 +28,8 @@ from pelton.server.monitoring.events import SystemEvents
 from pelton.server.monitoring.observed import OwnSubscriptions
 from pelton.server.nkey import server_key
 from pelton.server.output import LINGER_S
-from pelton.server.ports import Client, Flushed
-from pelton.server.reading import SharedBuffer
+from pelton.server.ports import Client
+from pelton.server.reading import RoundEnd, SharedBuffer
 from pelton.server.resolver import AccountResolver
 from pelton.server.roster import ClientRoster
 from pelton.server.served_accounts import ServedAccounts
@@ -70,6 +70,7 @@ class Server:
         self.clock: Clock = runtime.clock
         self.authenticator: Authenticator = OpenDoor() if authenticator is None else authenticator
         self.buffer: SharedBuffer = SharedBuffer()
+        self.round_end: RoundEnd = RoundEnd()
         self.known_lines: KnownLines = KnownLines()
         self.id: str = server_key(runtime.random.randbytes(_KEY_BYTES))
         self.name: str = settings.server_name or self.id
@@ -84,7 +85,6 @@ class Server:
         # Those whose TLS or WebSocket is not ready yet.
         self._shaking: set[socket.socket] = set()
         self._numbers = self._told = 0
-        self._unflushed: list[Flushed] = []
         self._listeners: list[Listener] = []
         self._websocket: Listener | None = None
         self._look_timer: Timer | None = None
@@ -430,17 +430,6 @@ class Server:
     def spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run a coroutine in the background."""
         return self._runtime.spawn(coro, name)
-
-    def flush_later(self, client: Flushed) -> None:
-        """Write what gathers for a client at the end of this round of the event loop."""
-        if not self._unflushed:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._unflushed.append(client)
-
-    def _flush(self) -> None:
-        unflushed, self._unflushed = self._unflushed, []
-        for client in unflushed:
-            client.flush()
 
     def _look(self) -> None:
         """Check what only time tells, now and again."""

@@ -75,6 +75,8 @@ class Storing:
         self._finished = 0
         self._paused: set[Client] = set()
         self._done = Signal()
+        # How many wait for what was added.
+        self._awaiting = 0
 
     def add(self, client: Client | None, message: Outgoing, reply: str, stream: str) -> None:
         """Store a message at the end of this round."""
@@ -92,7 +94,7 @@ class Storing:
     def _flush(self) -> None:
         messages, self._messages = self._messages, []
         places, self._places = self._places, []
-        if self._interest.is_adjusting and self._serving.has_republishers:
+        if self._serving.has_republishers and self._interest.is_adjusting:
             # Who has subscribed before a publish gets what a stream republishes of it.
             self._interest.after_adjusting(partial(self._store, messages, places))
         else:
@@ -121,13 +123,18 @@ class Storing:
             for client in paused:
                 client.read_again()
         self._finished += len(results)
-        self._done.notify()
+        if self._awaiting:
+            self._done.notify()
 
     async def up_to_here(self) -> None:
         """Wait until everything that was added so far is stored and answered."""
         wanted = self._finished + self._waiting
-        while self._finished < wanted:
-            await self._done.wait(self._done.generation)
+        self._awaiting += 1
+        try:
+            while self._finished < wanted:
+                await self._done.wait(self._done.generation)
+        finally:
+            self._awaiting -= 1
 
 
 Send = Callable[[str, str, str, bytes | None, bytes], int]
