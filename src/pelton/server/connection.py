@@ -19,8 +19,8 @@ from pelton.server.auth import Credentials, LoginRefusal, ServerUser, credential
 from pelton.server.auth import identity as said
 from pelton.server.auth.certificates import peer_of
 from pelton.server.membership import Membership
-from pelton.server.output import ClientOutput
-from pelton.server.ports import AccountPort, ServerHost
+from pelton.server.output import ClientOutput, ServerHost
+from pelton.server.ports import AccountPort
 from pelton.server.router import ClientSubscription, MessageFrame
 from pelton.subjects import is_subject
 from pelton.wire import (

@@ -1,6 +1,10 @@
-"""What goes out to one client: gathered, written once a round, and never more than the client takes.
+"""What connections share, and what goes out to one client: written once a round, and never more than it takes.
 
-Design: what is written in a round of the event loop is joined and written once, at its end. While the socket takes
+**The buffer that all connections read into.** A client that floods would have the loop for as long as its bytes take.
+So it gets little at a time as long as others send something, too, and more only if it has been alone for a while, when
+there is nobody to wait for it. A client that has not logged in gets as much as a login may be long.
+
+**What goes out to one client.** What is written in a round of the event loop is joined and written once, at its end. While the socket takes
 nothing, what is written waits here, in one piece, so that many small answers cost no more than their bytes. A client
 that does not read is cut when too much waits for it, or when what waits is not taken for too long; also if the
 connection is to be closed, which counts as long as it is there.
@@ -15,10 +19,110 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import abstractmethod
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final, Protocol
 
-from pelton.server.ports import ServerHost
-from pelton.wire import ConnectionState, encode_err
+from pelton.runtime import Clock
+from pelton.server.auth import Authenticator
+from pelton.server.ports import AccountPort, Client
+from pelton.server.settings import ServerSettings
+from pelton.wire import ConnectionState, KnownLines, ServerHello, encode_err
+
+_SIZE: Final = 32 << 10
+_BESIDE_OTHERS: Final = 8 << 10
+_ALONE_AFTER: Final = 64
+_LOGIN: Final = 4 << 10
+
+
+class SharedBuffer:
+    """One buffer for all connections of an event loop; each names itself by a number."""
+
+    def __init__(self) -> None:
+        self.whole: memoryview[int] = memoryview(bytearray(_SIZE))
+        self._part = self.whole[:_BESIDE_OTHERS]
+        self.for_login: memoryview[int] = self.whole[:_LOGIN]
+        self._reader = -1
+        self._in_a_row = 0
+        # How often anything was read.
+        self.reads = 0
+
+    def room_for(self, reader: int) -> memoryview:
+        """Return where a connection reads into."""
+        if reader != self._reader:
+            self._reader, self._in_a_row = reader, 0
+            return self._part
+        self._in_a_row += 1
+        return self.whole if self._in_a_row > _ALONE_AFTER else self._part
+
+    def taken(self, size: int) -> bytes:
+        """Return what was read."""
+        self.reads += 1
+        return bytes(self.whole[:size])
+
+
+class Flushed(Protocol):
+    """What gathers output in a round of the event loop, and writes it at its end."""
+
+    def flush(self) -> None: ...
+
+
+class RoundEnd:
+    """The connections that have gathered output in this round of the event loop."""
+
+    def __init__(self) -> None:
+        self._unflushed: list[Flushed] = []
+
+    def flush_later(self, client: Flushed) -> None:
+        """Write what gathers for a client at the end of this round."""
+        if not self._unflushed:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._unflushed.append(client)
+
+    def _flush(self) -> None:
+        unflushed, self._unflushed = self._unflushed, []
+        for client in unflushed:
+            client.flush()
+
+
+class ServerHost(Protocol):
+    """The server, for its connections. All connections read into ``buffer``, and share ``known_lines``.
+
+    ``reloads``: how often its settings were changed.
+    """
+
+    settings: ServerSettings
+    reloads: int
+    authenticator: Authenticator
+    clock: Clock
+    buffer: SharedBuffer
+    round_end: RoundEnd
+    known_lines: KnownLines
+
+    def admit(self, client: Client) -> str:
+        """Count a new connection; return why it is refused, or an empty text."""
+        ...
+
+    def entered(self, client: Client) -> None:
+        """Tell that a client was let in."""
+        ...
+
+    def turned_away(self, client: Client) -> None:
+        """Tell that a client was not let in."""
+        ...
+
+    def forget(self, client: Client) -> None:
+        """Report a connection no more: it is being closed."""
+        ...
+
+    def released(self, number: int) -> None:
+        """Count the connection of a ``number`` no more: it is closed."""
+        ...
+
+    def hello(self, client: Client, nonce: str) -> ServerHello: ...
+    def account(self, name: str) -> AccountPort | None: ...
+    def new_nonce(self) -> str: ...
+    def spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]: ...
+
 
 _log: Final = logging.getLogger("pelton.server")
 SLOW_CONSUMER: Final = "Slow Consumer"

@@ -1,18 +1,14 @@
-"""How the parts of a server see each other: a client, its account, the server itself, and services on subjects."""
+"""How the parts of a server see each other: a client, its account, and services on subjects."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
-from pelton.runtime import Clock
 from pelton.server.accounts import AccountUsage
-from pelton.server.auth import Authenticator, ServerUser
-from pelton.server.reading import RoundEnd, SharedBuffer
+from pelton.server.auth import ServerUser
 from pelton.server.router import ClientSubscription, Receiver
-from pelton.server.settings import ServerSettings
-from pelton.wire import Command, ConnectOptions, KnownLines, ServerHello
+from pelton.wire import Command, ConnectOptions
 
 
 class Client(Receiver, Protocol):
@@ -82,43 +78,3 @@ class AccountPort(Protocol):
     def pass_on(self, client: Client, subject: str, reply: str, block: bytes | None, data: bytes) -> bool: ...
     def pass_on_run(self, client: Client, commands: Sequence[Command], begin: int, until: float) -> int: ...
     def tell_no_responders(self, client: Client, subject: str, reply: str) -> None: ...
-
-
-class ServerHost(Protocol):
-    """The server, for its connections. All connections read into ``buffer``, and share ``known_lines``.
-
-    ``reloads``: how often its settings were changed.
-    """
-
-    settings: ServerSettings
-    reloads: int
-    authenticator: Authenticator
-    clock: Clock
-    buffer: SharedBuffer
-    round_end: RoundEnd
-    known_lines: KnownLines
-
-    def admit(self, client: Client) -> str:
-        """Count a new connection; return why it is refused, or an empty text."""
-        ...
-
-    def entered(self, client: Client) -> None:
-        """Tell that a client was let in."""
-        ...
-
-    def turned_away(self, client: Client) -> None:
-        """Tell that a client was not let in."""
-        ...
-
-    def forget(self, client: Client) -> None:
-        """Report a connection no more: it is being closed."""
-        ...
-
-    def released(self, number: int) -> None:
-        """Count the connection of a ``number`` no more: it is closed."""
-        ...
-
-    def hello(self, client: Client, nonce: str) -> ServerHello: ...
-    def account(self, name: str) -> AccountPort | None: ...
-    def new_nonce(self) -> str: ...
-    def spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]: ...

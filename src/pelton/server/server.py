@@ -27,9 +27,8 @@ from pelton.server.monitoring import MonitoringListener, ObservedAccount, Traffi
 from pelton.server.monitoring.events import SystemEvents
 from pelton.server.monitoring.observed import OwnSubscriptions
 from pelton.server.nkey import server_key
-from pelton.server.output import LINGER_S
+from pelton.server.output import LINGER_S, RoundEnd, SharedBuffer
 from pelton.server.ports import Client
-from pelton.server.reading import RoundEnd, SharedBuffer
 from pelton.server.resolver import AccountResolver
 from pelton.server.roster import ClientRoster
 from pelton.server.served_accounts import ServedAccounts
