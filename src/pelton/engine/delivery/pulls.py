@@ -19,7 +19,6 @@ from pelton.api.backend import Leftover
 from pelton.consumers import (
     NEVER,
     ConsumerLog,
-    Delivery,
     GroupDecision,
     Puller,
     Turn,
@@ -122,7 +121,7 @@ class Pulls:
         log.record_use(now)
         if log.config.priority_groups:
             return self._tried_in_turn(one, request, log, now)
-        delivery = Delivery(log, request, now, registry.consumers.token_floor, registry.interests.get(log.log))
+        delivery = registry.delivery(log, request, now)
         return Found(delivery.run(), delivery.blocked)
 
     def _tried_in_turn(self, one: WaitingPull, request: PullRequest, log: ConsumerLog, now: int) -> Found:
@@ -143,8 +142,7 @@ class Pulls:
 
     def _served(self, request: PullRequest, log: ConsumerLog, turn: Turn, verdict: GroupDecision, now: int) -> Found:
         request = msgspec.structs.replace(request, batch=verdict.batch)
-        registry = self._host.session.registry
-        delivery = Delivery(log, request, now, registry.consumers.token_floor, registry.interests.get(log.log))
+        delivery = self._host.session.registry.delivery(log, request, now)
         messages, pin = delivery.run(), ""
         if messages and log.config.priority_policy == "pinned_client":
             pin = turn.pin_to(messages, self._host.session.new_id)

@@ -32,7 +32,7 @@ from typing import Final, TypeVar
 
 from pelton.api import AckOp, Delivered, Incoming, NotFoundError, PeltonError, PullRequest, StoreError, headers
 from pelton.api.store_errors import FINAL_ERRORS
-from pelton.consumers import ConsumerLog, Delivery, Settlement
+from pelton.consumers import ConsumerLog
 from pelton.engine.delivery.waiting import WaitingPulls, seconds_until_due
 from pelton.engine.host import Host
 from pelton.engine.pubsub.bus import Peers, SubscriptionRow
@@ -115,7 +115,7 @@ class Pump:
         rows = log.db.execute(sql, (log.id, seq)).fetchall()
         acks = [AckOp(seq=integer(seq), consumer_seq=integer(dseq)) for seq, dseq in rows]
         if acks:
-            Settlement(log, self._host.session.now(), self._host.session.registry.interests.get(log.log)).run(acks)
+            self._host.session.registry.settlement(log, self._host.session.now()).run(acks)
 
     # --- the loop
 
@@ -227,13 +227,12 @@ class Pump:
             self._is_blocked = True
             return []
         registry = self._host.session.registry
-        interest = registry.interests.get(log.log)
         request = PullRequest(batch=1 if log.config.rate_limit_bps else room, max_bytes=_BATCH_BYTES)
-        delivery = Delivery(log, request, now, registry.consumers.token_floor, interest)
+        delivery = registry.delivery(log, request, now)
         found = delivery.run()
         if delivery.blocked:
             # A single message may be of any size.
-            found = Delivery(log, PullRequest(batch=1), now, registry.consumers.token_floor, interest).run()
+            found = registry.delivery(log, PullRequest(batch=1), now).run()
         return found
 
     def _count(self, log: ConsumerLog, found: list[Delivered]) -> None:

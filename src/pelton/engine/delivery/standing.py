@@ -35,7 +35,7 @@ from pelton.api.pulling import (
     PullStatus,
 )
 from pelton.api.store_errors import FINAL_ERRORS
-from pelton.consumers import ConsumerLog, Delivery, check_pull, is_conditional
+from pelton.consumers import ConsumerLog, check_pull, is_conditional
 from pelton.engine.delivery.pulls import Pulls, WaitingPull
 from pelton.engine.delivery.waiting import WaitingPulls, seconds_until_due
 from pelton.engine.host import Host
@@ -300,17 +300,13 @@ class _Line:
             self._deliver_one(admitted, log, now, plan)
         elif admitted:
             wanted = min(sum(one.left for one in admitted), _BATCH)
-            delivery = self._delivery(log, PullRequest(batch=wanted, max_bytes=_BATCH_BYTES), now)
+            delivery = registry.delivery(log, PullRequest(batch=wanted, max_bytes=_BATCH_BYTES), now)
             messages = delivery.run()
             if delivery.blocked:
                 # A single message may be of any size.
-                messages = self._delivery(log, PullRequest(batch=1), now).run()
+                messages = registry.delivery(log, PullRequest(batch=1), now).run()
             plan.share(messages, admitted)
         return plan
-
-    def _delivery(self, log: ConsumerLog, request: PullRequest, now: int) -> Delivery:
-        registry = self._host.session.registry
-        return Delivery(log, request, now, registry.consumers.token_floor, registry.interests.get(log.log))
 
     def _admitted(self, line: Sequence[StandingPull], log: ConsumerLog, plan: _Plan) -> list[StandingPull]:
         """Return the pulls that the consumer accepts; plan the end of the others."""
@@ -344,8 +340,9 @@ class _Line:
 
     def _deliver_one(self, line: list[StandingPull], log: ConsumerLog, now: int, plan: _Plan) -> None:
         """Deliver one message to the pull whose turn it is; end those for which it is too large."""
+        registry = self._host.session.registry
         for one in line:
-            delivery = self._delivery(log, PullRequest(batch=1, max_bytes=one.left_bytes), now)
+            delivery = registry.delivery(log, PullRequest(batch=1, max_bytes=one.left_bytes), now)
             messages = delivery.run()
             if not delivery.blocked:
                 plan.share(messages, [one])

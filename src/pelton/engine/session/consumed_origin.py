@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from pelton.api import AckOp, ApiError, Delivered, PullRequest, SourceConsumer, api_error
-from pelton.consumers import NEVER, ConsumerLog, Delivery, Settlement
+from pelton.consumers import NEVER, ConsumerLog
 from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session.consumers import PushRegistry, incoming
 from pelton.sourcing.consumed import Kind
@@ -76,8 +76,7 @@ class ConsumedOrigin:
             log.state.save()
         rate = consumer.config.rate_limit_bps
         request = PullRequest(batch=1 if rate else most)
-        interest, floor = self._owner.interests.get(log), self._owner.consumers.token_floor
-        found = Delivery(consumer, request, now, floor, interest).run()
+        found = self._owner.delivery(consumer, request, now).run()
         if found:
             # Who else subscribes to the deliver subject receives it, too.
             self._bus.deliver(consumer.config.deliver_subject, incoming(found))
@@ -89,7 +88,7 @@ class ConsumedOrigin:
         consumer = self._consumer()
         if consumer is not None and sequences:
             acks = [AckOp(seq=seq, consumer_seq=0, is_of_any=True) for seq in sequences]
-            Settlement(consumer, self._now(), self._owner.interests.get(self._origin)).run(acks)
+            self._owner.settlement(consumer, self._now()).run(acks)
 
     def give_back(self, sequences: Collection[int]) -> None:
         consumer = self._consumer()

@@ -23,7 +23,7 @@ from operator import attrgetter
 from typing import Final, Protocol
 
 from pelton.api import ConsumerConfig, Delivered, Incoming, PullRequest
-from pelton.consumers import NEVER, ConsumerLog, Delivery, Interest, drop_rows
+from pelton.consumers import NEVER, ConsumerLog, Delivery, Settlement, drop_rows
 from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session.configs import decode_config
 from pelton.storage import DamagedRowError, Database, blob, integer, integers, text, token_floor
@@ -180,10 +180,11 @@ class PushRegistry(Protocol):
     """The owner of the streams and consumers."""
 
     consumers: ConsumerRegistry
-    interests: dict[StreamLog, Interest]
 
     def use(self, log: StreamLog, /) -> StreamLog: ...
     def use_consumer(self, consumer: ConsumerLog, /) -> ConsumerLog: ...
+    def delivery(self, consumer: ConsumerLog, request: PullRequest, now: int, /) -> Delivery: ...
+    def settlement(self, consumer: ConsumerLog, now: int, /) -> Settlement: ...
 
 
 class LivePushes:
@@ -216,21 +217,15 @@ class LivePushes:
         reserve = self._bus.reserve(consumer.config)
         if reserve is None:
             return
-        log, now, room = self._owner.use(consumer.log), self._now(), min(reserve, _MOST)
+        self._owner.use(consumer.log)
+        now, room = self._now(), min(reserve, _MOST)
         if self._owner.use_consumer(consumer).is_idle(now):
             # It has expired, even if no sweep has removed it yet.
             return
         if consumer.count_ahead() + consumer.waiting > room:
             self._is_late(consumer)
             return
-        delivery = Delivery(
-            consumer,
-            PullRequest(batch=room, max_bytes=_MOST_BYTES),
-            now,
-            self._owner.consumers.token_floor,
-            self._owner.interests.get(log),
-        )
-        if found := delivery.run():
+        if found := self._owner.delivery(consumer, PullRequest(batch=room, max_bytes=_MOST_BYTES), now).run():
             self._late.discard(consumer.id)
             self._bus.deliver(consumer.config.deliver_subject, incoming(found))
         consumer.flush()

@@ -15,11 +15,12 @@ from pelton.api import (
     AccountLimits,
     CorruptConfigError,
     DirectGetDisabledError,
+    PullRequest,
     SourceConsumer,
     StreamConfig,
     api_error,
 )
-from pelton.consumers import ConsumerLog, Interest
+from pelton.consumers import ConsumerLog, Delivery, Interest, Settlement
 from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session.account import Account
 from pelton.engine.session.configs import decode_config
@@ -336,6 +337,14 @@ class Registry:
                 raise DamagedRowError(f"consumer {consumer.log.name}/{consumer.name}: {error}") from None
         self._used_consumers.add(consumer)
         return consumer
+
+    def delivery(self, consumer: ConsumerLog, request: PullRequest, now: int) -> Delivery:
+        """Return a delivery of a used consumer."""
+        return Delivery(consumer, request, now, self.consumers.token_floor, self.interests.get(consumer.log))
+
+    def settlement(self, consumer: ConsumerLog, now: int) -> Settlement:
+        """Return a settlement of deliveries of a used consumer."""
+        return Settlement(consumer, now, self.interests.get(consumer.log))
 
     def consumers_of(self, log: StreamLog) -> list[ConsumerLog]:
         """Return the consumers of a stream."""

@@ -96,11 +96,8 @@ class Operations:
         if settling is None or (settling.stream, settling.consumer) != (stream, name):
             self._settle_up()
             registry = self.session.registry
-            consumer = registry.consumer(stream, name)
-            interest = registry.interests.get(consumer.log)
-            settling = self._settling = _OpenSettlement(
-                stream, name, Settlement(consumer, self.session.now(), interest)
-            )
+            settlement = registry.settlement(registry.consumer(stream, name), self.session.now())
+            settling = self._settling = _OpenSettlement(stream, name, settlement)
         return settling.settlement.take(acks)
 
     def _settle_up(self) -> None:

@@ -430,8 +430,7 @@ class SettleWork:
             except PeltonError as error:
                 self._results += [error] * len(entries)
                 continue
-            settlement = Settlement(consumer, now, self._session.registry.interests.get(consumer.log))
-            self._results += self._settle(settlement, entries)
+            self._results += self._settle(self._session.registry.settlement(consumer, now), entries)
 
     def _settle(self, settlement: Settlement, entries: Sequence[Settling]) -> list[object]:
         answers = settlement.run([ack for entry in entries for ack in entry.acks])
