@@ -27,7 +27,7 @@ from pelton.consumers import (
     too_many_waiting,
     waiting_pulls,
 )
-from pelton.engine.delivery.waiting import WaitingPulls, seconds_until_due
+from pelton.engine.delivery.waiting import WaitingPulls, delays_of
 from pelton.engine.host import Host
 from pelton.engine.pubsub.bus import Peers
 from pelton.engine.session import Key
@@ -195,11 +195,7 @@ class Pulls:
         log = self._host.session.registry.consumer(one.stream, one.consumer)
         self._waiting.follow((one.stream, one.consumer), log.filters)
         now = self._host.session.now()
-        delays = [seconds_until_due(log, now)]
-        threshold = log.config.inactive_threshold.ns
-        stale = log.has_use_to_record(now)
-        if threshold > 0:
-            delays.append(threshold / 2e9)
+        delays, stale = delays_of(log, now), log.has_use_to_record(now)
         if self._peers.polled:
             delays.append(_POLL_S)
         promising = log.may_deliver(now)
@@ -209,7 +205,7 @@ class Pulls:
             refresh = next_refresh(min(one.seen, now), log.config.priority_timeout.ns)
             stale = stale or refresh <= now
             delays += [max(time - now, 0) / 1e9 for time in (verdict.again_at, max(refresh, now)) if time != NEVER]
-        return promising or stale, min((d for d in delays if d is not None), default=None)
+        return promising or stale, min(delays, default=None)
 
     def _look_and_note(self, one: WaitingPull) -> tuple[bool, float | None]:
         found = self.look(one)

@@ -33,7 +33,7 @@ from typing import Final, TypeVar
 from pelton.api import AckOp, Delivered, Incoming, NotFoundError, PeltonError, PullRequest, StoreError, headers
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.consumers import ConsumerLog
-from pelton.engine.delivery.waiting import WaitingPulls, seconds_until_due
+from pelton.engine.delivery.waiting import WaitingPulls, delays_of
 from pelton.engine.host import Host
 from pelton.engine.pubsub.bus import Peers, SubscriptionRow
 from pelton.engine.session import Key, Session, delete_consumers, incoming
@@ -174,20 +174,18 @@ class Pump:
         if self._is_heartbeat_due():
             await self._host.stage(self._send_heartbeat, durable=False)
             return 0.0
-        delays += [pause if promising and pause > 0 else None, self._until_heartbeat()]
-        known = [value for value in delays if value is not None]
-        return max(min(known), 0.001) if known else None
+        until = (pause if promising and pause > 0 else None, self._until_heartbeat())
+        delays += [value for value in until if value is not None]
+        return max(min(delays), 0.001) if delays else None
 
-    def _look(self) -> tuple[bool, list[float | None]]:
+    def _look(self) -> tuple[bool, list[float]]:
         """Check, in a snapshot, whether there is something to do, and if not, when to check again."""
         log = self._consumer()
         self._waiting.follow(self._key, log.filters)
         now = self._host.session.now()
         room = self._room(log, subscriptions_of(self._host.session, log))
         self._is_blocked = room <= 0
-        threshold = log.config.inactive_threshold.ns
-        delays = [seconds_until_due(log, now), threshold / 2e9 if threshold else None]
-        return (log.may_deliver(now) and room > 0) or log.has_use_to_record(now), delays
+        return (log.may_deliver(now) and room > 0) or log.has_use_to_record(now), delays_of(log, now)
 
     def _room(self, log: ConsumerLog, subscriptions: list[SubscriptionRow]) -> int:
         if self._ahead_bytes >= _WINDOW_BYTES and log.config.flow_control:

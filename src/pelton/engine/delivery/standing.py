@@ -37,7 +37,7 @@ from pelton.api.pulling import (
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.consumers import ConsumerLog, check_pull, is_conditional
 from pelton.engine.delivery.pulls import Pulls, WaitingPull
-from pelton.engine.delivery.waiting import WaitingPulls, seconds_until_due
+from pelton.engine.delivery.waiting import WaitingPulls, delays_of
 from pelton.engine.host import Host
 from pelton.engine.session import Key
 from pelton.runtime import Runtime, Signal
@@ -277,9 +277,7 @@ class _Line:
             delays = [delay for _, delay in looks if delay is not None]
             return any(promising for promising, _ in looks), min(delays, default=None)
         now = self._host.session.now()
-        threshold = log.config.inactive_threshold.ns
-        delays = [value for value in (seconds_until_due(log, now), threshold / 2e9 or None) if value is not None]
-        return log.may_deliver(now) or log.has_use_to_record(now), min(delays, default=None)
+        return log.may_deliver(now) or log.has_use_to_record(now), min(delays_of(log, now), default=None)
 
     # --- in a transaction
 

@@ -113,7 +113,8 @@ class WaitingPulls:
             signal.notify()
 
 
-def seconds_until_due(consumer: ConsumerLog, now: int) -> float | None:
-    """Return the seconds until the consumer's next deadline for a delivery; None if it has none."""
-    due = consumer.next_due(now)
-    return None if due == NEVER else max(due - now, 0) / 1e9
+def delays_of(consumer: ConsumerLog, now: int) -> list[float]:
+    """Return after how many seconds to look again at a consumer of which nothing can be delivered."""
+    due, threshold = consumer.next_due(now), consumer.config.inactive_threshold.ns
+    delays = [] if due == NEVER else [max(due - now, 0) / 1e9]
+    return [*delays, threshold / 2e9] if threshold else delays
