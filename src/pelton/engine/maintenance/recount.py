@@ -126,7 +126,7 @@ def _compare(kept: dict[str, Any], counted: dict[str, Any]) -> Iterator[str]:
 
 
 def _stream(database: Database, stream: StreamLog) -> Iterator[str]:
-    stream.load()
+    stream.state.load()
     sql = f"SELECT length(CAST(subject AS BLOB)), {ORIGINAL_LENGTH}, ifnull(length(hdr), -1) FROM {stream.table.name}"
     sizes = [stream.state.cost.size(*integers(row)) for row in database.execute(sql)]
     [(least, greatest)] = database.execute(f"SELECT min(seq), max(seq) FROM {stream.table.name}").fetchall()

@@ -198,7 +198,7 @@ async def look(reading: Callable[[float], SqlSnapshot], log: StreamLog, request:
         # Nothing else of what streams need is asked by a look.
         there = StreamLog(replace(log.state.env, database=database), log.id, log.config, log.created)
         try:
-            there.load()
+            there.state.load()
         except DamagedRowError:
             # It was whole before the snapshot, so it was deleted meanwhile.
             raise api_error("JSStreamNotFoundErr", stream=log.name) from None
