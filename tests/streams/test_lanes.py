@@ -60,7 +60,7 @@ async def twin(request: pytest.FixtureRequest) -> AsyncIterator[Twin]:
             await jet.create_stream("q", allow_msg_schedules=True, allow_msg_ttl=True, **options) for jet in jets
         ]
         for jet in jets:
-            await (await jet.create_stream("work")).create_consumer("c")
+            await (await jet.create_stream("work")).create_consumer(durable_name="c")
         yield Twin(first, second, jets[0].backend, jets[1].backend, runtimes)
 
 
