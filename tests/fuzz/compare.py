@@ -112,6 +112,15 @@ KNOWN: Final = (
     ),
     Known(
         "requests",
+        '"ack_floor"',
+        '"num_ack_pending"',
+        "several were purged by a filter: nats-server still counts those of them that were delivered",
+        ends=True,
+        aside=r'"(ack_floor|delivered)": {[^}]*},? ?|"num_(ack_pending|redelivered)": \d+,? ?',
+        after=r'"purged": ([2-9]|\d\d)',
+    ),
+    Known(
+        "requests",
         _NOBODY,
         "404 No Messages",
         "what is to be delivered again at once",
