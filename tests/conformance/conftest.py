@@ -9,7 +9,7 @@ import pytest
 import pelton
 from pelton.runtime import system_runtime
 from pelton.server import Endpoint, Server, ServerSettings, StoreSettings
-from pelton.server.settings.config import AccountConfig
+from pelton.server.settings.options import AccountConfig
 from tests.conformance.accounts import Accounts, server_config
 from tests.conformance.replicated import Replicated
 from tests.conformance.wire import validated

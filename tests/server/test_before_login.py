@@ -17,7 +17,7 @@ from websockets.frames import Frame, Opcode
 
 from pelton.server import Server, WebSocketDoor
 from pelton.server.auth import Credentials, LoginRefusal, ServerUser
-from pelton.server.settings.config import ConnectionLimits
+from pelton.server.settings.options import ConnectionLimits
 from pelton.wire import Connect, Parser, Ping, Pub, Violation, WireLimits
 from tests.kit.nats_server import nats_server
 from tests.server.conftest import Started

@@ -14,7 +14,8 @@ from pelton.api import AccountLimits, ConfigError
 from pelton.server.accounts import AccountUsage, accounts_of_server, smallest_limit
 from pelton.server.auth.operator import OperatorTrust
 from pelton.server.exchange import AccountExchange, ServiceReplies, ServiceRoute, StreamRoute
-from pelton.server.settings.config import (
+from pelton.server.settings.load import config_of
+from pelton.server.settings.options import (
     AccountConfig,
     ConnectionLimits,
     ExportConfig,
@@ -22,7 +23,6 @@ from pelton.server.settings.config import (
     OperatorConfig,
     ServerConfig,
 )
-from pelton.server.settings.load import config_of
 from tests.kit.nats_server import nats_server
 from tests.kit.served import served_store
 from tests.server.auth.keys import ACCOUNT_LIMITS, Key, account_jwt, jwt

@@ -14,7 +14,7 @@ import pelton
 from pelton.api import ConfigError
 from pelton.server import Endpoint, ServerSettings, StoreSettings, connection
 from pelton.server.auth import Credentials, LoginRefusal, Permissions, ServerUser, SubjectRules
-from pelton.server.settings.config import AccountConfig
+from pelton.server.settings.options import AccountConfig
 from tests.server.conftest import Connected, Started, settled
 from tests.server.raw import raw_client
 

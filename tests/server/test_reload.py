@@ -21,7 +21,7 @@ from websockets.sync.client import connect
 from pelton.api import AccountLimits, ConfigError, PeltonError
 from pelton.api.requests import AccountInfoRequest
 from pelton.server import StoreSettings, WebSocketDoor
-from pelton.server.settings.config import AccountConfig
+from pelton.server.settings.options import AccountConfig
 from tests.cluster.people import Certificates
 from tests.kit.nats_server import NatsServer, free_ports, nats_server
 from tests.kit.served import ServedStore, served_store

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pelton.cli.main import COMMANDS, parser
+from pelton.server.settings.options import FLAGS, OPTIONS, Option
 
 _HEAD: Final = """# Commands
 
@@ -24,7 +25,26 @@ def commands_page() -> str:
     for name, text in COMMANDS.items():
         parts.append(f"## pelton {name}\n\n{_sentence(text)}\n")
         parts += _command(_sub_parsers(parser(name))[name], f"pelton {name}", 3, _sentence(text))
+        if name == "serve":
+            parts.append(_server_options())
     return "\n".join(parts)
+
+
+def _server_options() -> str:
+    """Return the table of a server's options, from the declarations by which files and flags are read."""
+    rows = ["| key in a file | flag | value | meaning |", "|---|---|---|---|"]
+    for path, option in {**FLAGS, **OPTIONS}.items():
+        block = f"{path.rpartition('.')[0]}." if "." in path else ""
+        keys = ", ".join(f"`{block}{key}`" for key in option.keys.split())
+        flags = ", ".join(f"`-{name}`" if len(name) < 3 else f"`--{name}`" for name in option.flag.split())
+        if keys or flags:
+            rows.append(f"| {keys} | {flags} | {option.kind} | {_cell(_meaning(option))} |")
+    return "\n".join(rows) + "\n"
+
+
+def _meaning(option: Option) -> str:
+    said = [option.help, f"not supported yet: {option.not_yet}" if option.not_yet else ""]
+    return "; ".join(filter(None, [*said, "a reload cannot change it" if option.fixed else ""]))
 
 
 def _command(command: argparse.ArgumentParser, words: str, level: int, said: str = "") -> Iterator[str]:
@@ -34,7 +54,9 @@ def _command(command: argparse.ArgumentParser, words: str, level: int, said: str
         yield f"```text\n{' '.join(usage.split())}\n```\n"
         if command.description and _sentence(command.description) not in said:
             yield f"{command.description}\n"
-        rows = [_row(action) for action in command._actions if action.dest != "help"]
+        rows = [
+            _row(action) for action in command._actions if action.dest != "help" and action.help != argparse.SUPPRESS
+        ]
         if rows:
             yield "\n".join(["| argument or option | meaning | default |", "|---|---|---|", *rows]) + "\n"
     for name, each in below.items():

@@ -31,8 +31,8 @@ from pelton.server.auth import ConfiguredUsers
 from pelton.server.door import ConfiguredDoor
 from pelton.server.exchange import AccountExchange
 from pelton.server.resolver import AccountResolver
-from pelton.server.settings.flags import FLAGS, CommandLine, parse_flags
-from pelton.server.settings.load import LoadedConfig, config_of_command
+from pelton.server.settings.load import CommandLine, LoadedConfig, config_of_command, parse_flags
+from pelton.server.settings.options import FLAGS, ServerConfig
 from pelton.server.settings.runtime import check_configs, runtime_settings
 from pelton.server.settings.section import SettingsError
 from pelton.storage import SyncMode
@@ -80,10 +80,10 @@ def define_serve(parser: argparse.ArgumentParser) -> None:
 
 def _help_lines() -> list[str]:
     lines = []
-    for flag in FLAGS.values():
-        names = ", ".join(f"-{name}" if len(name) < 3 else f"--{name}" for name in flag.names)
-        value = "" if flag.kind == "switch" else f" {flag.kind.upper()}"
-        lines.append(f"  {names + value:<38} {flag.help}")
+    for option in FLAGS.values():
+        names = ", ".join(f"-{name}" if len(name) < 3 else f"--{name}" for name in option.flag.split())
+        value = "" if option.kind == "flag" else f" {option.kind}".upper()
+        lines.append(f"  {names + value:<38} {option.help}")
     return lines
 
 
@@ -143,8 +143,8 @@ def _command(line: CommandLine, runtime: Runtime, pushed: Mapping[str, str] = _N
         loaded.settings,
         accounts,
         store="".join(line.stores),
-        sync=_sync(line),
-        key=key_bytes(_key(line)),
+        sync=_sync(loaded.settings),
+        key=key_bytes(_key(loaded.settings)),
         system_account=system_account_of(loaded.settings, users.trust),
         digest=f"sha256:{sha256(_read(line.config).encode()).hexdigest()}" if line.config else "",
         places=loaded.places,
@@ -167,8 +167,8 @@ def _read(path: str) -> str:
     return Path(path).read_text(encoding="utf-8")
 
 
-def _sync(line: CommandLine) -> SyncMode:
-    given = line.text("sync") or "commit"
+def _sync(config: ServerConfig) -> SyncMode:
+    given = config.sync or "commit"
     for mode in get_args(SyncMode):
         if given == mode:
             found: SyncMode = mode
@@ -176,9 +176,8 @@ def _sync(line: CommandLine) -> SyncMode:
     raise ConfigError(f"--sync is {given!r}: give commit, interval or off")
 
 
-def _key(line: CommandLine) -> Key | None:
-    path = line.text("key_file")
-    return KeyFile(path) if path else os.environ.get(KEY_VARIABLE) or None
+def _key(config: ServerConfig) -> Key | None:
+    return KeyFile(config.key_file) if config.key_file else os.environ.get(KEY_VARIABLE) or None
 
 
 def _write_pid(path: str) -> None:

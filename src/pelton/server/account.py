@@ -25,7 +25,7 @@ from pelton.server.router import (
     WideDelivery,
     encoded,
 )
-from pelton.server.settings.config import TraceConfig
+from pelton.server.settings.options import TraceConfig
 from pelton.server.tracing import TRACE, MessageTracer, TraceRequest, without_trace
 from pelton.server.turns import in_portions
 from pelton.streams import without_headers

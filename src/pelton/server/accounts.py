@@ -18,7 +18,8 @@ from pelton.server.auth.tokens import (
     TraceClaims,
     activation_of,
 )
-from pelton.server.settings.config import (
+from pelton.server.settings.load import permits
+from pelton.server.settings.options import (
     GLOBAL_ACCOUNT,
     SINGLE_TIER,
     SYSTEM_ACCOUNT,
@@ -30,7 +31,6 @@ from pelton.server.settings.config import (
     ServerConfig,
     TraceConfig,
 )
-from pelton.server.settings.load import permits
 
 _NS: Final = 1_000_000_000
 _RESPONSES: Final[dict[str, ResponseType]] = {"Stream": "Stream", "Chunked": "Chunked"}

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from pelton.api import ConfigError
-from pelton.server.settings.config import AccountConfig, ExportConfig, ImportConfig, ResponseType
+from pelton.server.settings.options import AccountConfig, ExportConfig, ImportConfig, ResponseType
 from pelton.subjects import SubjectIndex, Transform, is_subset, overlaps
 
 _DEFAULT_THRESHOLD_S: Final = 120.0

@@ -23,7 +23,7 @@ from pelton.server.auth.tokens import (
     read_token,
 )
 from pelton.server.nkey import role_of
-from pelton.server.settings.config import OperatorConfig, ResolverKind
+from pelton.server.settings.options import OperatorConfig, ResolverKind
 
 _PIECES: Final = 3
 

@@ -24,7 +24,7 @@ from pelton.server.jetstream.service import JetStreamService
 from pelton.server.jetstream.verbs import MissingJetStream, ReplyCompletion
 from pelton.server.monitoring import Observed, SystemService
 from pelton.server.settings import ServerSettings, StoreSettings
-from pelton.server.settings.config import GLOBAL_ACCOUNT, AccountConfig
+from pelton.server.settings.options import GLOBAL_ACCOUNT, AccountConfig
 from pelton.server.tracing import MessageTracer
 
 

@@ -13,7 +13,7 @@ from pelton.server.exchange import ServiceRoute, StreamRoute
 from pelton.server.monitoring.observed import Observed, server_facts
 from pelton.server.ports import Client
 from pelton.server.router import ClientSubscription, Targets
-from pelton.server.settings.config import TraceConfig
+from pelton.server.settings.options import TraceConfig
 from pelton.subjects import is_subject
 
 TRACE: Final = b"Nats-Trace-Dest"

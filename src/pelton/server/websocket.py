@@ -19,7 +19,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from pelton.server.output import SharedBuffer
-from pelton.server.settings.options import WebSocketDoor
+from pelton.server.settings.runtime import WebSocketDoor
 from pelton.wire import ConnectionState
 from pelton.wire.parser import TOO_LONG
 

@@ -15,8 +15,8 @@ import pytest
 
 from pelton.server.auth.configured import ConfiguredUsers, is_hash, is_password
 from pelton.server.auth.identity import Credentials, LoginRefusal, ServerUser
-from pelton.server.settings.config import ConnectionLimits
 from pelton.server.settings.load import config_of
+from pelton.server.settings.options import ConnectionLimits
 from tests.kit.nats_server import nats_server
 from tests.kit.served import served_store
 from tests.server.auth.keys import ACCOUNT_LIMITS, Key, account_jwt, first_jwt, jwt, part, user_jwt

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pelton.server.auth.identity import Permissions, SubjectRules, permissions_of_rules
-from pelton.server.settings.config import AllowDeny, PermissionRules, ResponseRules
+from pelton.server.settings.options import AllowDeny, PermissionRules, ResponseRules
 from pelton.subjects import is_subset, matches
 from tests.kit.nats_server import nats_server
 from tests.kit.served import ServedStore, served_store

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from pelton.api import AccountLimits, ConfigError
-from pelton.server.settings.config import (
+from pelton.server.settings.load import LoadedConfig, config_of
+from pelton.server.settings.options import (
     AccountConfig,
     AllowDeny,
     ConnectionLimits,
@@ -24,7 +25,6 @@ from pelton.server.settings.config import (
     UserConfig,
     WebSocketConfig,
 )
-from pelton.server.settings.load import LoadedConfig, config_of
 from pelton.server.settings.section import SettingsError
 from tests.server.settings.oracle import verdict
 

@@ -7,10 +7,16 @@ import subprocess
 
 import pytest
 
-from pelton.server.settings.config import AuthorizationConfig, JetStreamConfig, ServerConfig, TlsConfig
-from pelton.server.settings.flags import FLAGS, parse_flags
-from pelton.server.settings.load import config_of_command
-from pelton.server.settings.refused import IGNORED_FLAGS, REFUSED_FLAGS
+from pelton.server.settings.load import config_of_command, parse_flags
+from pelton.server.settings.options import (
+    FLAGS,
+    IGNORED_FLAGS,
+    REFUSED_FLAGS,
+    AuthorizationConfig,
+    JetStreamConfig,
+    ServerConfig,
+    TlsConfig,
+)
 from pelton.server.settings.section import SettingsError
 from tests.kit.nats_server import binary
 
@@ -111,5 +117,7 @@ def test_every_flag_of_nats_server_is_known() -> None:
     options = [line.strip() for line in (said.stdout + said.stderr).splitlines() if line.strip().startswith("-")]
     names = {name for line in options for name in re.findall(r"(?<![\w-])--?([\w]+)", line.split("  ")[0])}
     assert len(names) > 60
-    known = {name for flag in FLAGS.values() for name in flag.names} | set(REFUSED_FLAGS) | set(IGNORED_FLAGS)
+    known = (
+        {name for option in FLAGS.values() for name in option.flag.split()} | set(REFUSED_FLAGS) | set(IGNORED_FLAGS)
+    )
     assert names - known == {"help_tls"}

@@ -20,7 +20,7 @@ from pelton.server.auth.certificates import user_of_peer
 from pelton.server.auth.identity import Credentials, LoginRefusal, Permissions, ServerUser, permissions_of_rules
 from pelton.server.auth.operator import OperatorTrust
 from pelton.server.nkey import base64_bytes, is_signed
-from pelton.server.settings.config import AuthorizationConfig, ServerConfig, UserConfig, WebSocketConfig
+from pelton.server.settings.options import AuthorizationConfig, ServerConfig, UserConfig, WebSocketConfig
 
 _BCRYPT: Final = re.compile(r"\$2[aby]\$[0-9]{2}\$[./A-Za-z0-9]{53}", re.ASCII)
 # What bcrypt looks at; the rest of a longer password is not compared, by nats-server neither.

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from pelton.server.auth.certificates import TlsPeer
-from pelton.server.settings.config import GLOBAL_ACCOUNT, AllowDeny, ConnectionLimits, PermissionRules
+from pelton.server.settings.options import GLOBAL_ACCOUNT, AllowDeny, ConnectionLimits, PermissionRules
 from pelton.subjects import SubjectIndex, is_subset, matches, overlaps
 
 AUTHORIZATION_VIOLATION: Final = "Authorization Violation"

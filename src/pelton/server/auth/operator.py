@@ -30,7 +30,7 @@ from pelton.server.auth.tokens import (
     read_token,
 )
 from pelton.server.nkey import base64_bytes, is_signed, role_of
-from pelton.server.settings.config import ConnectionLimits, OperatorConfig, PermissionRules
+from pelton.server.settings.options import ConnectionLimits, OperatorConfig, PermissionRules
 
 
 def is_from(address: str, networks: Sequence[str] | str | None) -> bool:

@@ -9,7 +9,7 @@ from math import prod
 from typing import Final
 
 from pelton.server.auth.tokens import PermissionClaims, ResponseClaims, SubjectPermissionClaims
-from pelton.server.settings.config import AllowDeny, PermissionRules, ResponseRules
+from pelton.server.settings.options import AllowDeny, PermissionRules, ResponseRules
 from pelton.subjects import is_filter
 
 _NS: Final = 1_000_000_000

@@ -41,7 +41,7 @@ from pelton.api.times import ZERO_TIME
 from pelton.engine.verbs.streams import checked_update
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.ports import Published
-from pelton.server.settings.config import SINGLE_TIER, AccountConfig
+from pelton.server.settings.options import SINGLE_TIER, AccountConfig
 
 # Clients tell features by it: what it names is what this server does.
 NATS_VERSION: Final = "2.15.1"

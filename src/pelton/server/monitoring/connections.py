@@ -10,7 +10,7 @@ from pelton.api.durations import format_duration
 from pelton.server.connection import ClientConnection
 from pelton.server.monitoring.observed import JsonList, Observed, ReportError, ReportParameters
 from pelton.server.router import ClientSubscription
-from pelton.server.settings.config import GLOBAL_ACCOUNT
+from pelton.server.settings.options import GLOBAL_ACCOUNT
 from pelton.server.turns import in_portions
 from pelton.subjects import is_subject, matches, overlaps
 

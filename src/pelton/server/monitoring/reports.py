@@ -16,7 +16,7 @@ from pelton.server.connection import ClientConnection
 from pelton.server.monitoring.connections import connz, span, subsz
 from pelton.server.monitoring.observed import Observed, ObservedAccount, ReportError, ReportParameters
 from pelton.server.monitoring.stream_reports import healthz, jetstream_config, jetstream_usage, jsz
-from pelton.server.settings.config import ExportConfig, ImportConfig
+from pelton.server.settings.options import ExportConfig, ImportConfig
 
 _NOTHING: Final = {"msgs": 0, "bytes": 0}
 _NO_SERVERS: Final[dict[str, Any]] = {"gateways": _NOTHING, "routes": _NOTHING, "leafs": _NOTHING}

@@ -26,7 +26,7 @@ from pelton.api import (
 from pelton.api.durations import enc_hook
 from pelton.server.jetstream.verbs import listed
 from pelton.server.monitoring.observed import JsonList, Observed, ObservedAccount, ReportError, ReportParameters
-from pelton.server.settings.config import AccountConfig
+from pelton.server.settings.options import AccountConfig
 from pelton.server.turns import in_portions
 
 _PAGE: Final = 1024

@@ -26,7 +26,7 @@ from pelton.server.monitoring.reports import REPORTS, Report, account_detail, ac
 from pelton.server.monitoring.stream_reports import account_jsz
 from pelton.server.ports import Published
 from pelton.server.resolver import AccountResolver, ResolverError
-from pelton.server.settings.config import AllowDeny
+from pelton.server.settings.options import AllowDeny
 
 _CLAIMS: Final = "$SYS.REQ.CLAIMS."
 _ACCOUNT: Final = "$SYS.REQ.ACCOUNT."

@@ -1,25 +1,174 @@
-"""From a configuration's text to settings, checked as a whole. Pure: files and environment come in from outside."""
+"""From a command line and a configuration's text to settings, checked as a whole.
+
+The flags are nats-server's, long and short, and Pelton's own. As in nats-server, one dash is as good as two, a value
+follows after a space or an equals sign, and a switch takes a value only with an equals sign. Words that are no flags
+are the store. Pure: files and environment come in from outside.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from pelton.server.settings.config import (
+from pelton.server.settings.blocks import server_of
+from pelton.server.settings.grammar import ConfigPosition, ReadFile, duration_ns, parse_config, scalar_of
+from pelton.server.settings.options import (
+    BLOCKS,
+    FLAGS,
+    IGNORED_FLAGS,
+    IGNORED_SWITCHES,
+    OPTIONS,
     RANDOM_PORT,
+    REFUSED_FLAGS,
     SYSTEM_ACCOUNT,
+    AuthorizationConfig,
     ExportConfig,
     ImportConfig,
+    JetStreamConfig,
+    OptionKind,
     ServerConfig,
+    TlsConfig,
+    WebSocketConfig,
 )
-from pelton.server.settings.flags import CommandLine, with_flags
-from pelton.server.settings.grammar import ConfigPosition, ReadFile, parse_config
-from pelton.server.settings.section import ConfigSection, SettingsFault, SettingsFindings
-from pelton.server.settings.server_blocks import server_of
+from pelton.server.settings.section import ConfigSection, SettingsError, SettingsFault, SettingsFindings
 from pelton.subjects import is_subset
+
+FlagValue = str | int | float | bool
+
+_TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+_BY_NAME: Final = {name: path for path, option in FLAGS.items() for name in option.flag.split()}
+
+
+class CommandLine(NamedTuple):
+    """What a command line asks for: the store, the configuration file, and the settings by their fields."""
+
+    stores: tuple[str, ...]
+    values: dict[str, FlagValue]
+    warnings: tuple[SettingsFault, ...]
+
+    @property
+    def config(self) -> str:
+        """The configuration file, "" for none."""
+        return str(self.values.get("config", ""))
+
+    def has(self, switch: Literal["check", "help", "version"]) -> bool:
+        """Whether a switch is on."""
+        return bool(self.values.get(switch, False))
+
+
+def parse_flags(words: Sequence[str]) -> CommandLine:
+    """Return what a command line asks for. Raises SettingsError with all that is wrong."""
+    stores: list[str] = []
+    values: dict[str, FlagValue] = {}
+    errors: list[SettingsFault] = []
+    warnings: list[SettingsFault] = []
+    left = list(reversed(words))
+    while left:
+        word = left.pop()
+        if word == "--":
+            stores += reversed(left)
+            break
+        if len(word) < 2 or not word.startswith("-"):
+            stores.append(word)
+            continue
+        try:
+            warning = _flag(word, left, values)
+        except ValueError as error:
+            errors.append(SettingsFault(None, str(error)))
+        else:
+            warnings += [warning] if warning else []
+    if errors:
+        raise SettingsError(errors)
+    return CommandLine(tuple(stores), values, tuple(warnings))
+
+
+def _flag(word: str, left: list[str], values: dict[str, FlagValue]) -> SettingsFault | None:
+    """Read one flag, and its value from the words that are left. Raises ValueError."""
+    name, equals, given = word.removeprefix("-").removeprefix("-").partition("=")
+    if name in REFUSED_FLAGS:
+        raise ValueError(f"{word.partition('=')[0]} is not supported: {REFUSED_FLAGS[name]}")
+    known = _BY_NAME.get(name)
+    if known is None and name not in IGNORED_FLAGS:
+        raise ValueError(f"unknown flag {word.partition('=')[0]}")
+    is_switch = name in IGNORED_SWITCHES if known is None else FLAGS[known].kind == "flag"
+    if not equals and not is_switch:
+        if not left:
+            raise ValueError(f"{word} needs a value")
+        given = left.pop()
+    if known is None:
+        return SettingsFault(None, f"{word.partition('=')[0]} has no effect: {IGNORED_FLAGS[name]}")
+    values[known] = _value(word, FLAGS[known].kind, given if equals or not is_switch else "true")
+    return None
+
+
+def _value(word: str, kind: OptionKind | None, given: str) -> FlagValue:
+    flag = word.partition("=")[0]
+    if kind == "flag":
+        if given not in _TRUE | _FALSE:
+            raise ValueError(f"{flag} is a switch: {given!r} must be true or false")
+        return given in _TRUE
+    read, expected = _READERS[kind]
+    try:
+        return read(given)
+    except ValueError:
+        raise ValueError(f"{flag} needs {expected}, not {given!r}") from None
+
+
+def _size(given: str) -> int:
+    found = scalar_of(given)
+    if not isinstance(found, int) or isinstance(found, bool):
+        raise ValueError(given)
+    return found
+
+
+def _seconds(given: str) -> float:
+    found = scalar_of(given) if given[-1:].isdigit() else duration_ns(given) / 1e9
+    if not isinstance(found, int | float):
+        raise ValueError(given)
+    return float(found)
+
+
+_READERS: Final[Mapping[OptionKind | None, tuple[Callable[[str], FlagValue], str]]] = {
+    "text": (str, ""),
+    "integer": (int, "a number"),
+    "size": (_size, "bytes, or a number with K, KB, M, MB, G or GB"),
+    "seconds": (_seconds, "a duration such as 2m or 500ms"),
+}
+
+
+def with_flags(settings: ServerConfig, line: CommandLine) -> ServerConfig:
+    """Return the settings with those of the command line, which count more than those of the file."""
+    changes: dict[str, Any] = {
+        path: value for path, value in line.values.items() if path in OPTIONS and "." not in path and path not in BLOCKS
+    }
+    jetstream, authorization, tls = (_inside(line, block) for block in ("jetstream", "authorization", "tls"))
+    if line.values.get("jetstream") is False:
+        changes["jetstream"] = None
+    elif jetstream or line.values.get("jetstream"):
+        changes["jetstream"] = replace(settings.jetstream or JetStreamConfig(), **jetstream)
+    if authorization:
+        # A user or token of the command line stands in for all that the file lists.
+        changes["authorization"] = AuthorizationConfig(timeout=settings.authorization.timeout, **authorization)
+        changes["users"] = ()
+    if tls or line.values.get("tls"):
+        changes["tls"] = replace(settings.tls or TlsConfig(), **tls)
+    changed = replace(settings, **changes)
+    if websocket := _inside(line, "websocket"):
+        plain = WebSocketConfig(tls=changed.tls, no_tls=changed.tls is None, compression=True)
+        changed = replace(changed, websocket=replace(changed.websocket or plain, **websocket))
+    return changed
+
+
+def _inside(line: CommandLine, block: str) -> dict[str, Any]:
+    """Return the values of flags that set fields of a block."""
+    return {field.partition(".")[2]: value for field, value in line.values.items() if field.startswith(f"{block}.")}
+
+
+# --- the settings of a file and a command line
 
 _PORTS: Final = range(RANDOM_PORT, 65_536)
 

@@ -1,224 +1,578 @@
-"""The settings of a server, as one frozen value that is checked at the door."""
+"""The options of a server, each declared once: its keys in a file, its flag, its help, and what is not supported of it.
+
+Files, flags, help, reloads and the documentation read these declarations; a new option is a field here, and, if the
+server itself runs with it, one of :class:`ServerSettings`. What a server is told is one frozen tree of these structs,
+whether it comes from a file or from flags. Pure data.
+
+Durations are seconds, sizes bytes. A limit of -1 means no limit, unless its line says otherwise. Names are those of
+NATS's configuration.
+
+Nothing is silently ignored. A key that Pelton does not honour is *refused* if leaving it out would change who may do
+what, where data goes, or what is promised; the server does not start. It is *ignored*, with a warning, if it only tunes
+or describes nats-server. Keys that are neither, and read by no one, are unknown.
+"""
 
 from __future__ import annotations
 
-import os
-import re
-import ssl
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_type_hints
 
 import msgspec
 
-from pelton.api import AccountLimits, ConfigError
-from pelton.server.settings.config import SYSTEM_ACCOUNT, AccountConfig
-from pelton.storage import SyncMode
-from pelton.wire import WireLimits
+from pelton.api import AccountLimits
 
-_VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+DEFAULT_PORT: Final = 4222
+RANDOM_PORT: Final = -1
+GLOBAL_ACCOUNT: Final = "$G"
+SYSTEM_ACCOUNT: Final = "$SYS"
+SINGLE_TIER: Final = "R1"
+"""The limits of an account for streams of one copy."""
+_MIB: Final = 1 << 20
+
+ExchangeKind = Literal["service", "stream"]
+ResponseType = Literal["Singleton", "Stream", "Chunked"]
+OptionKind = Literal["text", "integer", "size", "flag", "seconds", "duration", "texts", "mapping"]
 
 
-class TlsDoor(msgspec.Struct, frozen=True, kw_only=True):
-    """How clients come in by TLS: ``first`` is True if the handshake comes before the greeting, False if after, or the
-    seconds to wait for it. ``verify``: clients show a certificate.
+class Option(NamedTuple):
+    """How an option is given, and what is said of it. Several words of one kind are separated by spaces."""
+
+    keys: str = ""
+    """Its keys in a file; messages name the first."""
+    flag: str = ""
+    """Its flags, without dashes; a switch if it is of the kind "flag"."""
+    help: str = ""
+    """What its flag says in one line."""
+    kind: OptionKind | None = None
+    """How its value is read, if the type of the field does not say so."""
+    zero_is_default: bool = False
+    """Whether zero in a file stands for the default, as on nats-server."""
+    fixed: str = ""
+    """The keys that may set it, if a reload cannot change it."""
+    not_yet: str = ""
+    """Why another value than the default is not supported."""
+
+
+_KINDS: Final[dict[Any, OptionKind]] = {
+    str: "text",
+    int: "integer",
+    bool: "flag",
+    float: "seconds",
+    tuple[str, ...]: "texts",
+    dict[str, str]: "mapping",
+}
+
+
+@cache
+def options_of(struct: type[msgspec.Struct]) -> Mapping[str, Option]:
+    """Return the options that a struct declares, by its fields, each with its kind."""
+    found = {}
+    for name, hint in get_type_hints(struct, include_extras=True).items():
+        for option in getattr(hint, "__metadata__", ()):
+            found[name] = option._replace(kind=option.kind or _KINDS[hint.__origin__])
+    return found
+
+
+class _Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The base of all settings."""
+
+
+class AllowDeny(_Config, frozen=True, kw_only=True):
+    """Which subjects are allowed, None for all, and which of those are denied.
+
+    A rule for subscriptions may name a queue group after the subject: ``"jobs.* workers"``.
     """
 
-    context: Any
-    """An `ssl.SSLContext`, as `tls_context` makes one."""
-    first: bool | float = False
-    """True if the handshake comes before the greeting, False if after; a number: seconds to wait for it."""
-    timeout: float = 2.0
-    """How many seconds the handshake may take."""
-    verify: bool = False
-    """Whether clients must show a certificate."""
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] = ()
 
 
-def tls_context(
-    cert_file: str, key_file: str, *, ca_file: str = "", verify: bool = False, min_version: str = "1.2"
-) -> ssl.SSLContext:
-    """Return the context of a server that shows the certificate in ``cert_file``, with the key in ``key_file``.
+class ResponseRules(_Config, frozen=True, kw_only=True):
+    """How a client may answer requests that it received: ``max_msgs`` answers each, within ``expires`` seconds.
 
-    With ``verify``, clients must show a certificate, signed by an authority in ``ca_file`` (PEM), or by one that the
-    system trusts if that is empty. ``min_version``, of TLS, is "1.2" or "1.3". Raises ConfigError if a file cannot be
-    used.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = _VERSIONS[min_version]
-    for name, path in (("certificate", cert_file), ("key", key_file), *((("authority", ca_file),) if ca_file else ())):
-        if not os.path.isfile(path):
-            raise ConfigError(f"tls: the file of the {name}, {path!r}, does not exist")
-    try:
-        context.load_cert_chain(cert_file, key_file)
-        if ca_file:
-            context.load_verify_locations(ca_file)
-        elif verify:
-            context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"tls: {cert_file!r}, {key_file!r} or {ca_file!r} cannot be used: {error}") from None
-    if verify:
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context
-
-
-# --- where and how WebSocket clients come in
-
-
-class WebSocketDoor(msgspec.Struct, frozen=True, kw_only=True):
-    """The listener of WebSocket clients; `timeout` in seconds bounds their handshake.
-
-    A browser tells the origin of its page: with `same_origin` it must be the host that it connects to, with
-    `allowed_origins` (``https://example.com``) one of these. Other clients tell none, and are let in.
+    A negative number is no limit.
     """
 
-    host: str = "127.0.0.1"
-    """The address of an interface."""
-    port: int = -1
-    """The port; -1 for any free one."""
-    tls: TlsDoor | None = None
-    """How clients use TLS; None for not at all."""
-    same_origin: bool = False
-    """Whether a page must come from the host that it connects to."""
-    allowed_origins: tuple[str, ...] = ()
-    """The origins that pages may come from (`https://example.com`); empty for any."""
-    compression: bool = False
-    """Whether messages may be compressed."""
-    timeout: float = 2.0
-    """How many seconds the handshake may take."""
-    auth_timeout: float = 0.0
-    """How many seconds a client has to log in; 0 for those of all clients."""
-
-    def admits(self, origin: str, host: str) -> bool:
-        """Whether a page of an origin may connect to a host."""
-        if not origin:
-            return True
-        if self.same_origin and origin.partition("://")[2].lower() != host.lower():
-            return False
-        return not self.allowed_origins or origin.lower() in map(str.lower, self.allowed_origins)
+    max_msgs: Annotated[int, Option("max max_msgs max_messages max_responses")] = 1
+    expires: Annotated[float, Option("expires expiration ttl", kind="duration")] = 120.0
 
 
-# --- the settings of a server, as one frozen value that is checked at the door
+class PermissionRules(_Config, frozen=True, kw_only=True):
+    """What a user may publish and subscribe to."""
 
-MAX_PENDING: Final = 64 << 20
-_LARGEST_PAYLOAD: Final = 64 << 20
-_ADDRESS: Final = re.compile(r"(\[[^]]+\]|[^:\s]+)(?::([0-9]{1,5}))?", re.ASCII)
-
-
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Where clients connect: a host and port (-1: any free one), or the path of a Unix socket."""
-
-    host: str = "127.0.0.1"
-    """The address of an interface: `0.0.0.0` or `::` for all."""
-    port: int = 4222
-    """The port; -1 for any free one."""
-    path: str = ""
-    """The path of a Unix socket, instead of a host and port."""
-
-    def __str__(self) -> str:
-        return self.path or (f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}")
+    publish: AllowDeny = AllowDeny()
+    subscribe: AllowDeny = AllowDeny()
+    allow_responses: ResponseRules | None = None
 
 
-class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The store of an account: the path of its file, and what may be stored in it through this server."""
+class UserConfig(_Config, frozen=True, kw_only=True):
+    """A user with a password (plain, or a bcrypt hash) or, with ``nkey``, one that signs the server's nonce.
 
-    path: str
-    """The path of the file."""
+    ``permissions`` are None for the default ones; ``connection_types`` are None for all.
+    """
+
+    name: Annotated[str, Option("user username")] = ""
+    password: Annotated[str, Option("pass password")] = ""
+    nkey: Annotated[str, Option("nkey")] = ""
+    account: str = GLOBAL_ACCOUNT
+    permissions: PermissionRules | None = None
+    connection_types: Annotated[
+        frozenset[str] | None, Option("allowed_connection_types connection_types clients", kind="texts")
+    ] = None
+
+
+class ConnectionLimits(_Config, frozen=True, kw_only=True):
+    """What the connections of an account, or of a user, may use."""
+
+    max_connections: Annotated[int, Option("max_connections max_conn")] = -1
+    max_subscriptions: Annotated[int, Option("max_subscriptions max_subs")] = -1
+    max_payload: Annotated[int, Option("max_payload max_pay")] = -1
+
+
+class ExportConfig(_Config, frozen=True, kw_only=True):
+    """A subject that an account offers to others: to all, or to ``accounts``.
+
+    ``account_token_position`` is the token, from 1, that must hold the importer's account; 0 for none.
+    """
+
+    kind: ExchangeKind
+    subject: str
+    accounts: Annotated[frozenset[str] | None, Option("accounts", kind="texts")] = None
+    response_type: ResponseType = "Singleton"
+    response_threshold: Annotated[float, Option("threshold response_threshold response_time response_max_time")] = 0.0
+    account_token_position: Annotated[int, Option("account_token_position")] = 0
+    requires_token: bool = False
+    allow_trace: bool = False
+
+
+class ImportConfig(_Config, frozen=True, kw_only=True):
+    """A subject of another account, and the subject under which it appears in the importing one ("" for the same).
+
+    A service is requested at ``to`` and answered at ``subject``; a stream is published at ``subject`` and received at
+    ``to``. ``token`` is the activation, a JWT, for an export that requires one.
+    """
+
+    kind: ExchangeKind
+    account: str
+    subject: str
+    to: str = ""
+    share: bool = False
+    token: str = ""
+    allow_trace: bool = False
+
+
+class TraceConfig(_Config, frozen=True, kw_only=True):
+    """Where it is told whom an account's messages reach that have a ``traceparent``; "" for nowhere.
+
+    ``sampling`` is of how many in a hundred.
+    """
+
+    destination: str = ""
+    sampling: int = 100
+
+
+class AccountConfig(_Config, frozen=True, kw_only=True):
+    """An account: its limits, what it offers, what it takes. ``jetstream`` is None if it has no streams.
+
+    ``name_tag`` is what people call it, if its name is a key. ``tiers`` are its limits for streams of one and of more
+    copies, ``R1`` and ``R3``, if they differ: then ``jetstream`` is the first.
+    """
+
+    name: str
+    name_tag: str = ""
+    nkey: str = ""
+    limits: ConnectionLimits = ConnectionLimits()
+    jetstream: AccountLimits | None = None
+    tiers: dict[str, AccountLimits] = msgspec.field(default_factory=dict)
+    exports: tuple[ExportConfig, ...] = ()
+    imports: tuple[ImportConfig, ...] = ()
+    default_permissions: PermissionRules | None = None
+    tracing: TraceConfig = TraceConfig()
+
+
+class JetStreamConfig(_Config, frozen=True, kw_only=True):
+    """Where streams are kept and how much all accounts together may store; -1 for what the machine has."""
+
+    domain: Annotated[str, Option("domain", flag="domain", help="the JetStream domain", fixed="domain")] = ""
+    store_dir: Annotated[
+        str, Option("store_dir storedir", flag="sd store_dir", help="folder for the stores of accounts")
+    ] = ""
+    max_memory_store: Annotated[int, Option("max_memory_store max_mem_store max_mem")] = -1
+    max_file_store: Annotated[int, Option("max_file_store max_file")] = -1
     limits: AccountLimits = msgspec.field(default_factory=AccountLimits)
-    """What may be stored in it through this server."""
-    sync: SyncMode = "commit"
-    """What an acknowledgement promises: `commit`, `interval` or `off`, as in `pelton.open`."""
-    key: bytes | None = None
-    """The key of an encrypted file."""
+    max_request_batch: int = 0
+    duplicate_window: float = 0.0
 
 
-class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a server listens, and what it grants. Times are seconds, sizes bytes; names are nats-server's.
+class TlsConfig(_Config, frozen=True, kw_only=True):
+    """Certificates of the server and demands on those of clients.
 
-    With ``tls`` all clients use it, except on Unix sockets; those of WebSockets have their own. ``monitoring`` is
-    where reports are told over HTTP. ``stores`` has the store of each account; an account without one has no JetStream.
-    ``accounts`` has their limits, and what they offer each other; ``system_account`` is the one that may ask for
-    reports, "" for none. ``max_closed_clients`` is how many clients that have left are reported.
+    ``handshake_first`` is whether the server waits for the client's handshake before INFO: always (True), never
+    (False), or, with a number, if it begins within so many seconds.
     """
 
-    stores: Mapping[str, StoreSettings] = msgspec.field(default_factory=dict)
-    """The store of each account, by name; one without has no JetStream. Clients that name none are in `$G`."""
-    accounts: Mapping[str, AccountConfig] = msgspec.field(default_factory=dict)
-    """The limits of accounts, and what they offer each other, by name."""
-    endpoints: tuple[Endpoint, ...] = (Endpoint(),)
-    """Where clients connect."""
-    monitoring: Endpoint | None = None
-    """Where reports are told over HTTP; None for nowhere."""
-    tls: TlsDoor | None = None
-    """How clients use TLS; all but those of Unix sockets and WebSockets do then."""
-    websocket: WebSocketDoor | None = None
-    """Where WebSocket clients connect; None for nowhere."""
-    server_name: str = ""
-    """The server's name, without white space; a random one if empty."""
-    client_advertise: str = ""
-    """Where clients reach the server, ``HOST`` or ``HOST:PORT``, as they are told; empty for where it listens."""
-    domain: str = ""
-    """The JetStream domain; empty for none."""
-    max_payload: int = 1 << 20
-    """The largest message, headers included, in bytes."""
-    max_control_line: int = 4096
-    """The longest line of the protocol, in bytes."""
-    max_connections: int = 65_536
-    """How many clients may be connected."""
-    max_subscriptions: int = 0
-    """How many subscriptions a client may have; 0 for any number."""
-    max_pending: int = MAX_PENDING
-    """How many bytes may wait for a client that reads too slowly, before it is cut."""
-    write_deadline: float = 10.0
-    """After how many seconds a client is cut that takes nothing of what waits for it."""
-    ping_interval: float = 120.0
-    """After how many seconds a silent client is asked whether it lives."""
-    ping_max: int = 2
-    """After how many unanswered pings a client is cut."""
-    auth_timeout: float = 2.0
-    """How many seconds a client has to say who it is."""
-    lame_duck_duration: float = 120.0
-    """Over how many seconds `Server.lame_duck` lets clients go."""
-    lame_duck_grace_period: float = 10.0
-    """How many seconds it waits before it begins."""
-    max_closed_clients: int = 1000
-    """How many clients that have left are reported."""
-    max_memory_store: int = -1
-    """How many bytes all streams in memory may have, as reports tell it; -1 for any number. Stores have the limits."""
-    max_file_store: int = -1
-    """The same for streams in files."""
-    config_digest: str = ""
-    """The digest of the configuration, as reports tell it; empty for none."""
-    system_account: str = SYSTEM_ACCOUNT
-    """The account that may ask for reports; empty for none."""
+    cert_file: Annotated[str, Option("cert_file", flag="tlscert", help="certificate of the server")] = ""
+    key_file: Annotated[str, Option("key_file", flag="tlskey", help="private key of the certificate")] = ""
+    verify: Annotated[
+        bool, Option("verify", flag="tlsverify", help="enable TLS, and demand certificates of clients")
+    ] = False
+    ca_file: Annotated[str, Option("ca_file", flag="tlscacert", help="certificates that sign those of clients")] = ""
+    verify_and_map: Annotated[bool, Option("verify_and_map", fixed="verify_and_map")] = False
+    timeout: Annotated[float, Option("timeout")] = 2.0
+    handshake_first: bool | float = False
+    min_version: Annotated[Literal["1.2", "1.3"], Option("min_version", kind="text")] = "1.2"
 
-    def __post_init__(self) -> None:
-        if not self.endpoints:
-            raise ConfigError("a server needs a place to listen: a host and port, or a Unix socket")
-        if not 0 < self.max_payload <= _LARGEST_PAYLOAD:
-            raise ConfigError(f"max_payload is {self.max_payload}: give 1 to {_LARGEST_PAYLOAD} bytes")
-        if self.max_payload > self.max_pending:
-            raise ConfigError(f"max_pending is {self.max_pending}: it must hold a message of max_payload bytes")
-        for name in ("write_deadline", "ping_interval", "auth_timeout", "lame_duck_duration"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}: give a time above 0 seconds")
-        if any(character in self.server_name for character in " \t\r\n"):
-            raise ConfigError(f"server_name is {self.server_name!r}: leave white space out")
 
-        if self.client_advertise and _ADDRESS.fullmatch(self.client_advertise) is None:
-            raise ConfigError(f"client_advertise is {self.client_advertise!r}: give HOST or HOST:PORT")
+class AuthorizationConfig(_Config, frozen=True, kw_only=True):
+    """Who may connect if no account names its users: one user, a token, or several users.
 
-    def told_address(self, endpoint: Endpoint) -> tuple[str, int]:
-        """Return the host and port that clients are told of a server that listens on ``endpoint``."""
-        found = _ADDRESS.fullmatch(self.client_advertise)
-        if found is None:
-            return endpoint.host, max(endpoint.port, 0)
-        return found[1].strip("[]"), int(found[2] or max(endpoint.port, 0))
+    ``timeout`` is how many seconds a client has to authenticate.
+    """
 
-    def auth_timeout_of(self, kind: str) -> float:
-        """Return how many seconds a client has to say who it is, that connects by ``kind``."""
-        own = self.websocket.auth_timeout if self.websocket is not None and kind == "WEBSOCKET" else 0.0
-        return own or self.auth_timeout
+    user: Annotated[str, Option("user username", flag="user", help="user that clients must give")] = ""
+    password: Annotated[str, Option("pass password", flag="pass", help="password that clients must give")] = ""
+    token: Annotated[str, Option("token", flag="auth", help="token that clients must give")] = ""
+    users: tuple[UserConfig, ...] = ()
+    default_permissions: PermissionRules | None = None
+    timeout: Annotated[float, Option("timeout")] = 2.0
 
-    @property
-    def wire(self) -> WireLimits:
-        """The limits of what a client sends."""
-        return WireLimits(line=self.max_control_line, payload=self.max_payload)
+
+_IN_CONNECT: Final = "credentials are in the CONNECT of a client"
+ResolverKind = Literal["memory", "full", "cache"]
+
+
+class OperatorConfig(_Config, frozen=True, kw_only=True):
+    """Operator mode: accounts and users prove themselves by JWTs.
+
+    ``operators`` are the operators' JWTs, ``trusted_keys`` public keys that are trusted besides; ``accounts`` are the
+    JWTs of accounts by their public keys, ``stored`` those in the resolver's ``folder``, which count if they are newer.
+    A ``resolver`` of type ``cache`` takes only JWTs of accounts that it has; ``memory`` has no folder.
+    With ``allow_delete`` operators may delete accounts there; with ``hard_delete`` nothing is kept of them.
+    """
+
+    operators: tuple[str, ...] = ()
+    trusted_keys: frozenset[str] = frozenset()
+    accounts: dict[str, str] = msgspec.field(default_factory=dict)
+    resolver: ResolverKind = "memory"
+    folder: Annotated[str, Option("dir")] = ""
+    allow_delete: Annotated[bool, Option("allow_delete")] = False
+    hard_delete: Annotated[bool, Option("hard_delete")] = False
+    stored: dict[str, str] = msgspec.field(default_factory=dict)
+    default_sentinel: str = ""
+
+
+class WebSocketConfig(_Config, frozen=True, kw_only=True):
+    """The listener for WebSocket clients. A ``port`` of 0 is none."""
+
+    host: Annotated[str, Option("host net")] = ""
+    port: Annotated[int, Option("port", flag="websocket_port", help="port for WebSocket clients")] = 0
+    advertise: Annotated[str, Option("advertise")] = ""
+    no_tls: Annotated[bool, Option("no_tls")] = False
+    tls: TlsConfig | None = None
+    same_origin: Annotated[bool, Option("same_origin")] = False
+    allowed_origins: Annotated[
+        tuple[str, ...], Option("allowed_origins allowed_origin allow_origins allow_origin")
+    ] = ()
+    handshake_timeout: Annotated[float, Option("handshake_timeout")] = 2.0
+    compression: Annotated[bool, Option("compression compress")] = False
+    jwt_cookie: Annotated[str, Option("jwt_cookie", not_yet=_IN_CONNECT)] = ""
+    user_cookie: Annotated[str, Option("user_cookie", not_yet=_IN_CONNECT)] = ""
+    pass_cookie: Annotated[str, Option("pass_cookie", not_yet=_IN_CONNECT)] = ""
+    token_cookie: Annotated[str, Option("token_cookie", not_yet=_IN_CONNECT)] = ""
+    no_auth_user: Annotated[str, Option("no_auth_user")] = ""
+    ping_interval: Annotated[float, Option("ping_interval", not_yet="it is that of all clients")] = 0.0
+    headers: Annotated[dict[str, str], Option("headers", not_yet="answers have no headers of yours")] = msgspec.field(
+        default_factory=dict
+    )
+    authorization: AuthorizationConfig | None = None
+
+
+class ServerConfig(_Config, frozen=True, kw_only=True):
+    """All settings of a server. ``port`` is -1 for any free one, ``http_port`` 0 for no monitoring.
+
+    Unlike nats-server, it listens on this machine only, unless ``host`` says otherwise: a store has no users at first.
+
+    ``max_control_line`` and ``max_pending`` are bytes of a protocol line and of unsent output for a client.
+    """
+
+    host: Annotated[
+        str, Option("host net", flag="a addr net host", help="address to listen on", fixed="host listen")
+    ] = "127.0.0.1"
+    port: Annotated[
+        int,
+        Option(
+            "port",
+            flag="p port",
+            help="port for clients; -1 for any that is free",
+            fixed="port listen",
+            zero_is_default=True,
+        ),
+    ] = DEFAULT_PORT
+    unix_socket: Annotated[
+        str, Option("unix_socket", flag="unix unix_socket", help="Unix socket to listen on", fixed="unix_socket")
+    ] = ""
+    server_name: Annotated[
+        str, Option("server_name", flag="n name server_name", help="name of the server", fixed="server_name")
+    ] = ""
+    client_advertise: Annotated[
+        str, Option("client_advertise", flag="client_advertise", help="address that clients are told")
+    ] = ""
+    server_tags: Annotated[tuple[str, ...], Option("server_tags")] = ()
+    server_metadata: Annotated[dict[str, str], Option("server_metadata")] = msgspec.field(default_factory=dict)
+    pid_file: Annotated[str, Option("pid_file pidfile", flag="P pid", help="file for the process id")] = ""
+    ports_file_dir: Annotated[
+        str, Option("ports_file_dir", flag="ports_file_dir", help="folder for a file with the ports")
+    ] = ""
+
+    max_payload: Annotated[
+        int,
+        Option("max_payload", flag="max_payload", help="the largest message (1MB)", kind="size", zero_is_default=True),
+    ] = _MIB
+    max_pending: Annotated[
+        int,
+        Option(
+            "max_pending",
+            flag="max_pending",
+            help="what may wait for a client (64MB)",
+            kind="size",
+            fixed="max_pending",
+            zero_is_default=True,
+        ),
+    ] = 64 * _MIB
+    max_connections: Annotated[
+        int,
+        Option(
+            "max_connections max_conn", flag="max_connections", help="how many clients (65536)", zero_is_default=True
+        ),
+    ] = 65_536
+    max_subscriptions: Annotated[int, Option("max_subscriptions max_subs", fixed="max_subscriptions")] = -1
+    max_subscription_tokens: Annotated[
+        int, Option("max_subscription_tokens max_sub_tokens", not_yet="subjects may have any number of tokens")
+    ] = 0
+    max_control_line: Annotated[int, Option("max_control_line", zero_is_default=True)] = 4096
+    write_deadline: Annotated[float, Option("write_deadline", zero_is_default=True)] = 10.0
+    ping_interval: Annotated[
+        float,
+        Option(
+            "ping_interval",
+            flag="ping_interval",
+            help="how often a silent client is asked (2m)",
+            zero_is_default=True,
+        ),
+    ] = 120.0
+    ping_max: Annotated[int, Option("ping_max", zero_is_default=True)] = 2
+    lame_duck_duration: Annotated[
+        float,
+        Option(
+            "lame_duck_duration",
+            flag="lame_duck_duration",
+            help="how long clients are let go (2m)",
+            fixed="lame_duck_duration",
+        ),
+    ] = 120.0
+    lame_duck_grace_period: Annotated[
+        float,
+        Option(
+            "lame_duck_grace_period",
+            flag="lame_duck_grace_period",
+            help="before the first is let go (10s)",
+            fixed="lame_duck_grace_period",
+        ),
+    ] = 10.0
+    max_closed_clients: Annotated[int, Option("max_closed_clients", fixed="max_closed_clients")] = 1000
+    no_header_support: Annotated[bool, Option("no_header_support", not_yet="clients always may send headers")] = False
+
+    sync: Annotated[
+        str, Option(flag="sync", help="commit, interval or off: what an acknowledgement promises (commit)")
+    ] = ""
+    key_file: Annotated[str, Option(flag="key-file key_file", help="the key of an encrypted store")] = ""
+
+    websocket: WebSocketConfig | None = None
+    http_host: Annotated[str, Option(fixed="http")] = ""
+    http_port: Annotated[
+        int,
+        Option("http_port monitor_port", flag="m http_port", help="port for monitoring", fixed="http_port http"),
+    ] = 0
+    https_port: Annotated[
+        int,
+        Option(
+            "https_port",
+            flag="ms https_port",
+            help="port for monitoring with TLS",
+            not_yet="reports are told over HTTP without TLS, with http_port",
+        ),
+    ] = 0
+    http_base_path: Annotated[str, Option("http_base_path", not_yet="reports are at the root")] = ""
+
+    jetstream: Annotated[JetStreamConfig | None, Option(flag="js jetstream", help="enable JetStream", kind="flag")] = (
+        None
+    )
+    default_js_domain: Annotated[
+        dict[str, str],
+        Option("default_js_domain", not_yet="give the domain of this server with jetstream { domain: NAME }"),
+    ] = msgspec.field(default_factory=dict)
+    authorization: AuthorizationConfig = AuthorizationConfig()
+    accounts: tuple[AccountConfig, ...] = ()
+    users: tuple[UserConfig, ...] = ()
+    no_auth_user: Annotated[str, Option("no_auth_user", fixed="no_auth_user")] = ""
+    operator: OperatorConfig | None = None
+    system_account: Annotated[str, Option("system_account system", fixed="system_account")] = ""
+    no_system_account: Annotated[bool, Option("no_system_account no_system no_sys_acc", fixed="no_system_account")] = (
+        False
+    )
+    tls: Annotated[TlsConfig | None, Option(flag="tls", help="enable TLS", kind="flag")] = None
+    allow_non_tls: Annotated[bool, Option("allow_non_tls", not_yet="with TLS, all clients use it")] = False
+
+
+BLOCKS: Final[Mapping[str, type[msgspec.Struct]]] = {
+    "websocket": WebSocketConfig,
+    "jetstream": JetStreamConfig,
+    "authorization": AuthorizationConfig,
+    "tls": TlsConfig,
+}
+"""The blocks whose options have flags, or cannot change, by their fields of :class:`ServerConfig`."""
+
+
+def _options() -> Iterator[tuple[str, Option]]:
+    outer = options_of(ServerConfig)
+    for field in ServerConfig.__struct_fields__:
+        if field in outer:
+            yield field, outer[field]
+        if field in BLOCKS:
+            yield from ((f"{field}.{name}", option) for name, option in options_of(BLOCKS[field]).items())
+
+
+OPTIONS: Final[Mapping[str, Option]] = dict(_options())
+"""The options of a server and its blocks by their paths, such as ``tls.verify``."""
+
+COMMAND_OPTIONS: Final[Mapping[str, Option]] = {
+    "config": Option(flag="c config", help="configuration file", kind="text"),
+    "check": Option(flag="t check", help="check the configuration, and exit", kind="flag"),
+    "help": Option(flag="h help", help="show this text", kind="flag"),
+    "version": Option(flag="v version", help="show the version", kind="flag"),
+}
+FLAGS: Final[Mapping[str, Option]] = {
+    path: option for path, option in {**COMMAND_OPTIONS, **OPTIONS}.items() if option.flag
+}
+"""The options that have flags, by their paths; those of the command line itself come first."""
+
+# Blocks that are read into an AccountLimits, which belongs to the public API.
+STREAM_LIMITS: Final[Mapping[str, Option]] = {
+    "max_memory": Option("max_memory max_mem mem memory", kind="integer"),
+    "max_storage": Option("max_store max_file max_disk store disk", kind="integer"),
+    "max_streams": Option("max_streams streams", kind="integer"),
+    "max_consumers": Option("max_consumers consumers", kind="integer"),
+    "max_ack_pending": Option("max_ack_pending", kind="integer"),
+    "max_bytes_required": Option("max_bytes_required max_stream_bytes", kind="flag"),
+    "memory_max_stream_bytes": Option("mem_max_stream_bytes memory_max_stream_bytes", kind="integer"),
+    "storage_max_stream_bytes": Option("disk_max_stream_bytes store_max_stream_bytes", kind="integer"),
+}
+JETSTREAM_LIMITS: Final[Mapping[str, Option]] = {
+    "max_ack_pending": Option("max_ack_pending", kind="integer"),
+    "max_request_batch": Option("max_request_batch", kind="integer"),
+    "duplicate_window": Option("duplicate_window", kind="seconds"),
+}
+
+
+# --- what nats-server has and Pelton does not honour, each with the reason
+
+
+def _reasons(*rows: tuple[str, str]) -> dict[str, str]:
+    """Return the reason of each key."""
+    return {key: reason for keys, reason in rows for key in keys.split()}
+
+
+_ONE_SERVER: Final = (
+    "Pelton serves one file from one machine; run a NATS cluster and open it with pelton.open('nats://...')"
+)
+_LOG: Final = "the log goes to standard error, and is quiet by default"
+_PROFILE: Final = "profile the Python process instead"
+_TUNING: Final = "it tunes nats-server's own store"
+_OCSP: Final = "certificates are not checked with OCSP"
+_MAPPINGS: Final = "map subjects with a subject transform of a stream"
+_DIRECT: Final = "clients connect to the server itself"
+
+REFUSED: Final[Mapping[str, Mapping[str, str]]] = {
+    "": _reasons(
+        ("cluster gateway leaf leafnodes", _ONE_SERVER),
+        ("mqtt", "connect MQTT devices to a NATS server"),
+        ("mappings maps", _MAPPINGS),
+        ("ocsp", _OCSP),
+        ("proxies proxy_protocol", _DIRECT),
+        (
+            "resolver_tls resolver_pinned_accounts",
+            "only the memory resolver is supported, with resolver_preload",
+        ),
+    ),
+    "authorization": _reasons(
+        ("auth_callout auth_hook", "list users, or use JWTs with the memory resolver"),
+        ("proxy_required", _DIRECT),
+    ),
+    "user": _reasons(("proxy_required", _DIRECT)),
+    "tls": _reasons(
+        (
+            "cipher_suites curve_preferences allow_insecure_cipher_suites",
+            "the system's OpenSSL configuration chooses them",
+        ),
+        ("pinned_certs", "name users by their certificates, with verify_and_map"),
+        ("verify_cert_and_check_known_urls", _ONE_SERVER),
+        ("connection_rate_limit insecure", "leave it out"),
+        ("ocsp_peer", _OCSP),
+        (
+            "certs certificates cert_store cert_match cert_match_by cert_match_skip_invalid ca_certs_match",
+            "use cert_file, key_file and ca_file",
+        ),
+    ),
+    "jetstream": _reasons(
+        (
+            "cipher key ek encryption_key prev_key prev_ek prev_encryption_key tpm",
+            "a store is encrypted with a key of its own: see the guide on encryption",
+        )
+    ),
+    "account": _reasons(("mappings maps", _MAPPINGS)),
+    "export": _reasons(("latency", "latencies of services are not measured")),
+}
+"""By block, "" for the outermost: the keys that keep a server from starting."""
+
+IGNORED: Final[Mapping[str, Mapping[str, str]]] = {
+    "": _reasons(
+        ("debug trace trace_verbose trace_headers logtime logtime_utc logfile log_file logfile_size_limit", _LOG),
+        ("log_size_limit logfile_max_num log_max_num syslog remote_syslog max_traced_msg_len", _LOG),
+        ("disable_sublist_cache no_sublist_cache", "the router always remembers matches"),
+        ("prof_port prof_block_rate", _PROFILE),
+        ("connect_error_reports reconnect_error_reports", _ONE_SERVER),
+        ("no_fast_producer_stall", "producers are slowed down by their sockets alone"),
+        ("ocsp_cache", _OCSP),
+        ("feature_flags", "they are nats-server's own"),
+        ("write_timeout", "a client that does not read is disconnected"),
+    ),
+    "resolver": _reasons(
+        (
+            "limit ttl interval timeout",
+            "its folder has all accounts: none are fetched from other servers, or forgotten",
+        )
+    ),
+    "jetstream": _reasons(
+        ("strict", "requests are always checked strictly"),
+        ("unique_tag extension_hint max_outstanding_catchup meta_compact meta_compact_size", _ONE_SERVER),
+        ("max_buffered_size max_buffered_msgs request_queue_limit info_queue_limit", _TUNING),
+        ("sync_interval sync", "a message is always on disk before it is acknowledged"),
+    ),
+    "jetstream.limits": _reasons(("max_ha_assets", _ONE_SERVER), ("batch", _TUNING)),
+    "account.limits": _reasons(("max_leafnodes max_leafs", _ONE_SERVER)),
+    "account.jetstream": _reasons(("cluster_traffic", _ONE_SERVER)),
+}
+"""By block: the keys that have no effect."""
+
+OFF: Final[tuple[object, ...]] = (False, 0, "")
+"""The values of a key that leave nats-server, too, as it is: they are no reason to refuse or warn."""
+
+REFUSED_FLAGS: Final[Mapping[str, str]] = _reasons(
+    ("routes cluster cluster_name cluster_listen cluster_advertise no_advertise connect_retries", _ONE_SERVER),
+    ("sl signal", "send the signal with kill: SIGHUP reloads, SIGUSR2 is lame duck mode, SIGTERM stops"),
+)
+IGNORED_SWITCHES: Final = _reasons(("T logtime logtime_utc s syslog D debug V trace VV DV DVV", _LOG))
+IGNORED_FLAGS: Final[Mapping[str, str]] = IGNORED_SWITCHES | _reasons(
+    ("l log r remote_syslog log_size_limit max_traced_msg_len", _LOG), ("profile", _PROFILE)
+)

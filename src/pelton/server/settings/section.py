@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pelton.api import ConfigError
 from pelton.server.settings.grammar import ConfigBlock, ConfigNode, ConfigPosition, duration_ns
-
-Kind = Literal["text", "integer", "flag", "seconds", "duration", "texts", "mapping", "sections"]
+from pelton.server.settings.options import IGNORED, OFF, REFUSED, Option
 
 _NS: Final = 1_000_000_000
 
@@ -55,14 +54,6 @@ class SettingsFindings:
             raise SettingsError(self.errors)
 
 
-class FieldRow(NamedTuple):
-    """A field of a settings struct: its name, its keys in the configuration, and how its value is read."""
-
-    field: str
-    keys: tuple[str, ...]
-    kind: Kind
-
-
 class ConfigSection:
     """A block that is read key by key; :meth:`finish` reports the keys that nobody asked for."""
 
@@ -82,13 +73,14 @@ class ConfigSection:
                 self.findings.places[f"{self.name}.{keys[0]}" if self.name else keys[0]] = found.at
         return found
 
-    def fields(self, rows: Sequence[FieldRow]) -> dict[str, Any]:
-        """Return the values of those rows that the block has."""
+    def fields(self, options: Mapping[str, Option]) -> dict[str, Any]:
+        """Return the values of those options that the block has, by their fields."""
         values = {}
-        for row in rows:
-            value = getattr(self, row.kind)(*row.keys)
-            if value is not None:
-                values[row.field] = value
+        for field, option in options.items():
+            if option.keys and option.kind:
+                value = getattr(self, option.kind)(*option.keys.split())
+                if value is not None and (value != 0 or not option.zero_is_default):
+                    values[field] = value
         return values
 
     def text(self, *keys: str) -> str | None:
@@ -108,6 +100,8 @@ class ConfigSection:
             return node.value
         self._wrong(node, keys, "an integer or a size such as 64K or 1MB, without quotes")
         return None
+
+    size = integer
 
     def flag(self, *keys: str) -> bool | None:
         """Return a boolean."""
@@ -195,17 +189,18 @@ class ConfigSection:
         assert isinstance(node.value, ConfigBlock)
         return ConfigSection(node.value, node.at, self.findings, f"{self.name}.{name}" if self.name else name)
 
-    def finish(self, refused: Mapping[str, str], ignored: Mapping[str, str], off: Collection[object]) -> None:
-        """Report what was not read: unknown keys and those of ``refused`` as errors, those of ``ignored`` as warnings.
+    def finish(self, block: str) -> None:
+        """Report what was not read: unknown keys and those that ``block`` refuses as errors, ignored ones as warnings.
 
-        A key whose value is in ``off`` asks for nothing, so it is no reason to refuse or warn.
+        A key whose value is off asks for nothing, so it is no reason to refuse or warn.
         """
+        refused, ignored = REFUSED.get(block, {}), IGNORED.get(block, {})
         for key, written in self._left.items():
             node = self._block.entries[written]
             if written in self._block.used:
                 continue
             where = f" in {self.name}" if self.name else ""
-            asks = isinstance(node.value, list | ConfigBlock) or node.value not in off
+            asks = isinstance(node.value, list | ConfigBlock) or node.value not in OFF
             if key not in refused and key not in ignored:
                 self.findings.error(node.at, f"unknown key {written!r}{where}")
             elif asks and key in refused:

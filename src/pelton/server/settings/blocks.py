@@ -1,7 +1,8 @@
-"""Reads accounts and who may connect: users, permissions, authorization, limits, exports and imports. Pure."""
+"""Reads the blocks of a configuration: the outermost, JetStream, TLS, WebSocket, accounts and their users. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -9,8 +10,11 @@ import msgspec
 
 from pelton.api import AccountLimits
 from pelton.server.nkey import role_of
-from pelton.server.settings.config import (
+from pelton.server.settings.grammar import ConfigBlock, ConfigNode, ReadFile
+from pelton.server.settings.options import (
     GLOBAL_ACCOUNT,
+    JETSTREAM_LIMITS,
+    STREAM_LIMITS,
     AccountConfig,
     AllowDeny,
     AuthorizationConfig,
@@ -18,15 +22,19 @@ from pelton.server.settings.config import (
     ExchangeKind,
     ExportConfig,
     ImportConfig,
+    JetStreamConfig,
+    OperatorConfig,
     PermissionRules,
     ResponseRules,
     ResponseType,
+    ServerConfig,
+    TlsConfig,
     TraceConfig,
     UserConfig,
+    WebSocketConfig,
+    options_of,
 )
-from pelton.server.settings.grammar import ConfigBlock, ConfigNode
-from pelton.server.settings.refused import IGNORED, OFF, REFUSED
-from pelton.server.settings.section import ConfigSection, FieldRow
+from pelton.server.settings.section import ConfigSection
 from pelton.subjects import fault_of, is_subject
 
 CONNECTION_TYPES: Final = frozenset(
@@ -35,32 +43,15 @@ CONNECTION_TYPES: Final = frozenset(
 _PERMISSIONS: Final = ("permissions", "permission", "authorization")
 _DEFAULTS: Final = ("default_permissions", "default_permission", "permissions")
 
-_USER_ROWS: Final = (
-    FieldRow("name", ("user", "username"), "text"),
-    FieldRow("password", ("pass", "password"), "text"),
-    FieldRow("nkey", ("nkey",), "text"),
-    FieldRow("connection_types", ("allowed_connection_types", "connection_types", "clients"), "texts"),
-)
-_AUTHORIZATION_ROWS: Final = (
-    FieldRow("user", ("user", "username"), "text"),
-    FieldRow("password", ("pass", "password"), "text"),
-    FieldRow("token", ("token",), "text"),
-    FieldRow("timeout", ("timeout",), "seconds"),
-)
-_RESPONSE_ROWS: Final = (
-    FieldRow("max_msgs", ("max", "max_msgs", "max_messages", "max_responses"), "integer"),
-    FieldRow("expires", ("expires", "expiration", "ttl"), "duration"),
-)
-
 
 def login_of(section: ConfigSection) -> AuthorizationConfig:
     """Return an authorization block with one user or a token alone; its timeout is 0 if it says none."""
-    return _authorization(section, {"timeout": 0.0} | section.fields(_AUTHORIZATION_ROWS))
+    return _authorization(section, {"timeout": 0.0} | section.fields(options_of(AuthorizationConfig)))
 
 
 def authorization_of(section: ConfigSection) -> AuthorizationConfig:
     """Return an authorization block."""
-    fields = section.fields(_AUTHORIZATION_ROWS)
+    fields = section.fields(options_of(AuthorizationConfig))
     if (defaults := permissions_of(section, _DEFAULTS)) is not None:
         fields["default_permissions"] = defaults
     if (users := section.sections("users")) is not None:
@@ -69,7 +60,7 @@ def authorization_of(section: ConfigSection) -> AuthorizationConfig:
 
 
 def _authorization(section: ConfigSection, fields: dict[str, Any]) -> AuthorizationConfig:
-    finish(section, "authorization")
+    section.finish("authorization")
     found = AuthorizationConfig(**fields)
     if found.users and (found.user or found.token):
         section.findings.error(section.at, "authorization has users, so it cannot have a user or token of its own")
@@ -82,12 +73,12 @@ def _authorization(section: ConfigSection, fields: dict[str, Any]) -> Authorizat
 
 def user_of(section: ConfigSection, account: str, defaults: PermissionRules | None) -> UserConfig:
     """Return an entry of a list of users, with the default permissions if it has none."""
-    fields = section.fields(_USER_ROWS)
+    fields = section.fields(options_of(UserConfig))
     kinds = fields.get("connection_types")
     if kinds is not None:
         fields["connection_types"] = frozenset(kind.upper() for kind in kinds)
     fields["permissions"] = permissions_of(section, _PERMISSIONS) or defaults
-    finish(section, "user")
+    section.finish("user")
     user = UserConfig(account=account, **fields)
     for unknown in sorted((user.connection_types or frozenset()) - CONNECTION_TYPES):
         section.findings.error(section.at, f"unknown connection type {unknown!r}")
@@ -114,7 +105,7 @@ def permissions_of(section: ConfigSection, keys: Sequence[str]) -> PermissionRul
     node = inner.take("allow_responses", "publish_allow_responses")
     if node is not None:
         fields["allow_responses"] = _responses(inner, node)
-    finish(inner, "permissions")
+    inner.finish("permissions")
     rules = msgspec.convert(fields, PermissionRules)
     if rules.allow_responses is not None and rules.publish.allow is None:
         # A client that may answer has no other subjects than those it is given.
@@ -128,7 +119,7 @@ def _rules(section: ConfigSection, node: ConfigNode, *, queues: bool) -> AllowDe
         return AllowDeny(allow=_subjects(section, node, queues=queues))
     inner = section.inside(node, "rules")
     allow, deny = inner.take("allow"), inner.take("deny")
-    finish(inner, "rules")
+    inner.finish("rules")
     return AllowDeny(
         allow=None if allow is None else _subjects(section, allow, queues=queues),
         deny=() if deny is None else _subjects(section, deny, queues=queues) or (),
@@ -157,8 +148,8 @@ def _responses(section: ConfigSection, node: ConfigNode) -> ResponseRules | None
         section.findings.error(node.at, "allow_responses must be true, false, or a block with max and expires")
         return None
     inner = section.inside(node, "allow_responses")
-    fields = inner.fields(_RESPONSE_ROWS)
-    finish(inner, "allow_responses")
+    fields = inner.fields(options_of(ResponseRules))
+    inner.finish("allow_responses")
     default = ResponseRules()
     # Zero stands for the default.
     return ResponseRules(
@@ -166,35 +157,8 @@ def _responses(section: ConfigSection, node: ConfigNode) -> ResponseRules | None
     )
 
 
-def finish(section: ConfigSection, name: str) -> None:
-    """Report the keys of a section that were not read."""
-    section.finish(REFUSED.get(name, {}), IGNORED.get(name, {}), OFF)
-
-
 # --- reads accounts: their users, limits, exports and imports. Pure
 
-_LIMIT_ROWS: Final = (
-    FieldRow("max_connections", ("max_connections", "max_conn"), "integer"),
-    FieldRow("max_subscriptions", ("max_subscriptions", "max_subs"), "integer"),
-    FieldRow("max_payload", ("max_payload", "max_pay"), "integer"),
-)
-_STREAM_ROWS: Final = (
-    FieldRow("max_memory", ("max_memory", "max_mem", "mem", "memory"), "integer"),
-    FieldRow("max_storage", ("max_store", "max_file", "max_disk", "store", "disk"), "integer"),
-    FieldRow("max_streams", ("max_streams", "streams"), "integer"),
-    FieldRow("max_consumers", ("max_consumers", "consumers"), "integer"),
-    FieldRow("max_ack_pending", ("max_ack_pending",), "integer"),
-    FieldRow("max_bytes_required", ("max_bytes_required", "max_stream_bytes"), "flag"),
-    FieldRow("memory_max_stream_bytes", ("mem_max_stream_bytes", "memory_max_stream_bytes"), "integer"),
-    FieldRow("storage_max_stream_bytes", ("disk_max_stream_bytes", "store_max_stream_bytes"), "integer"),
-)
-_EXPORT_ROWS: Final = (
-    FieldRow("accounts", ("accounts",), "texts"),
-    FieldRow(
-        "response_threshold", ("threshold", "response_threshold", "response_time", "response_max_time"), "seconds"
-    ),
-    FieldRow("account_token_position", ("account_token_position",), "integer"),
-)
 _RESPONSES: Final[dict[str, ResponseType]] = {
     "single": "Singleton",
     "singleton": "Singleton",
@@ -233,15 +197,15 @@ def _account(name: str, section: ConfigSection) -> tuple[AccountConfig, list[Use
     fields["default_permissions"] = defaults
     users = [user_of(user, name, defaults) for user in section.sections("users") or ()]
     if (limits := section.section("limits")) is not None:
-        fields["limits"] = ConnectionLimits(**limits.fields(_LIMIT_ROWS))
-        finish(limits, "account.limits")
+        fields["limits"] = ConnectionLimits(**limits.fields(options_of(ConnectionLimits)))
+        limits.finish("account.limits")
     if (node := section.take("jetstream")) is not None:
         fields["jetstream"] = _streams(section, node)
     if (node := section.take("msg_trace", "trace_dest")) is not None:
         fields["tracing"] = _tracing(section, node)
     fields["exports"] = tuple(filter(None, map(_export, section.sections("exports") or ())))
     fields["imports"] = tuple(filter(None, map(_import, section.sections("imports") or ())))
-    finish(section, "account")
+    section.finish("account")
     return AccountConfig(**fields), users
 
 
@@ -256,8 +220,8 @@ def _streams(section: ConfigSection, node: ConfigNode) -> AccountLimits | None:
             return None
         case ConfigBlock():
             inner = section.inside(node, "jetstream")
-            found = AccountLimits(**inner.fields(_STREAM_ROWS))
-            finish(inner, "account.jetstream")
+            found = AccountLimits(**inner.fields(STREAM_LIMITS))
+            inner.finish("account.jetstream")
             return found
     section.findings.error(node.at, "jetstream must be enabled, disabled, or a block of limits")
     return None
@@ -268,7 +232,7 @@ def _tracing(section: ConfigSection, node: ConfigNode) -> TraceConfig:
     if isinstance(node.value, ConfigBlock):
         inner = section.inside(node, "msg_trace")
         destination, share = inner.text("dest") or "", inner.take("sampling")
-        finish(inner, "account.msg_trace")
+        inner.finish("account.msg_trace")
         text = "100" if share is None else str(share.value).removesuffix("%")
     else:
         destination, text = str(node.value), "100"
@@ -300,9 +264,9 @@ def _checked(section: ConfigSection, subject: str) -> str:
 
 def _export(section: ConfigSection) -> ExportConfig | None:
     found = _kind_of(section)
-    fields = section.fields(_EXPORT_ROWS)
+    fields = section.fields(options_of(ExportConfig))
     response, allow_trace = section.text("response_type", "response"), section.flag("allow_trace")
-    finish(section, "export")
+    section.finish("export")
     if found is None:
         return None
     kind, node = found
@@ -325,7 +289,7 @@ def _import(section: ConfigSection) -> ImportConfig | None:
     found = _kind_of(section)
     to, prefix, share = section.text("to"), section.text("prefix"), section.flag("share")
     allow_trace = section.flag("allow_trace")
-    finish(section, "import")
+    section.finish("import")
     if found is None:
         return None
     kind, node = found
@@ -334,7 +298,7 @@ def _import(section: ConfigSection) -> ImportConfig | None:
         return None
     inner = section.inside(node, kind)
     account, subject = inner.text("account") or "", inner.text("subject") or ""
-    finish(inner, "source")
+    inner.finish("source")
     if not account or not subject:
         section.findings.error(node.at, f"the {kind} of an import needs an account and a subject")
         return None
@@ -354,3 +318,181 @@ def _import(section: ConfigSection) -> ImportConfig | None:
         share=bool(share),
         allow_trace=bool(allow_trace),
     )
+
+
+# --- the outermost block, and those for JetStream, TLS and WebSocket
+
+_SHORTEST_LAME_DUCK_S: Final = 30.0
+_OPERATOR_KEYS: Final = ("operator", "operators", "root", "roots", "root_operator", "root_operators")
+_RESOLVERS: Final = (
+    "resolver must be MEMORY, with resolver_preload, or { type: full, dir: FOLDER } (or cache): accounts are not "
+    "fetched from a URL, give their JWTs in resolver_preload or in FOLDER, each in KEY.jwt"
+)
+_TOKEN: Final = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
+_ADDRESS: Final = re.compile(r"(\[[^]]*\]|[^:]*):(-?[0-9]{1,5})", re.ASCII)
+
+
+def server_of(section: ConfigSection, read: ReadFile) -> ServerConfig:
+    """Return the settings of the outermost block; ``read`` returns the text of a file that holds a JWT."""
+    fields = section.fields(options_of(ServerConfig))
+    for keys, host, port in (
+        (("listen",), "host", "port"),
+        (("http",), "http_host", "http_port"),
+        (("https",), "http_host", "https_port"),
+    ):
+        fields |= _address(section, keys, host, port)
+    if (tls := section.section("tls")) is not None:
+        fields["tls"] = _tls(tls)
+    if (authorization := section.section("authorization")) is not None:
+        fields["authorization"] = authorization_of(authorization)
+    if (accounts := section.take("accounts")) is not None:
+        fields["accounts"], fields["users"] = accounts_of(section, accounts)
+    store_dir = section.text("store_dir", "storedir")
+    if (node := section.take("jetstream")) is not None:
+        fields["jetstream"] = _jetstream(section, node, store_dir or "")
+    if (websocket := section.section("websocket", "ws")) is not None:
+        fields["websocket"] = _websocket(websocket)
+    fields["operator"] = _operator(section, read)
+    if fields.get("lame_duck_duration", _SHORTEST_LAME_DUCK_S) < _SHORTEST_LAME_DUCK_S:
+        section.findings.error(section.at, "lame_duck_duration must be 30s or more")
+    section.finish("")
+    found = ServerConfig(**fields)
+    return msgspec.structs.replace(found, users=found.authorization.users + found.users)
+
+
+def _address(section: ConfigSection, keys: tuple[str, ...], host: str, port: str) -> dict[str, Any]:
+    """Return the fields of ``host:port``, or of a port alone."""
+    node = section.take(*keys)
+    if node is None:
+        return {}
+    if isinstance(node.value, int) and not isinstance(node.value, bool):
+        return {port: node.value}
+    found = _ADDRESS.fullmatch(node.value) if isinstance(node.value, str) else None
+    if found is None:
+        section.findings.error(node.at, f"{keys[0]} must be HOST:PORT or a port")
+        return {}
+    return {host: found[1].strip("[]"), port: int(found[2])}
+
+
+def _tls(section: ConfigSection) -> TlsConfig:
+    fields = section.fields(options_of(TlsConfig))
+    if fields.get("min_version", "1.2") not in ("1.2", "1.3"):
+        section.findings.error(section.at, "min_version must be 1.2 or 1.3")
+        del fields["min_version"]
+    if (node := section.take("handshake_first", "first", "immediate")) is not None:
+        fields["handshake_first"] = _handshake_first(section, node)
+    section.finish("tls")
+    found = TlsConfig(**fields)
+    if bool(found.cert_file) != bool(found.key_file):
+        section.findings.error(section.at, "tls needs both cert_file and key_file")
+    return found
+
+
+# How long `auto` waits for a handshake, as nats-server does.
+_AUTO_S: Final = 0.05
+
+
+def _handshake_first(section: ConfigSection, node: ConfigNode) -> bool | float:
+    if isinstance(node.value, bool):
+        return node.value
+    text = node.value if isinstance(node.value, str) else ""
+    if text.lower() in ("auto", "auto_fallback"):
+        return _AUTO_S
+    inner = ConfigSection(ConfigBlock({"handshake_first": node}), node.at, section.findings)
+    return inner.seconds("handshake_first") or False
+
+
+def _jetstream(section: ConfigSection, node: ConfigNode, store_dir: str) -> JetStreamConfig | None:
+    if isinstance(node.value, bool):
+        return JetStreamConfig(store_dir=store_dir) if node.value else None
+    if isinstance(node.value, str) and node.value.lower() in ("enabled", "enable", "disabled", "disable"):
+        return JetStreamConfig(store_dir=store_dir) if node.value.lower().startswith("en") else None
+    if not isinstance(node.value, ConfigBlock):
+        section.findings.error(node.at, "jetstream must be enabled, disabled, or a block")
+        return None
+    inner = section.inside(node, "jetstream")
+    enabled = inner.flag("enabled", "enable")
+    fields = {"store_dir": store_dir} | inner.fields(options_of(JetStreamConfig))
+    if store_dir and fields["store_dir"] != store_dir:
+        section.findings.error(node.at, "store_dir is given twice")
+    if (limits := inner.section("limits")) is not None:
+        values = limits.fields(JETSTREAM_LIMITS)
+        if (most := values.pop("max_ack_pending", None)) is not None:
+            fields["limits"] = AccountLimits(max_ack_pending=most)
+        fields |= values
+        limits.finish("jetstream.limits")
+    inner.finish("jetstream")
+    return None if enabled is False else JetStreamConfig(**fields)
+
+
+def _websocket(section: ConfigSection) -> WebSocketConfig:
+    fields = section.fields(options_of(WebSocketConfig)) | _address(section, ("listen",), "host", "port")
+    if (tls := section.section("tls")) is not None:
+        fields["tls"] = _tls(tls)
+    if (authorization := section.section("authorization")) is not None:
+        fields["authorization"] = login_of(authorization)
+    section.finish("websocket")
+    found = WebSocketConfig(**fields)
+    if found.port and found.tls is None and not found.no_tls:
+        section.findings.error(section.at, "websocket needs a tls block, or no_tls: true")
+    return found
+
+
+def _operator(section: ConfigSection, read: ReadFile) -> OperatorConfig | None:
+    """Return the settings of operator mode, None without an operator."""
+    tokens = [_jwt(section, text, read) for text in section.texts(*_OPERATOR_KEYS) or ()]
+    trusted = section.texts("trusted_keys", "trusted")
+    accounts = section.mapping("resolver_preload")
+    sentinel = section.text("default_sentinel")
+    resolver = section.take("resolver", "account_resolver", "accounts_resolver")
+    stored = {} if resolver is None or _is_memory(resolver) else _folder_of(section, resolver)
+    if not tokens and not trusted:
+        if accounts or sentinel:
+            section.findings.error(section.at, "resolver_preload and default_sentinel need an operator")
+        return None
+    return OperatorConfig(
+        operators=tuple(tokens),
+        trusted_keys=frozenset(trusted or ()),
+        accounts=accounts or {},
+        default_sentinel=sentinel or "",
+        **stored,
+    )
+
+
+def _folder_of(section: ConfigSection, node: ConfigNode) -> dict[str, Any]:
+    """Return what is said of a resolver that keeps accounts in a folder."""
+    if not isinstance(node.value, ConfigBlock):
+        section.findings.error(node.at, _RESOLVERS)
+        return {}
+    inner = section.inside(node, "resolver")
+    found = inner.fields(options_of(OperatorConfig))
+    found["resolver"] = kind = (inner.text("type") or "").lower()
+    if kind not in ("full", "cache") or not found.get("folder"):
+        section.findings.error(node.at, _RESOLVERS)
+        return {}
+    if kind == "cache" and ("allow_delete" in found or "hard_delete" in found):
+        section.findings.error(node.at, "a resolver of type cache accepts no allow_delete or hard_delete")
+    inner.finish("resolver")
+    return found
+
+
+def _is_memory(node: ConfigNode) -> bool:
+    if isinstance(node.value, ConfigBlock):
+        kinds = [entry.value for key, entry in node.value.entries.items() if key.lower() == "type"]
+        return any(isinstance(kind, str) and kind.lower() in ("mem", "memory") for kind in kinds)
+    return isinstance(node.value, str) and node.value.lower() in ("mem", "memory")
+
+
+def _jwt(section: ConfigSection, text: str, read: ReadFile) -> str:
+    """Return a JWT that is given itself, or as the name of a file that holds it, perhaps decorated."""
+    if (found := _TOKEN.fullmatch(text.strip())) is not None:
+        return found[0]
+    try:
+        found = _TOKEN.search(read(text))
+    except (OSError, UnicodeDecodeError) as error:
+        section.findings.error(section.at, f"cannot read the operator's JWT {text!r}: {error}")
+        return ""
+    if found is None:
+        section.findings.error(section.at, f"{text!r} holds no JWT")
+        return ""
+    return found[0]
