@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from pelton.server.settings.load import config_of_command, parse_flags
 from pelton.server.settings.options import (
     FLAGS,
+    IGNORED,
     IGNORED_FLAGS,
+    OPTIONS,
+    REFUSED,
     REFUSED_FLAGS,
     AuthorizationConfig,
     JetStreamConfig,
@@ -121,3 +125,30 @@ def test_every_flag_of_nats_server_is_known() -> None:
         {name for option in FLAGS.values() for name in option.flag.split()} | set(REFUSED_FLAGS) | set(IGNORED_FLAGS)
     )
     assert names - known == {"help_tls"}
+
+
+def test_each_key_and_flag_belongs_to_one_option() -> None:
+    keys = [key for path, option in OPTIONS.items() for key in places(path, option.keys)]
+    flags = [name for option in FLAGS.values() for name in option.flag.split()]
+    assert len(set(keys)) == len(keys) > 60
+    assert len(set(flags)) == len(flags) > 40
+    assert not set(flags) & (set(REFUSED_FLAGS) | set(IGNORED_FLAGS))
+    read = {path.rpartition(".")[0] for path in OPTIONS} | set(REFUSED) | set(IGNORED)
+    for block in read:
+        known = {key.rpartition(".")[2] for key in keys if key.rpartition(".")[0] == block}
+        assert not known & (set(REFUSED.get(block, ())) | set(IGNORED.get(block, ())))
+
+
+def places(path: str, keys: str) -> list[str]:
+    block = path.rpartition(".")[0]
+    return [f"{block}.{key}" if block else key for key in keys.split()]
+
+
+def test_the_guide_names_no_flag_that_is_not_there() -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "guides" / "serve.md").read_text()
+    table = guide.partition("\n## Flags\n")[2].partition("\n## ")[0]
+    named = {
+        name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`--?([\w-]+)", row)
+    }
+    assert len(named) > 30
+    assert named <= {name for option in FLAGS.values() for name in option.flag.split()}

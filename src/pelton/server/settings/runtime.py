@@ -35,9 +35,7 @@ _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3
 
 
 class TlsDoor(msgspec.Struct, frozen=True, kw_only=True):
-    """How clients come in by TLS: ``first`` is True if the handshake comes before the greeting, False if after, or the
-    seconds to wait for it. ``verify``: clients show a certificate.
-    """
+    """How clients come in by TLS."""
 
     context: Any
     """An `ssl.SSLContext`, as `tls_context` makes one."""
@@ -147,13 +145,7 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a server listens, and what it grants. Times are seconds, sizes bytes; names are nats-server's.
-
-    With ``tls`` all clients use it, except on Unix sockets; those of WebSockets have their own. ``monitoring`` is
-    where reports are told over HTTP. ``stores`` has the store of each account; an account without one has no JetStream.
-    ``accounts`` has their limits, and what they offer each other; ``system_account`` is the one that may ask for
-    reports, "" for none. ``max_closed_clients`` is how many clients that have left are reported.
-    """
+    """How a server listens, and what it grants. Times are seconds, sizes bytes; names are nats-server's."""
 
     stores: Mapping[str, StoreSettings] = msgspec.field(default_factory=dict)
     """The store of each account, by name; one without has no JetStream. Clients that name none are in `$G`."""
