@@ -1,6 +1,6 @@
 """Errors of buckets: a bucket or key does not exist, or already exists."""
 
-from pelton.api.errors import PeltonError
+from pelton.api.errors import PeltonError, says
 
 
 class BucketError(PeltonError):
@@ -36,12 +36,12 @@ class BucketKeyNotFoundError(BucketError, KeyError):
         return str(self.args[0])
 
 
+@says("bucket {bucket!r} already holds {key!r}: update it from its revision, or put it")
 class BucketKeyExistsError(BucketError):
     """The `key` already exists."""
 
-    def __init__(self, bucket: str, key: str) -> None:
-        self.key = key
-        super().__init__(bucket, f"bucket {bucket!r} already holds {key!r}: update it from its revision, or put it")
+    bucket: str
+    key: str
 
 
 class BucketDecodeError(BucketError, ValueError):
@@ -81,11 +81,12 @@ class ObjectNotFoundError(ObjectError, KeyError):
         return str(self.args[0])
 
 
+@says("object {name!r} of {bucket!r}: it already exists: delete it first, or choose another name")
 class ObjectExistsError(ObjectError):
     """The name already belongs to another object."""
 
-    def __init__(self, bucket: str, name: str) -> None:
-        super().__init__(bucket, name, "it already exists: delete it first, or choose another name")
+    bucket: str
+    name: str
 
 
 class ObjectLinkError(ObjectError):

@@ -1,6 +1,6 @@
 """Errors of elections."""
 
-from pelton.api.errors import PeltonError
+from pelton.api.errors import PeltonError, says
 
 
 class ElectionError(PeltonError):
@@ -11,16 +11,13 @@ class ElectionError(PeltonError):
         super().__init__(text)
 
 
+@says(
+    "election {election!r}: the term with token {token} was lost: {reason}; another candidate may lead by now, so "
+    "write nothing; campaign again"
+)
 class TermLostError(ElectionError):
     """The term with the fencing `token` was lost: another candidate may lead by now, so stop."""
 
+    election: str
     token: int
     reason: str
-
-    def __init__(self, election: str, token: int, reason: str) -> None:
-        self.token, self.reason = token, reason
-        super().__init__(
-            election,
-            f"election {election!r}: the term with token {token} was lost: {reason}; "
-            "another candidate may lead by now, so write nothing; campaign again",
-        )

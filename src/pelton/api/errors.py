@@ -57,7 +57,8 @@ them survive pickling, so that they cross process pools.
 
 import re
 from collections.abc import Callable
-from typing import Any, ClassVar, Final, TypeVar
+from inspect import Parameter, Signature
+from typing import Any, ClassVar, Final, TypeVar, dataclass_transform
 
 from pelton.api.error_table import ERRORS, NAMES
 
@@ -86,6 +87,39 @@ def _rebuild(kind: type[E], args: tuple[object, ...], fields: dict[str, object])
     error.args = args
     error.__dict__.update(fields)
     return error
+
+
+@dataclass_transform(eq_default=False)
+def says(sentence: str) -> Callable[[type[E]], type[E]]:
+    """Give an error the constructor of the fields that its class declares; they fill the sentence, its message.
+
+    ``{because}`` is the field ``reason`` in brackets, and ``{keyed}`` the field ``key``, if they are not empty.
+    """
+
+    def declare(kind: type[E]) -> type[E]:
+        fields = []
+        for name, hint in kind.__annotations__.items():
+            default = kind.__dict__.get(name, Parameter.empty)
+            fields.append(Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, annotation=hint, default=default))
+            if default is not Parameter.empty:
+                delattr(kind, name)
+        signature = Signature(fields, return_annotation=None)
+
+        def construct(self: E, *args: Any, **kwargs: Any) -> None:
+            given = signature.bind(*args, **kwargs)
+            given.apply_defaults()
+            facts = given.arguments
+            self.__dict__.update(facts)
+            reason, key = facts.get("reason"), facts.get("key")
+            because, keyed = f" ({reason})" if reason else "", f" (key {key!r})" if key else ""
+            super(PeltonError, self).__init__(sentence.format(**facts, because=because, keyed=keyed))
+
+        own = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+        construct.__signature__ = signature.replace(parameters=[own, *fields])  # type: ignore[attr-defined]
+        kind.__init__ = construct  # type: ignore[method-assign]  # it is of the declared fields
+        return kind
+
+    return declare
 
 
 class ConfigError(PeltonError, ValueError):
@@ -381,6 +415,7 @@ class AckError(PeltonError):
     """An acknowledgement had no effect."""
 
 
+@says("ack of message {seq} (stream {stream!r}, consumer {consumer!r}) rejected: {reason}")
 class AckRejectedError(AckError):
     """The delivery is no longer yours: its ack wait passed, it was already acked, or its lease was lost.
 
@@ -391,7 +426,3 @@ class AckRejectedError(AckError):
     consumer: str
     seq: int
     reason: str
-
-    def __init__(self, stream: str, consumer: str, seq: int, reason: str) -> None:
-        self.stream, self.consumer, self.seq, self.reason = stream, consumer, seq, reason
-        super().__init__(f"ack of message {seq} (stream {stream!r}, consumer {consumer!r}) rejected: {reason}")

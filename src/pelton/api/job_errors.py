@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pelton.api.errors import PeltonError
+from pelton.api.errors import PeltonError, says
 
 
 class JobError(PeltonError):
@@ -55,33 +55,22 @@ class Discard(JobError):  # noqa: N818 - an instruction to the worker
         super().__init__(reason or "the job has discarded itself")
 
 
+@says("job {job_id!r}{keyed} lost its lease{because}: stop now and commit nothing, it is run again")
 class LeaseLostError(JobError):
     """The job's lease is lost: another worker may run it, so this run must stop and must not commit."""
 
     job_id: str
-    key: str
-    reason: str
-
-    def __init__(self, job_id: str, key: str = "", reason: str = "") -> None:
-        self.job_id, self.key, self.reason = job_id, key, reason
-        super().__init__(
-            f"job {job_id!r}{_keyed(key)} lost its lease{_because(reason)}: stop now and commit nothing, "
-            "it is run again"
-        )
+    key: str = ""
+    reason: str = ""
 
 
+@says("job {job_id!r}{keyed} was cancelled{because}: enqueue it again if still wanted")
 class JobCancelledError(JobError):
     """The job was cancelled while, or before, it ran."""
 
     job_id: str
-    key: str
-    reason: str
-
-    def __init__(self, job_id: str, key: str = "", reason: str = "") -> None:
-        self.job_id, self.key, self.reason = job_id, key, reason
-        super().__init__(
-            f"job {job_id!r}{_keyed(key)} was cancelled{_because(reason)}: enqueue it again if still wanted"
-        )
+    key: str = ""
+    reason: str = ""
 
 
 class UnknownJobError(JobError):
@@ -135,20 +124,21 @@ class JobNotFoundError(JobError):
         )
 
 
+@says(
+    "queue {queue!r} has no flow {flow_id!r}: it was never enqueued here, or has ended so long ago that its "
+    "records were removed; see flows()"
+)
 class FlowNotFoundError(JobError):
     """The queue has no such flow (any more); `queue` and `flow_id` name it."""
 
     queue: str
     flow_id: str
 
-    def __init__(self, queue: str, flow_id: str) -> None:
-        self.queue, self.flow_id = queue, flow_id
-        super().__init__(
-            f"queue {queue!r} has no flow {flow_id!r}: it was never enqueued here, or has ended so long ago that its "
-            "records were removed; see flows()"
-        )
 
-
+@says(
+    "job {job_id!r} of queue {queue!r} was not moved, because it is {state}: only a job that no worker holds and "
+    "that has not ended can be moved; cancel it, or enqueue another one"
+)
 class JobNotMovedError(JobError):
     """A job was not moved to another queue: its `state` in its `queue` does not allow it."""
 
@@ -156,66 +146,46 @@ class JobNotMovedError(JobError):
     job_id: str
     state: str
 
-    def __init__(self, queue: str, job_id: str, state: str) -> None:
-        self.queue, self.job_id, self.state = queue, job_id, state
-        super().__init__(
-            f"job {job_id!r} of queue {queue!r} was not moved, because it is {state}: only a job that no worker holds "
-            "and that has not ended can be moved; cancel it, or enqueue another one"
-        )
 
-
+@says(
+    "job {job_id!r} of queue {queue!r} is the same unique job: wait for it, cancel it, or enqueue without "
+    "on_duplicate='raise' to get its handle"
+)
 class DuplicateJobError(JobError):
     """A unique job was not enqueued into its `queue`, because there is one already: `job_id`."""
 
     queue: str
     job_id: str
 
-    def __init__(self, queue: str, job_id: str) -> None:
-        self.queue, self.job_id = queue, job_id
-        super().__init__(
-            f"job {job_id!r} of queue {queue!r} is the same unique job: wait for it, cancel it, or enqueue without "
-            "on_duplicate='raise' to get its handle"
-        )
 
-
+@says("there is no queue {queue!r}: check its name, see jet.queue_names(), or open it without create=False to make it")
 class QueueNotFoundError(JobError):
     """There is no `queue` of this name, and it was not to be made."""
 
-    def __init__(self, queue: str) -> None:
-        self.queue = queue
-        super().__init__(
-            f"there is no queue {queue!r}: check its name, see jet.queue_names(), or open it without create=False to "
-            "make it"
-        )
+    queue: str
 
 
+@says(
+    "queue {queue!r} was not deleted, because workers hold {running} of its jobs: stop them first, or pass "
+    "force=True, and what these jobs do is lost"
+)
 class QueueInUseError(JobError):
     """The `queue` has `running` jobs, so it was not deleted."""
 
     queue: str
     running: int
 
-    def __init__(self, queue: str, running: int) -> None:
-        self.queue, self.running = queue, running
-        super().__init__(
-            f"queue {queue!r} was not deleted, because workers hold {running} of its jobs: stop them first, or pass "
-            "force=True, and what these jobs do is lost"
-        )
 
-
+@says(
+    "job {job_id!r} ({name!r}) took longer than its timeout of {seconds:g} s and was stopped: raise timeout, or "
+    "let the job do less"
+)
 class JobTimeoutError(JobError, TimeoutError):
     """An attempt of a job took longer than its `timeout`, `seconds`; its ``__cause__`` shows where the job was."""
 
     job_id: str
     name: str
     seconds: float
-
-    def __init__(self, job_id: str, name: str, seconds: float) -> None:
-        self.job_id, self.name, self.seconds = job_id, name, seconds
-        super().__init__(
-            f"job {job_id!r} ({name!r}) took longer than its timeout of {seconds:g} s and was stopped: raise timeout, "
-            "or let the job do less"
-        )
 
 
 class JobCrashedError(JobError):
@@ -235,17 +205,12 @@ class JobCrashedError(JobError):
         )
 
 
+@says("job {name!r}: its result can't be stored as JSON: {reason}; return what its function declares")
 class JobResultError(JobError):
     """The result of a job cannot be stored, or not as the type that its function declares."""
 
     name: str
     reason: str
-
-    def __init__(self, name: str, reason: str) -> None:
-        self.name, self.reason = name, reason
-        super().__init__(
-            f"job {name!r}: its result can't be stored as JSON: {reason}; return what its function declares"
-        )
 
 
 class JobArgumentsError(JobError):
@@ -265,11 +230,3 @@ class JobArgumentsError(JobError):
             if is_stored
             else f"job {name!r} cannot take these arguments: {reason}; pass what it declares"
         )
-
-
-def _keyed(key: str) -> str:
-    return f" (key {key!r})" if key else ""
-
-
-def _because(reason: str) -> str:
-    return f" ({reason})" if reason else ""

@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Final
 
-from pelton.api.errors import PeltonError
+from pelton.api.errors import PeltonError, says
 
 
 class StoreError(PeltonError):
@@ -152,19 +152,16 @@ class JetStreamMissingError(StoreError):
     text = "{path!r} has no usable JetStream{reason}: start it with -js, and check account and version"
 
 
+@says(
+    "consumer {consumer!r} of stream {stream!r} was silent for {seconds:g} s, its heartbeats were missed: check "
+    "that it exists and its server runs, then subscribe again"
+)
 class HeartbeatMissedError(PeltonError):
     """A push consumer was silent for `seconds`: its sender is gone or unreachable."""
 
     stream: str
     consumer: str
     seconds: float
-
-    def __init__(self, stream: str, consumer: str, seconds: float) -> None:
-        self.stream, self.consumer, self.seconds = stream, consumer, seconds
-        super().__init__(
-            f"consumer {consumer!r} of stream {stream!r} was silent for {seconds:g} s, its heartbeats were missed: "
-            "check that it exists and its server runs, then subscribe again"
-        )
 
 
 class CorruptConfigError(StoreError):
