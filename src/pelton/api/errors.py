@@ -116,7 +116,7 @@ def says(sentence: str) -> Callable[[type[E]], type[E]]:
 
         own = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
         construct.__signature__ = signature.replace(parameters=[own, *fields])  # type: ignore[attr-defined]
-        kind.__init__ = construct  # type: ignore[method-assign]  # it is of the declared fields
+        kind.__init__ = construct  # type: ignore[assignment, method-assign]  # it is of the declared fields
         return kind
 
     return declare
