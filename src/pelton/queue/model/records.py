@@ -29,6 +29,8 @@ from pelton.queue.model.states import (
     Outcome,
     PutOffDelivery,
     decode_envelope,
+    decode_stored,
+    named,
 )
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -209,12 +211,13 @@ class AttemptRecords(msgspec.Struct, eq=False):
     def read(self) -> Finish | None:
         """Read the message; return the end of one that is not a valid job, or whose time to live was over before."""
         try:
-            self.envelope = decode_envelope(self.delivered.data)
+            envelope = decode_stored(self.delivered.data)
         except UNREADABLE as error:
             return Finish("failed", f"the message is not a valid job: {error}")
-        if self.envelope.id:
-            self.id = self.envelope.id
-        return TOO_LATE if self.envelope.expires and self.lives_for() <= 0 else None
+        self.envelope = envelope = envelope if envelope.flow is None else named(envelope)
+        if envelope.id:
+            self.id = envelope.id
+        return TOO_LATE if envelope.expires and self.lives_for() <= 0 else None
 
     def _left(self, until: int, now: int) -> float:
         """Return how many seconds are left until a time that was stored with the job; the clock may have jumped since.

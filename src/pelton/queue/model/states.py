@@ -118,15 +118,18 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 _OF_FLOW: Final = "flow:"
-_decode_envelope: Final = msgspec.json.Decoder(Envelope).decode
+decode_stored: Final = msgspec.json.Decoder(Envelope).decode
 _encode_envelope: Final = msgspec.json.Encoder().encode
 
 
 def decode_envelope(data: bytes) -> Envelope:
     """Return a job from its message. Raises msgspec.DecodeError, msgspec.ValidationError."""
-    envelope = _decode_envelope(data)
-    if envelope.flow is None:
-        return envelope
+    envelope = decode_stored(data)
+    return envelope if envelope.flow is None else named(envelope)
+
+
+def named(envelope: Envelope) -> Envelope:
+    """Return a job of a flow by its own name: it is stored under another one, which older versions do not run."""
     return msgspec.structs.replace(envelope, job=envelope.job.removeprefix(_OF_FLOW))
 
 

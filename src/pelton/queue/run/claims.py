@@ -202,7 +202,7 @@ class Claims:
         self._queue = queue
         self._clock = queue.runtime.clock
         self._check_loop = queue.backend.check_loop
-        self._held = HeldJobs(queue, ClaimedJob, rules)
+        self._held = HeldJobs[ClaimedJob](queue, rules)
         self._job_source = self._held.source
         self._admission = self._held.admission
         self._parking: Parking[ClaimedJob] = Parking(queue, self._admission, _MOST_PARKED)
@@ -219,7 +219,7 @@ class Claims:
         """Start keeping leases."""
         self._check_loop()
         await self._order_reader.begin()
-        self._held.start()
+        self._held.start(ClaimedJob)
         self._following = self._queue.runtime.spawn(self._order_reader.follow(), f"pelton {self._queue.name} orders")
         return self
 

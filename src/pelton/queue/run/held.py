@@ -222,19 +222,19 @@ class HeldJobs(Generic[J]):
     """The jobs that one worker holds. ``make`` returns the job of a delivery's records.
 
     ``rules`` apply to every job, whatever its name; None: each registered job has its own, others are unknown.
-    ``on_error`` is called with a job's id and what its attempt raised.
+    ``on_error`` is called with a job's id and what its attempt raised. Call :meth:`start` first.
     """
 
     def __init__(
         self,
         queue: QueueContext,
-        make: Callable[[AttemptRecords], J],
         rules: JobRules | None = None,
         on_error: Callable[[str, BaseException], None] | None = None,
     ) -> None:
         self._queue = queue
-        self._make = make
+        self._make: Callable[[AttemptRecords], J]
         self._rules = rules
+        self._own_jobs = queue.jobs.own
         self._on_error = on_error
         self._clock = queue.clock
         self.worker: str = f"{os.getpid()}-{queue.runtime.ids.new()[-6:]}"
@@ -252,8 +252,9 @@ class HeldJobs(Generic[J]):
         # Each lists its jobs.
         self._leases: dict[AnyLease, None] = {}
 
-    def start(self) -> None:
-        """Start keeping leases."""
+    def start(self, make: Callable[[AttemptRecords], J]) -> None:
+        """Start keeping leases; ``make`` returns the job of a delivery's records."""
+        self._make = make
         self._keeper.start()
 
     def stop(self) -> None:
@@ -396,7 +397,9 @@ class HeldJobs(Generic[J]):
         # First, because this reads what the others need to know.
         decision = records.read()
         if decision is None and rules is None:
-            job.definition = found = self._queue.jobs.get(records.envelope.job)
+            name = records.envelope.job
+            # Mostly one of its own: others are looked for.
+            job.definition = found = self._own_jobs.get(name) or self._queue.jobs.get(name)
             if found is None:
                 return self._wait_for_one_who_knows(job)
             rules = found.rules

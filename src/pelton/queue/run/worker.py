@@ -18,6 +18,7 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
@@ -172,7 +173,7 @@ class Worker:
         self._clock = queue.runtime.clock
         self._loop = asyncio.get_running_loop()
         self.home: Home = Home(self._loop)
-        self._held = HeldJobs(queue, lambda records: JobAttempt(records, env=self._env), on_error=settings.on_error)
+        self._held = HeldJobs[JobAttempt](queue, on_error=settings.on_error)
         self._threads = JobThreads(settings.concurrency, self._called)
         self._children = JobChildren(settings.concurrency)
         # How many jobs are there.
@@ -224,7 +225,7 @@ class Worker:
     async def run(self) -> None:
         """Work until stopped. Raises the store's error if the store fails for good."""
         self._task = asyncio.current_task()
-        self._held.start()
+        self._held.start(partial(JobAttempt, env=self._env))
         self._roll_call.start()
         unwatch = watch_signals(self.stop) if self._settings.handle_signals else None
         slots = [self._spawn(self._slot(), f"slot {n}") for n in range(self._settings.concurrency)]
