@@ -152,9 +152,10 @@ async def test_a_worker_that_is_killed_loses_no_task(tmp_path: Path, monkeypatch
         await shop.broker.startup()
         held = await shop.hold.kiq(5)
         async with asyncio.timeout(60):
-            while not (tmp_path / "held").exists():
+            # It is there before it is written.
+            while not ((told := tmp_path / "held").exists() and told.read_text()):
                 await asyncio.sleep(0.02)
-        os.kill(int((tmp_path / "held").read_text()), signal.SIGKILL)
+        os.kill(int(told.read_text()), signal.SIGKILL)
         (tmp_path / "go").touch()
         result = await held.wait_result(timeout=60, check_interval=0.05)
         assert result.return_value == 5
