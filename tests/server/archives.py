@@ -9,7 +9,7 @@ from typing import Any
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from pelton.server.archive.format import FrameReader
+from pelton.server.archive import FrameReader
 
 
 class Backup:

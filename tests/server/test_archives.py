@@ -20,7 +20,7 @@ import pelton
 from pelton.api import AccountLimits
 from pelton.engine.archives import StreamArchives
 from pelton.server import Server, StoreSettings
-from pelton.server.archive.format import END, MAGIC, ArchiveEntry, FrameWriter, encode_entry
+from pelton.server.archive import END, MAGIC, ArchiveEntry, FrameWriter, encode_entry
 from tests.kit.nats_server import NatsServer, nats_server
 from tests.server.archives import Backup, asked, backup, restore
 from tests.server.conftest import Connected, Started

@@ -16,12 +16,12 @@ from pelton.server import Endpoint, Server, WebSocketDoor
 from pelton.server import account as accounts
 from pelton.server import interest as interests
 from pelton.server.auth.identity import ClientRights, Permissions, ServerUser, SubjectRules
+from pelton.server.clients import Client
 from pelton.server.connection import ClientConnection
 from pelton.server.door import FairChecks
 from pelton.server.jetstream import link
 from pelton.server.jetstream.link import OpenRequests
-from pelton.server.monitoring import http
-from pelton.server.ports import Client
+from pelton.server.monitoring import answers
 from pelton.wire import Parser, Pub
 from pelton.wire import parser as wire
 from pelton.wire.parser import KnownLines
@@ -286,7 +286,7 @@ async def test_requests_for_reports(started: Started, monkeypatch: pytest.Monkey
         head = b"GET /varz HTTP/1.0\r\nX: "
         request = head + b"x" * (size - len(head)) + b"\r\n\r\n"
         assert (b"200 OK" in await report(server, request)) == is_answered
-    monkeypatch.setattr(http, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(answers, "_PATIENCE_S", 0.01)
     assert await report(server, b"GET /varz HTTP/1.0\r\n") == b""
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from pelton.api import AccountLimits, ConfigError
 from pelton.server.accounts import AccountUsage, accounts_of_server, smallest_limit
-from pelton.server.auth.operator import OperatorTrust
-from pelton.server.exchange import AccountExchange, ServiceReplies, ServiceRoute, StreamRoute
+from pelton.server.auth.users import OperatorTrust
+from pelton.server.crossing import AccountExchange, ServiceReplies, ServiceRoute, StreamRoute
 from pelton.server.settings.load import config_of
 from pelton.server.settings.options import (
     AccountConfig,

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pelton.server import Server, account, membership
+from pelton.server import Server, account, clients
 from pelton.server.account import _ENDED_AT_ONCE
 from pelton.server.auth.identity import Permissions, ServerUser, SubjectRules
 from pelton.server.connection import ClientConnection
-from pelton.server.monitoring.connections import subsz
-from pelton.server.monitoring.observed import ReportParameters
+from pelton.server.monitoring.observed import ReportParameters, subsz
 from pelton.server.router import ClientSubscription, Router
 from tests.server.conftest import Started
 from tests.server.raw import PLAIN, RawClient, raw_client
@@ -211,7 +210,7 @@ async def test_rights_that_are_lost(started: Started, removed: list[ClientSubscr
         reloading = asyncio.ensure_future(server.reload(server.settings))
         while not removed:
             await asyncio.sleep(0)
-        assert len(removed) <= membership._AT_ONCE
+        assert len(removed) <= clients._CHECKED_AT_ONCE
         of(server, 1).receive(b"PUB last 1\r\na\r\nPUB x 1\r\nb\r\n")
         await reloading
         told = await client.settle()

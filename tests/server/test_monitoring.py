@@ -15,7 +15,7 @@ import pytest
 from pelton.api import StreamConfig, StreamCreate, StreamDelete
 from pelton.server import Endpoint, Server
 from pelton.server.auth import Credentials, LoginRefusal, ServerUser
-from pelton.server.monitoring import http, stream_reports
+from pelton.server.monitoring import answers, reports
 from pelton.server.monitoring.observed import ReportParameters, json_parts
 from pelton.server.monitoring.reports import REPORTS
 from tests.kit.nats_server import free_ports, nats_server
@@ -74,19 +74,19 @@ async def test_a_report_on_streams_some_of_which_are_deleted_meanwhile(server: S
     assert account is not None
     assert account.link is not None
     call = account.link.engine.call
-    for number in range(3 * stream_reports._AT_ONCE):
+    for number in range(3 * reports._AT_ONCE):
         await call(StreamCreate(config=StreamConfig(name=f"S{number:03}", subjects=(f"s.{number}",))))
-    report = asyncio.ensure_future(stream_reports.jsz(server, ReportParameters({"consumers": "1"})))
+    report = asyncio.ensure_future(reports.jsz(server, ReportParameters({"consumers": "1"})))
     rounds = 0
     while not report.done():
         rounds += 1
         # The last one is deleted while the first ones are told of.
         if rounds == 3:
-            await call(StreamDelete(name=f"S{3 * stream_reports._AT_ONCE - 1:03}"))
+            await call(StreamDelete(name=f"S{3 * reports._AT_ONCE - 1:03}"))
         await asyncio.sleep(0)
     assert rounds > 3
     told = json.loads(b"".join(json_parts(await report)))["account_details"][0]["stream_detail"]
-    assert {one["name"] for one in told} >= {f"S{number:03}" for number in range(3 * stream_reports._AT_ONCE - 1)}
+    assert {one["name"] for one in told} >= {f"S{number:03}" for number in range(3 * reports._AT_ONCE - 1)}
 
 
 async def test_how_long_the_way_to_a_client_is(started: Started, connected: Connected) -> None:
@@ -243,7 +243,7 @@ async def test_nobody_waits_for_a_report_that_is_not_read(monitored: Server, mon
     open_files = Path("/proc/self/fd")
     if not open_files.exists():
         pytest.skip("nothing tells which files are open")
-    monkeypatch.setattr(http, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(answers, "_PATIENCE_S", 0.1)
     async with raw_client(monitored.endpoints[0].port) as client:
         for number in range(3000):
             client.sub("a" * 3000, f"{number}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pelton.server.output import SharedBuffer
+from pelton.server.clients import SharedBuffer
 
 
 def rooms(buffer: SharedBuffer, *readers: int) -> list[int]:

@@ -13,9 +13,17 @@ from typing import Final, NamedTuple
 
 from pelton.api import Incoming, Outgoing
 from pelton.server.accounts import AccountUsage
-from pelton.server.crossing import REQUEST_INFO, AccountCrossing, is_answer
+from pelton.server.clients import Client, Published, SubjectService, in_portions
+from pelton.server.crossing import (
+    REQUEST_INFO,
+    TRACE,
+    AccountCrossing,
+    MessageTracer,
+    TraceRequest,
+    is_answer,
+    without_trace,
+)
 from pelton.server.jetstream.link import StoreLink
-from pelton.server.ports import Client, Published, SubjectService
 from pelton.server.router import (
     NO_TARGETS,
     ClientSubscription,
@@ -26,8 +34,6 @@ from pelton.server.router import (
     encoded,
 )
 from pelton.server.settings.options import TraceConfig
-from pelton.server.tracing import TRACE, MessageTracer, TraceRequest, without_trace
-from pelton.server.turns import in_portions
 from pelton.streams import without_headers
 from pelton.subjects import has_wildcard
 from pelton.subjects.index import LONGEST_CACHED

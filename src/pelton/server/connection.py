@@ -2,9 +2,8 @@
 
 Design: all connections read into one shared buffer, of a size at which a flooding client leaves others their share of
 the loop. A client that has to log in is read as far as its ``CONNECT``, and no further until it was let in. What it is
-written, and when it is cut for not reading, is the half in ``output.py``; who it is, and what it may do, is its
-``membership.py``. A connection that has ended holds nothing, and nothing holds it: no circle of references waits for
-the garbage collector.
+written, when it is cut for not reading, who it is, and what it may do, stands in ``clients.py``. A connection that has
+ended holds nothing, and nothing holds it: no circle of references waits for the garbage collector.
 """
 
 from __future__ import annotations
@@ -17,10 +16,8 @@ from typing import Any, Final
 from pelton.api.go_json import GoJsonError, StructReader
 from pelton.server.auth import Credentials, LoginRefusal, ServerUser, credentials_of
 from pelton.server.auth import identity as said
-from pelton.server.auth.certificates import peer_of
-from pelton.server.membership import Membership
-from pelton.server.output import ClientOutput, ServerHost
-from pelton.server.ports import AccountPort
+from pelton.server.auth.identity import peer_of
+from pelton.server.clients import AccountPort, ClientOutput, Membership, ServerHost
 from pelton.server.router import ClientSubscription, MessageFrame
 from pelton.subjects import is_subject
 from pelton.wire import (

@@ -17,15 +17,13 @@ from pelton.engine import Engine, EngineSettings
 from pelton.runtime import Runtime
 from pelton.server.account import ServerAccount
 from pelton.server.accounts import AccountUsage
-from pelton.server.crossing import AccountCrossing
-from pelton.server.exchange import AccountExchange
+from pelton.server.crossing import AccountCrossing, AccountExchange, MessageTracer
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.jetstream.service import JetStreamService
 from pelton.server.jetstream.verbs import MissingJetStream, ReplyCompletion
 from pelton.server.monitoring import Observed, SystemService
 from pelton.server.settings import ServerSettings, StoreSettings
 from pelton.server.settings.options import GLOBAL_ACCOUNT, AccountConfig
-from pelton.server.tracing import MessageTracer
 
 
 class ServedAccounts:

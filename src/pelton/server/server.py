@@ -10,32 +10,92 @@ from __future__ import annotations
 import asyncio
 import base64
 import socket
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from pelton.api import ConfigError
+from pelton.api import ConfigError, rfc3339
 from pelton.runtime import Clock, Runtime, Timer
 from pelton.server.account import ServerAccount
+from pelton.server.accounts import AccountResolver
 from pelton.server.auth import Authenticator, OpenDoor
 from pelton.server.auth.identity import MAX_ACCOUNT_CONNECTIONS
-from pelton.server.connection import ClientConnection
+from pelton.server.clients import LINGER_S, SLOW_CONSUMER, Client, RoundEnd, SharedBuffer, in_portions
+from pelton.server.connection import STALE_CONNECTION, ClientConnection
 from pelton.server.listening import Listener, introduction, let_in
-from pelton.server.monitoring import MonitoringListener, ObservedAccount, TrafficTotals
-from pelton.server.monitoring.events import SystemEvents
-from pelton.server.monitoring.observed import OwnSubscriptions
+from pelton.server.monitoring import MonitoringListener, Observed, ObservedAccount, TrafficTotals
+from pelton.server.monitoring.answers import SystemEvents
+from pelton.server.monitoring.observed import OwnSubscriptions, client_facts
 from pelton.server.nkey import server_key
-from pelton.server.output import LINGER_S, RoundEnd, SharedBuffer
-from pelton.server.ports import Client
-from pelton.server.resolver import AccountResolver
-from pelton.server.roster import ClientRoster
 from pelton.server.served_accounts import ServedAccounts
 from pelton.server.settings import Endpoint, ServerSettings, WebSocketDoor
 from pelton.server.settings.runtime import check_settings
-from pelton.server.turns import in_portions
 from pelton.wire import KnownLines, ServerHello, encode_info
+
+_KICKED: Final = "Kicked"
+_COUNTS: Final = ("in_msgs", "out_msgs", "in_bytes", "out_bytes")
+
+
+class ClientRoster:
+    """The clients of a server, by their numbers; ``most_closed`` is how many that have left are remembered.
+
+    A connection that is being closed is reported no more, but counts until it is.
+    """
+
+    def __init__(self, most_closed: int) -> None:
+        self.totals: TrafficTotals = TrafficTotals()
+        self.closed: deque[dict[str, Any]] = deque(maxlen=most_closed)
+        self._clients: dict[int, ClientConnection] = {}
+        self._closing: dict[int, ClientConnection] = {}
+
+    def __len__(self) -> int:
+        return len(self._clients) + len(self._closing)
+
+    def all(self) -> list[ClientConnection]:
+        """Return those that are connected."""
+        return list(self._clients.values())
+
+    def closing(self) -> list[ClientConnection]:
+        """Return those whose connections are being closed."""
+        return list(self._closing.values())
+
+    def add(self, client: ClientConnection) -> None:
+        """Count a new connection."""
+        self._clients[client.number] = client
+        self.totals.connections += 1
+
+    def remove(self, server: Observed, number: int) -> ClientConnection | None:
+        """Report a client no more, and remember what was known of it; return it unless that was done before."""
+        gone = self._clients.pop(number, None)
+        if gone is None:
+            return None
+        self._closing[number] = gone
+        for name in _COUNTS:
+            setattr(self.totals, name, getattr(self.totals, name) + getattr(gone, name))
+        self.totals.slow_consumers += gone.reason == SLOW_CONSUMER
+        self.totals.stale_connections += gone.reason == STALE_CONNECTION
+        stop = {"stop": rfc3339(server.clock.now()), "reason": gone.reason}
+        self.closed.append({**client_facts(server, gone), **stop})
+        return gone
+
+    def released(self, number: int) -> None:
+        """Count the connection of a ``number`` no more: it is closed."""
+        self._closing.pop(number, None)
+
+    def get(self, number: int) -> ClientConnection | None:
+        """Return a client, or None."""
+        return self._clients.get(number)
+
+    def kick(self, number: int) -> bool:
+        """Let a client go; False if there is none of the number."""
+        client = self._clients.get(number)
+        if client is not None:
+            client.close(_KICKED)
+        return client is not None
+
 
 _LOOKS: Final = 10
 # So many clients are looked at or cut in one round of the event loop when settings have changed.

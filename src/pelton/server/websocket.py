@@ -18,7 +18,7 @@ from websockets.http11 import Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from pelton.server.output import SharedBuffer
+from pelton.server.clients import SharedBuffer
 from pelton.server.settings.runtime import WebSocketDoor
 from pelton.wire import ConnectionState
 from pelton.wire.parser import TOO_LONG

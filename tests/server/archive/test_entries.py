@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelton.server.archive.format import END, MAGIC, ArchiveEntry, ArchiveEntryError, EntryReader, encode_entry
+from pelton.server.archive import END, MAGIC, ArchiveEntry, ArchiveEntryError, EntryReader, encode_entry
 
 ENTRIES = [
     ArchiveEntry("state.json", 1795368620908333753, 0, b"", b"{}"),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelton.server.archive.format import ArchiveFramingError, FrameReader, FrameWriter, decompressed
+from pelton.server.archive import ArchiveFramingError, FrameReader, FrameWriter, decompressed
 
 TEXT = b'{"messages":3,"bytes":142}' * 400
 

@@ -13,8 +13,8 @@ from typing import Any
 import bcrypt
 import pytest
 
-from pelton.server.auth.configured import ConfiguredUsers, is_hash, is_password
 from pelton.server.auth.identity import Credentials, LoginRefusal, ServerUser
+from pelton.server.auth.users import ConfiguredUsers, is_hash, is_password
 from pelton.server.settings.load import config_of
 from pelton.server.settings.options import ConnectionLimits
 from tests.kit.nats_server import nats_server

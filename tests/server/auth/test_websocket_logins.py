@@ -14,8 +14,8 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from pelton.server.auth.configured import ConfiguredUsers
 from pelton.server.auth.identity import Credentials, ServerUser
+from pelton.server.auth.users import ConfiguredUsers
 from pelton.server.settings.load import config_of
 from pelton.server.settings.section import SettingsError
 from tests.kit.nats_server import NatsServerError, nats_server

@@ -1,8 +1,16 @@
 """Who a client is, and what it may do."""
 
-from pelton.server.auth.authenticator import Authenticator, OpenDoor, credentials_of
-from pelton.server.auth.configured import ConfiguredUsers
-from pelton.server.auth.identity import Credentials, LoginRefusal, Permissions, ServerUser, SubjectRules
+from pelton.server.auth.identity import (
+    Authenticator,
+    Credentials,
+    LoginRefusal,
+    OpenDoor,
+    Permissions,
+    ServerUser,
+    SubjectRules,
+    credentials_of,
+)
+from pelton.server.auth.users import ConfiguredUsers
 
 __all__ = [
     "Authenticator",

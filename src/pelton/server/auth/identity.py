@@ -6,18 +6,116 @@ such groups alone; where a rule with a group covers a subject, it decides for al
 
 nats-server is more lenient in two places, where Pelton holds to the rule as written: an allowed ``a.*`` there allows a
 subscription to ``a.>``, and a denied ``a.*`` there lets ``*.b`` receive messages of ``a.b``.
+
+**From a client's TLS certificate to the user it stands for. Pure.** A certificate names its user by an e-mail address,
+a host name or a URI, each an alternative name of its subject, or by the distinguished name of its subject, in this
+order. TLS has verified the certificate before.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from typing import Final
+import re
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Protocol
 
 import msgspec
 
-from pelton.server.auth.certificates import TlsPeer
 from pelton.server.settings.options import GLOBAL_ACCOUNT, AllowDeny, ConnectionLimits, PermissionRules
 from pelton.subjects import SubjectIndex, is_subset, matches, overlaps
+from pelton.wire import ConnectOptions
+
+# One attribute; several joined by + are one part of a distinguished name.
+_Part = frozenset[tuple[str, str]]
+
+_SHORT: Final = {
+    "commonname": "CN",
+    "organizationname": "O",
+    "organizationalunitname": "OU",
+    "countryname": "C",
+    "localityname": "L",
+    "stateorprovincename": "ST",
+    "streetaddress": "STREET",
+    "postalcode": "POSTALCODE",
+    "serialnumber": "SERIALNUMBER",
+    "domaincomponent": "DC",
+    "userid": "UID",
+    "emailaddress": "EMAILADDRESS",
+    "e": "EMAILADDRESS",
+}
+_ATTRIBUTE: Final = re.compile(r"\s*([A-Za-z0-9.-]+)\s*=\s*((?:[^,+;\\]|\\.)*)([,+;]|\Z)", re.DOTALL)
+_ESCAPED: Final = re.compile(r"\\([0-9a-fA-F]{2})|\\(.)", re.DOTALL)
+
+
+class TlsPeer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a certificate says of its owner. ``subject`` has the parts of the distinguished name, the last one first."""
+
+    emails: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    uris: tuple[str, ...] = ()
+    subject: tuple[_Part, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The alternative names, in the order in which they are tried."""
+        return self.emails + self.hosts + self.uris
+
+
+def peer_of(certificate: Mapping[str, Any] | None) -> TlsPeer | None:
+    """Return what ``SSLSocket.getpeercert()`` says; None without a verified certificate."""
+    if not certificate:
+        return None
+    names = [(str(kind), str(value)) for kind, value in certificate.get("subjectAltName", ())]
+    parts = [frozenset((_type(kind), str(value)) for kind, value in part) for part in certificate.get("subject", ())]
+    return TlsPeer(
+        emails=tuple([value for kind, value in names if kind == "email"]),
+        hosts=tuple([value for kind, value in names if kind == "DNS"]),
+        uris=tuple([value for kind, value in names if kind == "URI"]),
+        subject=tuple(reversed(parts)),
+    )
+
+
+def user_of_peer(peer: TlsPeer, users: Iterable[str]) -> str | None:
+    """Return the name of the user that a certificate stands for, None if it is nobody's."""
+    known = list(users)
+    for name in peer.names:
+        if name in known:
+            return name
+    if not peer.subject:
+        return None
+    wanted = Counter(peer.subject)
+    # The order of the parts does not matter, but one that is as it stands is preferred.
+    named = [(name, parts) for name in known if "=" in name and (parts := parts_of(name)) is not None]
+    return next(
+        (name for name, parts in named if parts == peer.subject),
+        next((name for name, parts in named if Counter(parts) == wanted), None),
+    )
+
+
+def parts_of(name: str) -> tuple[_Part, ...] | None:
+    """Return the parts of a distinguished name such as ``CN=ann,OU=garage``; None if it is none."""
+    parts: list[_Part] = []
+    part: set[tuple[str, str]] = set()
+    at = 0
+    while found := _ATTRIBUTE.match(name, at):
+        part.add((_type(found[1]), _ESCAPED.sub(_unescaped, found[2].strip())))
+        at = found.end()
+        if found[3] == "+":
+            continue
+        parts.append(frozenset(part))
+        part = set()
+        if not found[3]:
+            return tuple(parts)
+    return None
+
+
+def _type(kind: str) -> str:
+    return _SHORT.get(kind.lower(), kind.upper())
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return chr(int(found[1], 16)) if found[1] else found[2]
+
 
 AUTHORIZATION_VIOLATION: Final = "Authorization Violation"
 AUTHENTICATION_TIMEOUT: Final = "Authentication Timeout"
@@ -246,3 +344,64 @@ class ClientRights:
             self._open.popitem(last=False)
         seconds = self.permissions.response_s
         self._open[reply] = (self.permissions.responses, now + seconds if seconds else 0.0)
+
+
+# --- the port through which clients are let in: credentials become a user, or a refusal
+
+
+class Authenticator(Protocol):
+    """Tells who a client is.
+
+    ``wants_nonce``: each client gets a text to sign.
+    """
+
+    @property
+    def wants_nonce(self) -> bool: ...
+
+    def is_required(self, kind: str = "STANDARD") -> bool:
+        """Whether a client without credentials is refused; ``kind`` is how it connects (``WEBSOCKET``)."""
+        ...
+
+    async def user(self, credentials: Credentials) -> ServerUser | LoginRefusal:
+        """Return the user, or why there is none. May take time: passwords are slow to check."""
+        ...
+
+    def anonymous(self, credentials: Credentials) -> ServerUser | LoginRefusal:
+        """Return the user of a client that has shown nothing yet, if that is not required."""
+        ...
+
+
+class OpenDoor:
+    """Lets everybody in."""
+
+    wants_nonce = False
+
+    def is_required(self, kind: str = "STANDARD") -> bool:
+        """Return False: nobody is refused."""
+        return False
+
+    async def user(self, credentials: Credentials) -> ServerUser | LoginRefusal:
+        """Return the one user, who may do everything."""
+        return ServerUser()
+
+    def anonymous(self, credentials: Credentials) -> ServerUser | LoginRefusal:
+        """Return the one user."""
+        return ServerUser()
+
+
+def credentials_of(
+    options: ConnectOptions, *, nonce: str = "", kind: str = "STANDARD", address: str = "", peer: TlsPeer | None = None
+) -> Credentials:
+    """Return what a client shows in its ``CONNECT`` and by its connection."""
+    return Credentials(
+        user=options.user or "",
+        password=options.password or "",
+        token=options.auth_token or "",
+        jwt=options.jwt or "",
+        nkey=options.nkey or "",
+        signature=options.sig or "",
+        nonce=nonce,
+        kind=kind,
+        address=address,
+        peer=peer,
+    )

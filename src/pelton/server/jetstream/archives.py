@@ -1,64 +1,377 @@
-"""``STREAM.SNAPSHOT`` and ``STREAM.RESTORE``; the first of them loads the libraries for the archive format."""
+"""Archives of streams, to clients and from them: ``STREAM.SNAPSHOT`` and ``STREAM.RESTORE``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, Protocol
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import IO, Final
 
-from pelton.api import api_error
-from pelton.api.codec import encode_failure
-from pelton.runtime import Runtime
-from pelton.server.jetstream.link import Send, StoreLink
-from pelton.server.ports import Published
+from msgspec.structs import replace
 
-TRANSFERS: Final = "$JS.SNAPSHOT."
-_SNAPSHOT: Final = "STREAM.SNAPSHOT."
-_RESTORE: Final = "STREAM.RESTORE."
-_KINDS: Final = {_SNAPSHOT: "stream_snapshot", _RESTORE: "stream_restore"}
-_MISSING: Final = "archives need cramjam and crc32c: pip install 'pelton[serve]'"
+from pelton.api import (
+    ApiError,
+    ConfigError,
+    PeltonError,
+    StreamConfig,
+    StreamCreate,
+    StreamInfo,
+    StreamInfoRequest,
+    StreamState,
+    api_error,
+    rfc3339,
+)
+from pelton.api.archives import (
+    SnapshotRequest,
+    decode_restore_request,
+    decode_snapshot_request,
+    encode_restore_reply,
+    encode_snapshot_reply,
+)
+from pelton.api.codec import encode_error, encode_failure, encode_reply
+from pelton.api.events import ClientInfo, RestoreEnded, RestoreStarted, SnapshotEnded, SnapshotStarted
+from pelton.engine.archives import ArchivedStream, ArchiveReader, RestoreFolder
+from pelton.engine.session.account import most_bytes
+from pelton.runtime import Deadline, Halt, Runtime, Signal
+from pelton.server.archive import ArchiveSource, ArchiveWriter
+from pelton.server.clients import Published
+from pelton.server.jetstream.link import ACKS, CHUNKS, Send, StoreLink, TransferTable
+from pelton.server.jetstream.verbs import as_api_error
+from pelton.subjects import is_subject
+from pelton.wire import status_block
+
+_SNAPSHOT_KIND: Final = "stream_snapshot"
+_SNAPSHOT_VERB: Final = "$JS.API.STREAM.SNAPSHOT."
+_CHUNK: Final = (1 << 10, 128 << 10, 1 << 20)
+_WINDOW: Final = (1 << 10, 8 << 20, 32 << 20)
+_INTEREST_S: Final = 2.0
+_STALLED_S: Final = 5.0
+_LOOK_S: Final = 0.05
 
 
-class _Verb(Protocol):
-    def take(self, stream: str, message: Published) -> bool: ...
+def _clamped(wanted: int, bounds: tuple[int, int, int]) -> int:
+    least, default, most = bounds
+    return min(max(wanted or default, least), most)
 
 
-class ArchiveService:
-    """Answers the requests of one account about archives."""
+class SnapshotService:
+    """Answers ``STREAM.SNAPSHOT``."""
 
     def __init__(
-        self, link: StoreLink, send: Send, answer: Callable[[str, bytes | None, bytes], None], runtime: Runtime
+        self,
+        link: StoreLink,
+        transfers: TransferTable,
+        send: Send,
+        answer: Callable[[str, bytes | None, bytes], None],
+        runtime: Runtime,
     ) -> None:
         self._link = link
+        self._transfers = transfers
         self._send = send
         self._answer = answer
         self._runtime = runtime
-        self._verbs: dict[str, _Verb] = {}
 
-    def take(self, path: str, message: Published) -> bool:
-        """Answer a request; False if it is another one."""
-        verb = next((verb for verb in _KINDS if path.startswith(verb)), "")
-        if not verb:
-            return False
+    def take(self, stream: str, message: Published) -> bool:
+        """Begin to send an archive of a stream."""
+        self._runtime.spawn(self._begin(stream, message), "pelton begins an archive")
+        return True
+
+    async def _begin(self, stream: str, message: Published) -> None:
+        sending: _Sending | None = None
         try:
-            self._load()
-        except ModuleNotFoundError:
-            error = api_error("JSStreamGeneralErrorF", err=_MISSING)
-            self._answer(message.reply, None, encode_failure(_KINDS[verb], error))
-            return True
-        return self._verbs[verb].take(path[len(verb) :], message)
+            request = decode_snapshot_request(message.data)
+            if not is_subject(request.deliver_subject):
+                raise api_error("JSSnapshotDeliverSubjectInvalidErr", stream=stream)
+            await self._link.storing.up_to_here()
+            info = await self._link.engine.ask(StreamInfoRequest(name=stream))
+            sending = _Sending(self._link, self._send, self._runtime, request, info, self._link.about(message.client))
+            await sending.prepare()
+            sending.subject = self._transfers.new_subject(ACKS, stream)
+            self._transfers.begin(sending.subject, sending, sending.run)
+        except PeltonError as error:
+            if sending is not None:
+                sending.close()
+            shown = error if isinstance(error, ApiError) else api_error("JSStreamSnapshotErrF", err=str(error))
+            body, is_refused = encode_failure(_SNAPSHOT_KIND, shown), True
+        else:
+            body, is_refused = encode_snapshot_reply(info, sending.state), False
+        self._answer(message.reply, None, body)
+        self._link.audit(message, f"{_SNAPSHOT_VERB}{stream}", body, is_refused=is_refused)
 
-    def take_transfer(self, message: Published) -> bool:
-        """Take a chunk of an archive, or the ack of one; False if none is under way."""
-        return self._link.transfers.take(message)
 
-    def _load(self) -> None:
-        if self._verbs:
+class _TransferError(Exception):
+    """Why an archive cannot be sent to its end; ``code`` is the status that the client gets."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class _Sending:
+    """One archive that is sent."""
+
+    def __init__(
+        self,
+        link: StoreLink,
+        send: Send,
+        runtime: Runtime,
+        request: SnapshotRequest,
+        info: StreamInfo,
+        client: ClientInfo,
+    ) -> None:
+        self._link = link
+        self._send = send
+        self._clock = runtime.clock
+        self._request = request
+        self._info = info
+        self._client = client
+        self.subject = ""
+        self.state: StreamState = info.state
+        self._size = _clamped(request.chunk_size, _CHUNK)
+        self._room = max(_clamped(request.window_size, _WINDOW), self._size) // self._size
+        self._acked = Signal()
+        self._writer = ArchiveWriter()
+        self._held = b""
+        self._sent = 0
+        self._reader: ArchiveReader | None = None
+
+    async def prepare(self) -> None:
+        """Collect what comes before the messages. Raises PeltonError."""
+        info, archives = self._info, self._link.archives
+        name, state = info.config.name, info.state
+        wanted = not self._request.no_consumers
+        consumers = await archives.consumers(name, state.last_seq) if wanted else []
+        self.state = replace(state, consumer_count=len(consumers))
+        self._reader = archives.reader(name, info.created, state.first_seq, state.last_seq)
+        self._held = self._writer.opening(self.state, consumers)
+
+    def take(self, message: Published) -> None:
+        """Note that the client has taken a chunk."""
+        self._room += 1
+        self._acked.notify()
+
+    def close(self) -> None:
+        """Close its connection to the store. Idempotent."""
+        if self._reader is not None:
+            self._reader.close()
+
+    async def run(self) -> None:
+        """Send everything, and tell how it ended."""
+        stream, begun, error = self._info.config.name, self._clock.now(), ""
+        assert self._reader is not None
+        try:
+            await self._link.archives.advise(SnapshotStarted(stream=stream, state=self.state, client=self._client))
+            await self._find_interest()
+            while (messages := await asyncio.to_thread(self._reader.read)) is not None:
+                self._held += await asyncio.to_thread(self._writer.messages, messages)
+                await self._send_full()
+            self._held += self._writer.end()
+            await self._send_full()
+            if self._held:
+                self._deliver("", None, self._held)
+            self._deliver("", status_block(204) if self._sent else None, b"")
+        except _TransferError as failed:
+            error = str(failed).lower()
+            self._deliver("", status_block(failed.code, str(failed)), b"")
+        except PeltonError as failed:
+            error = str(failed)
+            self._deliver("", status_block(500, error), b"")
+        finally:
+            self.close()
+        ended = rfc3339(self._clock.now())
+        event = SnapshotEnded(stream=stream, start=rfc3339(begun), end=ended, client=self._client, error=error)
+        await self._link.archives.advise(event)
+
+    def _deliver(self, reply: str, block: bytes | None, data: bytes) -> int:
+        subject = self._request.deliver_subject
+        return self._send(subject, subject, reply, block, data)
+
+    async def _find_interest(self) -> None:
+        """Wait for a subscription to the deliver subject; what only matches it is taken after a while."""
+        deadline, subject = Deadline(self._clock, _INTEREST_S), self._request.deliver_subject
+        while not self._link.has_own_subscription(subject) and not deadline.is_over:
+            await self._clock.sleep(_LOOK_S)
+        if not self._link.receives(subject):
+            raise _TransferError(408, "No Interest")
+
+    async def _send_full(self) -> None:
+        """Send as many whole chunks as there are."""
+        at, size = 0, self._size
+        while len(self._held) - at >= size:
+            seen = self._acked.generation
+            if not self._room:
+                if await self._acked.wait_at_most(self._clock, _STALLED_S, seen) == seen:
+                    raise _TransferError(408, "No Flow Response")
+                continue
+            self._sent += 1
+            self._room -= 1
+            if not self._deliver(f"{self.subject}.{size}.{self._sent}", None, self._held[at : at + size]):
+                raise _TransferError(408, "No Interest")
+            at += size
+        self._held = self._held[at:]
+
+
+# --- takes archives of streams from clients, in chunks, and restores them: all of a stream, or nothing
+
+_RESTORE_KIND: Final = "stream_restore"
+_RESTORE_VERB: Final = "$JS.API.STREAM.RESTORE."
+_SILENT_S: Final = 5.0
+# An archive has names and consumers besides, and may be hard to compress.
+_BESIDES: Final = 1 << 20
+# An archive and the stream that it becomes are on the disk together; three quarters of it is what nats-server may use.
+_OF_FREE: Final = (3, 8)
+
+
+class RestoreService:
+    """Answers ``STREAM.RESTORE``."""
+
+    def __init__(
+        self,
+        link: StoreLink,
+        transfers: TransferTable,
+        answer: Callable[[str, bytes | None, bytes], None],
+        runtime: Runtime,
+    ) -> None:
+        self._link = link
+        self._transfers = transfers
+        self._answer = answer
+        self._runtime = runtime
+
+    def take(self, stream: str, message: Published) -> bool:
+        """Begin to take an archive of a stream."""
+        self._runtime.spawn(self._begin(stream, message), "pelton begins to restore")
+        return True
+
+    async def _begin(self, stream: str, message: Published) -> None:
+        config = StreamConfig(name=stream)
+        try:
+            request = decode_restore_request(message.data)
+            # Only here may the configuration leave out the name.
+            config = replace(request.config, name=request.config.name or stream)
+            if config.name != stream:
+                raise api_error("JSStreamMismatchErr", stream=stream)
+            config = await self._link.archives.check(config)
+            subject = self._transfers.new_subject(CHUNKS, stream)
+            receiving = _Receiving(self._link, self._answer, self._runtime, config, message, subject)
+            self._transfers.begin(subject, receiving, receiving.run)
+        except (PeltonError, OSError) as error:
+            body = encode_failure(_RESTORE_KIND, _shown(error, config))
+            self._answer(message.reply, None, body)
+            self._link.audit(message, f"{_RESTORE_VERB}{stream}", body, is_refused=True)
+
+
+def _shown(error: Exception, config: StreamConfig) -> ApiError:
+    """Return what a client is told; of a configuration the same as by a create."""
+    if isinstance(error, ApiError | ConfigError):
+        return as_api_error(StreamCreate(config=config), error)
+    return api_error("JSStreamRestoreErrF", err=str(error))
+
+
+class _Receiving:
+    """One archive that is received, on a subject of its own."""
+
+    def __init__(
+        self,
+        link: StoreLink,
+        answer: Callable[[str, bytes | None, bytes], None],
+        runtime: Runtime,
+        config: StreamConfig,
+        request: Published,
+        subject: str,
+    ) -> None:
+        self._link = link
+        self._answer = answer
+        self._runtime = runtime
+        self._config = config
+        self._request = request
+        self._subject = subject
+        self._folder: RestoreFolder | None = None
+        self._bytes = 0
+        # What is unpacked is counted, too: an archive that is larger than the account allows is not even read.
+        most = most_bytes(link.archives.limits, config.storage)
+        free = link.archives.free_bytes() * _OF_FREE[0] // _OF_FREE[1]
+        self._most = free if most < 0 else min(free, 2 * most + _BESIDES)
+        self._failure: OSError | PeltonError | None = None
+        self._last: Published | None = None
+        self._told = Signal()
+
+    def take(self, message: Published) -> None:
+        """Take a chunk; an empty one is the last."""
+        if self._last is not None or self._folder is None:
             return
-        from pelton.server.jetstream.restores import RestoreService
-        from pelton.server.jetstream.snapshots import SnapshotService
+        if not message.data:
+            self._last = message
+        elif self._failure is None:
+            self._bytes += len(message.data)
+            if 0 <= self._most < self._bytes:
+                self._failure = api_error("JSAccountResourcesExceededErr", stream=self._config.name)
+            try:
+                self._folder.archive.write(message.data)
+            except OSError as failure:
+                # It is told at the end, as any failure is.
+                self._failure = failure
+        self._told.notify()
+        if message.data:
+            self._answer(message.reply, None, b"")
 
-        transfers = self._link.transfers
-        self._verbs = {
-            _SNAPSHOT: SnapshotService(self._link, transfers, self._send, self._answer, self._runtime),
-            _RESTORE: RestoreService(self._link, transfers, self._answer, self._runtime),
-        }
+    async def run(self) -> None:
+        """Say where the archive goes, wait for all of it, restore it, and tell how it ended.
+
+        A client that is silent is given up. Whatever happens, nothing is left.
+        """
+        begun, stream, client = self._runtime.clock.now(), self._config.name, self._link.about(self._request.client)
+        try:
+            try:
+                self._folder = self._link.archives.new_folder(self._runtime.ids.new())
+                await self._link.archives.advise(RestoreStarted(stream=stream, client=client))
+            except (PeltonError, OSError) as error:
+                self._begun(encode_failure(_RESTORE_KIND, _shown(error, self._config)), is_refused=True)
+                return
+            self._begun(encode_restore_reply(self._subject), is_refused=False)
+            await self._received()
+            if self._last is not None:
+                self._answer(self._last.reply, None, await self._restored(self._folder))
+        finally:
+            if self._folder is not None:
+                self._folder.remove()
+        ended = rfc3339(self._runtime.clock.now())
+        event = RestoreEnded(stream=stream, start=rfc3339(begun), end=ended, bytes=self._bytes, client=client)
+        await self._link.archives.advise(event)
+
+    def _begun(self, body: bytes, *, is_refused: bool) -> None:
+        self._answer(self._request.reply, None, body)
+        self._link.audit(self._request, f"{_RESTORE_VERB}{self._config.name}", body, is_refused=is_refused)
+
+    async def _received(self) -> None:
+        """Wait for the last chunk, or for the silence of the client."""
+        while self._last is None:
+            seen = self._told.generation
+            if await self._told.wait_at_most(self._runtime.clock, _SILENT_S, seen) == seen:
+                return
+
+    async def _restored(self, folder: RestoreFolder) -> bytes:
+        """Return the answer to the last chunk."""
+        try:
+            if self._failure is not None:
+                raise self._failure
+            folder.archive.seek(0)
+            await self._link.archives.restore(
+                self._config, folder, lambda origins, halt: self._read(folder.archive, origins, halt)
+            )
+            info = await self._link.engine.ask(StreamInfoRequest(name=self._config.name))
+        except (PeltonError, OSError) as error:
+            return encode_error(StreamCreate, _shown(error, self._config))
+        self._link.interest.look_at_pushes()
+        return encode_reply(StreamCreate, info)
+
+    def _read(self, file: IO[bytes], origins: Mapping[str, str], halt: Halt) -> ArchivedStream:
+        source = ArchiveSource(file, self._config.name, self._most, halt.check)
+        state = source.state
+        return ArchivedStream(
+            self._config,
+            state.first_seq,
+            state.last_seq,
+            source.consumers(),
+            source.messages(),
+            origins,
+            self._link.archives.limits,
+        )

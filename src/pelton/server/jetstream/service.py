@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
@@ -23,9 +23,11 @@ from pelton.api import (
     DirectReply,
     PeltonError,
     StreamNotFoundError,
+    api_error,
     headers,
 )
 from pelton.api.acks import ack_target, ack_verdict, long_ack_prefix
+from pelton.api.codec import encode_failure
 from pelton.api.direct import MAX_BYTES
 from pelton.api.direct_frames import WireGet, direct_frames, direct_refusal, direct_request
 from pelton.api.pulling import (
@@ -40,11 +42,62 @@ from pelton.api.pulling import (
 )
 from pelton.engine.serving import Serving
 from pelton.runtime import Runtime
-from pelton.server.jetstream.archives import TRANSFERS, ArchiveService
+from pelton.server.clients import Published
 from pelton.server.jetstream.link import Send, StoreLink
 from pelton.server.jetstream.verbs import ApiVerbs, ReplyCompletion
-from pelton.server.ports import Published
 from pelton.wire import status_block
+
+TRANSFERS: Final = "$JS.SNAPSHOT."
+_SNAPSHOT: Final = "STREAM.SNAPSHOT."
+_RESTORE: Final = "STREAM.RESTORE."
+_KINDS: Final = {_SNAPSHOT: "stream_snapshot", _RESTORE: "stream_restore"}
+_MISSING: Final = "archives need cramjam and crc32c: pip install 'pelton[serve]'"
+
+
+class _Verb(Protocol):
+    def take(self, stream: str, message: Published) -> bool: ...
+
+
+class ArchiveService:
+    """Answers the requests of one account about archives."""
+
+    def __init__(
+        self, link: StoreLink, send: Send, answer: Callable[[str, bytes | None, bytes], None], runtime: Runtime
+    ) -> None:
+        self._link = link
+        self._send = send
+        self._answer = answer
+        self._runtime = runtime
+        self._verbs: dict[str, _Verb] = {}
+
+    def take(self, path: str, message: Published) -> bool:
+        """Answer a request; False if it is another one."""
+        verb = next((verb for verb in _KINDS if path.startswith(verb)), "")
+        if not verb:
+            return False
+        try:
+            self._load()
+        except ModuleNotFoundError:
+            error = api_error("JSStreamGeneralErrorF", err=_MISSING)
+            self._answer(message.reply, None, encode_failure(_KINDS[verb], error))
+            return True
+        return self._verbs[verb].take(path[len(verb) :], message)
+
+    def take_transfer(self, message: Published) -> bool:
+        """Take a chunk of an archive, or the ack of one; False if none is under way."""
+        return self._link.transfers.take(message)
+
+    def _load(self) -> None:
+        if self._verbs:
+            return
+        from pelton.server.jetstream.archives import RestoreService, SnapshotService
+
+        transfers = self._link.transfers
+        self._verbs = {
+            _SNAPSHOT: SnapshotService(self._link, transfers, self._send, self._answer, self._runtime),
+            _RESTORE: RestoreService(self._link, transfers, self._answer, self._runtime),
+        }
+
 
 _Key = tuple[str, str]
 

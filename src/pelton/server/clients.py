@@ -1,4 +1,4 @@
-"""What connections share, and what goes out to one client: written once a round, and never more than it takes.
+"""Clients: how the parts of a server see each other, what is read of a client, what it is written, and who it is.
 
 **The buffer that all connections read into.** A client that floods would have the loop for as long as its bytes take.
 So it gets little at a time as long as others send something, too, and more only if it has been alone for a while, when
@@ -19,14 +19,103 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import abstractmethod
-from collections.abc import Coroutine
-from typing import Any, Final, Protocol
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from itertools import islice
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from pelton.runtime import Clock
-from pelton.server.auth import Authenticator
-from pelton.server.ports import AccountPort, Client
+from pelton.server.accounts import AccountUsage, smallest_limit
+from pelton.server.auth import Authenticator, ServerUser
+from pelton.server.auth import identity as said
+from pelton.server.auth.identity import ClientRights
+from pelton.server.router import ClientSubscription, Receiver
 from pelton.server.settings import ServerSettings
-from pelton.wire import ConnectionState, KnownLines, ServerHello, encode_err
+from pelton.subjects import is_filter
+from pelton.wire import Command, ConnectionState, ConnectOptions, KnownLines, ServerHello, Sub, encode_err
+
+_T = TypeVar("_T")
+_AT_ONCE: Final = 256
+
+
+async def in_portions(items: Iterable[_T], at_once: int = _AT_ONCE) -> AsyncIterator[list[_T]]:
+    """Yield the next items together, and let clients have their turn after each time."""
+    rest = iter(items)
+    while some := list(islice(rest, at_once)):
+        yield some
+        await asyncio.sleep(0)
+
+
+# --- how the parts of a server see each other: a client, its account, and services on subjects
+
+
+class Client(Receiver, Protocol):
+    """A connected client; ``number`` names it, ``peer`` is its address. ``is_bridged``: it comes by WebSocket."""
+
+    number: int
+    peer: str
+    is_bridged: bool
+    options: ConnectOptions
+    user: ServerUser | None
+    in_msgs: int
+    in_bytes: int
+    started: float
+    rtt: float | None
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def account_name(self) -> str: ...
+    @property
+    def is_introduced(self) -> bool: ...
+    @property
+    def subscription_list(self) -> list[ClientSubscription]: ...
+    @property
+    def is_held(self) -> bool: ...
+    def hold(self) -> None: ...
+    def release(self) -> None: ...
+    def write(self, data: bytes) -> None: ...
+    def flush(self) -> None: ...
+    def look(self, now: float) -> None: ...
+    def may_publish(self, subject: str) -> bool: ...
+    def refuse(self, text: str) -> None: ...
+    def close(self, reason: str) -> None: ...
+
+
+class Published(NamedTuple):
+    """A message that a client published."""
+
+    client: Client
+    subject: str
+    reply: str
+    block: bytes | None
+    data: bytes
+
+
+class SubjectService(Protocol):
+    """Answers messages on some subjects in place of a client."""
+
+    def take(self, message: Published) -> bool:
+        """Answer a message, now or later; return False if nobody does, and it is to be treated as any other."""
+        ...
+
+
+class AccountPort(Protocol):
+    """An account, for its clients. ``is_settled``: other processes know all subscriptions of a client."""
+
+    name: str
+    usage: AccountUsage
+
+    def is_settled(self, client: Client) -> bool: ...
+    def on_settled(self, call: Callable[[], None]) -> None: ...
+    def join(self, client: Client) -> None: ...
+    def leave(self, client: Client, subscriptions: dict[bytes, ClientSubscription]) -> None: ...
+    def has_room(self) -> None: ...
+    def subscribe(self, subscription: ClientSubscription) -> None: ...
+    def unsubscribe(self, subscription: ClientSubscription) -> None: ...
+    def pass_on(self, client: Client, subject: str, reply: str, block: bytes | None, data: bytes) -> bool: ...
+    def pass_on_run(self, client: Client, commands: Sequence[Command], begin: int, until: float) -> int: ...
+    def tell_no_responders(self, client: Client, subject: str, reply: str) -> None: ...
+
 
 _SIZE: Final = 32 << 10
 _BESIDE_OTHERS: Final = 8 << 10
@@ -306,3 +395,97 @@ class ClientOutput(asyncio.BufferedProtocol):
         self._transport = None
         self._waiting.clear()
         self._host.released(self.number)
+
+
+# --- a client as a member of an account: as which user, with which rights and limits, and what it subscribes to
+
+_CHECKED_AT_ONCE: Final = 64
+
+
+class Membership:
+    """What one client is and has in its account; ``account`` and ``user`` are None before it is let in."""
+
+    rights: ClientRights
+    max_payload: int
+
+    def __init__(self) -> None:
+        self.account: AccountPort | None = None
+        self.user: ServerUser | None = None
+        self.rights = ClientRights(ServerUser())
+        self.max_payload = self._max_subscriptions = -1
+        self.subscriptions: dict[bytes, ClientSubscription] = {}
+
+    def enter(self, client: Client, user: ServerUser, account: AccountPort, max_subscriptions: int) -> str:
+        """Become a user of an account; ``max_subscriptions`` is the server's own limit (0: none).
+
+        Returns why it is refused, or an empty text.
+        """
+        if account is not self.account:
+            if account.usage.is_full():
+                return said.MAX_ACCOUNT_CONNECTIONS
+            self.leave(client)
+            account.join(client)
+        limits = user.limits
+        self.user, self.account, self.rights = user, account, ClientRights(user)
+        self.max_payload = smallest_limit(limits.max_payload, account.usage.limits.max_payload)
+        self._max_subscriptions = smallest_limit(
+            max_subscriptions or -1, limits.max_subscriptions, account.usage.limits.max_subscriptions
+        )
+        return ""
+
+    def leave(self, client: Client) -> None:
+        """Leave the account, with all subscriptions."""
+        if self.account is not None:
+            left, self.subscriptions = self.subscriptions, {}
+            self.account.leave(client, left)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether what the client publishes has to be checked: most clients have no limits of their own."""
+        return self.rights.permissions is not None
+
+    # --- subscriptions
+
+    def objection(self, command: Sub) -> str:
+        """Return why the client may not subscribe so, or an empty text."""
+        assert self.account is not None
+        if not is_filter(command.subject):
+            # An id that has a subscription keeps it, whatever else is asked for under it.
+            return "" if command.sid in self.subscriptions else "Invalid Subject"
+        if not self.rights.may_subscribe(command.subject, command.queue):
+            return said.subscription_violation(command.subject, command.queue)
+        is_full = 0 <= self._max_subscriptions <= len(self.subscriptions)
+        return said.MAX_SUBSCRIPTIONS if is_full and command.sid not in self.subscriptions else ""
+
+    @property
+    def has_too_many(self) -> bool:
+        """Whether the client has more subscriptions than it may have by now."""
+        return 0 <= self._max_subscriptions < len(self.subscriptions)
+
+    def subscribe(self, client: Client, command: Sub) -> None:
+        """Subscribe, unless the client does so already under this id."""
+        sid, subject, queue = command.sid, command.subject, command.queue
+        if self.account is not None and sid not in self.subscriptions:
+            is_cut = self.rights.is_cut(subject, queue)
+            one = self.subscriptions[sid] = ClientSubscription(client, sid, subject, queue, is_cut=is_cut)
+            self.account.subscribe(one)
+
+    def drop(self, one: ClientSubscription) -> None:
+        """End a subscription. Idempotent."""
+        if self.subscriptions.pop(one.sid, None) is not None and self.account is not None:
+            self.account.unsubscribe(one)
+
+    async def drop_forbidden(self, tell: Callable[[str], None]) -> None:
+        """End what the client may no longer subscribe to, so many in a round of the event loop, and tell it of each."""
+        subscriptions = list(self.subscriptions.values())
+        for one in subscriptions:
+            # Its messages are checked until all of it is.
+            one.is_cut = True
+        for count, one in enumerate(subscriptions, start=1):
+            if self.subscriptions.get(one.sid) is one:
+                one.is_cut = self.rights.is_cut(one.subject, one.queue)
+                if not self.rights.may_subscribe(one.subject, one.queue):
+                    self.drop(one)
+                    tell(said.subscription_violation(one.subject, one.queue))
+            if not count % _CHECKED_AT_ONCE:
+                await asyncio.sleep(0)

@@ -1,4 +1,7 @@
-"""Requests on ``$SYS.REQ.>``, for the ``nats`` and ``nsc`` commands.
+"""Where a server tells of itself: over HTTP, on ``$SYS.REQ.>``, and by events that nobody asked for.
+
+**What a server tells the system account by itself: who comes and goes, how it does, and that it ends.** An event is
+made only if somebody subscribes to it. As on nats-server, clients of the global account come and go unsaid.
 
 **Requests of ``nsc push``, ``pull`` and their like: the JWTs of accounts that a resolver has.** As on nats-server, a
 resolver of type ``cache`` is not asked for JWTs, and one in memory only takes those of its own accounts.
@@ -12,21 +15,311 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
-from pelton.api import PeltonError
-from pelton.runtime import Runtime
+from pelton.api import ConfigError, PeltonError, rfc3339
+from pelton.runtime import Clock, Runtime, within
+from pelton.server.accounts import AccountResolver, ResolverError
 from pelton.server.auth.identity import ServerUser
-from pelton.server.monitoring.connections import connz, subsz
-from pelton.server.monitoring.events import connections_event
-from pelton.server.monitoring.observed import Observed, ReportError, ReportParameters, json_parts, server_facts
-from pelton.server.monitoring.reports import REPORTS, Report, account_detail, accstatz, idz, leafz, statsz
-from pelton.server.monitoring.stream_reports import account_jsz
-from pelton.server.ports import Published
-from pelton.server.resolver import AccountResolver, ResolverError
+from pelton.server.clients import Published
+from pelton.server.connection import ClientConnection
+from pelton.server.monitoring.observed import (
+    Observed,
+    ReportError,
+    ReportParameters,
+    connz,
+    json_parts,
+    server_facts,
+    subsz,
+)
+from pelton.server.monitoring.reports import (
+    REPORTS,
+    Report,
+    account_connections,
+    account_detail,
+    account_jsz,
+    accstatz,
+    idz,
+    jsz,
+    leafz,
+    statsz,
+    varz,
+)
+from pelton.server.settings import Endpoint
 from pelton.server.settings.options import AllowDeny
+
+_ADVISORY: Final = "io.nats.server.advisory.v1."
+_FIRST_S: Final = 1.0
+_LONGEST_S: Final = 10.0
+_SECOND: Final = 1_000_000_000
+_GLOBAL: Final = "$G"
+
+
+class SystemSubscribers(Protocol):
+    """The clients of the system account."""
+
+    def receives(self, subject: str) -> bool: ...
+    def answer(self, reply: str, block: bytes | None, data: bytes) -> None: ...
+
+
+class SystemEvents:
+    """Sends the events of one server to ``subscribers``."""
+
+    def __init__(self, server: Observed, subscribers: Callable[[], SystemSubscribers | None], runtime: Runtime) -> None:
+        self._server = server
+        self._subscribers = subscribers
+        self._runtime = runtime
+        self._clock = runtime.clock
+        self._pause = _FIRST_S
+        self._next = self._clock.monotonic() + self._pause
+
+    # --- clients
+
+    def connected(self, client: ClientConnection) -> None:
+        """Tell that a client was let in."""
+        name = client.account_name
+        self._tell_connections(name)
+        if name != _GLOBAL and self._is_heard(subject := f"$SYS.ACCOUNT.{name}.CONNECT"):
+            self._send(subject, "client_connect", {"client": self._client(client)})
+
+    def disconnected(self, client: ClientConnection, reason: str) -> None:
+        """Tell that a client has left its account."""
+        name = client.account_name
+        self._tell_connections(name)
+        if name != _GLOBAL and self._is_heard(subject := f"$SYS.ACCOUNT.{name}.DISCONNECT"):
+            self._send(subject, "client_disconnect", self._ended(client, reason))
+
+    def refused(self, client: ClientConnection) -> None:
+        """Tell that a client was not let in."""
+        if self._is_heard(subject := f"$SYS.SERVER.{self._server.id}.CLIENT.AUTH.ERR"):
+            self._send(subject, "client_disconnect", self._ended(client, "Authentication Failure"))
+
+    def _tell_connections(self, account: str) -> None:
+        for subject in (f"$SYS.ACCOUNT.{account}.SERVER.CONNS", f"$SYS.SERVER.ACCOUNT.{account}.CONNS"):
+            if account != _GLOBAL and self._is_heard(subject):
+                self._send(subject, "account_connections", account_connections(self._server, account))
+
+    def _client(self, client: ClientConnection) -> dict[str, Any]:
+        now, wall = self._clock.monotonic(), self._clock.now()
+        told = {
+            "start": rfc3339(wall - int((now - client.started) * _SECOND)),
+            "host": client.peer.rpartition(":")[0].strip("[]"),
+            "id": client.number,
+            "acc": client.account_name or _GLOBAL,
+            "user": client.user_name or client.options.user,
+            "name": client.options.name,
+            "lang": client.options.lang,
+            "ver": client.options.version,
+            "kind": "Client",
+            "client_type": "websocket" if client.is_bridged else "nats",
+        }
+        return {key: value for key, value in told.items() if value}
+
+    def _ended(self, client: ClientConnection, reason: str) -> dict[str, Any]:
+        return {
+            "client": self._client(client) | {"stop": rfc3339(self._clock.now())},
+            # From the client's side, as on nats-server.
+            "sent": {"msgs": client.in_msgs, "bytes": client.in_bytes},
+            "received": {"msgs": client.out_msgs, "bytes": client.out_bytes},
+            "reason": reason,
+        }
+
+    # --- the server
+
+    def look(self) -> None:
+        """Tell how the server does, if it is time: more often at first."""
+        now = self._clock.monotonic()
+        if now < self._next:
+            return
+        self._pause = min(2 * self._pause, _LONGEST_S)
+        self._next = now + self._pause
+        if self._is_heard(subject := f"$SYS.SERVER.{self._server.id}.STATSZ"):
+            self._runtime.spawn(self._tell_stats(subject), "pelton tells how the server does")
+
+    async def _tell_stats(self, subject: str) -> None:
+        body = {"server": server_facts(self._server), "statsz": await statsz(self._server, ReportParameters({}))}
+        self._publish(subject, body)
+
+    def ends(self, how: str) -> None:
+        """Tell that the server ends: ``LAMEDUCK`` or ``SHUTDOWN``."""
+        if self._is_heard(subject := f"$SYS.SERVER.{self._server.id}.{how}"):
+            self._publish(subject, server_facts(self._server))
+
+    # --- sending
+
+    def _is_heard(self, subject: str) -> bool:
+        there = self._subscribers()
+        return there is not None and there.receives(subject)
+
+    def _send(self, subject: str, kind: str, what: dict[str, Any]) -> None:
+        head = _event_head(kind, self._runtime)
+        self._publish(subject, {**head, "server": server_facts(self._server), **what})
+
+    def _publish(self, subject: str, body: dict[str, Any]) -> None:
+        there = self._subscribers()
+        if there is not None:
+            there.answer(subject, None, msgspec.json.encode(body))
+
+
+def connections_event(server: Observed, account: str, runtime: Runtime) -> dict[str, Any]:
+    """Return the event of how many clients an account has."""
+    return (
+        _event_head("account_connections", runtime)
+        | {"server": server_facts(server)}
+        | account_connections(server, account)
+    )
+
+
+def _event_head(kind: str, runtime: Runtime) -> dict[str, Any]:
+    now = rfc3339(runtime.clock.now())
+    return {"type": f"{_ADVISORY}{kind}", "id": runtime.ids.new(), "timestamp": now}
+
+
+# --- the reports over HTTP: ``GET /varz`` and its like, ``/metrics``; nothing can be changed here
+
+_OF_SERVER: Final = {
+    "connections": ("gauge", "clients that are connected"),
+    "total_connections": ("counter", "clients that connected since the start"),
+    "subscriptions": ("gauge", "subscriptions of clients"),
+    "slow_consumers": ("counter", "clients that were cut because they read too slowly"),
+    "in_msgs": ("counter", "messages from clients"),
+    "out_msgs": ("counter", "messages to clients"),
+    "in_bytes": ("counter", "bytes from clients"),
+    "out_bytes": ("counter", "bytes to clients"),
+    "mem": ("gauge", "bytes of memory"),
+}
+_OF_JETSTREAM: Final = {
+    "storage": ("gauge", "bytes of stored messages"),
+    "streams": ("gauge", "streams"),
+    "consumers": ("gauge", "consumers"),
+    "messages": ("gauge", "stored messages"),
+}
+
+
+async def metrics(server: Observed) -> str:
+    """Return all metrics; each name begins with ``pelton_server_`` or ``pelton_jetstream_``."""
+    lines: list[str] = []
+    clients = {"subscriptions": sum(client.num_subscriptions for client in server.clients)}
+    lines += _lines("pelton_server", await varz(server, ReportParameters({})) | clients, _OF_SERVER)
+    lines += _lines("pelton_jetstream", await jsz(server, ReportParameters({})), _OF_JETSTREAM)
+    return "\n".join([*lines, ""])
+
+
+def _lines(prefix: str, values: dict[str, Any], wanted: dict[str, tuple[str, str]]) -> list[str]:
+    lines = []
+    for name, (kind, text) in wanted.items():
+        full = f"{prefix}_{name}"
+        lines += [f"# HELP {full} {text}", f"# TYPE {full} {kind}", f"{full} {values[name]}"]
+    return lines
+
+
+_LONGEST: Final = 16 << 10
+_PATIENCE_S: Final = 5.0
+_PIECE: Final = 1 << 16
+_JSON: Final = "application/json"
+_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+_REASONS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    503: "Service Unavailable",
+}
+
+
+class MonitoringListener:
+    """Answers HTTP requests on ``endpoint``."""
+
+    endpoint: Endpoint
+
+    def __init__(self, server: Observed, endpoint: Endpoint, clock: Clock) -> None:
+        self._server = server
+        self.endpoint = endpoint
+        self._clock = clock
+        self._listening: asyncio.Server | None = None
+
+    async def open(self) -> None:
+        """Begin to listen. Raises ConfigError if the address cannot be used."""
+        host, port = self.endpoint.host, max(self.endpoint.port, 0)
+        try:
+            self._listening = await asyncio.start_server(self._serve, host, port, limit=_LONGEST)
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {self.endpoint}: {error.strerror or error}") from None
+        self.endpoint = Endpoint(host=host, port=self._listening.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._listening is not None:
+            self._listening.close()
+            await self._listening.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.set_write_buffer_limits(high=1)
+        try:
+            head = await within(self._clock, _PATIENCE_S, reader.readuntil(b"\r\n\r\n"))
+            status, kind, body = await self._answer(head)
+            # A HEAD request gets the same without its body.
+            parts = [_response_head(status, kind, body), *(() if head.startswith(b"HEAD ") else body)]
+            await within(self._clock, _PATIENCE_S, _send(writer, parts))
+        except (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError):
+            # No valid request came in time, or nobody reads the answer: nothing waits for that.
+            writer.transport.abort()
+        finally:
+            writer.close()
+
+    async def _answer(self, head: bytes) -> tuple[int, str, list[bytes]]:
+        method, _, rest = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
+        target = rest.partition(" ")[0]
+        if method not in ("GET", "HEAD"):
+            return 405, _JSON, [b'{"error":"only GET"}']
+        try:
+            path, query = urlsplit(target).path, dict(parse_qsl(urlsplit(target).query))
+        except ValueError:
+            return 400, _JSON, [b'{"error":"no path"}']
+        if path == "/metrics":
+            return 200, _TEXT, [(await metrics(self._server)).encode()]
+        report = REPORTS.get(path.strip("/"))
+        if report is None and path != "/":
+            return 404, _JSON, [b'{"error":"not found"}']
+        try:
+            found: dict[str, Any] = (
+                {"reports": [f"/{name}" for name in REPORTS]}
+                if report is None
+                else await report(self._server, ReportParameters(query))
+            )
+        except ReportError as error:
+            return error.status, _TEXT, [str(error).encode()]
+        except PeltonError as error:
+            return 503, _JSON, [msgspec.json.encode({"error": str(error)})]
+        status: int = found.pop("status_code", 200)
+        return status, _JSON, list(json_parts(found))
+
+
+def _response_head(status: int, kind: str, body: list[bytes]) -> bytes:
+    lines = [
+        f"HTTP/1.1 {status} {_REASONS.get(status, 'Status')}",
+        f"Content-Type: {kind}",
+        "Access-Control-Allow-Origin: *",
+        f"Content-Length: {sum(map(len, body))}",
+        "Connection: close",
+    ]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+async def _send(writer: asyncio.StreamWriter, parts: list[bytes]) -> None:
+    """Send what is one answer, and let clients have their turn while the connection takes all of it at once."""
+    waiting = bytearray()
+    for count, part in enumerate(parts, start=1):
+        waiting += part
+        if len(waiting) >= _PIECE or count == len(parts):
+            writer.write(waiting)
+            waiting = bytearray()
+            await writer.drain()
+            await asyncio.sleep(0)
+
 
 _CLAIMS: Final = "$SYS.REQ.CLAIMS."
 _ACCOUNT: Final = "$SYS.REQ.ACCOUNT."
