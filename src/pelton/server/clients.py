@@ -23,12 +23,13 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequen
 from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+from pelton.api import Incoming
 from pelton.runtime import Clock
 from pelton.server.accounts import AccountUsage, smallest_limit
 from pelton.server.auth import Authenticator, ServerUser
 from pelton.server.auth import identity as said
 from pelton.server.auth.identity import ClientRights
-from pelton.server.router import ClientSubscription, Receiver
+from pelton.server.router import ClientSubscription, Receiver, Router, Targets
 from pelton.server.settings import ServerSettings
 from pelton.subjects import is_filter
 from pelton.wire import Command, ConnectionState, ConnectOptions, KnownLines, ServerHello, Sub, encode_err
@@ -100,10 +101,14 @@ class SubjectService(Protocol):
 
 
 class AccountPort(Protocol):
-    """An account, for its clients. ``is_settled``: other processes know all subscriptions of a client."""
+    """An account, for its clients, and for other accounts and what its store delivers.
+
+    ``is_settled``: other processes know all subscriptions of a client.
+    """
 
     name: str
     usage: AccountUsage
+    router: Router
 
     def is_settled(self, client: Client) -> bool: ...
     def on_settled(self, call: Callable[[], None]) -> None: ...
@@ -112,9 +117,37 @@ class AccountPort(Protocol):
     def has_room(self) -> None: ...
     def subscribe(self, subscription: ClientSubscription) -> None: ...
     def unsubscribe(self, subscription: ClientSubscription) -> None: ...
-    def pass_on(self, client: Client, subject: str, reply: str, block: bytes | None, data: bytes) -> bool: ...
+    def pass_on(
+        self,
+        client: Client,
+        subject: str,
+        reply: str,
+        block: bytes | None,
+        data: bytes,
+        *,
+        is_imported: bool = False,
+        is_asked: bool = False,
+    ) -> bool:
+        """Pass on a message of a client, perhaps one of another account; return whether somebody takes it.
+
+        A message of another account is of a stream that this one imports, or of a service that is asked.
+        """
+        ...
+
     def pass_on_run(self, client: Client, commands: Sequence[Command], begin: int, until: float) -> int: ...
     def tell_no_responders(self, client: Client, subject: str, reply: str) -> None: ...
+    def reached(self, subject: str) -> tuple[Targets, str]:
+        """Return which clients get a message, and the stream that stores it, or an empty text."""
+        ...
+
+    def send(self, route: str, subject: str, reply: str, block: bytes | None, data: bytes) -> int: ...
+    def receives(self, subject: str) -> bool: ...
+    def answer(self, reply: str, block: bytes | None, data: bytes) -> None: ...
+    def has_room_for(self, subject: str) -> bool: ...
+    def poke(self) -> None: ...
+    def look_at_push(self, subject: str) -> None: ...
+    def importing(self, subject: str) -> list[ClientSubscription]: ...
+    def push_abroad(self, subject: str, message: Incoming) -> None: ...
 
 
 _SIZE: Final = 32 << 10
@@ -149,19 +182,13 @@ class SharedBuffer:
         return bytes(self.whole[:size])
 
 
-class Flushed(Protocol):
-    """What gathers output in a round of the event loop, and writes it at its end."""
-
-    def flush(self) -> None: ...
-
-
 class RoundEnd:
     """The connections that have gathered output in this round of the event loop."""
 
     def __init__(self) -> None:
-        self._unflushed: list[Flushed] = []
+        self._unflushed: list[ClientOutput] = []
 
-    def flush_later(self, client: Flushed) -> None:
+    def flush_later(self, client: ClientOutput) -> None:
         """Write what gathers for a client at the end of this round."""
         if not self._unflushed:
             asyncio.get_running_loop().call_soon(self._flush)

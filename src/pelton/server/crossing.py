@@ -14,7 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -22,10 +22,10 @@ from pelton.api import ConfigError, Incoming, headers, rfc3339
 from pelton.api.durations import enc_hook
 from pelton.api.json_values import UNREADABLE
 from pelton.runtime import Clock, Random
-from pelton.server.clients import Client
+from pelton.server.clients import AccountPort, Client
 from pelton.server.jetstream.link import info_of
 from pelton.server.monitoring.observed import Observed, server_facts
-from pelton.server.router import ClientSubscription, Router, Targets
+from pelton.server.router import ClientSubscription, Targets
 from pelton.server.settings.options import AccountConfig, ExportConfig, ImportConfig, ResponseType, TraceConfig
 from pelton.subjects import SubjectIndex, Transform, is_subject, is_subset, overlaps
 
@@ -414,47 +414,13 @@ REQUEST_INFO: Final = "Nats-Request-Info"
 _FORGED: Final = re.compile(rb"^nats-request-info[ \t]*:[^\n]*\n?", re.IGNORECASE | re.MULTILINE)
 
 
-class CrossedAccount(Protocol):
-    """An account at the end of a way."""
-
-    name: str
-    router: Router
-
-    def pass_on(
-        self,
-        client: Client,
-        subject: str,
-        reply: str,
-        block: bytes | None,
-        data: bytes,
-        *,
-        is_imported: bool = False,
-        is_asked: bool = False,
-    ) -> bool:
-        """Pass on a message that a client of another account published; return whether somebody takes it.
-
-        It is of a stream that is imported, or of a service that is asked.
-        """
-        ...
-
-    def reached(self, subject: str) -> tuple[Targets, str]:
-        """Return which clients get a message, and the stream that stores it, or an empty text."""
-        ...
-
-    def send(self, route: str, subject: str, reply: str, block: bytes | None, data: bytes) -> int: ...
-    def answer(self, reply: str, block: bytes | None, data: bytes) -> None: ...
-    def has_room_for(self, subject: str) -> bool: ...
-    def poke(self) -> None: ...
-    def look_at_push(self, subject: str) -> None: ...
-
-
 class AccountCrossing:
     """The ways between the accounts of a server, as ``exchange`` says, which may be replaced."""
 
     def __init__(
         self,
         exchange: AccountExchange,
-        accounts: Mapping[str, CrossedAccount],
+        accounts: Mapping[str, AccountPort],
         clock: Clock,
         new_id: Callable[[], str],
         server: str,

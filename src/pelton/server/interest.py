@@ -20,12 +20,13 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from pelton.api import Incoming, PeltonError
 from pelton.engine.pubsub.bus import RELAYED
 from pelton.engine.serving import Serving
 from pelton.runtime import Runtime
+from pelton.server.clients import AccountPort
 from pelton.server.router import ClientSubscription, MessageFrame, Receiver, Router
 
 _log: Final = logging.getLogger("pelton.server")
@@ -42,13 +43,6 @@ class _Row(NamedTuple):
     queue: str
 
 
-class Abroad(Protocol):
-    """The clients of other accounts that get what push consumers of this account deliver."""
-
-    def importing(self, subject: str) -> list[ClientSubscription]: ...
-    def push_abroad(self, subject: str, message: Incoming) -> None: ...
-
-
 class RelayedInterest:
     """Keeps the rows of one account's clients."""
 
@@ -57,9 +51,9 @@ class RelayedInterest:
         serving: Serving,
         router: Router,
         runtime: Runtime,
-        abroad: Abroad,
+        account: AccountPort,
     ) -> None:
-        self._abroad = abroad
+        self._account = account
         self._serving = serving
         self._router = router
         self._runtime = runtime
@@ -196,7 +190,7 @@ class RelayedInterest:
         # That of a group has its row already. A wildcard is no interest, as on nats-server.
         subscriptions = () if self._pushed[deliver] else self._router.subscriptions(deliver)
         is_here = any(one.subject == deliver and not one.queue for one in subscriptions)
-        if is_here or (not self._pushed[deliver] and self._abroad.importing(deliver)):
+        if is_here or (not self._pushed[deliver] and self._account.importing(deliver)):
             self._want(row)
         else:
             self._want_no_more(row)
@@ -259,7 +253,7 @@ class RelayedInterest:
         missing = sorted((row for row in rows if row in self._wanted and row not in self._rows), key=_is_evidence)
         extra = sorted((row for row in rows if row not in self._wanted and row in self._rows), key=_is_evidence)
         made = await self._serving.change(
-            [(row.subject, row.queue, _Relay(row, self._router, self._abroad)) for row in missing],
+            [(row.subject, row.queue, _Relay(row, self._router, self._account)) for row in missing],
             [self._rows[row] for row in reversed(extra)],
         )
         for row in extra:
@@ -312,9 +306,9 @@ class _Relay:
 
     is_relay = True
 
-    def __init__(self, row: _Row, router: Router, abroad: Abroad) -> None:
+    def __init__(self, row: _Row, router: Router, account: AccountPort) -> None:
         self._row = row
-        self._abroad = abroad
+        self._account = account
         self._router = router
 
     def receive(self, route: str, messages: Sequence[Incoming]) -> None:
@@ -323,7 +317,7 @@ class _Relay:
         if not queue:
             # It stands for a push consumer's subscriber, whom another row covers, but for those of other accounts.
             for message in messages:
-                self._abroad.push_abroad(route, message)
+                self._account.push_abroad(route, message)
             return
         wanted = "" if queue == RELAYED else queue
         for message in messages:
@@ -342,7 +336,7 @@ class _Relay:
 
     def _clients(self) -> list[Receiver]:
         row = self._row
-        there = self._abroad.importing(row.subject) if not row.queue else []
+        there = self._account.importing(row.subject) if not row.queue else []
         return [one.client for one in (*self._router.subscriptions(row.subject), *there) if one.queue == row.queue]
 
     def _together(self, rooms: Sequence[int]) -> int:

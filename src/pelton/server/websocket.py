@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from websockets.exceptions import InvalidState
 from websockets.extensions.permessage_deflate import ServerPerMessageDeflateFactory
@@ -19,8 +19,8 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from pelton.server.clients import SharedBuffer
+from pelton.server.connection import ClientConnection
 from pelton.server.settings.runtime import WebSocketDoor
-from pelton.wire import ConnectionState
 from pelton.wire.parser import TOO_LONG
 
 # What a handshake may have, with a browser's cookies; what the frames of a login may; and a frame beyond a message.
@@ -29,23 +29,6 @@ _LOGIN: Final = 8 << 10
 _FRAME_BESIDE: Final = 1 << 20
 _GOING_AWAY: Final = 1001
 _FORBIDDEN: Final = 403
-
-
-class BridgedClient(Protocol):
-    """The connection behind a bridge."""
-
-    state: ConnectionState
-
-    @property
-    def has_to_log_in(self) -> bool: ...
-    @property
-    def max_payload(self) -> int: ...
-    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
-    def receive(self, data: bytes) -> None: ...
-    def refuse(self, text: str) -> None: ...
-    def connection_lost(self, error: Exception | None) -> None: ...
-    def pause_writing(self) -> None: ...
-    def resume_writing(self) -> None: ...
 
 
 class WebSocketBridge(asyncio.BufferedProtocol):
@@ -57,7 +40,7 @@ class WebSocketBridge(asyncio.BufferedProtocol):
     def __init__(
         self,
         door: WebSocketDoor,
-        make: Callable[[], BridgedClient],
+        make: Callable[[], ClientConnection],
         buffer: SharedBuffer,
         arrived: Callable[[], None],
     ) -> None:
@@ -65,7 +48,7 @@ class WebSocketBridge(asyncio.BufferedProtocol):
         self._make = make
         self._buffer = buffer
         self._arrived = arrived
-        self._client: BridgedClient | None = None
+        self._client: ClientConnection | None = None
         self._raw: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._left = _HANDSHAKE

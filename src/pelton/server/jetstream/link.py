@@ -32,8 +32,8 @@ from pelton.engine import Engine
 from pelton.engine.archives.archives import StreamArchives
 from pelton.engine.serving import Serving
 from pelton.runtime import Clock, Runtime, Signal
-from pelton.server.clients import Client, Published
-from pelton.server.interest import Abroad, RelayedInterest
+from pelton.server.clients import AccountPort, Client, Published
+from pelton.server.interest import RelayedInterest
 from pelton.server.router import Router
 
 ACKS: Final = "$JS.SNAPSHOT.ACK."
@@ -216,14 +216,14 @@ class StoreLink:
     """An account's open store. ``answer`` sends a reply to a client."""
 
     def __init__(
-        self, engine: Engine, router: Router, send: Send, runtime: Runtime, domain: str, abroad: Abroad
+        self, engine: Engine, router: Router, send: Send, runtime: Runtime, domain: str, account: AccountPort
     ) -> None:
         self.engine = engine
         self._router = router
         self.serving: Serving = engine.serving()
         self.archives: StreamArchives = engine.archives()
         self.transfers: TransferTable = TransferTable(runtime)
-        self.interest: RelayedInterest = RelayedInterest(self.serving, router, runtime, abroad)
+        self.interest: RelayedInterest = RelayedInterest(self.serving, router, runtime, account)
         self.storing: Storing = Storing(
             self.serving, self.interest, lambda reply, data: send(reply, reply, "", None, data), domain
         )

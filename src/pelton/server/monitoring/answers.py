@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -24,7 +24,7 @@ from pelton.api import ConfigError, PeltonError, rfc3339
 from pelton.runtime import Clock, Runtime, within
 from pelton.server.accounts import AccountResolver, ResolverError
 from pelton.server.auth.identity import ServerUser
-from pelton.server.clients import Published
+from pelton.server.clients import AccountPort, Published
 from pelton.server.connection import ClientConnection
 from pelton.server.monitoring.observed import (
     Observed,
@@ -58,17 +58,10 @@ _SECOND: Final = 1_000_000_000
 _GLOBAL: Final = "$G"
 
 
-class SystemSubscribers(Protocol):
-    """The clients of the system account."""
-
-    def receives(self, subject: str) -> bool: ...
-    def answer(self, reply: str, block: bytes | None, data: bytes) -> None: ...
-
-
 class SystemEvents:
     """Sends the events of one server to ``subscribers``."""
 
-    def __init__(self, server: Observed, subscribers: Callable[[], SystemSubscribers | None], runtime: Runtime) -> None:
+    def __init__(self, server: Observed, subscribers: Callable[[], AccountPort | None], runtime: Runtime) -> None:
         self._server = server
         self._subscribers = subscribers
         self._runtime = runtime
