@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.api import AckRejectedError, MsgWithdraw, NoStreamForSubjectError, Outgoing
+from pelton.api import AckRejectedError, NoStreamForSubjectError, Outgoing
+from pelton.api.transacting import Replacement
 from pelton.testing import manual_runtime
 
 NOTE = Outgoing("notes.1", b"withdrawn")
@@ -23,8 +24,8 @@ async def ready(jet: pelton.Jet, per_subject: int = 0) -> pelton.Consumer:
 
 
 async def withdrawn(jet: pelton.Jet, seq: int) -> str:
-    answer = await jet.backend.call(MsgWithdraw(stream="work", messages={seq: (NOTE,)}))
-    return "withdrawn" if answer.withdrawn == (seq,) else "held" if answer.held == (seq,) else "missing"
+    answer = await jet.backend.withdraw("work", {seq: Replacement((NOTE,))})
+    return "withdrawn" if answer.sequences == (seq,) else "held" if answer.held == (seq,) else "missing"
 
 
 async def notes(jet: pelton.Jet) -> int:
@@ -59,9 +60,9 @@ async def test_of_many_those_that_nobody_holds_are_removed_together() -> None:
         consumer = await ready(jet)
         [held, given_back] = await consumer.fetch(2)
         await given_back.nak(delay=60)
-        many = {seq: (Outgoing(f"notes.{seq}", b""),) for seq in (9, 3, 2, 1)}
-        answer = await jet.backend.call(MsgWithdraw(stream="work", messages=many))
-        assert (answer.withdrawn, answer.held, answer.stored) == ((2, 3), (1,), (1, 2))
+        many = {seq: Replacement((Outgoing(f"notes.{seq}", b""),)) for seq in (9, 3, 2, 1)}
+        answer = await jet.backend.withdraw("work", many)
+        assert (answer.sequences, answer.held, [ack.seq for ack in answer.acks]) == ((2, 3), (1,), [1, 2])
         stored = await (await jet.stream("notes")).info(subjects_filter=">")
         assert stored.state.subjects == {"notes.2": 1, "notes.3": 1}
         await held.ack()
@@ -74,7 +75,7 @@ async def test_nothing_is_removed_or_stored_if_a_message_is_refused(tmp_path: Pa
     async with pelton.open(str(tmp_path / "a.pelton"), sync="off") as jet:
         await ready(jet)
         refused = (*[NOTE] * count, Outgoing("nobody", b""))
-        withdrawing = jet.backend.call(MsgWithdraw(stream="work", messages={1: (), 2: refused}))
+        withdrawing = jet.backend.withdraw("work", {1: Replacement(()), 2: Replacement(refused)})
         beside = asyncio.gather(jet.publish("notes.2", b""), withdrawing, return_exceptions=True)
         assert isinstance((await beside)[1], NoStreamForSubjectError)
         assert (await (await jet.stream("work")).info()).state.messages == 3

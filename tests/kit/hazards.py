@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -42,7 +42,7 @@ from pelton.api import (
 )
 from pelton.api.backend import Backups, EmbeddedStore, Leftover
 from pelton.api.tracing import Tracing
-from pelton.api.transacting import Settled, Transacting
+from pelton.api.transacting import Replacement, Settled, Transacting, Withdrawn
 from pelton.connect import Jet
 from pelton.connect import open as open_store
 from pelton.runtime import Clock, Ids, Random, Runtime, Signal, Tasks, Timer
@@ -255,10 +255,8 @@ class HazardBackend:
         """Reach ``inner`` as this client."""
         self._inner = inner
         self._client = client
-        self.refuses_late_acks = inner.refuses_late_acks
         self.planning = inner.planning
         self.domain_prefix = inner.domain_prefix
-        self.has_exclusive_subjects = inner.has_exclusive_subjects
         self.tracing: Tracing | None = None
 
     async def call(self, request: Request[R]) -> R:
@@ -298,6 +296,14 @@ class HazardBackend:
     async def settle(self, publishes: Sequence[Outgoing], stream: str, consumer: str, ack: AckOp) -> list[PubAck]:
         """Publish messages and acknowledge the delivery they result from."""
         return await self._ask(lambda: self._inner.settle(publishes, stream, consumer, ack))
+
+    async def settle_once(self, ending: Settled, stream: str, consumer: str) -> None:
+        """Settle a delivery, unless it was settled otherwise."""
+        await self._ask(lambda: self._inner.settle_once(ending, stream, consumer))
+
+    async def withdraw(self, stream: str, instead: Mapping[int, Replacement]) -> Withdrawn:
+        """Remove messages that nobody holds, and store others."""
+        return await self._ask(lambda: self._inner.withdraw(stream, instead))
 
     async def settle_many(self, endings: Sequence[Settled], stream: str, consumer: str) -> list[PeltonError | None]:
         """Settle many deliveries."""

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 import pelton
 from pelton.api import Backoff
 from pelton.connect import Opening
@@ -20,6 +22,12 @@ ROOT = Path(__file__).parents[2]
 def open_store(address: str) -> Opening:
     """Open a store file without syncs, or a cluster."""
     return pelton.open(address) if "://" in address else pelton.open(address, sync="off")
+
+
+def pretend_cluster(jet: pelton.Jet) -> None:
+    """Make a store file pretend to have no exclusive subjects, so that the keys of new queues are records."""
+    backend: Any = jet.backend
+    backend.planning = msgspec.structs.replace(backend.planning, has_exclusive_subjects=False)
 
 
 @asynccontextmanager

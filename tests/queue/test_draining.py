@@ -102,7 +102,7 @@ async def test_what_a_dead_worker_held_is_waited_for_until_its_lease_is_over() -
         async def job() -> None: ...
 
         await queue.enqueue(job)
-        source = queue.job_source("gone")
+        source = queue._context.source_for("gone")
         [_] = await source.take(source.channels[0], PullRequest(expires_ns=60 * 10**9))
         draining = asyncio.create_task(queue.drain())
         for _ in range(29):

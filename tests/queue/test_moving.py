@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 import pelton
-from pelton import ConfigError, Jet, JobCounts, JobNotFoundError, JobNotMovedError
+from pelton import ConfigError, Jet, JobCounts, JobHandle, JobNotFoundError, JobNotMovedError
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import drain
 
@@ -54,6 +56,17 @@ async def test_running_and_ended_jobs_stay(jet: Jet, exclusive: bool, key: str) 
     with pytest.raises(JobNotMovedError, match="completed"):
         await here.move(handle.id, there)
     assert await there.counts() == JobCounts()
+
+
+@ON_BOTH
+async def test_of_two_moves_one_counts(jet: Jet) -> None:
+    here, there = await jet.queue("here", jobs=jobs), await jet.queue("there", jobs=jobs)
+    handles = await here.enqueue_many([wash.bind(f"car{number}") for number in range(8)])
+    moves = [here.move(handle.id, there) for handle in handles for _ in range(2)]
+    found = await asyncio.gather(*moves, return_exceptions=True)
+    assert {type(one) for one in found} <= {JobHandle, JobNotMovedError}
+    assert await here.counts() == JobCounts(cancelled=8)
+    assert await there.counts() == JobCounts(pending=8)
 
 
 @ON_BOTH

@@ -6,6 +6,7 @@ import pytest
 
 import pelton
 from pelton import ConfigError, Jet, JobArgumentsError, JobCounts, JobNotFoundError, StoreError
+from pelton.cluster import once
 from pelton.queue import JobContext, Queue
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import drain
@@ -93,11 +94,11 @@ async def test_an_interrupted_redrive_can_be_repeated(
     await drain(queue)
     elsewhere = await another("garage", jobs=jobs)
 
-    async def dies(*_: object) -> None:
+    def dies(**_: object) -> None:
         raise KilledError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(pelton.jet.Stream, "delete_message", dies)
+        patch.setattr(once, "MsgDelete", dies)
         if jet.backend.planning.atomic_batches:
             await elsewhere.redrive(handle.id, {"colour": "red"})
         else:

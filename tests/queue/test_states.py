@@ -66,7 +66,7 @@ class Stage:
 
     async def begin(self) -> None:
         """Begin it as a worker that dies at once: nobody keeps its lease."""
-        job_source = self.queue.job_source("gone")
+        job_source = self.queue._context.source_for("gone")
         self.runtime.clock.advance(HELD_S)
         [taken] = await job_source.take(job_source.channels[0], PullRequest(expires_ns=60 * 10**9))
         assert await self.state() in ("pending", "held")

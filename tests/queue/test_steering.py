@@ -206,7 +206,7 @@ async def test_the_next_worker_cancels_a_job_whose_worker_died(jet: Jet, another
         ran.append(1)
 
     handle = await job.enqueue()
-    source = queue.job_source("gone")
+    source = queue._context.source_for("gone")
     [_] = await source.take(source.channels[0], PullRequest(expires_ns=60 * 10**9))
     assert await handle.cancel()
     async with working(queue):
@@ -283,7 +283,7 @@ async def test_what_was_put_off_for_a_pause_starts_at_once_when_that_is_over(
     await queue.options(key="wash").enqueue(wash)
     await queue.pause(**named)
     # As a worker gives it back that has met it many times, but for longer.
-    source = queue.job_source("w")
+    source = queue._context.source_for("w")
     found: list[TakenJob] = []
     while not found:
         # nats-server tells a consumer a little later.
@@ -310,7 +310,7 @@ async def test_a_worker_that_hears_late_of_the_end_of_a_pause_recalls_what_it_ha
         pause, other = Order(pause_key="k"), Order(pause_job="wash")
         late = LatePutOffs(queue._context)
         late.heed(pause)
-        source = queue.job_source("w")
+        source = queue._context.source_for("w")
         [taken] = await source.take(source.channels[-1], PullRequest(no_wait=True))
         records = records_of(queue.names, "w", taken.delivered)
         records.read()

@@ -84,7 +84,7 @@ async def test_an_attempt_that_was_replaced_records_no_step(jet: Jet, exclusive:
                     if found := await source.take(channel, PullRequest(batch=1, expires_ns=50_000_000)):
                         return found[0].delivered
 
-    first, second = queue.job_source("first"), queue.job_source("second")
+    first, second = queue._context.source_for("first"), queue._context.source_for("second")
     try:
         early = await take(first)
         late = await take(second)

@@ -68,7 +68,7 @@ async def test_a_job_with_its_own_id_that_was_not_begun_burns_no_attempt(another
         return context.attempt
 
     handle = await queue.options(delay=0.01).enqueue(job)
-    source = queue.job_source("w")
+    source = queue._context.source_for("w")
     (taken,) = await source.take(source.channels[0], PullRequest(batch=1, expires_ns=5 * 10**9))
     await source.settle(records_of(queue.names, "w", taken.delivered).handed_back())
     await drain(queue)

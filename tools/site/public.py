@@ -187,7 +187,6 @@ INTERNAL: Final = frozenset(
         "Consumer.settle",
         "Flow.put",
         "FlowBuilder.add_with",
-        "Queue.messages_of",
         "Flow.handle",
         "Flow.messages",
         "ClaimedJob.complete_encoded",
@@ -254,15 +253,7 @@ INTERNAL: Final = frozenset(
         "ServerSettings.wire",
         "WebSocketDoor.admits",
         "PeltonFileSystem.put_content",
-        "Queue.announce",
-        "Queue.call_of",
-        "Queue.handle_of",
-        "Queue.job_source",
-        "Queue.message_of",
-        "Queue.observe",
-        "Queue.on_stored",
         "Queue.open",
-        "Queue.resolve",
     ]
 )
 

@@ -18,7 +18,7 @@ from pelton.api.keys import Key
 from pelton.api.message import AckOp, Delivered, Incoming, PullRequest
 from pelton.api.requests import Request
 from pelton.api.tracing import Tracing
-from pelton.api.transacting import Outgoing, Reading, Settled, Transacting
+from pelton.api.transacting import Outgoing, Reading, Replacement, Settled, Transacting, Withdrawn
 
 R = TypeVar("R")
 
@@ -67,14 +67,18 @@ class Planning(msgspec.Struct, frozen=True, kw_only=True):
     ``overlapping_pulls``: begin the next pull before the messages of the last one are used up, because an answer takes
     a round trip. ``consumer_timeout``: seconds to wait for a new consumer before another one is created, because its
     server may have died; None if a backend always answers. ``atomic_batches``: the messages of one `publish_batch` are
-    one transaction, and batches stay in order whatever happens. ``own_verbs``: the requests that NATS does not have
-    and that this backend answers. ``read_only``: nothing can be written, which includes consumers. ``steady_time``:
-    times to live don't end early when this machine's wall clock is set forward.
+    one transaction, and batches stay in order whatever happens. ``refuses_late_acks``: an ack of a delivery that was
+    replaced is refused (`AckRejectedError`). ``has_exclusive_subjects``: consumers know
+    ``max_ack_pending_per_subject``. ``own_verbs``: the requests that NATS does not have and that this backend answers.
+    ``read_only``: nothing can be written, which includes consumers. ``steady_time``: times to live don't end early when
+    this machine's wall clock is set forward.
     """
 
     overlapping_pulls: bool
     consumer_timeout: float | None
     atomic_batches: bool
+    refuses_late_acks: bool
+    has_exclusive_subjects: bool
     own_verbs: frozenset[type[Request[Any]]]
     read_only: bool = False
     steady_time: bool = False
@@ -83,15 +87,11 @@ class Planning(msgspec.Struct, frozen=True, kw_only=True):
 class Backend(Protocol):
     """Stores streams.
 
-    ``refuses_late_acks`` says whether an ack of a delivery that was replaced is refused (`AckRejectedError`),
-    ``has_exclusive_subjects`` whether consumers know ``max_ack_pending_per_subject``. ``domain_prefix`` stands in front
-    of the subjects of buckets that lie in another JetStream domain than the connected servers; else it is empty.
-    ``tracing`` is who is told of the messages and jobs of this opening, or None.
+    ``domain_prefix`` stands in front of the subjects of buckets that lie in another JetStream domain than the connected
+    servers; else it is empty. ``tracing`` is who is told of the messages and jobs of this opening, or None.
     """
 
-    refuses_late_acks: bool
     planning: Planning
-    has_exclusive_subjects: bool
     domain_prefix: str
     tracing: Tracing | None
 
@@ -162,11 +162,27 @@ class Backend(Protocol):
         """
         ...
 
+    async def settle_once(self, ending: Settled, stream: str, consumer: str) -> None:
+        """Settle a delivery as `settle` does, unless it was settled otherwise: see `Settled`.
+
+        Raises `AckRejectedError` then, and what `publish` raises.
+        """
+        ...
+
     async def settle_many(self, endings: Sequence[Settled], stream: str, consumer: str) -> list[PeltonError | None]:
-        """Settle many deliveries of one consumer, each as `settle` does; returns when durable.
+        """Settle many deliveries of one consumer, each as `settle_once` does; returns when durable.
 
         One entry each: None, or why it had no effect (`AckRejectedError`, or an error of `publish`), which does not
         affect the others. Embedded they are one transaction, in order.
+        """
+        ...
+
+    async def withdraw(self, stream: str, instead: Mapping[int, Replacement]) -> Withdrawn:
+        """Remove messages that nobody holds, by their sequences, and store others instead of each.
+
+        Embedded it is one transaction: nothing changes for those that a consumer waits for, or that are missing, and
+        nothing at all if one of the others is refused, which raises. On a cluster the others are stored first, in
+        order; a message is left if the last of them is refused because of its ``once``, and any other refusal raises.
         """
         ...
 

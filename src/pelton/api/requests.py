@@ -17,7 +17,6 @@ from pelton.api.durations import ZERO, Duration, HasDurations
 from pelton.api.fields import shown
 from pelton.api.info import AccountInfo, ConsumerInfo, StreamInfo, WireMessage
 from pelton.api.times import ZERO_TIME
-from pelton.api.transacting import Outgoing
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -124,17 +123,6 @@ class ConsumerUnsettledReply(Page, kw_only=True):
 
     messages: tuple[Unsettled, ...] = shown(())
     waiting: int = shown(0)
-
-
-class MsgWithdrawReply(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Which messages were `withdrawn`, and which are `held`: a consumer waits for their ack. There are no others.
-
-    `stored` are the sequences of the messages that were stored.
-    """
-
-    withdrawn: tuple[int, ...] = ()
-    held: tuple[int, ...] = ()
-    stored: tuple[int, ...] = ()
 
 
 class StreamFillReply(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -343,20 +331,6 @@ class ConsumerUnsettled(Request[ConsumerUnsettledReply], kw_only=True, frozen=Tr
     stream: str
     name: str
     offset: int = 0
-
-
-class MsgWithdraw(Request[MsgWithdrawReply], kw_only=True, frozen=True):
-    """Pelton's own: in one transaction, remove messages for which no consumer waits, and store others.
-
-    `messages` says, by sequence, what to store if that message is removed. One that was given back, or whose ack wait
-    is over, is not waited for. Nothing is changed or stored for those that are held or missing. If one of the others
-    is refused, nothing changes at all.
-    """
-
-    _subject_fields: ClassVar[tuple[str, ...]] = ("stream",)
-
-    stream: str
-    messages: dict[int, tuple[Outgoing, ...]]
 
 
 class StreamFill(Request[StreamFillReply], kw_only=True, frozen=True):

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from pelton.api import headers
 from pelton.api.errors import PeltonError
 from pelton.api.info import PubAck
 from pelton.api.message import AckOp
@@ -19,10 +20,50 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False):
 
 
 class Settled(msgspec.Struct, frozen=True, gc=False):
-    """How a delivery is settled: the messages to publish, and its ack."""
+    """How a delivery is settled: the messages to publish, and its ack.
+
+    ``once`` is a filter, of which the last of the messages must be the first: a delivery that was settled otherwise has
+    stored another one. A last token ``*`` stands for that of its subject. It only matters where late acks are not
+    refused (`Planning`).
+    """
 
     messages: Sequence[Outgoing]
     ack: AckOp
+    once: str = ""
+
+
+class Replacement(msgspec.Struct, frozen=True, gc=False):
+    """What is stored instead of a message that is withdrawn; ``once`` as of `Settled`."""
+
+    messages: Sequence[Outgoing]
+    once: str = ""
+
+
+class Withdrawn(msgspec.Struct, frozen=True):
+    """The sequences of the messages that were withdrawn, and the acks of those that were stored instead.
+
+    ``held`` are those that somebody holds, or may hold: an embedded store has not withdrawn them, a server cannot know.
+    """
+
+    sequences: tuple[int, ...]
+    acks: tuple[PubAck, ...]
+    held: tuple[int, ...]
+
+
+def only_of(message: Outgoing, once: str) -> str:
+    """Return the filter of which a message must be the first; see `Settled`."""
+    return f"{once[:-1]}{message.subject.rpartition('.')[2]}" if once.endswith(".*") else once
+
+
+def as_first(message: Outgoing, once: str) -> Outgoing:
+    """Return a message that is refused if it is not the first of its filter (WrongLastSequenceError)."""
+    once = only_of(message, once)
+    fields = {headers.EXPECTED_LAST_SUBJECT_SEQUENCE: "0"}
+    if once != message.subject:
+        fields[headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT] = once
+    if message.headers is not None and (msg_id := headers.first(message.headers, headers.MSG_ID)) is not None:
+        fields[headers.MSG_ID] = msg_id
+    return Outgoing(message.subject, message.data, headers.encode(fields))
 
 
 class Reading(Protocol):

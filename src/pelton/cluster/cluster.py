@@ -38,7 +38,6 @@ from pelton.api import (
     DirectGet,
     DirectGetDisabledError,
     DirectReply,
-    MsgWithdraw,
     Outgoing,
     PeltonError,
     PubAck,
@@ -51,6 +50,7 @@ from pelton.api import (
     StreamLastHeaders,
     StreamNames,
     Transacting,
+    WrongLastSequenceError,
     headers,
 )
 from pelton.api.acks import ack_payload, ack_subject
@@ -59,9 +59,12 @@ from pelton.api.backend import Backups, EmbeddedStore, Leftover, Planning, Progr
 from pelton.api.codec import PREFIX
 from pelton.api.keys import Key
 from pelton.api.requests import FindMessages, SubjectTotals
+from pelton.api.store_errors import FINAL_ERRORS
 from pelton.api.tracing import Tracing
+from pelton.api.transacting import Replacement, Withdrawn
 from pelton.cluster.api_calls import ApiCall
 from pelton.cluster.connection import Answer, Connection, Interrupted, NotSent
+from pelton.cluster.once import messages_of, why_without_effect, withdraw_each
 from pelton.cluster.presence import Presence
 from pelton.cluster.publisher import Publisher, acked, unknown
 from pelton.cluster.pull import Channel, FreeChannels, Pull
@@ -193,10 +196,13 @@ class Cluster:
     """A Backend on a NATS cluster; belongs to the event loop that uses it first."""
 
     planning: Planning = Planning(
-        overlapping_pulls=True, consumer_timeout=_CONSUMER_TIMEOUT_S, atomic_batches=False, own_verbs=frozenset()
+        overlapping_pulls=True,
+        consumer_timeout=_CONSUMER_TIMEOUT_S,
+        atomic_batches=False,
+        refuses_late_acks=False,
+        has_exclusive_subjects=False,
+        own_verbs=frozenset(),
     )
-    refuses_late_acks = False
-    has_exclusive_subjects = False
     tracing: Tracing | None = None
 
     def __init__(self, settings: ClusterSettings, runtime: Runtime) -> None:
@@ -388,18 +394,47 @@ class Cluster:
             raise refused
         return acks
 
+    async def settle_once(self, ending: Settled, stream: str, consumer: str) -> None:
+        """Publish messages, the last on its condition, then acknowledge the delivery that produced them."""
+        [refused] = await self.settle_many((ending,), stream, consumer)
+        if refused is not None:
+            raise refused
+
     async def settle_many(self, endings: Sequence[Settled], stream: str, consumer: str) -> list[PeltonError | None]:
         """Publish what many deliveries produced, each message with an id, then acknowledge them."""
         self._check()
-        named = [self._publisher.identified(ending.messages) for ending in endings]
+        named = [self._publisher.identified(messages_of(ending)) for ending in endings]
         # The last message of each tells that its others are stored: it is published after them, or not at all.
         refusals = await publish_each(self._publisher, [messages[:-1] for messages in named], [None] * len(endings))
         refusals = await publish_each(self._publisher, [messages[-1:] for messages in named], refusals)
-        left = [index for index, refused in enumerate(refusals) if refused is None]
+        left: list[int] = []
+        for index, (ending, refused) in enumerate(zip(endings, refusals, strict=True)):
+            if ending.once and isinstance(refused, WrongLastSequenceError):
+                refusals[index] = await self._why_without_effect(ending, stream, consumer, refused)
+                # It is settled, by whomever: it is not to be delivered for ever.
+                if refusals[index] is None or ending.ack.kind != "progress":
+                    left.append(index)
+            elif refused is None:
+                left.append(index)
         answers = await self.ack(stream, consumer, [endings[index].ack for index in left])
-        for index, refused in zip(left, answers, strict=True):
-            refusals[index] = refused
+        for index, answer in zip(left, answers, strict=True):
+            refusals[index] = refusals[index] or answer
         return refusals
+
+    async def _why_without_effect(
+        self, ending: Settled, stream: str, consumer: str, refused: WrongLastSequenceError
+    ) -> PeltonError | None:
+        try:
+            return await why_without_effect(self, ending, stream, consumer, refused)
+        except FINAL_ERRORS:
+            raise
+        except PeltonError as error:
+            return error
+
+    async def withdraw(self, stream: str, instead: Mapping[int, Replacement]) -> Withdrawn:
+        """Store others in order, then remove the messages."""
+        self._check()
+        return await withdraw_each(self, stream, instead)
 
     async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None, reply: str = "") -> None:
         """Send a message to all subscribers, without waiting for a reply; lost while there is no connection."""
@@ -523,11 +558,6 @@ def _refuse_embedded_only(request: Request[Any]) -> None:
         )
     if isinstance(request, StreamFill):
         raise ConfigError(f"stream {request.stream!r}: a NATS server chooses sequences and times itself: publish")
-    if isinstance(request, MsgWithdraw):
-        raise ConfigError(
-            f"stream {request.stream!r}: a NATS server does not withdraw messages: delete the message and publish "
-            "the others under a condition"
-        )
     if isinstance(request, ConsumerCreate) and request.config.max_ack_pending_per_subject:
         name = request.config.name or request.config.durable_name
         raise ConfigError(

@@ -35,6 +35,7 @@ from pelton.api.events import ClientInfo
 from pelton.api.keys import Key
 from pelton.api.pub_acks import encode_pub_ack, encode_pub_error
 from pelton.api.tracing import Tracing
+from pelton.api.transacting import Replacement, Withdrawn
 from pelton.consumers import ConsumerLog, is_pending
 from pelton.engine.archives import StreamArchives
 from pelton.engine.bulk import column_reader
@@ -59,6 +60,7 @@ from pelton.engine.transactions.submissions import Publishing, Settling, Submiss
 from pelton.engine.transactions.transaction import OpenTransaction
 from pelton.engine.transactions.transactions import Transactions
 from pelton.engine.troubles import troubles_of
+from pelton.engine.verbs.table import withdraw
 from pelton.runtime import Runtime
 from pelton.storage import BegunMarks, Committer, Database, Fault, MemoryChannel, StreamMarks, WakeChannel
 
@@ -70,8 +72,6 @@ class Engine:
 
     planning = PLANNING
     domain_prefix = ""
-    refuses_late_acks = True
-    has_exclusive_subjects = True
     tracing: Tracing | None = None
 
     def __init__(self, settings: EngineSettings, runtime: Runtime) -> None:
@@ -253,6 +253,10 @@ class Engine:
         acks: list[PubAck] = await future
         return acks
 
+    async def settle_once(self, ending: Settled, stream: str, consumer: str) -> None:
+        """Do what `settle` does: here, a late ack is refused."""
+        await self.settle(ending.messages, stream, consumer, ending.ack)
+
     async def settle_many(self, endings: Sequence[Settled], stream: str, consumer: str) -> list[PeltonError | None]:
         """Publish messages and acknowledge the deliveries they result from, in one transaction."""
 
@@ -263,6 +267,12 @@ class Engine:
             return future
 
         return await settle_all(stage, endings)
+
+    async def withdraw(self, stream: str, instead: Mapping[int, Replacement]) -> Withdrawn:
+        """Remove messages that nobody holds, and store others, in one transaction."""
+        self.door.check()
+        found: Withdrawn = await self.stage(lambda: withdraw(self.session, stream, instead), durable=True)
+        return found
 
     async def pull(
         self, stream: str, consumer: str, request: PullRequest, leftover: Leftover | None = None

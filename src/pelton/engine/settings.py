@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from pelton.api import AccountLimits, ConsumerUnsettled, MsgWithdraw, StreamFill, StreamLastHeaders
+from pelton.api import AccountLimits, ConsumerUnsettled, StreamFill, StreamLastHeaders
 from pelton.api.backend import Planning
 from pelton.storage import OWNER_ONLY, SyncMode
 from pelton.storage.wal import SyncFile, WriteFile, sync_to_disk, write_to
@@ -32,7 +32,9 @@ PLANNING: Final = Planning(
     overlapping_pulls=False,
     consumer_timeout=None,
     atomic_batches=True,
-    own_verbs=frozenset({ConsumerUnsettled, MsgWithdraw, StreamFill, StreamLastHeaders}),
+    refuses_late_acks=True,
+    has_exclusive_subjects=True,
+    own_verbs=frozenset({ConsumerUnsettled, StreamFill, StreamLastHeaders}),
     steady_time=True,
 )
 """The capabilities of every embedded store, for callers to plan with."""

@@ -2,7 +2,6 @@
 
 from pelton.queue.backing.setup import queue_names
 from pelton.queue.define.arguments import JobCodec
-from pelton.queue.define.handle import JobHandle
 from pelton.queue.define.job import (
     AsyncContextJob,
     AsyncJob,
@@ -10,6 +9,7 @@ from pelton.queue.define.job import (
     JobCall,
     JobDecorator,
     JobDefinition,
+    JobHandle,
     JobWithOptions,
     SyncContextJob,
     SyncJob,

@@ -22,6 +22,7 @@ from pelton.queue.backing.setup import (
     keys_stream,
     ranked_consumers,
     side_streams,
+    with_places,
     worker_consumers,
 )
 from pelton.queue.define.queue_context import QueueContext
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
 async def open_queue(jet: Streams, names: QueueNames, settings: QueueSettings, jobs: JobRegistry) -> QueueContext:
     """Open a queue. Raises ConfigError."""
     stream = await jobs_stream(jet, names, settings)
+    if jet.backend.planning.read_only:
+        # The views of a queue that lacks a stream, because an older version made it, find nothing there.
+        return await _context(jet, names, stream, jobs, None)
+    stream = await with_places(jet, names, stream)
     await side_streams(jet, names, settings)
     return await _context(jet, names, stream, jobs, settings)
 
@@ -85,7 +90,7 @@ async def _source(
     # As the queue was made, whichever backend opens it: the two ways cannot be mixed.
     has_records = stream.config.metadata.get(KEYS) == RECORDS
     ranked: list[Consumer] = []
-    if settings is None or jet.backend.planning.read_only:
+    if settings is None:
         consumers = await existing_consumers(stream, names)
     else:
         if has_records:

@@ -36,7 +36,9 @@ ALL_LISTED: Final = Unlisted({}, 0)
 
 
 class QueueStats(Protocol):
-    """How the views of a queue learn what its workers hold."""
+    """How the views of a queue learn what its workers hold; ``lists_all``: of every job."""
+
+    lists_all: bool
 
     async def underway(self) -> Underway:
         """Return the jobs that were taken and have not ended, by sequence."""

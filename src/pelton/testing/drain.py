@@ -34,12 +34,13 @@ async def drain(queue: Queue, *, within: Seconds = 0, raises: bool = True, concu
     """
     errors: dict[str, BaseException] = {}
     left = seconds(f"drain of queue {queue.name!r}: within", within)
-    queue.observe(errors.__setitem__, queue.on_stored, _clock_turner(queue, left))
+    probes = queue._context.probes
+    probes.on_error, probes.on_idle = errors.__setitem__, _clock_turner(queue, left)
     try:
         with in_background():
             await queue.work(concurrency=concurrency, until_idle=True, handle_signals=False)
     finally:
-        queue.observe(None, queue.on_stored)
+        probes.on_error = probes.on_idle = None
     if raises:
         await _raise(queue, errors)
 
@@ -60,11 +61,12 @@ def inline(queue: Queue) -> Iterator[None]:
                 raise group.exceptions[0] from None
             raise
 
-    queue.observe(on_stored=run)
+    probes = queue._context.probes
+    probes.on_stored = run
     try:
         yield
     finally:
-        queue.observe()
+        probes.on_stored = None
 
 
 def _clock_turner(queue: Queue, within: float) -> Callable[[float], bool] | None:

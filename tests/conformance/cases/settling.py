@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from itertools import product
 from typing import Final
 
-from pelton.api import AckRejectedError, Outgoing, Settled
+from pelton.api import AckRejectedError, NoStreamForSubjectError, Outgoing, Settled
+from pelton.api.transacting import Replacement
 from pelton.connect import Jet
 from pelton.jet import Consumer, Message, Stream, ack_of
 from tests.conformance.cases.eventually import eventually, left, pending, taken
@@ -98,6 +99,39 @@ async def of_many_deliveries_those_that_were_removed_count_as_well(jet: Jet) -> 
     assert await jet.backend.settle_many(endings, "S", "c") == [None] * 12
     await left(out, 12)
     await left(stream, 0)
+
+
+@case
+async def a_delivery_is_settled_once(jet: Jet) -> None:
+    out = await jet.create_stream("out", subjects=["out.>"])
+    stream = await jet.create_stream("S", retention="workqueue")
+    consumer = await stream.create_consumer(durable_name="c", ack_wait=60)
+    await jet.publish_batch([("S", b"")] * 2)
+    first, second = [ack_of(message.delivered, "ack") for message in await taken(consumer, 2)]
+    await jet.backend.settle_once(Settled([Outgoing("out.done.1", b"")], first, "out.*.1"), "S", "c")
+    late = Settled([Outgoing("out.failed.1", b"late")], first, "out.*.1")
+    await fails(AckRejectedError, jet.backend.settle_once(late, "S", "c"))
+    other = Settled([Outgoing("out.done.2", b"")], second, "out.*.2")
+    refused, other_refused = await jet.backend.settle_many([late, other], "S", "c")
+    assert isinstance(refused, AckRejectedError)
+    assert other_refused is None
+    await left(out, 2)
+    await left(stream, 0)
+
+
+@case
+async def messages_are_withdrawn_for_others(jet: Jet) -> None:
+    out = await jet.create_stream("out", subjects=["out.>"])
+    stream = await jet.create_stream("S", retention="workqueue")
+    await jet.publish_batch([("S", b"")] * 3)
+    instead = Replacement([Outgoing("out.a", b""), Outgoing("out.done.1", b"")], "out.*.1")
+    answer = await jet.backend.withdraw("S", {1: instead, 2: Replacement([Outgoing("out.b", b"")])})
+    assert (answer.sequences, len(answer.acks)) == ((1, 2), 3)
+    late = await jet.backend.withdraw("S", {1: Replacement([Outgoing("out.failed.1", b"")], "out.*.1")})
+    assert (late.sequences, late.acks) == ((), ())
+    await fails(NoStreamForSubjectError, jet.backend.withdraw("S", {3: Replacement([Outgoing("nobody", b"")])}))
+    await left(out, 3)
+    await left(stream, 1)
 
 
 @case

@@ -8,7 +8,7 @@ does: it has no transactions, so what is settled together is stored one after th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,7 +17,9 @@ import pytest
 
 import pelton
 from pelton import FlowInfo, Jet
-from pelton.api import AckOp, Backend, Outgoing, PeltonError, PubAck, Settled
+from pelton.api import AckOp, Backend, Outgoing, PeltonError, PubAck, Settled, WrongLastSequenceError
+from pelton.api.transacting import Replacement, Withdrawn
+from pelton.cluster.once import messages_of, why_without_effect, withdraw_each
 from pelton.observe import queue_summaries
 from pelton.queue import FlowHandle, Queue
 from pelton.testing import ManualRuntime, manual_runtime
@@ -85,11 +87,27 @@ class MortalBackend:
         answers = list[PeltonError | None]()
         for one in endings:
             try:
-                await self.settle(one.messages, stream, consumer, one.ack)
+                await self.settle(messages_of(one), stream, consumer, one.ack)
                 answers.append(None)
             except PeltonError as refused:
                 answers.append(refused)
+            if one.once and isinstance(answers[-1], WrongLastSequenceError):
+                port: Any = self
+                answers[-1] = await why_without_effect(port, one, stream, consumer, answers[-1])
+                await self.ack(stream, consumer, [one.ack])
         return answers
+
+    async def settle_once(self, ending: Settled, stream: str, consumer: str) -> None:
+        [refused] = await self.settle_many([ending], stream, consumer)
+        if refused is not None:
+            raise refused
+
+    async def withdraw(self, stream: str, instead: Mapping[int, Replacement]) -> Withdrawn:
+        if not self._is_cluster:
+            found: Withdrawn = await self._do(lambda: self._backend.withdraw(stream, instead))
+            return found
+        port: Any = self
+        return await withdraw_each(port, stream, instead)
 
     async def call(self, request: Any) -> Any:
         if self.count >= self._last:

@@ -8,7 +8,7 @@ import pytest
 from pelton import Jet
 from pelton.queue import Queue
 from pelton.queue.ports import JobSource
-from tests.queue.helpers import open_store
+from tests.queue.helpers import open_store, pretend_cluster
 
 LEASE_S = 0.5
 
@@ -16,7 +16,7 @@ LEASE_S = 0.5
 @pytest.fixture
 async def jet(path: str) -> AsyncIterator[Jet]:
     async with open_store(path) as jet:
-        jet.backend.has_exclusive_subjects = False
+        pretend_cluster(jet)
         yield jet
 
 
@@ -31,7 +31,7 @@ async def worker(queue: Queue) -> AsyncIterator[Callable[[str], JobSource]]:
     async with AsyncExitStack() as stack:
 
         def made(name: str) -> JobSource:
-            job_source = queue.job_source(name)
+            job_source = queue._context.source_for(name)
             stack.push_async_callback(job_source.close)
             return job_source
 

@@ -17,6 +17,7 @@ from pelton.queue.ports import JobSource, TakenJob
 from pelton.queue.run.leases import DeliveryHold, LeaseKeeper, SharedLease
 from tests.kit.hazards import Hazards, SimulatedClient, World
 from tests.kit.judge.history import Contradiction, JobEvent, check_history
+from tests.queue.helpers import pretend_cluster
 
 LEASE_S = 3.0
 EFFECTS = "effects"
@@ -56,7 +57,7 @@ class Shop:
     async def run(self, jobs: int, seconds: float) -> list[Contradiction]:
         """Enqueue jobs while failures last; then end them all, and return what contradicts the guarantees."""
         async with self._world as world:
-            world.jet.backend.has_exclusive_subjects = False
+            pretend_cluster(world.jet)
             await world.jet.create_stream(EFFECTS, allow_direct=True)
             queue = await world.jet.queue("shop", exclusive=True, lease=LEASE_S)
             job = queue.job(_nothing, name="job")
@@ -193,7 +194,7 @@ class Hand:
                 queue = await self._client.jet.queue("shop")
                 break
             await self._clock.sleep(0.5)
-        job_source = queue.job_source(self._client.name)
+        job_source = queue._context.source_for(self._client.name)
         while True:
             try:
                 found = await job_source.take(job_source.channels[0], PullRequest(batch=2, expires_ns=10**9))

@@ -159,7 +159,7 @@ class LimitedHand:
                 break
             await self._clock.sleep(0.5)
         context, name = queue._context, self._client.name
-        source = queue.job_source(name)
+        source = queue._context.source_for(name)
         self.admission = Admission(context, name)
         self.extender = SlotExtender(
             source.extender, context.backend, queue.names, self.admission.slots, name, self._clock

@@ -72,7 +72,7 @@ async def test_limits_of_every_scope_hold_across_processes(jet: Jet, another: Op
     assert max(gauge.most["sew k1"], gauge.most["sew k2"]) == 1
     outcomes = await ended(queue)
     assert {outcome.state for outcome in outcomes} == {"completed"}
-    if jet.backend.has_exclusive_subjects:
+    if jet.backend.planning.has_exclusive_subjects:
         # On a cluster, an answer that takes a lease counts as one.
         assert {outcome.attempt for outcome in outcomes} == {1}
 
@@ -355,7 +355,7 @@ async def test_a_worker_that_hears_late_of_a_change_recalls_what_it_has_put_off_
         late = LatePutOffs(queue._context)
         old, new = JobLimit(job="cut", rate=Rate(1, per=3600)), JobLimit(job="cut", rate=Rate(2, per=1))
         await queue.enqueue(cut)
-        source = queue.job_source("w")
+        source = queue._context.source_for("w")
         [taken] = await source.take(source.channels[-1], PullRequest(batch=1, no_wait=True))
         records = records_of(queue.names, "w", taken.delivered)
         records.read()

@@ -80,7 +80,7 @@ class Program:
         await self._enqueue_all(queue, [{"priority": rank, "key": self._chance.choice(keys)} for rank in ranks])
 
     async def _enqueue_all(self, queue: Queue, options: list[dict[str, Any]]) -> None:
-        calls = [queue.call_of("hurry", (), {}, JobOptions(**one)) for one in options]
+        calls = [queue._enqueuer.call_of("hurry", (), {}, JobOptions(**one)) for one in options]
         for one, handle in zip(options, await queue.enqueue_many(calls), strict=True):
             self._accepted(queue, one, handle)
 

@@ -149,8 +149,6 @@ class ReadOnlyEngine:
 
     planning: Planning = msgspec.structs.replace(PLANNING, read_only=True)
     domain_prefix = ""
-    refuses_late_acks = True
-    has_exclusive_subjects = True
     tracing: Tracing | None = None
 
     def __init__(self, settings: EngineSettings, runtime: Runtime) -> None:
@@ -251,7 +249,7 @@ class ReadOnlyEngine:
 
     publish = publish_batch = publish_apart = publish_atomic = send = _refused
     # A delivery is written down, publishers have to know their subscribers, and a backup takes part in folding the log.
-    pull = ack = settle = settle_many = subscribe = backup = restore = rekey = _refused
+    pull = ack = settle = settle_once = settle_many = withdraw = subscribe = backup = restore = rekey = _refused
 
     def backups(self) -> Backups:
         """Return this store, which refuses both."""

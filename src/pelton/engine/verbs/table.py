@@ -6,7 +6,7 @@ checker verifies that each handler matches its request and reply types.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -27,8 +27,6 @@ from pelton.api import (
     ConsumerUnsettled,
     MsgDelete,
     MsgGet,
-    MsgWithdraw,
-    MsgWithdrawReply,
     Request,
     StreamCreate,
     StreamDelete,
@@ -43,6 +41,7 @@ from pelton.api import (
     StreamPurge,
     StreamUpdate,
 )
+from pelton.api.transacting import Replacement, Withdrawn
 from pelton.consumers import ConsumerLog
 from pelton.engine.faults import UndoneError
 from pelton.engine.session import Session
@@ -70,9 +69,12 @@ def fill(session: Session, request: StreamFill) -> StreamFillReply:
 # --- removing messages before anybody works on them
 
 
-def withdraw(session: Session, request: MsgWithdraw) -> MsgWithdrawReply:
-    """Remove messages for which no consumer waits, and store others, in one transaction."""
-    log, now, wanted = fresh(session, request.stream), session.now(), request.messages.keys()
+def withdraw(session: Session, stream: str, instead: Mapping[int, Replacement]) -> Withdrawn:
+    """Remove messages for which no consumer waits, and store others, in one transaction.
+
+    One that was given back, or whose ack wait is over, is not waited for.
+    """
+    log, now, wanted = fresh(session, stream), session.now(), instead.keys()
     held: set[int] = set()
     given_back: list[tuple[ConsumerLog, int, str | None]] = []
     for consumer, seq, subject, is_held in _deliveries(session, log, wanted, now):
@@ -82,7 +84,7 @@ def withdraw(session: Session, request: MsgWithdraw) -> MsgWithdrawReply:
             given_back.append((consumer, seq, subject))
     free = sorted(row.seq for row in log.reader.get_many([seq for seq in wanted if seq not in held]))
     try:
-        messages = [message for seq in free for message in request.messages[seq]]
+        messages = [message for seq in free for message in instead[seq].messages]
         acks = all_stored(store(session, messages, "until refused"))
     except ApiError as refused:
         raise UndoneError(refused) from refused
@@ -92,7 +94,7 @@ def withdraw(session: Session, request: MsgWithdraw) -> MsgWithdrawReply:
         if seq in removed:
             # Nobody redelivers it, and a late ack of an earlier delivery is refused.
             consumer.forget_missing(seq, subject)
-    return MsgWithdrawReply(withdrawn=tuple(free), held=tuple(sorted(held)), stored=tuple([ack.seq for ack in acks]))
+    return Withdrawn(tuple(free), tuple(acks), tuple(sorted(held)))
 
 
 def _deliveries(
@@ -173,7 +175,6 @@ _HANDLERS: Final[dict[type[Request[Any]], Callable[[Session, Any], Any]]] = dict
         StreamPurge.answered_by(streams.purge),
         MsgGet.answered_by(streams.get_message),
         MsgDelete.answered_by(streams.delete_message),
-        MsgWithdraw.answered_by(withdraw),
         StreamFill.answered_by(fill),
         ConsumerCreate.answered_by(consumers.create),
         ConsumerInfoRequest.answered_by(consumers.info),

@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from pelton.api import Backend, Delivered, Outgoing, PeltonError, PullRequest, Settled, WrongLastSequenceError, headers
+from pelton.api import Backend, Delivered, Outgoing, PeltonError, PullRequest, Settled, headers
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet import ack_of
-from pelton.queue.backing.scan import deliveries, refusal_of, stored_messages
+from pelton.queue.backing.scan import deliveries, stored_messages
 from pelton.queue.backing.setup import TOKENS, has_ranked_jobs
 from pelton.queue.backing.tenant_lines import TenantLines
-from pelton.queue.model.records import accounted_for, as_only, guarded, job_id_of, records_of, with_losses
+from pelton.queue.model.records import accounted_for, job_id_of, records_of, with_losses
 from pelton.queue.ports import Beginnings, Extender, TakenJob
 
 if TYPE_CHECKING:
@@ -237,6 +237,7 @@ class FreeJobs:
         self.tenants: Mapping[str, str] = self._tenants.channels
         self._backend: Backend = jet.backend
         self._names = names
+        self._outcomes = names.outcomes_of("*")
         self._stream = stream
         self._tokens_from = int(stream.config.metadata.get(TOKENS, 0))
         self._attempt_of = attempt_of
@@ -316,31 +317,20 @@ class ConsumerJobSource(FreeJobs):
 
     async def keep(self, delivered: Delivered, message: Outgoing) -> None:
         """Publish and extend the lease together; on a cluster nothing tells whether the attempt was replaced."""
-        only = message if self._backend.planning.atomic_batches else as_only(message)
-        progress = ack_of(delivered, "progress")
-        await self._backend.settle([only], delivered.stream, delivered.consumer, progress)
+        kept = Settled((message,), ack_of(delivered, "progress"), message.subject)
+        await self._backend.settle_once(kept, delivered.stream, delivered.consumer)
 
     async def settle(self, ended: Ended) -> None:
         """Publish and acknowledge together."""
         delivered = ended.delivered
         self._tenants.settled((ended,))
-        try:
-            await self._backend.settle(self._messages(ended), delivered.stream, delivered.consumer, ended.ack)
-        except WrongLastSequenceError:
-            if (refused := await self._after_refusal(ended)) is not None:
-                raise refused from None
+        [settled] = self._settled((ended,))
+        await self._backend.settle_once(settled, delivered.stream, delivered.consumer)
 
-    async def _after_refusal(self, ended: Ended) -> PeltonError | None:
-        """Return why an attempt has no effect, after its outcome was refused; None if it has one all the same."""
-        refused = await refusal_of(self._backend, self._names, ended)
-        # The job has an outcome, whoever stored it: it is not to be delivered for ever.
-        delivered = ended.delivered
-        await self._backend.settle((), delivered.stream, delivered.consumer, ended.ack)
-        return refused
-
-    def _messages(self, ended: Ended) -> Sequence[Outgoing]:
-        # In a store file, a job that is cancelled is withdrawn, and its holder's ack is refused.
-        return ended.messages if self._backend.planning.atomic_batches else guarded(self._names, ended)
+    def _settled(self, endings: Sequence[Ended]) -> list[Settled]:
+        """Return how deliveries are settled: the first outcome of a job counts, one that is retried has none."""
+        outcomes = self._outcomes
+        return [Settled(ended.messages, ended.ack, outcomes if ended.known is None else "") for ended in endings]
 
     async def settle_many(self, endings: Sequence[Ended]) -> list[PeltonError | None]:
         """Publish and acknowledge together: one transaction per consumer."""
@@ -356,28 +346,12 @@ class ConsumerJobSource(FreeJobs):
         return [answers[ended.delivered.seq] for ended in endings]
 
     async def _settle_on(self, consumer: str, endings: Sequence[Ended]) -> list[PeltonError | None]:
-        if self._backend.planning.atomic_batches:
-            settled = [Settled(ended.messages, ended.ack) for ended in endings]
-        else:
-            settled = [Settled(guarded(self._names, ended), ended.ack) for ended in endings]
         try:
-            answers = await self._backend.settle_many(settled, self._stream.name, consumer)
+            return await self._backend.settle_many(self._settled(endings), self._stream.name, consumer)
         except FINAL_ERRORS:
             raise
         except PeltonError as error:
             return [error] * len(endings)
-        for index, refused in enumerate(answers if any(answers) else ()):
-            if isinstance(refused, WrongLastSequenceError):
-                answers[index] = await self._settled_again(endings[index])
-        return answers
-
-    async def _settled_again(self, ended: Ended) -> PeltonError | None:
-        try:
-            return await self._after_refusal(ended)
-        except FINAL_ERRORS:
-            raise
-        except PeltonError as error:
-            return error
 
     def forget(self, deliveries: Iterable[Delivered]) -> None:
         """Do nothing: the consumer redelivers it to another worker after its ack wait."""

@@ -92,7 +92,6 @@ async def jobs_stream(jet: Streams, names: QueueNames, settings: QueueSettings) 
     found = stream.config.metadata
     _agree(names.queue, "exclusive", settings.exclusive, found[EXCLUSIVE] == "true")
     _agree(names.queue, "lease", settings.lease, float(found[LEASE]))
-    stream = await _with_places(jet, names, stream)
     return await _replicated(jet, stream, settings)
 
 
@@ -102,18 +101,18 @@ def check_is_queue(names: QueueNames, stream: Stream) -> None:
         raise _taken(names, stream)
 
 
-async def _with_places(jet: Streams, names: QueueNames, stream: Stream) -> Stream:
+async def with_places(jet: Streams, names: QueueNames, stream: Stream) -> Stream:
     """Return the stream of a queue with room for scheduled jobs; one that an older version made gets it here."""
-    is_new = {*names.job_subjects} <= {*stream.config.subjects} and stream.config.allow_direct >= _is_read_at_once(jet)
-    if is_new or jet.backend.planning.read_only:
+    is_read_at_once = _is_read_at_once(jet)
+    if {*names.job_subjects} <= {*stream.config.subjects} and stream.config.allow_direct >= is_read_at_once:
         return stream
-    config = {"subjects": list(names.job_subjects), "allow_direct": stream.config.allow_direct or _is_read_at_once(jet)}
+    config = {"subjects": list(names.job_subjects), "allow_direct": stream.config.allow_direct or is_read_at_once}
     return await jet.update_stream(names.jobs, allow_msg_schedules=True, allow_msg_ttl=True, **config)
 
 
 def _is_read_at_once(jet: Streams) -> bool:
     """Whether direct gets of many jobs are as recent as others: not those of a server's replicas."""
-    return jet.backend.has_exclusive_subjects
+    return jet.backend.planning.has_exclusive_subjects
 
 
 async def _refuse_taken_names(jet: Streams, names: QueueNames) -> None:
@@ -158,7 +157,7 @@ def _taken(names: QueueNames, stream: Stream) -> ConfigError:
 
 
 async def _make_jobs_stream(jet: Streams, names: QueueNames, settings: QueueSettings) -> Stream:
-    exclusive = bool(settings.exclusive)
+    exclusive, is_file = bool(settings.exclusive), _is_read_at_once(jet)
     lease = _DEFAULT_LEASE_S if settings.lease is None else settings.lease
     metadata = {EXCLUSIVE: "true" if exclusive else "false", LEASE: repr(lease)}
     config: dict[str, Any] = {
@@ -167,14 +166,14 @@ async def _make_jobs_stream(jet: Streams, names: QueueNames, settings: QueueSett
         "num_replicas": settings.num_replicas or 1,
         "allow_msg_schedules": True,
         "allow_msg_ttl": True,
-        "allow_direct": _is_read_at_once(jet),
+        "allow_direct": is_file,
     }
-    if exclusive and not jet.backend.has_exclusive_subjects:
+    if exclusive and not is_file:
         # In a work queue only acks remove messages, and a watch would not be possible.
         config |= {"retention": "limits", "allow_direct": True, "metadata": metadata | {KEYS: RECORDS}}
     else:
         config["retention"] = "workqueue"
-        if not jet.backend.has_exclusive_subjects:
+        if not is_file:
             first = await reserve_first_token(jet, f"{names.jobs}_tokens", config["num_replicas"])
             config["metadata"] = metadata | {TOKENS: str(first)}
     if await jet.stream_names(f"{names.root}.>"):
@@ -204,9 +203,6 @@ def _agree(queue: str, option: str, asked: float | None, found: float) -> None:
 
 async def side_streams(jet: Streams, names: QueueNames, settings: QueueSettings) -> None:
     """Make the side streams: history, dead letters, attempts."""
-    if jet.backend.planning.read_only:
-        # The views of a queue that lacks one, because an older version made it, find nothing there.
-        return
     age, last = settings.history_max_age, {"max_msgs_per_subject": 1}
     history = await _side(jet, names, names.history, settings, max_age=_DEFAULT_HISTORY_S if age is None else age)
     if age is not None and history.config.max_age != (kept := given("history_max_age", age)):

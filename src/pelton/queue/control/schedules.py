@@ -9,33 +9,35 @@ that takes it (``backing/scan.py``).
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from pelton.api import (
     ConfigError,
     MessageNotFoundError,
-    MsgWithdraw,
     Outgoing,
     StoredMessage,
     WrongLastSequenceError,
     headers,
 )
+from pelton.api.times import Seconds
 from pelton.api.timing import schedule_headers
+from pelton.api.transacting import Replacement
 from pelton.jet.stream import subjects_of
+from pelton.queue.define.job import JobCall, JobDefinition, JobHandle
 from pelton.queue.enqueue.job_message import JobMessage, cron_leaf
 from pelton.queue.model.checks import checked_text
 from pelton.queue.model.naming import key_part
-from pelton.queue.model.options import JobOptions, next_due, schedule_text_of
+from pelton.queue.model.options import PLAIN, JobOptions, next_due, schedule_text_of, timetable_of
 from pelton.queue.model.states import Envelope, JobSchedule, LastRun, Timetable
 
 if TYPE_CHECKING:
     from pelton.jet import Stream
-    from pelton.queue.define.job import JobCall
     from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.enqueue.enqueuer import Enqueuer
 
 _encode: Final = msgspec.json.Encoder().encode
 _envelope: Final = msgspec.json.Decoder(Envelope).decode
@@ -92,11 +94,7 @@ class Schedules:
                 raise self._missing(name)
             return
         kept = Outgoing(self._names.paused_schedule(leaf), stored.data)
-        if MsgWithdraw in self._queue.backend.planning.own_verbs:
-            await self._queue.backend.call(MsgWithdraw(stream=self._names.jobs, messages={stored.seq: (kept,)}))
-            return
-        await self._queue.backend.publish(kept.subject, kept.data)
-        await self._remove(await self._jobs(), stored)
+        await self._queue.backend.withdraw(self._names.jobs, {stored.seq: Replacement((kept,))})
 
     async def resume(self, name: str) -> None:
         """Let jobs of a paused schedule become due again. Raises ConfigError if there is no such schedule."""
@@ -204,6 +202,67 @@ class Schedules:
 
     def _missing(self, name: str) -> ConfigError:
         return ConfigError(f"queue {self._queue.name!r} has no schedule {name!r}: see schedules(), or define it first")
+
+
+class QueueWithSchedules:
+    """A queue whose jobs are enqueued again and again."""
+
+    name: str
+    _schedules: Schedules
+    _enqueuer: Enqueuer
+
+    async def schedule(
+        self,
+        name: str,
+        job: JobDefinition[Any, Any] | str,
+        *,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        key: str = "",
+        priority: int = 0,
+        tenant: str = "",
+        cron: str | None = None,
+        timezone: str | None = None,
+        every: Seconds | None = None,
+        overlap: str = "skip",
+    ) -> JobSchedule:
+        """Enqueue a job again and again: by ``cron``, or ``every`` so many seconds (at least 1).
+
+        ``args``, ``kwargs``, ``key``, ``priority`` and ``tenant`` are those of the job.
+        ``cron`` has five fields, or six with the second first, in ``timezone`` (an IANA name; default: UTC). The job is
+        enqueued once each time, however many processes run and call this; times at which nothing could fire are made up
+        for once. ``overlap="skip"`` ends a job as cancelled that became due while an earlier one had not ended.
+        The same definition changes nothing, another one replaces the schedule of that ``name``. Raises
+        JobArgumentsError, ConfigError.
+        """
+        timetable = timetable_of(self.name, name, cron, timezone, every, overlap)
+        call = self._enqueuer.call_of(job, args, dict(kwargs or {}), PLAIN)
+        return await self._schedules.define(timetable, call, JobOptions(key=key, priority=priority, tenant=tenant))
+
+    async def run_schedule(self, name: str) -> JobHandle[Any]:
+        """Enqueue the job of a schedule now, whether it is due or not; its times stay as they are.
+
+        Raises ConfigError if there is no such schedule.
+        """
+        schedule = await self._schedules.get(name)
+        options = JobOptions(key=schedule.key, priority=schedule.priority, tenant=schedule.tenant)
+        return (await self._enqueuer.enqueue_many((JobCall(schedule.job, bytes(schedule.args), options),)))[0]
+
+    async def unschedule(self, name: str) -> bool:
+        """Remove a schedule; return False if there was none. Jobs that it has enqueued stay. Raises ConfigError."""
+        return await self._schedules.remove(name)
+
+    async def schedules(self) -> list[JobSchedule]:
+        """Return all schedules by name, with the next time each is due, and its last run."""
+        return await self._schedules.all()
+
+    async def pause_schedule(self, name: str) -> None:
+        """Enqueue no more jobs of a schedule, until :meth:`resume_schedule`. Raises ConfigError if there is none."""
+        await self._schedules.pause(name)
+
+    async def resume_schedule(self, name: str) -> None:
+        """Enqueue jobs of a paused schedule again, from its next time on. Raises ConfigError if there is none."""
+        await self._schedules.resume(name)
 
 
 def _name(stored: StoredMessage) -> str:

@@ -20,21 +20,18 @@ when it holds none, so what counts is what it has told after the pause.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from pelton.api import (
-    ApiError,
     ConfigError,
     ConsumerNotFoundError,
     ConsumerPause,
+    JobNotFoundError,
     JobNotMovedError,
-    MessageNotFoundError,
-    MsgWithdraw,
     NotFoundError,
     Outgoing,
     QueueInUseError,
@@ -45,30 +42,30 @@ from pelton.api import (
     rfc3339,
 )
 from pelton.api.json_values import UNREADABLE
+from pelton.api.times import Seconds
+from pelton.api.transacting import Replacement
 from pelton.queue.backing.scan import deliveries, orders_in
 from pelton.queue.enqueue.announcing import announce_again
 from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.limits.recall import Recall
-from pelton.queue.model.checks import checked_id, checked_text
+from pelton.queue.model.checks import checked_id, checked_text, seconds
 from pelton.queue.model.flow_records import told_to_flow
-from pelton.queue.model.limits import JobLimit, scope_of
+from pelton.queue.model.limits import JobLimit, Rate, job_limit, scope_of
 from pelton.queue.model.naming import encode_key, encode_tenant
+from pelton.queue.model.options import job_filter
 from pelton.queue.model.orders import Order, TenantWeight, to_cancel
-from pelton.queue.model.records import as_first, job_id_in
+from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import ENDINGS, Outcome, WorkerInfo, decode_envelope
 from pelton.runtime import Deadline
 
 if TYPE_CHECKING:
-    from pelton.queue.define.handle import JobHandle
+    from pelton.queue.define.job import JobHandle
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.enqueue.enqueuer import Enqueuer
-    from pelton.queue.inspect.views import FoundJob, JobViews
-    from pelton.queue.model.options import JobFilter
+    from pelton.queue.inspect.views import JobViews
     from pelton.queue.model.states import JobInfo
 
-# In a store file they share a transaction, on servers they are written side by side.
-_IN_FILE, _ON_SERVERS = 1000, 64
-_DELETE_FAILED: Final = 10057
+_AT_ONCE: Final = 1000
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -77,51 +74,35 @@ class Withdrawal:
 
     def __init__(self, queue: QueueContext) -> None:
         self._queue = queue
-        self._is_file = MsgWithdraw in queue.backend.planning.own_verbs
-        # How many jobs to cancel at once.
-        self.at_once = _IN_FILE if self._is_file else _ON_SERVERS
 
-    async def cancel(self, stored: StoredMessage, info: JobInfo, reason: str) -> bool:
-        """End a job that nobody holds as cancelled; return False if somebody does, or if it is not there any more."""
-        return await self.replace(stored, info, f"it was cancelled: {reason}" if reason else "it was cancelled")
-
-    async def cancel_all(self, jobs: Sequence[FoundJob], reason: str) -> int:
-        """Do the same for many jobs, in a store file in one transaction; return how many were cancelled."""
-        if not self._is_file:
-            return sum(await asyncio.gather(*(self.cancel(job.stored, job.info, reason) for job in jobs)))
-        error = f"it was cancelled: {reason}"
-        return await self._withdraw({job.stored.seq: self._ending(job.stored, job.info, error) for job in jobs})
-
-    async def _withdraw(self, messages: dict[int, tuple[Outgoing, ...]]) -> int:
-        request = MsgWithdraw(stream=self._queue.names.jobs, messages=messages)
-        return len((await self._queue.backend.call(request)).withdrawn)
+    async def cancel(self, jobs: Sequence[tuple[StoredMessage, JobInfo]], reason: str) -> int:
+        """End jobs that nobody holds as cancelled, in a store file in one transaction; return how many these were."""
+        error = f"it was cancelled: {reason}" if reason else "it was cancelled"
+        endings = {info.id: (stored, self._ending(stored, info, error)) for stored, info in jobs}
+        return await self._withdraw(endings, error)
 
     async def replace(self, stored: StoredMessage, info: JobInfo, error: str, others: Sequence[Outgoing] = ()) -> bool:
-        """The same with the error that its outcome names; ``others`` are stored in the same transaction.
+        """End one with the error that its outcome names; return False if somebody holds it, or if it is not there.
 
-        That is only possible in a store file: on servers they are not stored.
+        ``others`` are stored with its outcome: in a store file in the same transaction, on servers before it.
         """
-        *told, record = self._ending(stored, info, error)
-        if self._is_file:
-            return await self._withdraw({stored.seq: (*others, *told, record)}) > 0
-        try:
-            if told:
-                # First, so that the flow learns of it even if this is interrupted: it looks for the outcome itself.
-                await self._queue.backend.publish_batch(told)
-            first = as_first(self._queue.names, record)
-            await self._queue.backend.publish(first.subject, first.data, first.headers)
-        except WrongLastSequenceError:
-            return False
-        stream = await self._queue.jet.stream(self._queue.names.jobs)
-        try:
-            await stream.delete_message(stored.seq)
-        except ApiError as refused:
-            # A worker that had taken it has found the outcome, and removed it.
-            if not isinstance(refused, MessageNotFoundError) and refused.err_code != _DELETE_FAILED:
-                raise
+        ending = self._ending(stored, info, error)
+        ending = Replacement((*others, *ending.messages), ending.once)
+        return await self._withdraw({info.id: (stored, ending)}, error) > 0
+
+    async def _withdraw(self, endings: Mapping[str, tuple[StoredMessage, Replacement]], error: str) -> int:
+        instead = {stored.seq: ending for stored, ending in endings.values()}
+        answer = await self._queue.backend.withdraw(self._queue.names.jobs, instead)
         # A worker may have taken it meanwhile: its outcome is refused, so it need not go on.
-        await self._order(to_cancel(self._queue.names, info.id, error, ended=True))
-        return True
+        told = {*answer.sequences} & {*answer.held}
+        orders = [
+            to_cancel(self._queue.names, job_id, error, ended=True)
+            for job_id, (stored, _) in endings.items()
+            if stored.seq in told
+        ]
+        if orders:
+            await self._queue.backend.publish_batch(orders)
+        return len(answer.sequences)
 
     async def tell(self, job_id: str, reason: str) -> None:
         """Have the worker that holds a job cancel it."""
@@ -137,11 +118,14 @@ class Withdrawal:
                 return (told_to_flow(self._queue.names, place, outcome),)
         return ()
 
-    def _ending(self, stored: StoredMessage, info: JobInfo, error: str) -> tuple[Outgoing, ...]:
-        """Return what the end of a job stores, its outcome last."""
-        outcome = self._outcome(info, stored, error)
-        record = Outgoing(self._queue.names.ending_subject("cancelled", info.id), _encode(outcome))
-        return (*self._told(stored, outcome), record)
+    def _ending(self, stored: StoredMessage, info: JobInfo, error: str) -> Replacement:
+        """Return what the end of a job stores, its outcome last, which counts if it is the first.
+
+        Its flow is told before, so that it learns of it even if this is interrupted: it looks for the outcome itself.
+        """
+        outcome, names = self._outcome(info, stored, error), self._queue.names
+        record = Outgoing(names.ending_subject("cancelled", info.id), _encode(outcome))
+        return Replacement((*self._told(stored, outcome), record), names.outcomes_of(info.id))
 
     def _outcome(self, info: JobInfo, stored: StoredMessage, error: str) -> Outcome:
         return Outcome(
@@ -185,17 +169,21 @@ class Mover:
         message = self._message(stored, info)
         handle = self._there.handle(job_id_in(message.data, 0), info.job)
         error = f"it was moved to queue {self._other.name!r} as job {handle.id}"
-        if MsgWithdraw in self._queue.backend.planning.own_verbs:
-            moved = await self._replace(stored, info, error, message)
-        else:
-            await self._publish(message, info)
-            moved = await self._withdrawal.replace(stored, info, error)
-            if not moved:
-                await self._steering.cancel(handle.id, reason="it was not moved after all")
-        if not moved:
-            raise JobNotMovedError(self._queue.name, job_id, (await self._views.get(job_id)).state)
+        if not await self._replace(stored, info, error, message):
+            raise await self._not_moved(info.id, handle.id, error)
         await announce_again(self._other, handle, info.job, info.key, info.due if info.state == "scheduled" else 0)
         return handle
+
+    async def _not_moved(self, job_id: str, other_id: str, error: str) -> JobNotMovedError:
+        """Return why a job was not moved, and cancel what was stored there on servers, unless another call moved it."""
+        try:
+            info = await self._views.ended(job_id)
+        except JobNotFoundError:
+            info = await self._views.get(job_id)
+        if info.last_error != error:
+            with suppress(JobNotFoundError):
+                await self._steering.cancel(other_id, reason="it was not moved after all")
+        return JobNotMovedError(self._queue.name, job_id, info.state)
 
     async def _may_run(self, stored: StoredMessage, info: JobInfo) -> bool:
         entry = (await self._queue.stats.underway()).get(stored.seq)
@@ -206,20 +194,13 @@ class Mover:
     async def _replace(self, stored: StoredMessage, info: JobInfo, error: str, message: Outgoing) -> bool:
         try:
             return await self._withdrawal.replace(stored, info, error, (message,))
-        except WrongLastSequenceError:
-            raise self._is_duplicate(info.id) from None
-
-    async def _publish(self, message: Outgoing, info: JobInfo) -> None:
-        try:
-            await self._queue.backend.publish(message.subject, message.data, message.headers)
         except WrongLastSequenceError as refused:
             found = await (await self._queue.jet.stream(self._other.names.jobs)).get_message(refused.seq or 0)
             if job_id_in(found.data, 0) != job_id_in(message.data, 0):
-                raise self._is_duplicate(info.id) from None
-            # An earlier call was interrupted.
-
-    def _is_duplicate(self, job_id: str) -> JobNotMovedError:
-        return JobNotMovedError(self._queue.name, job_id, f"a duplicate of a job of queue {self._other.name!r}")
+                there = f"a duplicate of a job of queue {self._other.name!r}"
+                raise JobNotMovedError(self._queue.name, info.id, there) from None
+        # An earlier call was interrupted.
+        return await self._withdrawal.replace(stored, info, error)
 
     def _message(self, stored: StoredMessage, info: JobInfo) -> Outgoing:
         try:
@@ -235,64 +216,7 @@ class Mover:
         return form.moved(plain, self._queue.name, info.id, self._queue.names.leaf_of(stored.subject), left)
 
 
-# --- emptying a queue, and removing it
-
-_REASON: Final = "the queue was purged"
-
-
-class Removal:
-    """Removes the jobs of one queue, or all of it."""
-
-    def __init__(self, queue: QueueContext, views: JobViews) -> None:
-        self._queue = queue
-        self._views = views
-        self._withdrawal = Withdrawal(queue)
-
-    async def purge(self, wanted: JobFilter) -> int:
-        """Cancel the jobs that are stored now and that no worker holds; return how many that were."""
-        stream = await self._queue.jet.stream(self._queue.names.jobs)
-        last, unlisted = (await stream.info()).state.last_seq, await self._queue.stats.unlisted()
-        ended = 0
-        batch: list[FoundJob] = []
-        async with aclosing(self._views.jobs(wanted)) as jobs:
-            async for found in jobs:
-                if found.stored.seq > last:
-                    break
-                is_free = self._queue.names.is_free(found.stored.subject)
-                may_run = is_free and unlisted.may_have(self._queue.names.lane(found.stored.subject), found.stored.seq)
-                if found.is_taken or may_run:
-                    continue
-                batch.append(found)
-                if len(batch) == self._withdrawal.at_once:
-                    ended += await self._withdrawal.cancel_all(batch, _REASON)
-                    batch = []
-        return ended + (await self._withdrawal.cancel_all(batch, _REASON) if batch else 0)
-
-    async def delete(self, *, force: bool) -> None:
-        """Remove all streams of the queue that are left. Raises QueueInUseError if jobs run."""
-        if not force and (running := await self._running()):
-            raise QueueInUseError(self._queue.name, running)
-        names = self._queue.names
-        # The jobs last: should this be interrupted, the queue is still there and can be deleted again.
-        for name in (*(side for side, _ in names.sides), names.jobs):
-            with suppress(StreamNotFoundError):
-                await self._queue.jet.delete_stream(name)
-
-    async def _running(self) -> int:
-        now = self._queue.clock.now()
-        try:
-            underway, unlisted = await self._queue.stats.underway(), await self._queue.stats.unlisted()
-        except NotFoundError:
-            # An earlier call has deleted it, or was interrupted.
-            return 0
-        # Those that were handed back, or wait for another attempt, do not run.
-        held = sum(not entry.waits and (not entry.due or entry.due > now) for entry in underway.values())
-        return held + unlisted.number
-
-
-_FOR_EVER_NS: Final = 100 * 365 * 86_400 * 10**9
 _TRIES: Final = 20
-_ALL: Final = "pause.all"
 
 
 class Steering:
@@ -302,7 +226,6 @@ class Steering:
         self._queue = queue
         self._views = views
         self._withdrawal = Withdrawal(queue)
-        self._recall = Recall(queue)
 
     async def get(self, job_id: str) -> JobInfo:
         """Return a job by its id. Raises JobNotFoundError, ConfigError."""
@@ -323,157 +246,237 @@ class Steering:
                 await self._withdrawal.tell(job_id, reason)
                 return True
             stored = await self._views.stored(job_id)
-            if stored is not None and await self._withdrawal.cancel(stored, info, reason):
+            if stored is not None and await self._withdrawal.cancel(((stored, info),), reason):
                 return True
             # A worker has taken it, or it fell due.
         await self._withdrawal.tell(job_id, reason)
         return True
 
-    async def pause(self, key: str | None, job: str | None) -> None:
-        """Start no more jobs, of a key or a name if given, until :meth:`resume`."""
-        await self._pause(key, job, over=False)
 
-    async def resume(self, key: str | None, job: str | None) -> None:
-        """Start jobs again that :meth:`pause` has held up."""
-        await self._pause(key, job, over=True)
-
-    async def _pause(self, key: str | None, job: str | None, *, over: bool) -> None:
-        if key is not None:
-            encode_key(key)
-            await self._pause_some(Order(pause_key=key, over=over))
-        if job is not None:
-            name = checked_text(f"queue {self._queue.name!r}: job", job)
-            await self._pause_some(Order(pause_job=name, over=over))
-        if key is None and job is None:
-            # The consumers stop everybody who takes jobs from them, the order those who take keys on a cluster.
-            await self._order(Order(pause_all=True, over=over), _ALL)
-            until = "" if over else rfc3339(self._queue.clock.now() + _FOR_EVER_NS)
-            stream = await self._queue.jet.stream(self._queue.names.jobs)
-            names = self._queue.names
-            for of_tenants in (False, True):
-                # Those of tenants come and go, and a new one is paused if the others are: so these are first.
-                for name in await stream.consumer_names():
-                    if names.is_tenant_consumer(name) == of_tenants:
-                        with suppress(ConsumerNotFoundError):
-                            request = ConsumerPause(stream=stream.name, name=name, pause_until=until)
-                            await self._queue.backend.call(request)
-
-    async def pause_all(self) -> int:
-        """Pause the queue, and say so again when nobody can take jobs; return when that was stored, wall nanoseconds.
-
-        What a worker tells after it has heard it again is what it still holds.
-        """
-        await self.pause(None, None)
-        await self._order(Order(pause_all=True), _ALL)
-        control = await self._queue.jet.stream(self._queue.names.control)
-        return (await control.get_last_message(self._queue.names.order_subject(_ALL))).time_ns
-
-    async def _pause_some(self, order: Order) -> None:
-        [scope] = order.pause_scopes
-        await self._order(order, scope)
-        if order.over:
-            await self._recall.all_of(scope, None)
-
-    async def _order(self, order: Order, subject: str) -> None:
-        await self._queue.backend.publish(self._queue.names.order_subject(subject), _encode(order))
-
-
-_worker: Final = msgspec.json.Decoder(WorkerInfo).decode
+_FOR_EVER_NS: Final = 100 * 365 * 86_400 * 10**9
+_ALL: Final = "pause.all"
 _LOOK_S: Final = (0.01, 0.02, 0.05, 0.1, 0.2)
+_HEAVIEST: Final = 1_000
+_worker: Final = msgspec.json.Decoder(WorkerInfo).decode
 
 
-class Drain:
-    """Drains one queue."""
+class QueueWithSteering:
+    """A queue that is steered from any process, while its workers run."""
 
-    def __init__(self, queue: QueueContext, steering: Steering) -> None:
-        self._queue = queue
-        self._steering = steering
+    name: str
+    _context: QueueContext
+    _views: JobViews
+    _steering: Steering
 
-    async def drain(self, limit: float | None) -> None:
-        """Pause the queue, and return when no job is held. Raises TimeoutError after ``limit`` seconds."""
-        clock = self._queue.clock
+    async def cancel(self, job_id: str, *, reason: str = "") -> bool:
+        """Cancel a job, from any process, for a ``reason``; return False if it had ended otherwise.
+
+        A job that no worker holds has ended as ``cancelled`` when this returns. One that runs is told: an async
+        function is cancelled, and one on a thread sees ``JobContext.cancelled``; its outcome says how it ended. Raises
+        JobNotFoundError, ConfigError.
+        """
+        return await self._steering.cancel(job_id, reason=reason)
+
+    async def pause(self, *, key: str | None = None, job: str | None = None) -> None:
+        """Start no more jobs, in any process, until :meth:`resume`: all, those of a key, or those of a job's name.
+
+        Jobs that run are not affected, and jobs can be enqueued. Raises ConfigError.
+        """
+        await _pause(self._context, key, job, over=False)
+
+    async def resume(self, *, key: str | None = None, job: str | None = None) -> None:
+        """Start jobs again that :meth:`pause` has held up, with the same ``key`` or ``job``.
+
+        They may start at once, also those that workers have met meanwhile. Raises ConfigError.
+        """
+        await _pause(self._context, key, job, over=True)
+
+    async def drain(self, *, timeout: Seconds | None = None) -> None:
+        """Pause the queue, and return when nobody holds a job: its workers finish theirs, and take nothing more.
+
+        For a deployment, a backup, a migration; :meth:`resume` continues. On a cluster, jobs that claims hold are not
+        waited for, and a worker that has died is for 30 s. Raises TimeoutError after ``timeout`` seconds, and leaves
+        the queue paused; ConfigError.
+        """
+        limit = None if timeout is None else seconds(f"drain of queue {self.name!r}: timeout", timeout)
+        clock = self._context.clock
         deadline = Deadline(clock, limit)
-        since = await self._steering.pause_all()
+        since = await _pause_all(self._context)
         looks = 0
-        while held := await self._held(since):
+        while held := await _held(self._context, since):
             if deadline.is_over:
-                raise TimeoutError(
-                    f"queue {self._queue.name!r}: after {limit:g} s, {held} are still held; it stays paused"
-                )
+                raise TimeoutError(f"queue {self.name!r}: after {limit:g} s, {held} are still held; it stays paused")
             pause, left = _LOOK_S[min(looks, len(_LOOK_S) - 1)], deadline.left
             await clock.sleep(pause if left is None else min(pause, left))
             looks += 1
 
-    async def _held(self, since: int) -> str:
-        """Return what is held, in words; empty if nothing is. ``since``: when the pause was stored."""
-        if MsgWithdraw in self._queue.backend.planning.own_verbs:
-            now, underway = self._queue.clock.now(), await self._queue.stats.underway()
-            # Neither those that wait for another attempt, nor those whose worker has died.
-            held = sum(not entry.waits and (not entry.due or entry.due > now) for entry in underway.values())
-            return f"{held} jobs" if held else ""
-        names = self._queue.names
-        holding = 0
-        async with aclosing(deliveries(await self._queue.jet.stream(names.running), names.worker_subject("*"))) as told:
-            async for record in told:
-                worker = _worker(record.data)
-                # One that has died is forgotten after some time.
-                holding += record.time_ns <= since or bool(worker.held or worker.running)
-        return f"jobs of {holding} workers" if holding else ""
+    async def purge(self, *, key: str | None = None, job: str | None = None, tenant: str | None = None) -> int:
+        """Cancel all jobs that no worker holds: waiting, scheduled or retried; return how many were cancelled.
 
+        Only those of a key, of a job's name, or of a tenant, if given. Jobs that run, that are enqueued meanwhile, and
+        dead letters stay. On a cluster, jobs that were taken once and wait for a retry stay, too. Raises ConfigError.
+        """
+        wanted = job_filter(self.name, key, job, tenant=tenant)
+        names, withdrawal = self._context.names, Withdrawal(self._context)
+        stream = await self._context.jet.stream(names.jobs)
+        last, unlisted = (await stream.info()).state.last_seq, await self._context.stats.unlisted()
+        ended = 0
+        batch: list[tuple[StoredMessage, JobInfo]] = []
+        async with aclosing(self._views.jobs(wanted)) as jobs:
+            async for found in jobs:
+                if found.stored.seq > last:
+                    break
+                subject = found.stored.subject
+                may_run = names.is_free(subject) and unlisted.may_have(names.lane(subject), found.stored.seq)
+                if found.is_taken or may_run:
+                    continue
+                batch.append((found.stored, found.info))
+                if len(batch) == _AT_ONCE:
+                    ended += await withdrawal.cancel(batch, "the queue was purged")
+                    batch = []
+        return ended + (await withdrawal.cancel(batch, "the queue was purged") if batch else 0)
 
-# --- setting the limits of a queue, which every worker hears of, and listing them
+    async def delete(self, *, force: bool = False) -> None:
+        """Remove the queue: its jobs, its history, its dead letters. Do not use it, or its handles, after that.
 
+        With ``force``, also if workers hold jobs: their next operation raises. Raises QueueInUseError.
+        """
+        if not force and (running := await _running(self._context)):
+            raise QueueInUseError(self.name, running)
+        names = self._context.names
+        # The jobs last: should this be interrupted, the queue is still there and can be deleted again.
+        for name in (*(side for side, _ in names.sides), names.jobs):
+            with suppress(StreamNotFoundError):
+                await self._context.jet.delete_stream(name)
 
-class Limiting:
-    """The limits of one queue."""
+    # --- limits and weights, which every worker hears of
 
-    def __init__(self, queue: QueueContext) -> None:
-        self._queue = queue
-        self._recall = Recall(queue)
+    async def limit(
+        self,
+        *,
+        job: str | None = None,
+        per_key: bool = False,
+        concurrency: int | None = None,
+        rate: Rate | None = None,
+    ) -> JobLimit:
+        """Limit how many jobs run at a time, and how many start in a period, in all processes together.
 
-    async def set(self, limit: JobLimit) -> None:
-        """Set a limit, which replaces one of the same scope; jobs that were put off for that one are recalled."""
-        await self._tell(Order(limit=limit), limit.scope)
-        await self._recall.all_of(limit.scope, limit.text)
+        For all jobs, or those named ``job``; ``per_key``: for each key by itself (jobs without a key are not limited).
+        Each of these has one limit, which a later call replaces; a job starts when all limits that it is under let it.
+        At most ``concurrency`` jobs run at a time; starts keep to ``rate``: ``pelton.Rate(100, per=60, burst=10)``.
+        Workers hear of it within moments, and keep it for what they start from then on. Raises ConfigError.
+        """
+        limit = job_limit(self.name, job, per_key, concurrency, rate)
+        await _set_limit(self._context, Order(limit=limit), limit.scope)
+        # Jobs that were put off for the one that it replaces.
+        await Recall(self._context).all_of(limit.scope, limit.text)
+        return limit
 
-    async def remove(self, job: str, per_key: bool) -> bool:
-        """Take a limit away; return whether there was one."""
-        scope = scope_of(job, per_key)
-        found = [limit for limit in await self.all() if limit.scope == scope]
+    async def unlimit(self, *, job: str | None = None, per_key: bool = False) -> bool:
+        """Take away the limit with the same ``job`` and ``per_key``; return False if there was none.
+
+        Raises ConfigError.
+        """
+        name = "" if job is None else checked_text(f"queue {self.name!r}: limit: job", job)
+        scope = scope_of(name, bool(per_key))
+        found = [limit for limit in await self.limits() if limit.scope == scope]
         for limit in found:
-            await self._tell(Order(limit=limit, over=True), scope)
+            await _set_limit(self._context, Order(limit=limit, over=True), scope)
         if found:
-            await self._recall.all_of(scope, None)
+            await Recall(self._context).all_of(scope, None)
         return bool(found)
 
-    async def all(self) -> list[JobLimit]:
-        """Return all limits, in the order in which they were set."""
-        control = await self._queue.side_to_read(self._queue.names.control)
-        orders = await orders_in(control, self._queue.names.limit_subject(">"))
+    async def limits(self) -> list[JobLimit]:
+        """Return all limits of the queue, in the order in which they were set."""
+        control = await self._context.side_to_read(self._context.names.control)
+        orders = await orders_in(control, self._context.names.limit_subject(">"))
         return [order.limit for order in orders if order.limit is not None and not order.over]
 
-    async def _tell(self, order: Order, scope: str) -> None:
-        await self._queue.backend.publish(self._queue.names.limit_subject(scope), _encode(order))
+    async def weigh(self, tenant: str, weight: int) -> None:
+        """Give a tenant ``weight`` turns (1 to 1,000; by default 1) while others have one; every worker hears of it.
 
-
-# --- setting the weights of a queue's tenants, which every worker hears of
-
-_HEAVIEST: Final = 1_000
-
-
-class Weighing:
-    """The weights of one queue's tenants."""
-
-    def __init__(self, queue: QueueContext) -> None:
-        self._queue = queue
-
-    async def set(self, tenant: str, weight: int) -> None:
-        """Set the weight of a tenant. Raises ConfigError."""
+        Jobs of tenants that have some waiting start in turns: see ``tenant`` of `JobOptions`. Raises ConfigError.
+        """
         token = encode_tenant(tenant)
         if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= _HEAVIEST:
             raise ConfigError(
-                f"queue {self._queue.name!r}: the weight of tenant {tenant!r} is {weight!r}; it must be a whole number "
-                f"from 1 to {_HEAVIEST}"
+                f"queue {self.name!r}: the weight of tenant {tenant!r} is {weight!r}; it must be a whole number from 1 "
+                f"to {_HEAVIEST}"
             )
         order = Order(weight=TenantWeight(tenant, weight), over=weight == 1)
-        await self._queue.backend.publish(self._queue.names.weight_subject(token), _encode(order))
+        await self._context.backend.publish(self._context.names.weight_subject(token), _encode(order))
+
+
+async def _set_limit(queue: QueueContext, order: Order, scope: str) -> None:
+    await queue.backend.publish(queue.names.limit_subject(scope), _encode(order))
+
+
+async def _order(queue: QueueContext, order: Order, scope: str) -> None:
+    await queue.backend.publish(queue.names.order_subject(scope), _encode(order))
+
+
+async def _pause(queue: QueueContext, key: str | None, job: str | None, *, over: bool) -> None:
+    if key is not None:
+        encode_key(key)
+        await _pause_some(queue, Order(pause_key=key, over=over))
+    if job is not None:
+        name = checked_text(f"queue {queue.name!r}: job", job)
+        await _pause_some(queue, Order(pause_job=name, over=over))
+    if key is None and job is None:
+        # The consumers stop everybody who takes jobs from them, the order those who take keys on a cluster.
+        await _order(queue, Order(pause_all=True, over=over), _ALL)
+        until = "" if over else rfc3339(queue.clock.now() + _FOR_EVER_NS)
+        stream = await queue.jet.stream(queue.names.jobs)
+        for of_tenants in (False, True):
+            # Those of tenants come and go, and a new one is paused if the others are: so these are first.
+            for name in await stream.consumer_names():
+                if queue.names.is_tenant_consumer(name) == of_tenants:
+                    with suppress(ConsumerNotFoundError):
+                        await queue.backend.call(ConsumerPause(stream=stream.name, name=name, pause_until=until))
+
+
+async def _pause_some(queue: QueueContext, order: Order) -> None:
+    [scope] = order.pause_scopes
+    await _order(queue, order, scope)
+    if order.over:
+        await Recall(queue).all_of(scope, None)
+
+
+async def _pause_all(queue: QueueContext) -> int:
+    """Pause the queue, and say so again when nobody can take jobs; return when that was stored, wall nanoseconds.
+
+    What a worker tells after it has heard it again is what it still holds.
+    """
+    await _pause(queue, None, None, over=False)
+    await _order(queue, Order(pause_all=True), _ALL)
+    control = await queue.jet.stream(queue.names.control)
+    return (await control.get_last_message(queue.names.order_subject(_ALL))).time_ns
+
+
+async def _held(queue: QueueContext, since: int) -> str:
+    """Return what is held, in words; empty if nothing is. ``since``: when the pause was stored."""
+    if queue.stats.lists_all:
+        held = await _listed(queue)
+        return f"{held} jobs" if held else ""
+    names = queue.names
+    holding = 0
+    async with aclosing(deliveries(await queue.jet.stream(names.running), names.worker_subject("*"))) as told:
+        async for record in told:
+            worker = _worker(record.data)
+            # One that has died is forgotten after some time.
+            holding += record.time_ns <= since or bool(worker.held or worker.running)
+    return f"jobs of {holding} workers" if holding else ""
+
+
+async def _listed(queue: QueueContext) -> int:
+    """Return how many jobs run: neither those that wait for another attempt, nor those whose worker has died."""
+    now, underway = queue.clock.now(), await queue.stats.underway()
+    return sum(not entry.waits and (not entry.due or entry.due > now) for entry in underway.values())
+
+
+async def _running(queue: QueueContext) -> int:
+    try:
+        return await _listed(queue) + (await queue.stats.unlisted()).number
+    except NotFoundError:
+        # An earlier call has deleted it, or was interrupted.
+        return 0

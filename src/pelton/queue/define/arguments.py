@@ -167,6 +167,7 @@ class ResultCodec:
 T = TypeVar("T")
 
 _OPTIONS: Final = frozenset({"key", "idempotency_key"})
+_encode: Final = msgspec.json.Encoder().encode
 
 
 class RunContext:
@@ -233,7 +234,9 @@ class JobArguments:
             except Exception as error:  # a codec is the program's own
                 raise JobArgumentsError(self._job, f"{type(error).__name__}: {error}") from error
         try:
-            encoded = to_json(named)
+            encoded = _encode(named)
+            if b"null" in encoded:
+                encoded = to_json(named)
             decoded = decode(encoded)
             for name, value in named.items():
                 if getattr(decoded, name) != value and (why := bent(named, struct)):

@@ -70,12 +70,14 @@ class _Entered:
 class JobHooks:
     """The hooks of all jobs of one queue or `Jobs`, which share this object: hooks may be added after jobs."""
 
-    __slots__ = ("_around_run", "_entered", "_lifespan", "_on_enqueue", "has_run")
+    __slots__ = ("_around_run", "_entered", "_lifespan", "_on_enqueue", "has_enqueue", "has_run")
 
     def __init__(self) -> None:
         self._around_run: tuple[Around, ...] = ()
         # Whether something is around the runs.
         self.has_run: bool = False
+        # Whether something is to see what is enqueued.
+        self.has_enqueue: bool = False
         self._on_enqueue: tuple[OnEnqueue, ...] = ()
         self._lifespan: Callable[[Any], AbstractAsyncContextManager[Any]] | None = None
         # By the store.
@@ -117,11 +119,6 @@ class JobHooks:
                 if entered.has_begun:
                     await entered.manager.__aexit__(None, None, None)
 
-    @property
-    def has_enqueue(self) -> bool:
-        """Whether something is to see what is enqueued."""
-        return bool(self._on_enqueue)
-
     def add_run(self, function: Callable[..., Any]) -> None:
         """Put a context manager around each run, inside those that are there. Raises ConfigError."""
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
@@ -133,7 +130,7 @@ class JobHooks:
         """Pass each call that is to be enqueued through a function, after those that are there. Raises ConfigError."""
         if inspect.iscoroutinefunction(function):
             raise ConfigError(f"on_enqueue({function!r}): it can't be async; it takes a call and returns one, or None")
-        self._on_enqueue = (*self._on_enqueue, function)
+        self._on_enqueue, self.has_enqueue = (*self._on_enqueue, function), True
 
     def before_enqueue(self, call: Call) -> Call:
         """Return a call as it is to be enqueued. Raises what a hook raises."""

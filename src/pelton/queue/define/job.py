@@ -1,4 +1,4 @@
-"""A job: a function, its name, its typed arguments and its rules.
+"""A job: a function, its name, its typed arguments and its rules; and the handle of one that was enqueued.
 
 A decorated function stays what it is: a call runs it here and now, with its own type. Arguments are bound and checked
 against the annotations when a job is enqueued, and travel as a JSON object by parameter name, so that a refactored
@@ -9,23 +9,39 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 import msgspec
 
 from pelton.api import ConfigError, JobArgumentsError
 from pelton.queue.define.arguments import JobArguments, JobCodec, ResultCodec, RunContext
 from pelton.queue.define.hooks import JobHooks
+from pelton.queue.model.checks import seconds
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
 
 if TYPE_CHECKING:
     from pelton.api import Outgoing, PubAck, WrongLastSequenceError
+    from pelton.api.times import Seconds
     from pelton.jet import Streams
-    from pelton.queue.define.handle import JobHandle
     from pelton.queue.model.options import JobRules
+    from pelton.queue.model.states import JobInfo, Outcome
+    from pelton.queue.ports import JobLookup
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 C = TypeVar("C", bound=RunContext)
 
@@ -35,6 +51,13 @@ class JobQueue(Protocol):
 
     jet: Streams
     name: str
+
+    @property
+    def _enqueuer(self) -> CallEnqueuer: ...
+
+
+class CallEnqueuer(Protocol):
+    """What puts calls of jobs into a queue."""
 
     async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
         """Put many jobs into the queue, durable together and in order."""
@@ -108,6 +131,68 @@ class JobCall(msgspec.Struct, frozen=True, gc=False):
         return msgspec.structs.replace(self, meta={**context, **self.meta})
 
 
+class JobHandle(Generic[R_co]):
+    """A job that was enqueued; ``R_co`` is what its function returns.
+
+    ``duplicate``: the idempotency key was known, and this is the job that the first call created.
+    """
+
+    __slots__ = ("_lookup", "_queue", "_read", "duplicate", "id")
+
+    def __init__(
+        self,
+        lookup: JobLookup,
+        queue: str,
+        job_id: str,
+        duplicate: bool = False,
+        read: Callable[[msgspec.Raw], object] | None = None,
+    ) -> None:
+        self._lookup = lookup
+        self._queue = queue
+        # Decodes a result to the declared type; None: as plain JSON.
+        self._read = read
+        self.id: str = job_id
+        self.duplicate: bool = duplicate
+
+    def __repr__(self) -> str:
+        return f"<JobHandle {self.id} of queue {self._queue!r}>"
+
+    async def info(self) -> JobInfo:
+        """Return the job's present state. Raises JobNotFoundError when its history was cleaned."""
+        return await self._lookup.get(self.id)
+
+    async def cancel(self, *, reason: str = "") -> bool:
+        """Cancel the job, waiting or running, from any process, for a ``reason``; see :meth:`Queue.cancel`.
+
+        Raises JobNotFoundError.
+        """
+        return await self._lookup.cancel(self.id, reason=reason)
+
+    async def outcome(self, *, timeout: Seconds | None = None) -> Outcome:
+        """Wait until the job has ended, and return its outcome; ``timeout`` in seconds.
+
+        Raises TimeoutError, ConfigError.
+        """
+        limit = None if timeout is None else seconds(f"job {self.id} of queue {self._queue!r}: timeout", timeout)
+        found = await self._lookup.outcome(self.id, limit)
+        if found is None:
+            raise TimeoutError(
+                f"job {self.id} of queue {self._queue!r} has not ended within {limit:g} s; it was not cancelled"
+            )
+        return found
+
+    async def value(self, *, timeout: Seconds | None = None) -> R_co:
+        """Wait until the job has ended, and return what its function returned; ``timeout`` in seconds.
+
+        The result is decoded to the type that the function declares. Raises JobFailedError if the job has not
+        completed, JobResultError if its result is of another type, TimeoutError, ConfigError.
+        """
+        outcome = await self.outcome(timeout=timeout)
+        if outcome.state != "completed" or self._read is None:
+            return cast(R_co, outcome.value())
+        return cast(R_co, self._read(outcome.result))
+
+
 class JobDefinition(Generic[P, R]):
     """A function with what it takes to enqueue and run it; ``R`` is what it returns, awaited if async."""
 
@@ -148,7 +233,7 @@ class JobDefinition(Generic[P, R]):
 
     def call_with(self, args: Sequence[Any], kwargs: dict[str, Any], options: JobOptions) -> JobCall:
         """Return a checked call with options. Raises JobArgumentsError, and what a hook raises."""
-        call = self.call_of(self.encode_arguments(args, kwargs), options)
+        call = self.call_of(self._arguments.encode(args, kwargs), options)
         return self.hooks.before_enqueue(call) if self.hooks.has_enqueue else call
 
     def call_of(self, args: bytes, options: JobOptions) -> JobCall:
@@ -220,7 +305,7 @@ class Job(JobDefinition[P, R], Generic[P, R]):
         """
         options = JobOptions(key=key, idempotency_key=idempotency_key) if key != "" or idempotency_key != "" else PLAIN
         call = self.call_with(args, kwargs, options)
-        return (await self.own_queue.enqueue_many((call,)))[0]
+        return (await self.own_queue._enqueuer.enqueue_many((call,)))[0]
 
     async def enqueue_many(
         self, arguments: Iterable[Sequence[Any]], *, keys: Iterable[str] | None = None
@@ -238,7 +323,7 @@ class Job(JobDefinition[P, R], Generic[P, R]):
         calls = [self.call_of(args, option) for args, option in zip(encoded, options, strict=True)]
         if self.hooks.has_enqueue:
             calls = list(map(self.hooks.before_enqueue, calls))
-        return await self.own_queue.enqueue_many(calls)
+        return await self.own_queue._enqueuer.enqueue_many(calls)
 
     def options(self, **options: Unpack[OptionFields]) -> JobWithOptions[P, R]:
         """Return the job with options, to be enqueued: ``await job.options(key="car1", delay=30).enqueue(...)``.
@@ -283,7 +368,7 @@ class JobWithOptions(Generic[P, R]):
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Put the job into its queue; returns when it is durable. Raises JobArgumentsError, ConfigError."""
-        return (await self._job.own_queue.enqueue_many((self.bind(*args, **kwargs),)))[0]
+        return (await self._job.own_queue._enqueuer.enqueue_many((self.bind(*args, **kwargs),)))[0]
 
 
 # For type checkers: a call of a decorated function has the type of the function itself.

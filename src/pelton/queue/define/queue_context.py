@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -23,6 +23,19 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("pelton.queue")
 
 
+class Probes(msgspec.Struct, kw_only=True):
+    """What a test is told, all optional.
+
+    ``on_error``: of an id and an error of a job, by workers that start later. ``on_stored`` is awaited after each
+    enqueue. ``on_idle``: by a worker that would end (``until_idle``), with the seconds until a job may start, or
+    infinity; if it returns true, the worker looks again.
+    """
+
+    on_error: Callable[[str, BaseException], None] | None = None
+    on_stored: Callable[[], Awaitable[None]] | None = None
+    on_idle: Callable[[float], bool] | None = None
+
+
 class QueueContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The parts of an open queue.
 
@@ -39,6 +52,7 @@ class QueueContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     source_for: Callable[[str], JobSource]
     jobs: JobRegistry
     time: StoreTime
+    probes: Probes = msgspec.field(default_factory=Probes)
 
     async def side_to_read(self, name: str) -> Stream:
         """Return a side stream, to look for messages of its subjects.

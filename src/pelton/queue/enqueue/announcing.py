@@ -15,8 +15,7 @@ from pelton.queue.model.queue_events import QueueEvent, QueueEventKind, encode_e
 from pelton.queue.model.states import Envelope
 
 if TYPE_CHECKING:
-    from pelton.queue.define.handle import JobHandle
-    from pelton.queue.define.job import JobCall
+    from pelton.queue.define.job import JobCall, JobHandle
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.model.records import AttemptRecords
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, overload
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, Unpack, overload
 
 from pelton.api import (
     ConfigError,
@@ -20,19 +20,17 @@ from pelton.api import (
     WrongLastSequenceError,
 )
 from pelton.api.json_values import to_json
-from pelton.queue.define.handle import JobHandle
-from pelton.queue.define.job import JobCall, JobDefinition, Resolved
-from pelton.queue.enqueue.announcing import announce_enqueued, has_listeners, ring
+from pelton.queue.define.job import JobCall, JobDefinition, JobHandle, Resolved
+from pelton.queue.enqueue.announcing import announce_enqueued, ring
 from pelton.queue.enqueue.job_message import JobMessage
-from pelton.queue.model.checks import checked_job_name
-from pelton.queue.model.options import PLAIN
+from pelton.queue.model.checks import checked_id, checked_job_name
+from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
 from pelton.queue.model.records import job_id_in
 
 if TYPE_CHECKING:
     from pelton.api import Outgoing, StoredMessage
     from pelton.jet import Stream
     from pelton.queue.define.queue_context import QueueContext
-    from pelton.queue.model.options import JobOptions
     from pelton.queue.ports import JobLookup
 
 P = ParamSpec("P")
@@ -45,12 +43,13 @@ class Enqueuer:
 
     def __init__(self, queue: QueueContext, lookup: JobLookup) -> None:
         self._queue = queue
+        self._jet = queue.jet
         self._name = queue.name
+        self._events = queue.names.events
         self._lookup = lookup
         self._form: JobMessage | None = None
         self._jobs: Stream | None = None
-        # Awaited when jobs are stored; for tests.
-        self.on_stored: Callable[[], Awaitable[None]] | None = None
+        self._probes = queue.probes
 
     def call_of(
         self, job: JobDefinition[Any, Any] | str, args: Sequence[Any], kwargs: dict[str, Any], options: JobOptions
@@ -80,31 +79,45 @@ class Enqueuer:
         With unique ones among them, each is stored by itself: if one is refused, the others are stored all the same.
         """
         if not isinstance(calls, Sequence) or not set(map(type, calls)) <= {JobCall}:
-            raise ConfigError(f"queue {self._queue.name!r}: enqueue_many takes a list of calls: [job.bind(...), ...]")
-        tracing = self._queue.backend.tracing
+            raise ConfigError(f"queue {self._name!r}: enqueue_many takes a list of calls: [job.bind(...), ...]")
+        tracing = self._jet.backend.tracing
         if tracing is None or not calls:
             return await self._enqueue(calls)
-        with tracing.enqueuing(self._queue.name, [call.job for call in calls]) as span:
+        with tracing.enqueuing(self._name, [call.job for call in calls]) as span:
             handles = await self._enqueue([call.with_trace(span.meta) for call in calls])
             span.stored([handle.id for handle in handles])
             return handles
 
     async def _enqueue(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
-        if any(call.options is not PLAIN and call.options.is_timed for call in calls):
-            await self._queue.time.refresh(self._queue.names.jobs)
+        is_unique = False
+        for call in calls:
+            if call.options is not PLAIN:
+                is_unique = is_unique or call.options.is_unique
+                if call.options.is_timed:
+                    await self._queue.time.refresh(self._queue.names.jobs)
         messages = self.messages_of(calls)
         try:
-            if any(call.options.is_unique for call in calls):
+            if len(calls) == 1:
+                handles = [await self._enqueue_one(calls[0], messages[0])]
+            elif is_unique:
                 handles = await self._enqueue_apart(calls, messages)
             else:
-                acks = await self._queue.backend.publish_batch(messages)
+                acks = await self._jet.backend.publish_batch(messages)
                 handles = list(map(self.handle_of, calls, messages, acks))
         except NoStreamForSubjectError:
             await self._check_exists()
             raise
-        await self.stored()
+        if self._probes.on_stored is not None:
+            await self._probes.on_stored()
         await self.announce(calls, handles)
         return handles
+
+    async def _enqueue_one(self, call: JobCall, message: Outgoing) -> JobHandle[Any]:
+        try:
+            ack = await self._jet.backend.publish(message.subject, message.data, message.headers)
+        except WrongLastSequenceError as refused:
+            return await self._after_refusal(call, message, refused)
+        return self.handle_of(call, message, ack)
 
     async def _check_exists(self) -> None:
         """Raise QueueNotFoundError if the queue was deleted."""
@@ -113,19 +126,17 @@ class Enqueuer:
         except StreamNotFoundError:
             raise QueueNotFoundError(self._queue.name) from None
 
-    async def stored(self) -> None:
-        """Await what a test wants to do when jobs are stored."""
-        if self.on_stored is not None:
-            await self.on_stored()
-
     async def announce(self, calls: Sequence[JobCall], handles: Sequence[JobHandle[Any]]) -> None:
-        """Tell those who listen that jobs were stored otherwise, and workers whose they are."""
-        await ring(self._queue, (call.options for call in calls))
-        if has_listeners(self._queue):
+        """Tell those who listen that jobs were stored, and the workers that wait for their tenants."""
+        for call in calls:
+            if call.options is not PLAIN and call.options.tenant:
+                await ring(self._queue, [call.options for call in calls])
+                break
+        if self._jet.backend.might_reach(self._events):
             await announce_enqueued(self._queue, calls, handles)
 
     async def _enqueue_apart(self, calls: Sequence[JobCall], messages: Sequence[Outgoing]) -> list[JobHandle[Any]]:
-        answers = await self._queue.backend.publish_apart(messages)
+        answers = await self._jet.backend.publish_apart(messages)
         acks = [answer for answer in answers if isinstance(answer, PubAck)]
         if len(acks) == len(calls):
             return list(map(self.handle_of, calls, messages, acks))
@@ -168,7 +179,7 @@ class Enqueuer:
             # What was there may be gone, with the condition that was to meet it.
             message = instead or first
             try:
-                ack = await self._queue.backend.publish(message.subject, message.data, message.headers)
+                ack = await self._jet.backend.publish(message.subject, message.data, message.headers)
             except WrongLastSequenceError as again:
                 refused = again
             else:
@@ -207,7 +218,7 @@ class Enqueuer:
 
     def messages_of(self, calls: Sequence[JobCall]) -> list[Outgoing]:
         """Return the messages that put jobs into the queue; delays count from now. Raises ConfigError."""
-        now, new_id = self._queue.time.now(), self._queue.runtime.ids.new
+        now: int | None = None
         messages: list[Outgoing] = []
         for call in calls:
             if call.queue is not None and call.queue.name != self._name:
@@ -221,8 +232,10 @@ class Enqueuer:
                 form = self._form = JobMessage(self._queue.names, call.job, exclusive=self._queue.exclusive)
             if call.options is PLAIN:
                 messages.append(form.plain(call.args, call.meta))
-            else:
-                messages.append(form.message(call.args, call.options, now, new_id, call.meta))
+                continue
+            if now is None:
+                now, new_id = self._queue.time.now(), self._queue.runtime.ids.new
+            messages.append(form.message(call.args, call.options, now, new_id, call.meta))
         return messages
 
     def handle_of(self, call: JobCall, message: Outgoing, ack: PubAck) -> JobHandle[Any]:
@@ -259,6 +272,46 @@ def _chains(
         if calls[index].options.replace:
             replacing[messages[index].subject] = chains[-1]
     return chains
+
+
+class QueueWithJobs:
+    """A queue into which jobs are put."""
+
+    name: str
+    _enqueuer: Enqueuer
+
+    @overload
+    async def enqueue(self, job: JobDefinition[P, R], /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]: ...
+    @overload
+    async def enqueue(self, job: str, /, *args: Any, **kwargs: Any) -> JobHandle[Any]: ...
+
+    async def enqueue(self, job: JobDefinition[Any, Any] | str, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
+        """Put a job into the queue; returns when it is durable.
+
+        ``job`` is one of this queue or of a `Jobs`, or the name of a job that other programs run: arguments of a job
+        that this program does not know are given by name, and are checked by the worker. Options, such as ``key``,
+        are given with :meth:`options`. Raises JobArgumentsError, DuplicateJobError, ConfigError.
+        """
+        enqueuer = self._enqueuer
+        return (await enqueuer.enqueue_many((enqueuer.call_of(job, args, kwargs, PLAIN),)))[0]
+
+    def options(self, **options: Unpack[OptionFields]) -> QueueWithOptions:
+        """Return the queue with options for what is enqueued: ``await queue.options(key="car1").enqueue(repair, ...)``.
+
+        The options are those of `JobOptions`. Raises ConfigError.
+        """
+        return QueueWithOptions(self._enqueuer, job_options(f"queue {self.name!r}", options))
+
+    async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
+        """Put many jobs, ``calls`` made with ``job.bind``, into the queue, durable together and in order.
+
+        Raises ConfigError.
+        """
+        return await self._enqueuer.enqueue_many(calls)
+
+    def handle(self, job_id: str, job: str = "") -> JobHandle[Any]:
+        """Return the handle of a job by its id; ``job``, its name, gives the result its type. Raises ConfigError."""
+        return self._enqueuer.handle(checked_id(self.name, job_id), job)
 
 
 class QueueWithOptions:

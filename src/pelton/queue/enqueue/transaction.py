@@ -18,7 +18,7 @@ from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_opti
 from pelton.queue.model.records import Ended
 
 if TYPE_CHECKING:
-    from pelton.queue.define.handle import JobHandle
+    from pelton.queue.define.job import JobHandle
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -65,7 +65,7 @@ class Transaction(StreamsTransaction):
         await super().__aexit__(kind, error, trace)
         if kind is None:
             for queue, call, handle in self._enqueued:
-                await queue.announce((call,), (handle,))
+                await queue._enqueuer.announce((call,), (handle,))
             for announce in self._flows:
                 await announce()
 
@@ -129,13 +129,13 @@ class Transaction(StreamsTransaction):
     async def _put(self, calls: Sequence[tuple[JobQueue, JobCall]]) -> list[JobHandle[Any]]:
         messages: list[Outgoing] = []
         for queue, group in groupby(calls, itemgetter(0)):
-            messages += queue.messages_of([call for _, call in group])
+            messages += queue._enqueuer.messages_of([call for _, call in group])
         if any(call.options.is_unique for _, call in calls):
             async with self.savepoint():
                 return await self._put_apart(calls, messages)
         acks = await self._port().publish(messages)
         return [
-            queue.handle_of(call, message, ack)
+            queue._enqueuer.handle_of(call, message, ack)
             for (queue, call), message, ack in zip(calls, messages, acks, strict=True)
         ]
 
@@ -150,7 +150,7 @@ class Transaction(StreamsTransaction):
             elif isinstance(answer, PeltonError):
                 raise answer
             else:
-                handles.append(queue.handle_of(call, message, answer))
+                handles.append(queue._enqueuer.handle_of(call, message, answer))
         return handles
 
     async def _after_refusal(
@@ -158,7 +158,7 @@ class Transaction(StreamsTransaction):
     ) -> JobHandle[Any]:
         vanished: int | None = -1
         while True:
-            message, found = await queue.resolve(call, refused)
+            message, found = await queue._enqueuer.resolve(call, refused)
             if found is not None:
                 return found
             if message is None and vanished == refused.seq:
@@ -171,7 +171,7 @@ class Transaction(StreamsTransaction):
             except WrongLastSequenceError as again:
                 refused = again
             else:
-                return queue.handle_of(call, message or first, ack)
+                return queue._enqueuer.handle_of(call, message or first, ack)
 
     def _queue_of(self, call: JobCall) -> JobQueue:
         if call.queue is None:
@@ -211,7 +211,7 @@ class QueueInTransaction:
 
     async def enqueue(self, job: JobDefinition[Any, Any] | str, /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
         """Put a job into the queue; no worker sees it before the commit. Raises JobArgumentsError, ConfigError."""
-        call = self._queue.call_of(job, args, kwargs, self._options)
+        call = self._queue._enqueuer.call_of(job, args, kwargs, self._options)
         return (await self._transaction._enqueue([(self._queue, call)]))[0]  # one class in two
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,15 +52,19 @@ _AT_ONCE: Final = 64
 
 
 class Flows:
-    """The flows of one queue. ``jobs`` finds and cancels its jobs; ``stored`` is awaited after each enqueue."""
+    """The flows of one queue. ``jobs`` finds and cancels its jobs."""
 
-    def __init__(self, queue: QueueContext, jobs: JobLookup, stored: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, queue: QueueContext, jobs: JobLookup) -> None:
         self._queue = queue
         self._log = FlowLog(queue)
         self._messages = FlowMessages(queue)
         self._is_ready = False
         self.jobs = jobs
-        self.stored = stored
+
+    async def stored(self) -> None:
+        """Await what a test wants to do when jobs are stored."""
+        if (on_stored := self._queue.probes.on_stored) is not None:
+            await on_stored()
 
     @property
     def names(self) -> QueueNames:

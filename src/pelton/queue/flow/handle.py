@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 import msgspec
 
 from pelton.api import ConfigError, JobFailedError
-from pelton.queue.define.handle import JobHandle
+from pelton.queue.define.job import JobHandle
 from pelton.queue.flow.builder import FlowNode
 from pelton.queue.model.checks import seconds
 from pelton.queue.model.flow_records import FlowNodeState, FlowState

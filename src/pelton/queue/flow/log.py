@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from pelton.api import Delivered, MessageNotFoundError, Outgoing, StoredMessage
+from pelton.api import Delivered, MessageNotFoundError, Outgoing, StoredMessage, StoreReadOnlyError
+from pelton.api.transacting import as_first
 from pelton.queue.backing.scan import stored_messages
 from pelton.queue.enqueue.job_message import JobMessage, flow_place
 from pelton.queue.flow.decide import FlowProgress, FlowStep
@@ -26,7 +27,6 @@ from pelton.queue.model.flow_records import (
     encode_record,
 )
 from pelton.queue.model.naming import key_part
-from pelton.queue.model.records import as_first
 from pelton.queue.model.states import FlowPlace, Outcome, decode_envelope
 
 if TYPE_CHECKING:
@@ -154,7 +154,9 @@ class FlowLog:
         """Read what is stored of a flow up to a sequence, which is stored."""
         names = self._queue.names
         filters = [names.flow_begin(flow), names.flow_part(flow, "*"), names.flow_log(flow)]
-        if self._queue.backend.planning.read_only:
+        try:
+            consumer = await stream.create_consumer(ack_policy="none", filter_subjects=filters)
+        except StoreReadOnlyError:
             async with aclosing(stored_messages(stream, names.all_of_flow(flow))) as found_one_by_one:
                 async for stored in found_one_by_one:
                     if stored.seq > upto:
@@ -162,7 +164,6 @@ class FlowLog:
                     if stored.subject in filters or stored.subject.startswith(names.flow_part(flow, "")):
                         yield stored
             return
-        consumer = await stream.create_consumer(ack_policy="none", filter_subjects=filters)
         try:
             seen = 0
             while seen < upto and (found := await consumer.fetch(_PAGE, timeout=_PATIENCE_S)):
@@ -256,7 +257,8 @@ class FlowMessages:
             finished_at=self._queue.clock.now(),
             error=error,
         )
-        return as_first(self._names, Outgoing(self._names.ending_subject(state, job_id), msgspec.json.encode(outcome)))
+        message = Outgoing(self._names.ending_subject(state, job_id), msgspec.json.encode(outcome))
+        return as_first(message, self._names.outcomes_of(job_id))
 
     def state(self, flow: str, upto: int, progress: FlowProgress, state: FlowState) -> Outgoing:
         """Return the record of how a flow has ended."""

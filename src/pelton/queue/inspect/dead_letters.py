@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -19,11 +19,11 @@ from pelton.api import (
     ConfigError,
     JobNotFoundError,
     MessageNotFoundError,
-    MsgWithdraw,
     Outgoing,
     WrongLastSequenceError,
     headers,
 )
+from pelton.api.transacting import Replacement
 from pelton.queue.backing.scan import scan
 from pelton.queue.enqueue.announcing import announce_again
 from pelton.queue.enqueue.job_message import JobMessage
@@ -34,7 +34,7 @@ from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import DeadLetter, Envelope
 
 if TYPE_CHECKING:
-    from pelton.queue.define.handle import JobHandle
+    from pelton.queue.define.job import JobHandle
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.enqueue.enqueuer import Enqueuer
 
@@ -130,31 +130,18 @@ class DeadLetters:
         message = self._message(letter, job_id, args)
         place, names = letter.envelope.flow, self._queue.names
         again = () if place is None else (redriven_in_flow(names, place, job_id_in(message.data, 0)),)
-        if MsgWithdraw in self._queue.backend.planning.own_verbs:
-            request = MsgWithdraw(stream=names.dead, messages={stored.seq: (message, *again)})
-            answer = await self._queue.backend.call(request)
-            if not answer.withdrawn:
-                raise self._missing(job_id)
-            return self._enqueuer.handle(job_id_in(message.data, answer.stored[0]), letter.envelope.job)
-        handle = await self._publish(message, letter)
-        for event in again:
-            # After the job: a flow waits for it from then on. If that has ended by now, it changes nothing.
-            await self._queue.backend.publish(event.subject, event.data)
-        dead = await self._queue.jet.stream(names.dead)
-        with suppress(MessageNotFoundError):
-            # It was redriven concurrently: both calls got the same job.
-            await dead.delete_message(stored.seq)
-        return handle
-
-    async def _publish(self, message: Outgoing, letter: DeadLetter) -> JobHandle[Any]:
-        new_id, job = job_id_in(message.data, 0), letter.envelope.job
-        if await self._has_ended(new_id):
-            return self._enqueuer.handle(new_id, job, duplicate=True)
+        # After the job: a flow waits for it from then on. If that has ended by now, it changes nothing.
+        messages = again if await self._has_ended(job_id_in(message.data, 0)) else (message, *again)
         try:
-            ack = await self._queue.backend.publish(message.subject, message.data, message.headers)
+            answer = await self._queue.backend.withdraw(names.dead, {stored.seq: Replacement(messages)})
         except WrongLastSequenceError:
-            return self._enqueuer.handle(new_id, job, duplicate=True)
-        return self._enqueuer.handle(job_id_in(message.data, ack.seq), job, duplicate=ack.duplicate)
+            # It was redriven concurrently: both calls got the same job.
+            messages = again
+            answer = await self._queue.backend.withdraw(names.dead, {stored.seq: Replacement(messages)})
+        if not answer.sequences:
+            raise self._missing(job_id)
+        seq, is_duplicate = (0, True) if messages is again else (answer.acks[0].seq, answer.acks[0].duplicate)
+        return self._enqueuer.handle(job_id_in(message.data, seq), letter.envelope.job, duplicate=is_duplicate)
 
     async def _has_ended(self, job_id: str) -> bool:
         history = await self._queue.jet.stream(self._queue.names.history)

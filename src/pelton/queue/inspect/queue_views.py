@@ -14,11 +14,11 @@ import msgspec
 from pelton.api import ConfigError
 from pelton.api.times import Seconds
 from pelton.queue.backing.scan import orders_in, scan, taken_of_tenant, tenants_with_jobs
-from pelton.queue.define.handle import JobHandle
+from pelton.queue.define.job import JobHandle
 from pelton.queue.inspect.events import QueueEvents
 from pelton.queue.model.checks import seconds
 from pelton.queue.model.naming import tenant_in
-from pelton.queue.model.options import job_filter
+from pelton.queue.model.options import JobOptions, job_filter
 from pelton.queue.model.queue_events import QueueEventKind
 from pelton.queue.model.states import (
     ENDINGS,
@@ -35,6 +35,7 @@ from pelton.runtime import at_home
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.enqueue.enqueuer import Enqueuer
     from pelton.queue.inspect.dead_letters import DeadLetters
     from pelton.queue.inspect.views import JobViews
 
@@ -136,6 +137,7 @@ class QueueWithViews:
     exclusive: bool
     _context: QueueContext
     _views: JobViews
+    _enqueuer: Enqueuer
     _history: History
     _dead_letters: DeadLetters
 
@@ -179,6 +181,10 @@ class QueueWithViews:
         Raises JobNotFoundError if it is not known, or no longer known; ConfigError.
         """
         return await self._views.get(job_id)
+
+    async def named(self, name: str, *, key: str = "", tenant: str = "") -> JobHandle[Any]:
+        """Return the unfinished job of this ``id``, and ``key`` or ``tenant``. Raises JobNotFoundError, ConfigError."""
+        return self._enqueuer.handle(await self._views.named(JobOptions(id=name, key=key, tenant=tenant)))
 
     @at_home
     async def jobs(

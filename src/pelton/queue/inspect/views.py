@@ -287,7 +287,7 @@ class JobViews:
         # In this order, or a job that ends between the two would seem to be pending again.
         unsettled, where = await self._states()
         stored = await self.stored(job_id)
-        return await self._ended(job_id) if stored is None else await self._unfinished(stored, unsettled, where)
+        return await self.ended(job_id) if stored is None else await self._unfinished(stored, unsettled, where)
 
     async def _states(self) -> tuple[Underway, JobStates]:
         await self._queue.time.refresh(self._queue.names.jobs)
@@ -403,7 +403,8 @@ class JobViews:
         except MessageNotFoundError:
             return None
 
-    async def _ended(self, job_id: str) -> JobInfo:
+    async def ended(self, job_id: str) -> JobInfo:
+        """Return a job that has ended. Raises JobNotFoundError if it has not, or if that is no longer known."""
         stream = await self._queue.jet.stream(self._queue.names.history)
         for ending in ENDINGS:
             try:

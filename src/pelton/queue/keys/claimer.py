@@ -21,6 +21,7 @@ from pelton.api import (
     WrongLastSequenceError,
     headers,
 )
+from pelton.api.transacting import as_first
 from pelton.jet.readable import at_leader
 from pelton.jet.register import MovedError, Register, StoredRecord
 from pelton.queue.keys.table import (
@@ -38,7 +39,6 @@ from pelton.queue.keys.table import (
     refused,
 )
 from pelton.queue.model.naming import ALL_PRIORITIES, QueueNames
-from pelton.queue.model.records import as_first
 from pelton.queue.ports import TakenJob
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Ledger(Register[KeyRecord]):
             await self._backend.publish(note.subject, note.data, note.headers)
             return
         if note.subject.startswith(self._names.ending_prefix):
-            note = as_first(self._names, note)
+            note = as_first(note, self._names.outcomes_of("*"))
         else:
             block = headers.with_value(note.headers, headers.EXPECTED_LAST_SUBJECT_SEQUENCE, "0")
             note = Outgoing(note.subject, note.data, block)

@@ -43,6 +43,7 @@ from pelton.api import (
     WrongLastSequenceError,
 )
 from pelton.api.admission import check_subject
+from pelton.api.transacting import as_first
 from pelton.jet import ack_of
 from pelton.jet.follower import Follower, last_and_new
 from pelton.jet.outage import Outage, is_busy
@@ -62,7 +63,7 @@ from pelton.queue.keys.claimer import (
 )
 from pelton.queue.keys.table import KeyRecord, KeyTable, decode, settled, taken_back
 from pelton.queue.model.naming import ALL_PRIORITIES, QueueNames
-from pelton.queue.model.records import Ended, as_first, as_only, cause_of
+from pelton.queue.model.records import Ended, cause_of
 from pelton.queue.model.states import Attempt
 from pelton.queue.ports import Extender, TakenJob, Underway, Unlisted
 from pelton.runtime import Signal
@@ -304,14 +305,13 @@ class KeyedJobSource(FreeJobs):
 
     async def keep(self, delivered: Delivered, message: Outgoing) -> None:
         """Extend the lease, then publish on condition that nobody else has."""
-        progress = ack_of(delivered, "progress")
+        progress, only = ack_of(delivered, "progress"), as_first(message, message.subject)
         if delivered.consumer != CHANNEL:
-            await self._backend.settle([as_only(message)], delivered.stream, delivered.consumer, progress)
+            await self._backend.settle([only], delivered.stream, delivered.consumer, progress)
             return
         [refused] = await self.extender.ack(delivered.stream, CHANNEL, [progress])
         if refused is not None:
             raise refused
-        only = as_only(message)
         await self._backend.publish(only.subject, only.data, only.headers)
 
     async def settle(self, ended: Ended) -> None:
@@ -360,7 +360,8 @@ class KeyedJobSource(FreeJobs):
             name = f"{delivered.stream}.{delivered.time_ns}.{delivered.token}"
             named = [identified(f"{name}.{n}", posted) for n, posted in enumerate(outbox_of(messages))]
             try:
-                await self._backend.publish_batch([*named[:-1], as_first(self._names, named[-1])])
+                first = as_first(named[-1], self._names.outcomes_of("*"))
+                await self._backend.publish_batch([*named[:-1], first])
             except WrongLastSequenceError:
                 if (refused := await refusal_of(self._backend, self._names, ended)) is not None:
                     # The job has an outcome, whoever stored it: it is not to be delivered for ever.
@@ -393,6 +394,8 @@ _AT_ONCE: Final = 64
 
 class KeyedStats:
     """Views of an exclusive queue on a cluster. For jobs without a key only their number is known."""
+
+    lists_all = False
 
     def __init__(self, jet: Streams, names: QueueNames, jobs: Stream, free: Sequence[Consumer]) -> None:
         self._jet = jet

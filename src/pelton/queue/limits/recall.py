@@ -87,7 +87,7 @@ class Recall:
         jobs = [job for job in jobs if job.record.retry_at > now + _SOON_NS]
         await asyncio.gather(*(self._recall_key(job) for job in jobs if job.delivery.consumer == CHANNEL))
         given_back = [job for job in jobs if job.delivery.consumer != CHANNEL]
-        if not self._queue.backend.refuses_late_acks:
+        if not self._queue.backend.planning.refuses_late_acks:
             given_back = await self._claimed(given_back)
         acks: dict[str, list[AckOp]] = {}
         for job in given_back:

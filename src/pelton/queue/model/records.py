@@ -69,35 +69,6 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
         return msgspec.structs.replace(self, messages=(*self.messages[:-2], self.messages[-1]), has_letter=False)
 
 
-# --- the first outcome of a job counts: on a cluster, whoever stores one does it on condition that there is none
-
-
-def as_first(names: QueueNames, outcome: Outgoing) -> Outgoing:
-    """Return the message of an outcome, which is refused if the job has another one (WrongLastSequenceError)."""
-    job_id = outcome.subject.rpartition(".")[2]
-    block = headers.encode(
-        {
-            headers.EXPECTED_LAST_SUBJECT_SEQUENCE: "0",
-            headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: names.outcomes_of(job_id),
-        }
-    )
-    if outcome.headers is not None and (msg_id := headers.first(outcome.headers, headers.MSG_ID)) is not None:
-        block = headers.with_value(block, headers.MSG_ID, msg_id)
-    return Outgoing(outcome.subject, outcome.data, block)
-
-
-def as_only(message: Outgoing) -> Outgoing:
-    """Return a message that is refused if there is one of its subject (WrongLastSequenceError)."""
-    block = headers.encode({headers.EXPECTED_LAST_SUBJECT_SEQUENCE: "0"})
-    return Outgoing(message.subject, message.data, block)
-
-
-def guarded(names: QueueNames, ended: Ended) -> Sequence[Outgoing]:
-    """Return the messages that end an attempt; if it ends the job, its outcome has to be the first."""
-    messages = ended.messages
-    return [*messages[:-1], as_first(names, messages[-1])] if ended.is_over else messages
-
-
 # --- what earlier deliveries have left
 
 

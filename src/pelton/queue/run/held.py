@@ -244,7 +244,7 @@ class HeldJobs(Generic[J]):
             self.source.extender, queue.backend, self.admission.register, self.admission.slots, self.worker, self._clock
         )
         self._keeper = LeaseKeeper(self._extender, self._clock, queue.lease)
-        self.by_clock: bool = not queue.backend.refuses_late_acks
+        self.by_clock: bool = not queue.backend.planning.refuses_late_acks
         # What is cancelled or paused, as far as it is known here.
         self.orders: Orders = Orders()
         # The names of jobs that a warning was given for, and which.
