@@ -121,7 +121,6 @@ class Serving:
         """
         work = _StoreWork(self._host.session, messages, 0, answered)
         try:
-            self._host.door.check_loop()
             self._committer.run_now(work)
         except Fault as fault:
             work.fail(public_error(fault))
