@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import re
 import sys
 import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -13,6 +16,9 @@ from typing import Any
 import pytest
 
 import pelton
+from pelton.runtime import system_runtime
+from pelton.server import Server, ServerSettings, StoreSettings
+from pelton.server.settings import Endpoint
 
 PAGE = Path(__file__).parents[2] / "docs" / "walkthrough.md"
 WALKS = {title: text for title, _, text in (part.partition("\n") for part in PAGE.read_text().split("\n## ")[1:])}
@@ -21,7 +27,9 @@ _NAME = re.compile(r"`(\w+)`")
 FOREIGN = {"PullRequest"}  # named beside the file, defined elsewhere
 
 
-@pytest.mark.parametrize(("walk", "most"), [("A publish", 16), ("A delivery", 10), ("A job", 10)])
+@pytest.mark.parametrize(
+    ("walk", "most"), [("A publish", 16), ("A delivery", 10), ("A job", 10), ("A client's publish", 10)]
+)
 def test_a_walk_takes_few_files(walk: str, most: int) -> None:
     steps = list(_STEP.finditer(WALKS[walk]))
     assert 1 <= len({step["path"] for step in steps}) <= most
@@ -38,32 +46,70 @@ def test_a_walk_takes_few_files(walk: str, most: int) -> None:
         assert named <= defined, f"{step['path']} has no {named - defined}"
 
 
-def test_there_are_three_walks() -> None:
-    assert list(WALKS) == ["A publish", "A delivery", "A job"]
+def test_there_are_four_walks() -> None:
+    assert list(WALKS) == ["A publish", "A delivery", "A job", "A client's publish"]
 
 
-async def test_a_publish_enters_the_files_that_its_walk_names(tmp_path: Path) -> None:
-    root, entered = Path(pelton.__file__).parent, set[str]()
+@contextmanager
+def traced(entered: set[str]) -> Iterator[None]:
+    """Add the files of Pelton that are entered in the block, on any thread."""
+    root = Path(pelton.__file__).parent
 
     def note(frame: FrameType, event: str, arg: Any) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(str(root)):
             entered.add(Path(frame.f_code.co_filename).relative_to(root).as_posix())
 
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+async def entered_by(call: Callable[[], Awaitable[object]]) -> set[str]:
+    """Return the files that each of several calls enters; what only some enter, another task has entered beside them.
+
+    The first ones warm up. That a sync has waited for a CPU is asked only if it took long.
+    """
+    found = list[set[str]]()
+    for _ in range(6):
+        found.append(set())
+        with traced(found[-1]):
+            await call()
+    return set.intersection(*found[3:]) - {"runtime/processes.py"}
+
+
+def named_in(walk: str) -> set[str]:
+    return {step["path"].removeprefix("../src/pelton/") for step in _STEP.finditer(WALKS[walk])}
+
+
+async def test_a_publish_enters_the_files_that_its_walk_names(tmp_path: Path) -> None:
     async with pelton.open(tmp_path / "s.pelton") as jet:
         await jet.create_stream("orders", subjects=["orders.>"])
-        found = list[set[str]]()
-        threading.setprofile(note)
-        try:
-            for _ in range(6):
-                entered.clear()
-                sys.setprofile(note)
-                try:
-                    await jet.publish("orders.eu.1", b"a spade")
-                finally:
-                    sys.setprofile(None)
-                found.append(set(entered))
-        finally:
-            threading.setprofile(None)
-    named = {step["path"].removeprefix("../src/pelton/") for step in _STEP.finditer(WALKS["A publish"])}
-    # The first ones warm up. What only some of the others enter, another task has entered beside them.
-    assert set.intersection(*found[3:]) - {"runtime/processes.py"} == named
+        assert await entered_by(lambda: jet.publish("orders.eu.1", b"a spade")) == named_in("A publish")
+
+
+async def test_a_client_enters_what_its_walk_names_beside_the_files_of_a_publish(tmp_path: Path) -> None:
+    path = tmp_path / "s.pelton"
+    async with pelton.open(path) as jet:
+        await jet.create_stream("orders", subjects=["orders.>"])
+    settings = ServerSettings(endpoints=(Endpoint(port=-1),), stores={"$G": StoreSettings(path=str(path))})
+    server = Server(settings, system_runtime())
+    await server.start()
+    reader, writer = await asyncio.open_connection(*str(server.endpoints[0]).rsplit(":", 1))
+    writer.write(b'CONNECT {"verbose":false,"pedantic":false,"headers":true}\r\nSUB _INBOX.> 1\r\nPING\r\n')
+    await reader.readuntil(b"PONG\r\n")
+
+    async def publish() -> None:
+        writer.write(b"PUB orders.eu.1 _INBOX.1 7\r\na spade\r\n")
+        await reader.readuntil(b"}\r\n")
+
+    try:
+        entered = await entered_by(publish)
+    finally:
+        writer.close()
+        await server.close()
+    assert entered - named_in("A publish") == named_in("A client's publish")
+    assert named_in("A publish") - entered == {"jet/streams.py"}
