@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "pelton"
@@ -32,3 +34,75 @@ def test_class_names_are_unique() -> None:
 def test_what_is_listed_as_the_same_concept_is_there_twice() -> None:
     found = classes()
     assert {name for name in SAME_CONCEPT if len(found[name]) < 2} == set()
+
+
+# Modules that share a name: only fewer.
+SHARED = """
+    account admission archives arguments backend blocks bulk claims clock configs connection consumers decide
+    direct door events faults info interest job_source keys link log message opening options pulls registry
+    rules runtime salvage session settings staging streams table transaction troubles turns
+"""
+# Functions that are called by a bare participle, which says neither what they do nor when they run: only fewer. A
+# command is a verb and its object, a callback ``on_...``, a conversion ``..._of``.
+PARTICIPLES = """
+    added adjusted admitted allowed announced answered archived asked audited begun bound called cancelled
+    carried changed checked chosen claimed clamped commanded committed completed concatenated concerned
+    concluded connected consumed contributed copied counted created damaged decoded decompressed deleted
+    delivered described disconnected done doomed doubted edited embedded emitted encoded ended enqueued entered
+    escaped expanded expired extended failed fetched filled finished fired flushed followed found framed given
+    gone guarded heard held identified injected interrupted iterated joined judged kept keyed known learned left
+    lifted linked listed looked lost made malformed mapped masked merged met missed modified mounted moved named
+    narrowed nested noted numbered opened ordered outdated owned parked parsed passed paused pickled pinned
+    placed planned prepared prioritized processed published pulled quoted raised reached received reconfigured
+    refused rejected rekeyed released removed renamed renewed repeated replaced replicated reserved restored
+    retried returned said scheduled sealed seen sent served settled shifted shown signalled signed skipped
+    spelled staged started stopped stored subscribed synced taken told traced translated tried unchanged
+    unescaped unfinished unlisted unpacked unsettled untouched unwaited unwanted vanished verified wanted won
+    written
+"""
+_QUESTION = re.compile(r"_?(is|has|may)_")
+_IRREGULAR = """
+    told met lost found taken begun held kept left given known said seen sent gone done made written heard rung
+    drawn chosen built bound brought fed felt hidden laid led meant paid shown spent spoken stood stuck sunk
+    thrown thought understood won worn
+"""
+_VERBS = frozenset({"embed", "feed", "heed", "need", "seed", "speed"})
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def functions() -> Iterator[tuple[str, Function]]:
+    """Yield all functions and methods, each with its file."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, Function):
+                yield str(path.relative_to(SOURCE)), node
+
+
+def test_a_question_returns_a_bool() -> None:
+    allowed = {"bool", "bool | None"}
+    asked = [(path, node) for path, node in functions() if _QUESTION.match(node.name) and node.returns is not None]
+    others = [(path, node.name, ast.unparse(node.returns)) for path, node in asked if node.returns is not None]
+    assert [one for one in others if one[2] not in allowed and not one[2].startswith(("TypeGuard", "TypeIs"))] == []
+
+
+def test_no_more_modules_share_a_name() -> None:
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for path in SOURCE.rglob("*.py"):
+        places[path.stem].append(str(path.relative_to(SOURCE)))
+    unnamed = {"__init__", "__main__", *SHARED.split()}
+    assert {name: files for name, files in places.items() if len(files) > 1 and name not in unnamed} == {}
+
+
+def is_participle(name: str) -> bool:
+    word = name.strip("_")
+    return word in _IRREGULAR.split() or (word.endswith("ed") and "_" not in word and word not in _VERBS)
+
+
+def is_property(node: Function) -> bool:
+    return any("property" in ast.unparse(one) or ast.unparse(one).endswith(".setter") for one in node.decorator_list)
+
+
+def test_no_other_function_is_called_by_a_bare_participle() -> None:
+    named = [(path, node.name) for path, node in functions() if is_participle(node.name) and not is_property(node)]
+    assert [one for one in named if one[1].strip("_") not in PARTICIPLES.split()] == []

@@ -21,10 +21,10 @@ import pyarrow as pa
 import pelton
 from benchmarks.spark.measure import Case, Result, best_of
 from pelton import engine
-from pelton.columns.checksums import placed_sums
+from pelton.columns.joined_columns import placed_sums
 from pelton.engine import StagedWriter
 from pelton.jet import Savepoint
-from pelton.spark.columns.packed_rows import pack
+from pelton.spark.columns import pack
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,8 +15,23 @@ from examples.flights.checks import PromiseCheck, by_aircraft, passed
 from examples.flights.flights import Flight, Plane
 from examples.flights.record import FlightAttempt, Run, WorkerRecord
 from examples.flights.work import PlaneState, replay
-from pelton.drawing.page import HUES, SHADES, head, page, section, tiles
-from pelton.drawing.svg import Point, Scale, line, path, smooth, tag, text, ticks, title
+from pelton.drawing.charts import (
+    HUES,
+    SHADES,
+    Point,
+    Scale,
+    head,
+    line,
+    page,
+    path,
+    section,
+    smooth,
+    tag,
+    text,
+    ticks,
+    tiles,
+    title,
+)
 
 _DAY_MIN = 24 * 60
 

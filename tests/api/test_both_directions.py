@@ -18,8 +18,7 @@ from pelton.api import (
     PullRequest,
     StoredMessage,
 )
-from pelton.api.acks import ack_payload, ack_subject, ack_target, ack_verdict, delivery_of, long_ack_prefix
-from pelton.api.direct_frames import (
+from pelton.api.direct import (
     WireGet,
     direct_frames,
     direct_question,
@@ -30,8 +29,21 @@ from pelton.api.direct_frames import (
     stored_in,
 )
 from pelton.api.errors import api_error
-from pelton.api.pub_acks import decode_pub_ack, encode_pub_ack, encode_pub_error
-from pelton.api.pulling import NextRequest, decode_next, encode_next, pulled
+from pelton.api.message import (
+    NextRequest,
+    ack_payload,
+    ack_subject,
+    ack_target,
+    ack_verdict,
+    decode_next,
+    decode_pub_ack,
+    delivery_of,
+    encode_next,
+    encode_pub_ack,
+    encode_pub_error,
+    long_ack_prefix,
+    next_request,
+)
 
 NAMES = st.text("abcXYZ-_0", min_size=1, max_size=6)
 NUMBERS = st.integers(0, 1 << 40)
@@ -126,7 +138,7 @@ PULLS = st.builds(
 
 @given(PULLS, st.integers(4, 1 << 40))
 def test_pulls(request: PullRequest, expires: int) -> None:
-    asked = pulled(request, expires_ns=expires, no_wait=False, batch=request.batch, heartbeat_ns=expires // 4)
+    asked = next_request(request, expires_ns=expires, no_wait=False, batch=request.batch, heartbeat_ns=expires // 4)
     found = decode_next(encode_next(asked))
     assert found == asked
     assert found.request == msgspec.structs.replace(request, expires_ns=expires)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pelton.api.cron import Cron, next_second, parse_cron
+from pelton.api.schedule import Cron, next_second, parse_cron
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ZONES = (

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pelton import api
-from pelton.api.defaults import sealed_stream
+from pelton.api.config import sealed_stream
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pelton
 from pelton import api
 from pelton.api import ConsumerConfig, Duration, dec_hook, enc_hook
 from pelton.api.build import DURATIONS
-from pelton.api.durations import Durations, HasDurations
+from pelton.api.times import Durations, HasDurations
 
 YEAR = timedelta(days=366)
 
@@ -133,7 +133,7 @@ def test_a_duration_tells_itself(ns: int) -> None:
     one = Duration.of_ns(ns)
     assert eval(repr(one)) == one
     assert one == Duration(one)
-    assert api.durations.parse_duration(str(one)) == ns
+    assert api.times.parse_duration(str(one)) == ns
 
 
 def _hints(kind: type[msgspec.Struct]) -> list[tuple[str, Any]]:

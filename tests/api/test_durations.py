@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelton.api.durations import format_duration, parse_duration
+from pelton.api.times import format_duration, parse_duration
 
 SECOND = 1_000_000_000
 
@@ -42,11 +42,13 @@ def test_what_is_none(text: str) -> None:
     ("ns", "text"),
     [
         (0, "0s"),
-        (5, "5ns"),
+        (7, "7ns"),
         (1500, "1.5µs"),
         (250_000_000, "250ms"),
         (100 * SECOND, "1m40s"),
+        (SECOND + 1, "1.000000001s"),
         (3600 * SECOND, "1h0m0s"),
+        (90_000 * SECOND + 500_000_000, "25h0m0.5s"),
         (-90 * SECOND, "-1m30s"),
     ],
 )

@@ -16,7 +16,7 @@ from pelton.api import (
     decode_event,
     encode_event,
 )
-from pelton.api.durations import Duration
+from pelton.api.times import Duration
 
 PAGE = (Path(__file__).parents[2] / "docs" / "events.md").read_text()
 COMMON = {"id", "timestamp"}

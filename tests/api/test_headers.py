@@ -34,10 +34,10 @@ def test_any_headers_survive(given: dict[str, list[str]]) -> None:
 
 def test_a_value_is_replaced_in_its_place_or_added() -> None:
     block = headers.encode({"A": "1", "B": "2", "C": "3"})
-    assert headers.decode(headers.replaced(block, "B", "two")) == {"A": "1", "B": "two", "C": "3"}
-    assert headers.replaced(block, "C", "three") == headers.encode({"A": "1", "B": "2", "C": "three"})
-    assert headers.replaced(headers.encode({}), "A", "1") == headers.encode({"A": "1"})
-    assert headers.replaced(block, "D", "4") == headers.encode({"A": "1", "B": "2", "C": "3", "D": "4"})
+    assert headers.decode(headers.with_header(block, "B", "two")) == {"A": "1", "B": "two", "C": "3"}
+    assert headers.with_header(block, "C", "three") == headers.encode({"A": "1", "B": "2", "C": "three"})
+    assert headers.with_header(headers.encode({}), "A", "1") == headers.encode({"A": "1"})
+    assert headers.with_header(block, "D", "4") == headers.encode({"A": "1", "B": "2", "C": "3", "D": "4"})
 
 
 @given(st.binary())

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pelton.api import ConfigError
-from pelton.api.numbers import counter_value, from_digits, go_integer, is_level, to_digits
+from pelton.api.json_values import counter_value, from_digits, go_integer, is_level, to_digits
 
 
 @given(st.integers())

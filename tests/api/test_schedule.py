@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 import pelton
+from pelton.api.build import schedule_headers, schedule_text, ttl_text
 from pelton.api.schedule import LATEST, At, Every, due_text, first_due, next_due, parse_schedule, parse_zone
-from pelton.api.timing import schedule_headers, schedule_text, ttl_text
 
 S = 1_000_000_000
 NOON = int(datetime(2025, 1, 1, 12, tzinfo=UTC).timestamp()) * S

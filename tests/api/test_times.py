@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pelton.api import ConfigError, parse_rfc3339, rfc3339
-from pelton.api.times import SECOND, ZERO_TIME, go_duration
+from pelton.api.times import SECOND, ZERO_TIME
 
 FIRST, LAST = -62135596800 * SECOND, 253402300799 * SECOND
 
@@ -60,21 +60,3 @@ def test_what_is_no_time(text: str) -> None:
 def test_years_that_cannot_be_written(ns: int) -> None:
     with pytest.raises(ConfigError, match="outside the years 1 to 9999"):
         rfc3339(ns)
-
-
-@pytest.mark.parametrize(
-    ("ns", "text"),
-    [
-        (0, "0s"),
-        (7, "7ns"),
-        (1500, "1.5µs"),
-        (250_000_000, "250ms"),
-        (SECOND, "1s"),
-        (SECOND + 1, "1.000000001s"),
-        (90 * SECOND, "1m30s"),
-        (3600 * SECOND, "1h0m0s"),
-        (90_000 * SECOND + 500_000_000, "25h0m0.5s"),
-    ],
-)
-def test_a_duration_as_go_writes_it(ns: int, text: str) -> None:
-    assert go_duration(ns) == text

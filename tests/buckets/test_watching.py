@@ -8,9 +8,8 @@ import pytest
 
 import pelton
 from pelton.api import ConsumerConfig, Delivered
-from pelton.buckets import watching
-from pelton.jet.ordered import OrderedReader
-from pelton.jet.push import Pushed
+from pelton.buckets import bucket
+from pelton.jet.message_source import OrderedReader, Pushed
 
 
 def delivered(seq: int, pending: int) -> Delivered:
@@ -46,9 +45,9 @@ class Reader(OrderedReader):
 
 
 async def test_silence_ends_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "OrderedReader", Reader)
+    monkeypatch.setattr(bucket, "OrderedReader", Reader)
     async with pelton.open("memory:") as jet:
-        following = watching.followed(jet, "KV_cars", ["$KV.cars.>"])
+        following = bucket.follow(jet, "KV_cars", ["$KV.cars.>"])
         seen = [await anext(following) for _ in range(3)]
         await following.aclose()
     assert [one and one.seq for one in seen] == [1, None, 4]

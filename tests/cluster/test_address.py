@@ -3,7 +3,7 @@
 import pytest
 
 import pelton
-from pelton.cluster.address import parse_address
+from pelton.cluster.settings import parse_address
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.buckets.token_floors import TOKENS_BUCKET
+from pelton.buckets.bucket import TOKENS_BUCKET
 from pelton.subjects import LONGEST
 from tests.kit.nats_server import NatsServer, nats_server
 

@@ -26,5 +26,5 @@ def test_the_same_error_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture
     assert logged("refused") == 0
     clock.advance(2)
     assert logged("refused", "refused") == 1
-    log.is_over()
+    log.forget()
     assert logged("refused", "refused") == 1

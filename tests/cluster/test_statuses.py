@@ -14,8 +14,8 @@ from pelton.api import (
     PullRefusedError,
     PullRequest,
 )
+from pelton.cluster.client import Status
 from pelton.cluster.pull import Pull
-from pelton.cluster.status import Status
 from pelton.testing import ManualClock
 
 

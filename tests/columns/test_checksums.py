@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pelton import storage
-from pelton.columns import checksums
+from pelton.columns import joined_columns as checksums
 from pelton.storage.rows import row_checksum
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

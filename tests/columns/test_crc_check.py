@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pelton.columns.checksums import Sums, positions
-from pelton.columns.joined_columns import Repeated, crcs_match
+from pelton.columns.joined_columns import Repeated, Sums, crcs_match, positions
 from pelton.storage.rows import row_checksum
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

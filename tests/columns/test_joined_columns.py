@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pelton
-from pelton.columns.checksums import sums_of_columns
-from pelton.columns.joined_columns import split_columns
+from pelton.columns.joined_columns import split_columns, sums_of_columns
 from pelton.storage import (
     BulkRead,
     Database,

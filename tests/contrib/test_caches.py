@@ -14,9 +14,8 @@ import pytest
 pytest.importorskip("cachelib")
 pytest.importorskip("django")
 
-from pelton.contrib.cached_values import CachedValues
 from pelton.contrib.cachelib import PeltonCache
-from pelton.contrib.process_store import close_process_stores, process_store
+from pelton.contrib.process_store import CachedValues, close_process_stores, process_store
 from pelton.runtime import Clock
 
 

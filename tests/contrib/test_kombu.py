@@ -21,9 +21,8 @@ from kombu.exceptions import ChannelError
 from kombu.transport.virtual.base import UndeliverableWarning
 
 import pelton.contrib.kombu
-from pelton.contrib.kombu.naming import job_name, queue_name, rank
-from pelton.contrib.process_store import address_of, close_process_stores, masked, process_store
-from pelton.contrib.tokens import short_token, token
+from pelton.contrib.kombu.broker import job_name, queue_name, rank
+from pelton.contrib.process_store import address_of, close_process_stores, masked, process_store, short_token, token
 from tests.kit.nats_server import nats_server
 
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 
 import pelton
-from pelton.dashboard.door import DashboardDoor
+from pelton.dashboard.actions import DashboardDoor
 from tests.dashboard.conftest import HOSTILE, TOKEN, Client
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import pelton
 from pelton import dashboard
-from pelton.dashboard.lag_history import LagHistory, LagSample
-from pelton.dashboard.snapshots import Snapshots
+from pelton.dashboard.pictures import LagHistory, LagSample, Snapshots
 from pelton.testing import manual_runtime
 
 

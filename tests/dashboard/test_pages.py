@@ -11,7 +11,7 @@ import pytest
 
 import pelton
 from pelton import observe
-from pelton.dashboard.payload import shown
+from pelton.dashboard.view import payload_for_person
 from tests.dashboard.conftest import HOSTILE, Client
 
 PAGES = (
@@ -202,13 +202,13 @@ async def test_a_store_that_is_opened_to_be_read_is_shown(tmp_path: Path, client
     ],
 )
 def test_a_payload_is_shown_for_what_it_is(data: bytes, kind: str, text: str | None) -> None:
-    found = shown(data)
+    found = payload_for_person(data)
     assert (found.kind, found.is_whole) == (kind, True)
     assert text is None or found.text == text
 
 
 def test_a_large_payload_is_cut() -> None:
-    assert shown(b"ab" * 10, 5) == ("text", "ababa", False)
-    assert shown("\u00e4\u00e4\u00e4".encode(), 5) == ("text", "\u00e4\u00e4", False)
-    assert shown(bytes(100), 40).text.startswith("00000000  00 00 00 00 00 00 00 00 00 00 ")
-    assert shown(bytes(100), 40).is_whole is False
+    assert payload_for_person(b"ab" * 10, 5) == ("text", "ababa", False)
+    assert payload_for_person("\u00e4\u00e4\u00e4".encode(), 5) == ("text", "\u00e4\u00e4", False)
+    assert payload_for_person(bytes(100), 40).text.startswith("00000000  00 00 00 00 00 00 00 00 00 00 ")
+    assert payload_for_person(bytes(100), 40).is_whole is False

@@ -127,7 +127,9 @@ def test_every_command_is_in_the_reference(pages: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name.value for name in names_by_page()["configuration"]], ids=lambda kind: kind.__name__
+    "name",
+    [name.value for name in names_by_page()["configuration"] if isinstance(name.value, type)],
+    ids=lambda kind: kind.__name__,
 )
 def test_every_field_of_a_configuration_is_explained(name: type) -> None:
     texts = field_texts(name)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.jet.ordered import OrderedReader
+from pelton.jet.message_source import OrderedReader
 
 _ROUNDS = 12
 

@@ -9,7 +9,7 @@ import pytest
 
 import pelton
 from pelton.api import AckRejectedError, NoStreamForSubjectError, Outgoing
-from pelton.api.transacting import Replacement
+from pelton.api.tracing import Replacement
 from pelton.testing import manual_runtime
 
 NOTE = Outgoing("notes.1", b"withdrawn")

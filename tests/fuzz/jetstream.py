@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from pelton.api.config import EXTENSION_FIELDS, ConsumerConfig, StreamConfig
 from pelton.api.direct import DirectGet
-from pelton.api.pulling import NextRequest
+from pelton.api.message import NextRequest
 from pelton.server.archive import END, MAGIC, ArchiveEntry, FrameWriter, encode_entry
 from tests.fuzz.odd import OTHERS, TEXTS, mutated, odd_json, odd_object
 

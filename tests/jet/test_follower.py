@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 import pytest
 
 from pelton.api import StoreBusyError, StoreClosedError
-from pelton.jet.follower import Follower
+from pelton.jet.registers import Follower
 
 Step = int | None | Exception
 

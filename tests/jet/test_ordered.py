@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import pelton
 from pelton.api import Backend, BackendSubscription, ConsumerDelete, ConsumerNames, Incoming
 from pelton.engine import Engine
-from pelton.jet.ordered import OrderedReader
+from pelton.jet.message_source import OrderedReader
 from pelton.runtime import Clock
 from pelton.testing import ManualRuntime, manual_runtime
 

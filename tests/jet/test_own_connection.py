@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from pelton.api import StoreBusyError, StoreClosedError
-from pelton.jet.own_connection import OwnConnection
+from pelton.jet.registers import OwnConnection
 from pelton.testing import ManualClock
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pelton.api import Delivered, PullRefusedError
 from pelton.jet.message import Message
-from pelton.jet.pull_source import PrefetchLimit, PullSource
+from pelton.jet.message_source import PrefetchLimit, PullSource
 
 
 def message(seq: int, size: int = 0) -> Message:

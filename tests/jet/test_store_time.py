@@ -10,7 +10,7 @@ import pytest
 
 from pelton.api import StoreClosedError, rfc3339
 from pelton.api.times import SECOND
-from pelton.jet.store_time import StoreTime
+from pelton.jet.streams import StoreTime
 from pelton.testing import ManualRuntime, manual_runtime
 
 HOUR = 3600 * SECOND

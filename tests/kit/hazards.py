@@ -41,8 +41,7 @@ from pelton.api import (
     StoreClosedError,
 )
 from pelton.api.backend import Backups, EmbeddedStore, Leftover
-from pelton.api.tracing import Tracing
-from pelton.api.transacting import Replacement, Settled, Transacting, Withdrawn
+from pelton.api.tracing import Replacement, Settled, Tracing, Transacting, Withdrawn
 from pelton.connect import Jet
 from pelton.connect import open as open_store
 from pelton.runtime import Clock, Ids, Random, Runtime, Signal, Tasks, Timer

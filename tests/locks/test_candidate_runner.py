@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pelton.locks.campaign import Campaign, Lost, News, Won
-from pelton.locks.candidate_runner import CandidateRunner, StoreEnded
-from pelton.locks.election_record import open_record
+from pelton.locks.candidate_runner import CandidateRunner, StoreEnded, open_record
 from tests.kit.hazards import Hazards, SimulatedClient, World
 
 TTL = 4.0

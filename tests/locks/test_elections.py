@@ -15,7 +15,7 @@ import pelton
 from pelton import Election, Jet, Leader, Term
 from pelton.api import BucketKeyNotFoundError, ConfigError, ElectionError, StreamInfo, TermLostError
 from pelton.locks.campaign import DeleteRecord, WriteRecord
-from pelton.locks.election_record import open_record
+from pelton.locks.candidate_runner import open_record
 from tests.kit.nats_server import NatsServer, nats_server
 
 LONG = 3600  # nothing of what these tests wait for waits for a term's end

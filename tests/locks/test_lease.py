@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pelton.locks.lease import ClockReading, HeldLease, counted_from
+from pelton.locks.keeper import ClockReading, HeldLease, counted_from
 
 _START = ClockReading(1000.0, 1_700_000_000_000_000_000)
 

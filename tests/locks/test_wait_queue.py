@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelton.locks.records import Holding, LockRow, Ticket, encode
+from pelton.locks.lock_table import Holding, LockRow, Ticket, encode
 from pelton.locks.wait_queue import GLANCE_S, PATIENCE_S, AskPresence, AskSlot, PassedTicket, TakeSlot, Wait, WaitQueue
 
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from pelton.wire import InfoLine, Msg, Parser, Ping, Pong, ServerHello, encode_pub, encode_sub, parse_info
-from pelton.wire.parser import Command, ErrLine
+from pelton.wire.protocol import Command, ErrLine
 
 PLAIN = '{"verbose":false,"pedantic":false,"headers":true,"no_responders":true,"protocol":1}'
 _TIMEOUT_S = 10.0

@@ -23,8 +23,8 @@ from pelton.server.jetstream import link
 from pelton.server.jetstream.link import OpenRequests
 from pelton.server.monitoring import answers
 from pelton.wire import Parser, Pub
-from pelton.wire import parser as wire
-from pelton.wire.parser import KnownLines
+from pelton.wire import protocol as wire
+from pelton.wire.protocol import KnownLines
 from tests.fuzz.protocol import content_of, frame
 from tests.server.conftest import Started
 from tests.server.raw import raw_client

@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed
 
 from pelton.server import WebSocketDoor
 from pelton.wire import Msg
-from pelton.wire.parser import Command
+from pelton.wire.protocol import Command
 from tests.cluster.people import Certificates
 from tests.server.conftest import Started
 from tests.server.raw import PLAIN, RawClient, raw_client

@@ -13,7 +13,7 @@ import pytest
 
 from pelton.api.config import EXTENSION_FIELDS, ConsumerConfig, StreamConfig
 from pelton.api.direct import DirectGet
-from pelton.api.pulling import NextRequest
+from pelton.api.message import NextRequest
 from pelton.server import Server
 from tests.kit.nats_server import nats_server
 from tests.server.conftest import Started

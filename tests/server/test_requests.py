@@ -19,7 +19,7 @@ from typing import Any, Final
 import pytest
 
 from pelton.wire import Msg
-from pelton.wire.parser import Command, Pong
+from pelton.wire.protocol import Command, Pong
 from tests.kit.nats_server import nats_server
 from tests.kit.served import served_store
 from tests.server.conftest import Started

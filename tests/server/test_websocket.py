@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from pelton.server import Server, TlsDoor, WebSocketDoor, tls_context
 from pelton.wire import InfoLine, Msg, Parser, Pong, encode_pub, parse_info
-from pelton.wire.parser import Command, ErrLine
+from pelton.wire.protocol import Command, ErrLine
 from tests.cluster.people import Certificates
 from tests.server.conftest import Started
 from tests.server.raw import PLAIN, raw_client

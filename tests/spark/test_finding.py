@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import pelton.spark
-from pelton.spark.python_choice import choose_python
+from pelton.spark.store_handle import choose_python
 
 
 def test_the_format_is_found_without_registration(spark: SparkSession) -> None:

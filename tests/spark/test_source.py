@@ -8,7 +8,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import pelton
 from pelton.spark import DataLossError, PeltonSource
-from pelton.spark.read.stream_reader import PeltonStreamReader
+from pelton.spark.read.readers import PeltonStreamReader
 
 SCHEMA = StructType([StructField("sequence", LongType())])
 

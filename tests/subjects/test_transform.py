@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pelton.subjects import Transform, TransformError, is_subject, matches
-from pelton.subjects.mapping import Function, function_of
+from pelton.subjects.transform import Function, function_of
 from tests.kit.mappings import FAITHFUL, MAPPINGS, REFUSALS
 
 

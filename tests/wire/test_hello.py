@@ -12,7 +12,7 @@ from pelton.wire import (
     parse_info,
     status_block,
 )
-from pelton.wire.parser import InfoLine
+from pelton.wire.protocol import InfoLine
 
 
 def test_info_is_read_back() -> None:

@@ -27,7 +27,7 @@ from pelton.wire import (
     encode_sub,
     encode_unsub,
 )
-from pelton.wire.parser import MALFORMED, TOO_LARGE, TOO_LONG, UNKNOWN, Command
+from pelton.wire.protocol import MALFORMED, TOO_LARGE, TOO_LONG, UNKNOWN, Command
 
 SESSION = (
     b'CONNECT {"verbose":false}\r\n'

@@ -29,7 +29,7 @@ PAGES: Final = {
         "Streams, consumers, messages",
         "Publish, read, consume. The configurations of streams and consumers are on [a page of their own]"
         "(configuration.md).",
-        ("pelton.jet", "pelton.api.headers", "pelton.api.backoff", "pelton.api.durations", "pelton.api.build"),
+        ("pelton.jet", "pelton.api.headers", "pelton.api.times", "pelton.api.build"),
     ),
     "configuration": ReferencePage(
         "Configurations",
@@ -52,11 +52,7 @@ PAGES: Final = {
     "transactions": ReferencePage(
         "Transactions",
         "Messages, acks, jobs, keys of buckets and your own SQL rows, together or not at all.",
-        (
-            "pelton.queue.enqueue.transaction",
-            "pelton.jet.transaction",
-            "pelton.jet.sql_reads",
-        ),
+        ("pelton.queue.enqueue.transaction", "pelton.jet.transaction"),
     ),
     "buckets": ReferencePage(
         "Key-value buckets and object stores",
@@ -69,16 +65,7 @@ PAGES: Final = {
     "errors": ReferencePage(
         "Exceptions",
         "Everything that Pelton raises. For the tree, the error codes and what to do, see [Errors](../errors.md).",
-        (
-            "pelton.api.errors",
-            "pelton.api.bucket_errors",
-            "pelton.api.election_errors",
-            "pelton.api.job_errors",
-            "pelton.api.lock_errors",
-            "pelton.api.bucket_errors",
-            "pelton.api.store_errors",
-            "pelton.api.transaction_errors",
-        ),
+        ("pelton.api.errors", "pelton.api.store_errors", "pelton.api.job_errors"),
     ),
     "events": ReferencePage(
         "Events",
@@ -301,7 +288,7 @@ _CONSTANTS: Final = {
     "pelton.EVENTS": "pelton.api.events",
     "pelton.VERBS": "pelton.api.requests",
     "pelton.AckKind": "pelton.api.message",
-    "pelton.metrics.CATALOGUE": "pelton.observe.catalogue",
+    "pelton.metrics.CATALOGUE": "pelton.observe.samples",
 }
 
 

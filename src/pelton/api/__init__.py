@@ -4,22 +4,7 @@ Nothing here does I/O, reads a clock or keeps state. Every other room may import
 possible to swap an embedded store for a cluster.
 """
 
-from pelton.api.acks import delivery_of
 from pelton.api.backend import Backend, BackendSubscription
-from pelton.api.backoff import Backoff
-from pelton.api.bucket_errors import (
-    BucketDecodeError,
-    BucketError,
-    BucketKeyExistsError,
-    BucketKeyNotFoundError,
-    BucketNotFoundError,
-    ObjectChangedError,
-    ObjectDamagedError,
-    ObjectError,
-    ObjectExistsError,
-    ObjectLinkError,
-    ObjectNotFoundError,
-)
 from pelton.api.build import consumer_config, stream_config
 from pelton.api.codec import (
     api_subject,
@@ -39,11 +24,10 @@ from pelton.api.config import (
     StreamConfig,
     StreamSource,
     SubjectTransform,
+    resolved_consumer,
+    resolved_stream,
 )
-from pelton.api.defaults import resolved_consumer, resolved_stream
 from pelton.api.direct import DirectGet, DirectReply, StoredMessage
-from pelton.api.durations import Duration, dec_hook, enc_hook
-from pelton.api.election_errors import ElectionError, TermLostError
 from pelton.api.errors import (
     AckError,
     AckRejectedError,
@@ -133,8 +117,7 @@ from pelton.api.job_errors import (
     UnknownJobError,
 )
 from pelton.api.keys import KeyFile
-from pelton.api.lock_errors import LockError, LockLostError, LockNotHeldError, LockReentryError, LockTimeoutError
-from pelton.api.message import AckKind, AckOp, Delivered, Incoming, PullRequest
+from pelton.api.message import AckKind, AckOp, Delivered, Incoming, PullRequest, delivery_of
 from pelton.api.requests import (
     VERBS,
     AccountInfoRequest,
@@ -177,15 +160,36 @@ from pelton.api.requests import (
     Verb,
 )
 from pelton.api.store_errors import (
+    BucketDecodeError,
+    BucketError,
+    BucketKeyExistsError,
+    BucketKeyNotFoundError,
+    BucketNotFoundError,
     CorruptConfigError,
     CorruptMessageError,
+    ElectionError,
     HeartbeatMissedError,
     JetStreamMissingError,
+    LockError,
+    LockLostError,
+    LockNotHeldError,
+    LockReentryError,
+    LockTimeoutError,
     NotAStoreError,
+    ObjectChangedError,
+    ObjectDamagedError,
+    ObjectError,
+    ObjectExistsError,
+    ObjectLinkError,
+    ObjectNotFoundError,
     ServerPermissionError,
     ServerRefusedError,
     ServerTimeoutError,
     ServerUnreachableError,
+    SnapshotTimeoutError,
+    SqlConstraintError,
+    SqlError,
+    SqlForbiddenError,
     StoreBusyError,
     StoreClosedError,
     StoreDescriptorsError,
@@ -198,18 +202,13 @@ from pelton.api.store_errors import (
     StoreReadOnlyError,
     StoreSettingsError,
     StoreVersionError,
-    WrongLoopError,
-)
-from pelton.api.times import parse_rfc3339, rfc3339
-from pelton.api.transacting import Outgoing, Reading, Settled, Transacting
-from pelton.api.transaction_errors import (
-    SnapshotTimeoutError,
-    SqlConstraintError,
-    SqlError,
-    SqlForbiddenError,
+    TermLostError,
     TransactionError,
     TransactionTimeoutError,
+    WrongLoopError,
 )
+from pelton.api.times import Backoff, Duration, dec_hook, enc_hook, parse_rfc3339, rfc3339
+from pelton.api.tracing import Outgoing, Reading, Settled, Transacting
 
 __all__ = [
     "EVENTS",

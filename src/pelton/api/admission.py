@@ -15,9 +15,9 @@ import msgspec
 from pelton.api.arguments import check_types
 from pelton.api.build import check_token
 from pelton.api.codec import names_of
-from pelton.api.durations import enc_hook
 from pelton.api.errors import ApiError, ConfigError, NoStreamForSubjectError, PeltonError, api_error, brief
 from pelton.api.requests import ConsumerCreate, Request, StreamCreate
+from pelton.api.times import enc_hook
 from pelton.subjects import LONGEST, fault_of, fits, is_filter, is_subject
 
 LONGEST_NAME: Final = 255

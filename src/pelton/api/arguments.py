@@ -15,9 +15,9 @@ from uuid import UUID
 
 import msgspec
 
-from pelton.api.durations import dec_hook, enc_hook
 from pelton.api.errors import ConfigError
 from pelton.api.requests import Request
+from pelton.api.times import dec_hook, enc_hook
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)

@@ -17,8 +17,7 @@ from pelton.api.info import PubAck
 from pelton.api.keys import Key
 from pelton.api.message import AckOp, Delivered, Incoming, PullRequest
 from pelton.api.requests import Request
-from pelton.api.tracing import Tracing
-from pelton.api.transacting import Outgoing, Reading, Replacement, Settled, Transacting, Withdrawn
+from pelton.api.tracing import Outgoing, Reading, Replacement, Settled, Tracing, Transacting, Withdrawn
 
 R = TypeVar("R")
 

@@ -1,12 +1,16 @@
-"""Builds configurations from a user's values: seconds, `timedelta`, `datetime`, dicts, lists.
+"""Builds configurations and headers from a user's values: seconds, `timedelta`, `datetime`, dicts, lists.
 
-`stream_config("orders", subjects=["orders.>"], max_age=3600)` becomes a `StreamConfig`. A misspelt field or a
-wrong type is refused here, with an error that names the nearest field; what only a server can
-check, such as overlapping subjects, is checked there.
+**Builds configurations from a user's values: seconds, `timedelta`, `datetime`, dicts, lists.** `stream_config("orders",
+subjects=["orders.>"], max_age=3600)` becomes a `StreamConfig`. A misspelt field or a wrong type is refused here, with
+an error that names the nearest field; what only a server can check, such as overlapping subjects, is checked there.
 
 **Finds unknown keys in nested plain data before it becomes structs.** Replies may hold fields of newer servers, so the
 structs themselves ignore unknown fields. Users' arguments and clients' requests are checked here, as the reference
 server does.
+
+**Builds the headers about time from a user's values: seconds, `timedelta`, `datetime`.** ``Nats-TTL`` (ADR-43) and
+``Nats-Schedule`` with its companions (ADR-51). What only a stream can check, such as a cron expression or whether it
+takes the target, is checked there.
 """
 
 import re
@@ -19,11 +23,22 @@ from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hi
 
 import msgspec
 
+from pelton.api import headers
 from pelton.api.arguments import as_declared, check_instance, sentence
 from pelton.api.config import ConsumerConfig, StreamConfig
-from pelton.api.durations import Duration, duration_ns, given
 from pelton.api.errors import ConfigError
-from pelton.api.times import Seconds, datetime_ns, parse_rfc3339, rfc3339
+from pelton.api.times import (
+    SECOND,
+    TIME_FIELDS,
+    Duration,
+    Seconds,
+    datetime_ns,
+    duration_ns,
+    format_duration,
+    given,
+    parse_rfc3339,
+    rfc3339,
+)
 
 # Evaluating the annotations each time would take longer than the rest of creating a stream.
 _hints_of: Final = cache(get_type_hints)
@@ -75,7 +90,6 @@ DURATIONS: Final = frozenset(
         "priority_timeout",
     }
 )
-TIMES: Final = frozenset({"opt_start_time", "pause_until"})
 
 _NAME = re.compile(r"[^\s.*>/\\\x00-\x1f\x7f\ud800-\udfff]+")
 _TOKEN = re.compile(r"[^\s.*>\x00-\x1f\x7f\ud800-\udfff]+")
@@ -153,7 +167,7 @@ def _plain(key: str, value: Any, what: str) -> Any:
         if isinstance(value, list | tuple):
             return [given(f"{what}: {key}", item) for item in value]
         return given(f"{what}: {key}", value)
-    if key in TIMES:
+    if key in TIME_FIELDS:
         return _time(key, value, what)
     if isinstance(value, Mapping):
         return {inner: _plain(inner, item, what) for inner, item in value.items()}
@@ -184,3 +198,76 @@ def _time(key: str, value: Any, what: str) -> str:
     except ConfigError as error:
         raise ConfigError(f"{what}: {key}: {error}") from None
     raise ConfigError(f"{what}: {key} is {value!r}: give an aware datetime, or RFC 3339 text")
+
+
+NEVER = "never"
+
+
+def ttl_text(ttl: Seconds | str) -> str:
+    """Return the value of ``Nats-TTL``: whole seconds, at least one, or ``"never"``. Raises `ConfigError`."""
+    if isinstance(ttl, str):
+        if ttl != NEVER:
+            raise ConfigError(f"ttl is {ttl!r}: give seconds as a number, a timedelta, or 'never'")
+        return NEVER
+    return format_duration(_at_least_a_second("ttl", ttl) // SECOND * SECOND)
+
+
+def schedule_text(
+    now: int,
+    *,
+    at: datetime | None = None,
+    delay: Seconds | None = None,
+    every: Seconds | None = None,
+    cron: str | None = None,
+) -> str:
+    """Return the value of ``Nats-Schedule``; give exactly one of the four; ``delay`` counts from ``now`` (nanoseconds).
+
+    Raises `ConfigError`.
+    """
+    given = {"at": at, "delay": delay, "every": every, "cron": cron}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) != 1:
+        raise ConfigError(
+            f"a schedule takes one of at, delay, every and cron, not {', '.join(named) or 'none of them'}"
+        )
+    if at is not None:
+        return f"@at {time_text('at', at, 'schedule')}"
+    if delay is not None:
+        return f"@at {rfc3339(now + seconds_to_ns('delay', delay, 'schedule'))}"
+    if every is not None:
+        return f"@every {format_duration(_at_least_a_second('every', every))}"
+    if not isinstance(cron, str):
+        raise ConfigError(
+            f"schedule: cron is {cron!r}: give text, six fields, seconds first, like '0 30 5 * * mon-fri'"
+        )
+    return cron
+
+
+def schedule_headers(
+    schedule: str,
+    target: str,
+    time_zone: str | None,
+    ttl: Seconds | str | None,
+    source: str | None,
+    replace: bool,
+    delay: Seconds | None = None,
+) -> dict[str, str | None]:
+    """Return the headers of a schedule; None for those not given. ``delay``: its time was given as one."""
+    if not schedule:
+        raise ConfigError("cron is empty: write six fields, seconds first, like '0 30 5 * * mon-fri'")
+    return {
+        headers.SCHEDULE: schedule,
+        headers.SCHEDULE_TARGET: target,
+        headers.DELAY: None if delay is None else format_duration(seconds_to_ns("delay", delay, "schedule")),
+        headers.SCHEDULE_TIME_ZONE: time_zone,
+        headers.SCHEDULE_TTL: None if ttl is None else ttl_text(ttl),
+        headers.SCHEDULE_SOURCE: source,
+        headers.SCHEDULE_ROLLUP: "sub" if replace else None,
+    }
+
+
+def _at_least_a_second(name: str, value: Seconds) -> int:
+    ns = seconds_to_ns(name, value)
+    if ns < SECOND:
+        raise ConfigError(f"argument: {name} is {value!r}: at least one second")
+    return ns

@@ -9,11 +9,9 @@ from typing import ClassVar, Final, Literal, Union
 
 import msgspec
 
-from pelton.api.durations import ZERO, Duration, HasDurations, dec_hook, enc_hook
-from pelton.api.fields import shown
 from pelton.api.info import StreamState
 from pelton.api.json_values import UNREADABLE
-from pelton.api.times import ZERO_TIME
+from pelton.api.times import ZERO, ZERO_TIME, Duration, HasDurations, dec_hook, enc_hook, shown
 
 ACCOUNT: Final = "$G"
 """The only account of an embedded store, named like a server's default account."""
@@ -267,7 +265,7 @@ class CheckpointBlocked(Event, kw_only=True, frozen=True, tag="io.pelton.advisor
 
 
 class SlowSync(HasDurations, Event, kw_only=True, frozen=True, tag="io.pelton.advisory.v1.slow_sync"):
-    """A sync of a `store` to disk `took` a second or more; told at most once a minute."""
+    """A sync of a `store` to disk `took` a second or more; published at most once a minute."""
 
     _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.STORE.SLOW_SYNC"
 

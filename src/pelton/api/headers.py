@@ -129,11 +129,11 @@ def decode(block: bytes) -> Headers:
 
 def first(block: bytes, name: str) -> str | None:
     """Return the first value of one header, or None, without decoding the rest of the block."""
-    value = asked(block, name)
+    value = first_value(block, name)
     return value if value is None else value.strip(_BLANK)
 
 
-def asked(block: bytes, name: str) -> str | None:
+def first_value(block: bytes, name: str) -> str | None:
     """Return the first value of one header as a server reads it: only spaces before it are no part of it."""
     key = f"\r\n{name}:".encode()
     start = block.find(key)
@@ -146,7 +146,7 @@ def asked(block: bytes, name: str) -> str | None:
 
 def stored_text(block: bytes, name: str) -> str:
     """Return the first value of one header as storable text, bytes that are no UTF-8 escaped; empty if absent."""
-    value = asked(block, name) or ""
+    value = first_value(block, name) or ""
     return value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
@@ -156,7 +156,7 @@ def with_value(block: bytes | None, name: str, value: str) -> bytes:
     return (f"{_VERSION}\r\n".encode() if not block else block[:-2]) + line
 
 
-def replaced(block: bytes, name: str, value: str) -> bytes:
+def with_header(block: bytes, name: str, value: str) -> bytes:
     """Return the block with a single value of a header: in the place of its first value, or at the end."""
     line = f"\r\n{_line(name, value)}".encode("utf-8", "surrogateescape")
     start = block.find(f"\r\n{name}:".encode())

@@ -6,9 +6,7 @@ Field names and shapes are NATS's; times are RFC 3339 strings (see `times.py`), 
 import msgspec
 
 from pelton.api.config import ConsumerConfig, External, StreamConfig, SubjectTransform
-from pelton.api.durations import ZERO, Duration, HasDurations
-from pelton.api.fields import shown
-from pelton.api.times import ZERO_TIME
+from pelton.api.times import ZERO, ZERO_TIME, Duration, HasDurations, shown
 
 
 class PubAck(msgspec.Struct, omit_defaults=True, gc=False):

@@ -104,7 +104,7 @@ class JobFailedError(JobError):
         how = "failed" if state == "failed" else f"ended as {state}"
         then = "its dead letter can be redriven" if state == "failed" else "enqueue it again if still wanted"
         why = error or "no error was given"
-        # That of a job that was cancelled says so itself.
+        # The error of a job that was cancelled says so itself.
         told = why if why.endswith(then) else f"{why}; {then}"
         super().__init__(f"job {job_id!r} ({name!r}) {how} and has no result: {told}")
         if traceback:

@@ -1,8 +1,23 @@
-"""The messages of the hot path: light structs that the garbage collector does not track."""
+"""Messages: the light structs of the hot path, and pulls, deliveries, acks and answers to publishes as they travel.
 
-from typing import Final, Literal
+**Pull requests and their answers as they travel (ADR-13): the JSON of a request, and the statuses that end one.** A
+server decodes what a client encodes; both are here.
+
+**Deliveries and their acks as they travel (ADR-13, ADR-15): the reply subject of a delivery names it in its ack.**
+``$JS.ACK.<stream>.<consumer>.<deliveries>.<seq>.<consumer seq>.<time>.<pending>``; servers in a domain put domain and
+account hash before the stream, and a random token at the end. The payload of an ack says what became of the message.
+"""
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
+
+from pelton.api.errors import ApiError, ConfigError, PeltonError, from_reply
+from pelton.api.info import ErrorBody, PubAck
+from pelton.api.json_values import GoJsonError, StructReader
+from pelton.api.times import parse_duration
 
 AckKind = Literal["ack", "nak", "progress", "term"]
 ACK_PREFIX: Final = "$JS.ACK."
@@ -102,3 +117,289 @@ class Incoming(msgspec.Struct, gc=False):
     def reply(self) -> str:
         """The subject on which an answer, or an ack, is awaited; or empty."""
         return self.delivered.reply if self.delivered is not None else self.reply_to
+
+
+class PullStatus(NamedTuple):
+    """How a pull ended, or why it was refused."""
+
+    code: int
+    text: str
+
+
+NO_MESSAGES: Final = PullStatus(404, "No Messages")
+EXPIRED: Final = PullStatus(408, "Request Timeout")
+REQUESTS_PENDING: Final = PullStatus(408, "Requests Pending")
+TOO_LARGE: Final = PullStatus(409, "Message Size Exceeds MaxBytes")
+BATCH_COMPLETED: Final = PullStatus(409, "Batch Completed")
+MAX_WAITING: Final = PullStatus(409, "Exceeded MaxWaiting")
+CONSUMER_DELETED: Final = PullStatus(409, "Consumer Deleted")
+LEADERSHIP_CHANGE: Final = PullStatus(409, "Leadership Change")
+SHUTDOWN: Final = PullStatus(409, "Server Shutdown")
+PIN_TAKEN: Final = PullStatus(423, "Nats-Wrong-Pin-Id")
+
+HEARTBEAT: Final = PullStatus(100, "Idle Heartbeat")
+
+
+class NextRequest(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """The JSON of a pull; `expires` and `idle_heartbeat` in nanoseconds, 0 for none."""
+
+    batch: int = 0
+    expires: int = 0
+    max_bytes: int = 0
+    no_wait: bool = False
+    idle_heartbeat: int = 0
+    group: str = ""
+    id: str = ""
+    priority: int = 0
+    min_pending: int = 0
+    min_ack_pending: int = 0
+
+    @property
+    def request(self) -> PullRequest:
+        """The pull as a backend takes it."""
+        return PullRequest(
+            batch=max(self.batch, 1),
+            max_bytes=max(self.max_bytes, 0),
+            expires_ns=self.expires if self.expires > 0 else None,
+            no_wait=self.no_wait,
+            group=self.group,
+            pin_id=self.id,
+            priority=self.priority,
+            min_pending=self.min_pending,
+            min_ack_pending=self.min_ack_pending,
+        )
+
+
+_read: Final = StructReader(NextRequest)
+_HALF: Final = 1 << 63
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def encode_next(request: NextRequest) -> bytes:
+    """Return the body of a pull."""
+    return _encode(request)
+
+
+def decode_next(body: bytes) -> NextRequest:
+    """Return a pull from its body: JSON, a number of messages, or anything else for one. Raises BadRequestError."""
+    text = body.strip()
+    if not text.startswith(b"{"):
+        return NextRequest(batch=int(text) if text.isdigit() and len(text) < 10 else 1)
+    try:
+        found = _read(text)
+    except GoJsonError as error:
+        raise from_reply(400, 0, f"Bad Request - {error}") from None
+    # Twice the largest ones is less than nothing, to a server.
+    if found.idle_heartbeat > 0 and (2 * found.idle_heartbeat + _HALF) % (2 * _HALF) - _HALF > found.expires:
+        raise from_reply(400, 0, "Bad Request - heartbeat value too large")
+    return found
+
+
+def next_request(request: PullRequest, *, expires_ns: int, no_wait: bool, batch: int, heartbeat_ns: int) -> NextRequest:
+    """Return a pull as it is sent, with its own `batch`, time and heartbeat."""
+    fields: dict[str, Any] = {
+        "max_bytes": request.max_bytes,
+        "group": request.group,
+        "id": request.pin_id,
+        "priority": request.priority,
+        "min_pending": request.min_pending,
+        "min_ack_pending": request.min_ack_pending,
+    }
+    return NextRequest(batch=batch, expires=expires_ns, no_wait=no_wait, idle_heartbeat=heartbeat_ns, **fields)
+
+
+_SHORT: Final = 9
+_LONG: Final = 11
+_LARGEST: Final = (1 << 63) - 1
+# Python refuses to read numbers of some thousand digits.
+_READABLE: Final = 1000
+# As nats-server's getHash: this many bytes of the SHA-256, each as one of these signs.
+_HASHED: Final = 8
+_DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_WORDS: Final = {"ack": b"+ACK", "nak": b"-NAK", "progress": b"+WPI", "term": b"+TERM"}
+
+
+class AckTarget(NamedTuple):
+    """The delivery that an ack names."""
+
+    stream: str
+    consumer: str
+    num_delivered: int
+    seq: int
+    consumer_seq: int
+
+
+class Verdict(NamedTuple):
+    """What the payload of an ack says; ``following`` is the pull that an ack with ``+NXT`` makes as well.
+
+    The kind is "unknown" for a payload that means nothing, and has no effect.
+    """
+
+    kind: Literal["ack", "nak", "progress", "term", "unknown"]
+    delay_ns: int = 0
+    reason: str = ""
+    following: NextRequest | None = None
+
+    def of(self, target: AckTarget) -> AckOp | None:
+        """Return the ack that a client of a server sent for a delivery; None if there is none."""
+        if self.kind == "unknown":
+            return None
+        return AckOp(
+            kind=self.kind,
+            seq=target.seq,
+            consumer_seq=target.consumer_seq,
+            delay_ns=self.delay_ns,
+            reason=self.reason,
+            num_delivered=target.num_delivered,
+            is_of_any=True,
+        )
+
+
+def delivery_of(subject: str, reply: str, headers: bytes | None, data: bytes) -> Delivered:
+    """Return a pushed or pulled message as a delivery; `ConfigError` if its reply subject names none.
+
+    The fencing token is the delivery's number.
+    """
+    stream, consumer, deliveries, seq, consumer_seq, time_ns, pending = _where(reply)
+    number = int(consumer_seq)
+    return Delivered(
+        subject, int(seq), int(time_ns), headers, data, number, int(deliveries), int(pending), stream, consumer, number
+    )
+
+
+def ack_subject(stream: str, consumer: str, ack: AckOp) -> str:
+    """Return the subject that acknowledges a delivery; time and counts in it only inform."""
+    return f"$JS.ACK.{stream}.{consumer}.{ack.num_delivered}.{ack.seq}.{ack.consumer_seq}.0.0"
+
+
+def long_ack_prefix(account: str, domain: str = "") -> str:
+    """Return how the longer form of an account's ack subjects begins: with its domain, or ``_``, and its hash."""
+    digest = sha256(account.encode()).digest()[:_HASHED]
+    return f"{ACK_PREFIX}{domain or '_'}.{''.join(_DIGITS[byte % len(_DIGITS)] for byte in digest)}."
+
+
+def ack_target(subject: str, long_prefix: str) -> AckTarget | None:
+    """Return the delivery that the subject of an ack names, in either form; None if it names none.
+
+    The longer form must begin with ``long_prefix`` (`long_ack_prefix`): a client's permissions rest on its tokens.
+    """
+    if subject.count(".") > _SHORT and not subject.startswith(long_prefix):
+        return None
+    try:
+        stream, consumer, *numbers = _where(subject)
+    except ConfigError:
+        return None
+    deliveries, seq, consumer_seq = map(_number, numbers[:3])
+    return AckTarget(stream, consumer, deliveries, seq, consumer_seq)
+
+
+def _number(text: str) -> int:
+    """Return a number as nats-server's parseAckReplyNum: what is none is larger than any."""
+    if len(text) > _READABLE or not (text.isascii() and text.isdigit()):
+        return _LARGEST
+    return min(int(text) % (1 << 64), _LARGEST)
+
+
+def ack_payload(ack: AckOp) -> bytes:
+    """Return the payload of an ack (ADR-13 and -15)."""
+    word = _WORDS[ack.kind]
+    if ack.kind == "nak" and ack.delay_ns:
+        return b'%b {"delay": %d}' % (word, ack.delay_ns)
+    if ack.kind == "term" and ack.reason:
+        return b"%b %b" % (word, ack.reason.encode())
+    return word
+
+
+def ack_verdict(payload: bytes) -> Verdict:
+    """Return what the payload of an ack says. Raises BadRequestError for ``+NXT`` with an invalid pull."""
+    if payload in (b"", b"+ACK", b"+OK"):
+        return _ACKED
+    if payload.startswith(b"-NAK"):
+        return Verdict("nak", _delay(payload[4:].strip()))
+    if payload == b"+WPI":
+        return Verdict("progress")
+    if payload.startswith(b"+NXT"):
+        return Verdict("ack", following=decode_next(payload[4:]))
+    if payload.startswith(b"+TERM"):
+        return Verdict("term", reason=payload[5:].strip().decode("utf-8", "replace"))
+    return Verdict("unknown")
+
+
+_ACKED: Final = Verdict("ack")
+
+
+class _NakOptions(msgspec.Struct):
+    delay: int = 0
+
+
+_read_options: Final = StructReader(_NakOptions)
+
+
+def _delay(text: bytes) -> int:
+    """Return nanoseconds: JSON holds them, other text is a Go duration; 0 for what is neither, as on NATS."""
+    if text.startswith(b"{"):
+        try:
+            return max(_read_options(text).delay, 0)
+        except GoJsonError:
+            return 0
+    try:
+        return max(parse_duration(text.decode()), 0) if text else 0
+    except ValueError:
+        return 0
+
+
+def _where(reply: str) -> Sequence[str]:
+    tokens = reply.split(".")
+    if reply.startswith(ACK_PREFIX) and "" not in tokens:
+        if len(tokens) == _SHORT:
+            return tokens[2:]
+        if len(tokens) >= _LONG:
+            return tokens[4:11]
+    raise ConfigError(f"{reply!r} names no delivery: the message does not come from a consumer")
+
+
+# --- the answer to a publish as it travels: a stream and a sequence, or an error
+
+
+class PubReply(msgspec.Struct):
+    """The JSON of an answer. A message of a batch that is not committed yet is answered without any."""
+
+    stream: str = ""
+    seq: int = 0
+    duplicate: bool = False
+    domain: str = ""
+    val: str = ""
+    batch: str = ""
+    count: int = 0
+    error: ErrorBody | None = None
+
+
+_decode: Final = msgspec.json.Decoder(PubReply).decode
+_UNEXPECTED: Final = ErrorBody(code=500, err_code=10077, description="")
+
+
+def decode_pub_ack(data: bytes) -> PubAck | ApiError:
+    """Return the acknowledgement, or the error, that an answer holds."""
+    if not data:
+        # A message of a batch that is not committed yet.
+        return PubAck("", 0)
+    found = _decode(data)
+    if found.error is not None:
+        return from_reply(found.error.code, found.error.err_code, found.error.description, stream=found.stream)
+    return PubAck(found.stream, found.seq, found.duplicate, found.domain, found.val, found.batch, found.count)
+
+
+def encode_pub_ack(ack: PubAck, domain: str = "") -> bytes:
+    """Return the answer to a publish that was stored, or kept for its batch, by a server in a JetStream domain."""
+    if domain:
+        ack = msgspec.structs.replace(ack, domain=domain)
+    return _encode(ack) if ack.stream else b""
+
+
+def encode_pub_error(error: PeltonError, stream: str) -> bytes:
+    """Return the answer to a publish that was refused, or failed."""
+    if isinstance(error, ApiError):
+        body = ErrorBody(code=error.code, err_code=error.err_code, description=error.description)
+    else:
+        body = msgspec.structs.replace(_UNEXPECTED, description=str(error))
+    return _encode({"error": body, "stream": stream, "seq": 0})

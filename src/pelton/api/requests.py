@@ -13,10 +13,8 @@ import msgspec
 
 from pelton.api.config import ConsumerConfig, StreamConfig
 from pelton.api.direct import StoredMessage
-from pelton.api.durations import ZERO, Duration, HasDurations
-from pelton.api.fields import shown
 from pelton.api.info import AccountInfo, ConsumerInfo, StreamInfo, WireMessage
-from pelton.api.times import ZERO_TIME
+from pelton.api.times import ZERO, ZERO_TIME, Duration, HasDurations, shown
 
 R = TypeVar("R")
 S = TypeVar("S")

@@ -1,4 +1,4 @@
-"""Errors of a backend: the file, the disk, another process, or a cluster's servers."""
+"""Errors of a store, and of what is kept in one: buckets, locks, elections and transactions."""
 
 from typing import ClassVar, Final
 
@@ -190,3 +190,226 @@ class CorruptMessageError(StoreError):
     def __init__(self, stream: str, seq: int, path: str = "") -> None:
         self.stream, self.seq = stream, seq
         super().__init__(path, f"stream {stream!r}, sequence {seq}, checksum mismatch")
+
+
+# --- errors of buckets: a bucket or key does not exist, or already exists
+
+
+class BucketError(PeltonError):
+    """A bucket cannot do what was asked; `bucket` names it."""
+
+    def __init__(self, bucket: str, text: str) -> None:
+        self.bucket = bucket
+        super().__init__(text)
+
+
+class BucketNotFoundError(BucketError):
+    """There is no bucket of this name."""
+
+    def __init__(self, bucket: str, made_by: str = "create_bucket") -> None:
+        super().__init__(bucket, f"there is no bucket {bucket!r}: check its name, or create it with {made_by}")
+
+
+class BucketKeyNotFoundError(BucketError, KeyError):
+    """The bucket holds no such `key`, or (`revision` not 0) no such revision of it."""
+
+    key: str
+    revision: int
+
+    def __init__(self, bucket: str, key: str, revision: int) -> None:
+        self.key, self.revision = key, revision
+        at = f" at revision {revision}" if revision else ""
+        super().__init__(
+            bucket, f"bucket {bucket!r} holds nothing under {key!r}{at}: it was never written, deleted, or has expired"
+        )
+
+    def __str__(self) -> str:
+        # A KeyError would show the message in quotes.
+        return str(self.args[0])
+
+
+@says("bucket {bucket!r} already holds {key!r}: update it from its revision, or put it")
+class BucketKeyExistsError(BucketError):
+    """The `key` already exists."""
+
+    bucket: str
+    key: str
+
+
+class BucketDecodeError(BucketError, ValueError):
+    """The value of a `key` at a `revision` does not fit the type, or the codec, that the bucket was opened with."""
+
+    key: str
+    revision: int
+
+    def __init__(self, bucket: str, key: str, revision: int, why: str) -> None:
+        self.key, self.revision = key, revision
+        super().__init__(
+            bucket,
+            f"bucket {bucket!r}, key {key!r} at revision {revision}: {why}. It was written differently: put it again, "
+            f"or open the bucket as it was written; a watch skips it with resume_from_revision={revision + 1}",
+        )
+
+
+# --- errors of object stores: an object is missing, cannot be created, or is not what was put
+
+
+class ObjectError(BucketError):
+    """An object cannot be read or created; `bucket` and `name` say which."""
+
+    def __init__(self, bucket: str, name: str, text: str) -> None:
+        self.name = name
+        super().__init__(bucket, f"object {name!r} of {bucket!r}: {text}")
+
+
+class ObjectNotFoundError(ObjectError, KeyError):
+    """There is no object of this name, or it is deleted."""
+
+    def __init__(self, bucket: str, name: str) -> None:
+        super().__init__(bucket, name, "it does not exist: it was never put, is deleted, or has expired")
+
+    def __str__(self) -> str:
+        # A KeyError would show the message in quotes.
+        return str(self.args[0])
+
+
+@says("object {name!r} of {bucket!r}: it already exists: delete it first, or choose another name")
+class ObjectExistsError(ObjectError):
+    """The name already belongs to another object."""
+
+    bucket: str
+    name: str
+
+
+class ObjectLinkError(ObjectError):
+    """A link cannot be created to, or followed from, this object."""
+
+
+class ObjectChangedError(ObjectError):
+    """The object was replaced or deleted while it was read, or cleaned up while it was put: retry."""
+
+
+class ObjectDamagedError(ObjectError):
+    """The object is not what was put: its digest differs, parts are missing, or its metadata is invalid."""
+
+
+# --- errors of locks and semaphores
+
+
+class LockError(PeltonError):
+    """A lock or semaphore failed; `lock` names it."""
+
+    def __init__(self, lock: str, text: str) -> None:
+        self.lock = lock
+        super().__init__(text)
+
+
+@says("{lock} could not be acquired within {timeout:g} s: others hold it; wait longer or do without")
+class LockTimeoutError(LockError, TimeoutError):
+    """The lock could not be acquired within `timeout` seconds; nothing is held."""
+
+    lock: str
+    timeout: float
+
+
+@says("{lock} was lost while held with token {token}{because}: others may hold it, so write nothing")
+class LockLostError(LockError):
+    """The lease with the fencing `token` was lost: another holder may have the lock by now, so stop."""
+
+    lock: str
+    token: int
+    reason: str = ""
+
+
+@says("{lock} is not held here: it was already released, or never acquired by this caller")
+class LockNotHeldError(LockError):
+    """The lock cannot be released because it is not held, or not any more."""
+
+    lock: str
+
+
+@says(
+    "{lock} is already held by this caller (token {token}), which would wait for itself: locks are not "
+    "re-entrant; pass on what acquire() returned instead"
+)
+class LockReentryError(LockError):
+    """The caller already holds this lock, with `token`, and would wait for itself for ever."""
+
+    lock: str
+    token: int
+
+
+# --- errors of elections
+
+
+class ElectionError(PeltonError):
+    """An election failed; `election` names it."""
+
+    def __init__(self, election: str, text: str) -> None:
+        self.election = election
+        super().__init__(text)
+
+
+@says(
+    "election {election!r}: the term with token {token} was lost: {reason}; another candidate may lead by now, so "
+    "write nothing; campaign again"
+)
+class TermLostError(ElectionError):
+    """The term with the fencing `token` was lost: another candidate may lead by now, so stop."""
+
+    election: str
+    token: int
+    reason: str
+
+
+# --- errors of a transaction that a program holds open, and of the SQL in it
+
+
+class TransactionError(PeltonError):
+    """A transaction was misused, or was rolled back; `reason` says what happened."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"transaction: {reason}")
+
+
+class TransactionTimeoutError(TransactionError):
+    """A transaction held the writer for longer than `seconds`, and was rolled back."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(
+            f"it was open for longer than {seconds:g} s and was rolled back, because all other writes wait "
+            "for it: do slow work before its first operation, or give it more time with transaction(timeout=...)"
+        )
+
+
+class SnapshotTimeoutError(TransactionError):
+    """A block of ``jet.read()`` was open for longer than `seconds`, and was ended."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(
+            f"the reads were open for longer than {seconds:g} s and were ended, because the store's log grows while a "
+            "snapshot is held: read less in one block, or give it more time with read(timeout=...)"
+        )
+
+
+class SqlError(PeltonError):
+    """SQLite refused your statement, for `reason`. The transaction continues without it."""
+
+    reason: str
+    statement: str
+
+    def __init__(self, reason: str, statement: str) -> None:
+        self.reason, self.statement = reason, statement
+        shown = " ".join(statement.split())
+        super().__init__(f"SQL {shown[:200]!r}: {reason}; the statement changed nothing, the transaction continues")
+
+
+class SqlConstraintError(SqlError):
+    """A statement would break a constraint of your tables: a unique, foreign or checked value."""
+
+
+class SqlForbiddenError(SqlError):
+    """A statement would write Pelton's own tables, end the transaction, or write in ``jet.read()``."""

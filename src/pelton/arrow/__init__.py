@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 try:
-    from pelton.arrow.store import ArrowStore, open
+    from pelton.arrow.arrow_store import ArrowStore, open
 except ModuleNotFoundError as _missing:
     if _missing.name is None or _missing.name.partition(".")[0] not in ("pyarrow", "numpy"):
         raise

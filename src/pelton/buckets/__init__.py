@@ -1,8 +1,17 @@
 """Key-value buckets (ADR-8) and object stores (ADR-20) over a stream each, as every NATS client writes them."""
 
-from pelton.buckets.bucket import Bucket, written_through
-from pelton.buckets.codecs import Base64Codec, ChainCodec, Codec, PathCodec, SplitCodec
-from pelton.buckets.entry import BucketStatus, Entry, Operation
+from pelton.buckets.bucket import (
+    Bucket,
+    bucket_names,
+    create_bucket,
+    delete_bucket,
+    open_bucket,
+    reserve_first_token,
+    update_bucket,
+    written_through,
+)
+from pelton.buckets.bucket_settings import BucketOrigin, BucketSettings
+from pelton.buckets.coding import Base64Codec, BucketStatus, ChainCodec, Codec, Entry, Operation, PathCodec, SplitCodec
 from pelton.buckets.objects import (
     ObjectInfo,
     ObjectLink,
@@ -14,9 +23,6 @@ from pelton.buckets.objects import (
     objects_names,
     open_objects,
 )
-from pelton.buckets.open import bucket_names, create_bucket, delete_bucket, open_bucket, update_bucket
-from pelton.buckets.settings import BucketOrigin, BucketSettings
-from pelton.buckets.token_floors import reserve_first_token
 
 __all__ = [
     "Base64Codec",

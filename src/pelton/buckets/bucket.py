@@ -1,48 +1,168 @@
-"""The handle of a key-value bucket.
+"""Key-value buckets: created, opened, listed and removed, and the handle of one.
 
-Design: A bucket is a stream that keeps the last ``history`` messages of each subject; a key is a subject, a value a
-message, its revision the message's sequence. To delete a key is to write a marker; to purge it, a marker that removes
-the older revisions too. The stream checks every condition in the transaction of the write, so buckets need
-no locks: a write that expects an outdated revision fails.
+**The handle of a key-value bucket.** A bucket is a stream that keeps the last ``history`` messages of each subject; a
+key is a subject, a value a message, its revision the message's sequence. To delete a key is to write a marker; to purge
+it, a marker that removes the older revisions too. The stream checks every condition in the transaction of the write, so
+buckets need no locks: a write that expects an outdated revision fails.
+
+**Where the sequences of a stream begin that gives fencing tokens, so that its tokens grow even if it was deleted.**
+Tokens of locks, elections and exclusive keys are sequences of a stream. Such a stream begins at the microsecond of its
+creation, which is above all sequences of a deleted one of its name, unless a clock was set back in between. So the
+bucket ``pelton_tokens`` remembers where the last stream of each name began, and the next begins far above that,
+whatever the clock shows. The place is reserved before the stream is created: of several processes that create one at
+once, one succeeds, and none begins where an earlier one did.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
 from copy import copy
 from typing import Any, Final, Generic, Protocol, TypeVar, Unpack
 
+import msgspec
+
 from pelton.api import (
+    ApiError,
     Backend,
     BucketKeyExistsError,
     BucketKeyNotFoundError,
+    BucketNotFoundError,
     ConfigError,
+    Delivered,
+    LastHeaders,
     MessageNotFoundError,
     MessageTooLargeError,
+    NoStreamForSubjectError,
     PubAck,
+    StoredMessage,
+    StreamLastHeaders,
+    StreamNotFoundError,
     StreamPurge,
     WrongLastSequenceError,
 )
 from pelton.api.arguments import check_instance, check_whole
 from pelton.api.build import seconds_to_ns
 from pelton.api.times import Seconds, parse_rfc3339
-from pelton.buckets.codecs import Codec
-from pelton.buckets.coding import Coding
-from pelton.buckets.entry import OPERATION_HEADER, BucketStatus, Entry, operation_of
-from pelton.buckets.naming import STREAM_PREFIX
-from pelton.buckets.settings import metadata_of, value_limit
-from pelton.buckets.watching import heads, present, watched
+from pelton.buckets.bucket_settings import (
+    STREAM_PREFIX,
+    BucketSettings,
+    as_others_limit,
+    changed_config,
+    metadata_of,
+    new_config,
+    stream_of,
+    value_limit,
+)
+from pelton.buckets.coding import OPERATION_HEADER, BucketStatus, Codec, Coding, Entry, operation_of
 from pelton.jet import Stream, Streams
-from pelton.jet.outgoing import PublishOptions
-from pelton.jet.readable import at_leader
+from pelton.jet.message import PublishOptions
+from pelton.jet.message_source import OrderedReader
+from pelton.jet.stream import at_leader
 from pelton.runtime import at_home
 
 T = TypeVar("T")
+# What a store that is only read can answer.
+_POLICIES: Final = ("all", "last_per_subject")
+
+
+async def watch_entries(
+    jet: Streams, stream: str, coding: Coding[T], filters: Sequence[str], *, meta_only: bool, **fields: Any
+) -> AsyncGenerator[Entry[T] | None, None]:
+    """Yield entries in order, and None once after all that existed at the start."""
+    following = follow(jet, stream, filters, headers_only=meta_only, **fields)
+    try:
+        async for one in following:
+            if one is None:
+                yield None
+                continue
+            data = None if meta_only else one.data
+            entry = coding.entry(one.subject, one.seq, one.time_ns, one.headers, data)
+            yield msgspec.structs.replace(entry, delta=one.num_pending) if one.num_pending else entry
+    finally:
+        await following.aclose()
+
+
+async def follow(
+    jet: Streams, stream: str, filters: Sequence[str], **fields: Any
+) -> AsyncGenerator[Delivered | None, None]:
+    """Yield messages in order, and None once after all that existed at the start.
+
+    Of a store that is only read, nothing can be followed: after that None, it raises StoreReadOnlyError.
+    """
+    if jet.backend.planning.read_only and fields.get("deliver_policy") in _POLICIES:
+        async for stored in _looked_up(jet, stream, filters, fields["deliver_policy"]):
+            yield stored
+        yield None
+    fields |= {"filter_subject": filters[0]} if len(filters) == 1 else {"filter_subjects": filters}
+    async with aclosing(OrderedReader(jet.backend, jet.runtime, stream, **fields).follow()) as deliveries:
+        async for one in deliveries:
+            yield one
+
+
+async def _looked_up(jet: Streams, stream: str, filters: Sequence[str], policy: str) -> AsyncGenerator[Delivered, None]:
+    """Yield all messages of some filters, or the last ones of the subjects, without a consumer."""
+    handle = await jet.stream(stream)
+    if policy == "all":
+        sequences = [one.seq for text in filters async for one in _all_of(handle, text)]
+    else:
+        sequences = [head.seq async for page in heads(jet, stream, filters) for head in page]
+    ordered = sorted(sequences)
+    for number, seq in enumerate(ordered, 1):
+        with suppress(MessageNotFoundError):
+            one = await handle.get_message(seq)
+            left = len(ordered) - number
+            yield Delivered(one.subject, seq, one.time_ns, one.hdrs or None, one.data, number, 1, left, stream, "")
+
+
+async def _all_of(handle: Stream, subject: str) -> AsyncGenerator[StoredMessage, None]:
+    seq = 1
+    with suppress(MessageNotFoundError):
+        while True:
+            one = await handle.get_next_message(subject, seq)
+            yield one
+            seq = one.seq + 1
+
+
+async def present(jet: Streams, stream: str, filters: Sequence[str], **fields: Any) -> AsyncGenerator[Delivered, None]:
+    """Yield the current messages: the last ones of the subjects, unless ``fields`` say otherwise."""
+    following = follow(jet, stream, filters, **{"deliver_policy": "last_per_subject", **fields})
+    try:
+        async for one in following:
+            if one is None:
+                return
+            yield one
+    finally:
+        await following.aclose()
+
+
+async def heads(jet: Streams, stream: str, filters: Sequence[str]) -> AsyncGenerator[Sequence[LastHeaders], None]:
+    """Yield the last messages of the subjects, without payloads, many at a time.
+
+    A subject that exists during the whole iteration comes once.
+    """
+    if StreamLastHeaders not in jet.backend.planning.own_verbs:
+        found = present(jet, stream, filters, headers_only=True)
+        try:
+            async for one in found:
+                yield (LastHeaders(one.subject, one.seq, one.headers),)
+        finally:
+            await found.aclose()
+        return
+    request = StreamLastHeaders(stream=stream, filters=tuple(filters))
+    while page := (await jet.backend.call(request)).heads:
+        yield page
+        request = msgspec.structs.replace(request, after=page[-1].subject)
+        # Nothing above waits for I/O: without this, others would have to wait for the last page.
+        await asyncio.sleep(0)
+
+
 _HALF_AN_HOUR_S: Final = 1800.0
 
 
 class Publish(Protocol):
-    """Stores a message: `Jet.publish`, or that of a transaction."""
+    """Stores a message: `publish` of a `Jet` or of a transaction."""
 
     async def __call__(self, subject: str, data: bytes = b"", **options: Unpack[PublishOptions]) -> PubAck:
         """Store a message: see `Jet.publish`."""
@@ -64,7 +184,7 @@ class Bucket(Generic[T]):
     # --- reading
 
     async def get(self, key: str, *, revision: int = 0) -> Entry[T]:
-        """Return the current entry of a key, or that of a revision.
+        """Return the current entry of a key, or the entry at a revision.
 
         Raises BucketKeyNotFoundError for a key that was never written, or is deleted; ConfigError.
         """
@@ -210,7 +330,7 @@ class Bucket(Generic[T]):
         fields: dict[str, Any] = {"deliver_policy": policy}
         if resume_from_revision:
             fields = {"deliver_policy": "by_start_sequence", "opt_start_seq": resume_from_revision}
-        entries = watched(
+        entries = watch_entries(
             self._jet, self._stream.name, self._coding, self._coding.filters(keys), meta_only=bool(meta_only), **fields
         )
         try:
@@ -255,7 +375,7 @@ class Bucket(Generic[T]):
         Younger markers stay, so that watchers still learn of them. A key that is created during the call is left alone.
         """
         age = seconds_to_ns("older_than", older_than, f"bucket {self.name!r}")
-        # By the server's clock, which is also that of the markers.
+        # By the server's clock, which also dates the markers.
         now = (await self._stream.info()).ts
         limit = (parse_rfc3339(now) if now else self._jet.runtime.clock.now()) - age
         found = present(self._jet, self._stream.name, self._coding.filters(()), headers_only=True)
@@ -298,3 +418,98 @@ def written_through(bucket: Bucket[T], backend: Backend, publish: Publish) -> Bu
     other = copy(bucket)
     other._publish = publish
     return other
+
+
+# --- creates, opens, updates, lists and removes buckets
+
+_EXISTS: Final = 10058
+
+
+async def open_bucket(jet: Streams, name: str, kind: type[T] | None, codec: Codec | None) -> Bucket[T]:
+    """Return an existing bucket. Raises BucketNotFoundError, ConfigError."""
+    return Bucket(jet, await _stream(jet, name), name, kind, codec)
+
+
+async def create_bucket(
+    jet: Streams, name: str, kind: type[T] | None, codec: Codec | None = None, **settings: Unpack[BucketSettings]
+) -> Bucket[T]:
+    """Create a bucket, or return the existing one if its settings are the same. Raises ConfigError, ApiError."""
+    config = new_config(name, settings)
+    try:
+        stream = await jet.create_stream(config)
+    except ApiError as error:
+        others = as_others_limit(config)
+        if error.err_code != _EXISTS or others == config:
+            raise
+        stream = await jet.create_stream(others)
+    return Bucket(jet, stream, name, kind, codec)
+
+
+async def update_bucket(jet: Streams, name: str, **settings: Unpack[BucketSettings]) -> Bucket[bytes]:
+    """Change settings of a bucket; the others stay. Raises BucketNotFoundError, ConfigError, ApiError."""
+    base = (await _stream(jet, name)).config
+    return Bucket(jet, await jet.update_stream(changed_config(base, name, settings)), name, None, None)
+
+
+async def _stream(jet: Streams, name: str) -> Stream:
+    try:
+        return await jet.stream(stream_of(name))
+    except StreamNotFoundError:
+        raise BucketNotFoundError(name) from None
+
+
+async def delete_bucket(jet: Streams, name: str) -> None:
+    """Remove a bucket with all its keys. Raises BucketNotFoundError."""
+    try:
+        await jet.delete_stream(stream_of(name))
+    except StreamNotFoundError:
+        raise BucketNotFoundError(name) from None
+
+
+async def bucket_names(jet: Streams) -> list[str]:
+    """Return the names of all buckets."""
+    return [name.removeprefix(STREAM_PREFIX) for name in await jet.stream_names() if name.startswith(STREAM_PREFIX)]
+
+
+TOKENS_BUCKET: Final = "pelton_tokens"
+# More messages than a stream stores in its life: a hundred thousand a second for four months.
+_APART: Final = 10**12
+# Another process has reserved a place in the meantime, or removed the bucket.
+_TRY_AGAIN: Final = (BucketKeyExistsError, WrongLastSequenceError, StreamNotFoundError, NoStreamForSubjectError)
+
+
+async def reserve_first_token(jet: Streams, stream: str, replicas: int = 1) -> int:
+    """Return the first sequence of a stream that is about to be created: above all tokens of earlier ones.
+
+    ``replicas`` is how many servers of a cluster keep the stream; at least as many remember this.
+    """
+    while True:
+        try:
+            return await _reservation(await _bucket(jet, replicas), stream, jet.runtime.clock.now() // 1_000)
+        except _TRY_AGAIN:
+            continue
+        except ApiError as error:
+            if error.constant != "JSStreamNameExistErr":
+                raise
+
+
+async def _bucket(jet: Streams, replicas: int) -> Bucket[int]:
+    try:
+        found = await open_bucket(jet, TOKENS_BUCKET, int, None)
+    except BucketNotFoundError:
+        description = "where streams begin whose sequences are fencing tokens"
+        return await create_bucket(jet, TOKENS_BUCKET, int, replicas=replicas, description=description)
+    if replicas > 1 and (await found.status()).replicas < replicas:
+        await update_bucket(jet, TOKENS_BUCKET, replicas=replicas)
+    return found
+
+
+async def _reservation(bucket: Bucket[int], stream: str, now: int) -> int:
+    try:
+        last = await bucket.get(stream)
+    except BucketKeyNotFoundError:
+        await bucket.create(stream, now)
+        return now
+    first = max(now, (last.value or 0) + _APART)
+    await bucket.update(stream, first, last.revision)
+    return first

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from pelton.api import ConfigError
 from pelton.api.keys import Key, KeyFile
 from pelton.runtime import Signal
-from pelton.runtime.stop_signals import StopSignals
+from pelton.runtime.processes import StopSignals
 
 if TYPE_CHECKING:
     from pelton.connect import Jet

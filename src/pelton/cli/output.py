@@ -22,8 +22,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from pelton.api import ConfigError, Headers, StoredMessage
-from pelton.api.durations import enc_hook
-from pelton.api.times import SECOND, parse_rfc3339
+from pelton.api.times import SECOND, enc_hook, parse_rfc3339
 
 
 def harmless(text: str) -> str:

@@ -11,7 +11,7 @@ import msgspec
 
 from pelton import observe
 from pelton.api import ConfigError, MessageNotFoundError, StoredMessage, StreamConfig, StreamState
-from pelton.api.durations import dec_hook
+from pelton.api.times import dec_hook
 from pelton.cli.arguments import add_create, add_verb, count, duration, size
 from pelton.cli.output import (
     add_force,

@@ -40,7 +40,7 @@ from pelton.cli.output import (
     write_styled,
 )
 from pelton.connect import Jet
-from pelton.runtime.stop_signals import StopSignals
+from pelton.runtime.processes import StopSignals
 
 _HOME: Final = "\x1b[H\x1b[2J"
 _BOLD: Final = "\x1b[1m"
@@ -236,7 +236,7 @@ def _is_loopback(host: str) -> bool:
 async def _serve(options: argparse.Namespace, token: str, actions: bool) -> int:
     try:
         from pelton import dashboard
-        from pelton.dashboard.serving import DashboardServer
+        from pelton.dashboard.app import DashboardServer
     except ImportError as error:
         raise ConfigError(f"the dashboard needs {error.name}: pip install 'pelton[dashboard]'") from None
     shown = f"[{options.host}]" if ":" in options.host else options.host

@@ -1,8 +1,9 @@
-"""Administrative verbs on a cluster: what is retried when no reply comes, and how.
+"""Requests to a cluster: how long and how often one is retried, administrative verbs, and reads.
 
-Design: Requests to a server that dies are lost with it, and servers without a leader do not reply. Waiting for such a
-reply is in vain, but the cluster answers a retry some seconds later. So a verb is retried, within the patience of the
-settings, if running it twice is harmless:
+**Requests to a cluster: how long and how often one is retried, and the administrative verbs.** **Administrative verbs
+on a cluster: what is retried when no reply comes, and how.** Requests to a server that dies are lost with it, and
+servers without a leader do not reply. Waiting for such a reply is in vain, but the cluster answers a retry some seconds
+later. So a verb is retried, within the patience of the settings, if running it twice is harmless:
 
 - A read changes nothing.
 - Making, or changing, a stream or consumer a second time in the same way has no further effect. The exception is one
@@ -14,12 +15,20 @@ All others are sent once: a second purge, for example, would remove what has bee
 An ephemeral consumer without a name gets one here, and a new one whenever no reply came, or it is offline. A consumer
 is placed on one server, for good, and for a moment after a server's death possibly on the dead one: it then exists, and
 no request about it is answered until that server is back. The one left behind is deleted.
+
+**Reads of a cluster: direct gets (ADR-31), and looks through a stream, message by message.** **Direct get of a cluster
+(ADR-31): the frames of ``api/direct.py``, collected.** A server older than 2.11, which knows no batches, sends one
+message that does not announce others.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
+from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar, cast
 
 from msgspec.structs import replace
@@ -27,6 +36,7 @@ from msgspec.structs import replace
 from pelton.api import (
     AccountInfoRequest,
     ApiError,
+    Backend,
     ConsumerCreate,
     ConsumerDelete,
     ConsumerInfo,
@@ -34,6 +44,8 @@ from pelton.api import (
     ConsumerList,
     ConsumerNames,
     ConsumerNotFoundError,
+    DirectGet,
+    DirectReply,
     JetStreamMissingError,
     MessageNotFoundError,
     MsgDelete,
@@ -41,19 +53,69 @@ from pelton.api import (
     PeltonError,
     Request,
     ServerTimeoutError,
+    StoredMessage,
     StreamCreate,
     StreamInfoRequest,
     StreamList,
     StreamNames,
     StreamUpdate,
     Success,
+    api_error,
     api_subject,
     decode_reply,
     encode_body,
+    parse_rfc3339,
 )
-from pelton.api.errors import is_passing
-from pelton.cluster.connection import Connection, Interrupted, NotSent
-from pelton.cluster.retry import Retry
+from pelton.api.direct import (
+    BAD_REQUEST,
+    BAD_REQUEST_CODE,
+    END,
+    NOT_FOUND,
+    DirectFrame,
+    direct_question,
+    is_batched,
+    note_end,
+    stored_in,
+)
+from pelton.api.errors import NO_PEERS, from_reply, is_passing
+from pelton.api.requests import FindMessages, FindMessagesReply, SubjectTotals, SubjectTotalsReply
+from pelton.cluster.client import NO_RESPONDERS
+from pelton.cluster.connection import Answer, Connection, Interrupted, NotSent
+from pelton.runtime import Clock, Deadline
+
+_FIRST_S: Final = 0.05
+_LONGEST_S: Final = 1.0
+_PEERS_S: Final = 5.0
+
+
+class Retry:
+    """The patience of one operation, which starts to count when it is first needed."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._end: float | None = None
+        self._pause = _FIRST_S
+
+    async def after(self, error: Exception) -> None:
+        """Return when to retry after ``error``; raises it, or what it means, when patience is exhausted."""
+        left = await self.connected(error)
+        await self._connection.clock.sleep(min(self._pause, left))
+        self._pause = min(self._pause * 2, _LONGEST_S)
+
+    async def connected(self, error: Exception) -> float:
+        """Return when there is a connection, and how many seconds are left; raises as :meth:`after`."""
+        clock = self._connection.clock
+        if self._end is None:
+            patience = self._connection.settings.patience
+            # A reply that may be right is not retried for long.
+            seldom = isinstance(error, ApiError) and error.err_code == NO_PEERS
+            self._end = clock.monotonic() + (min(patience, _PEERS_S) if seldom else patience)
+        await self._connection.until_connected(self._end)
+        left = self._end - clock.monotonic()
+        if left <= 0:
+            raise error if isinstance(error, PeltonError) else self._connection.no_answer()
+        return left
+
 
 R = TypeVar("R")
 _CONSUMER_OFFLINE: Final = 10119
@@ -178,3 +240,119 @@ def _is_gone(request: Request[Any], error: ApiError) -> bool:
 
 def _under(request: ConsumerCreate, name: str) -> ConsumerCreate:
     return replace(request, config=replace(request.config, name=name))
+
+
+async def direct_get(connection: Connection, prefix: str, stream: str, request: DirectGet) -> DirectReply | None:
+    """Send the request and collect the replies; None if the stream has no responders. Raises ApiError, Interrupted."""
+    subject, body = direct_question(f"{prefix}.DIRECT.GET.{stream}", request)
+    if not request.batch and not request.multi_last:
+        answers = [await connection.ask(subject, body, again=True)]
+    else:
+        answers = []
+        await connection.gather(subject, body, lambda answer: _is_last(answers, answer))
+    last = answers[-1]
+    if last.status == NO_RESPONDERS:
+        return None
+    if last.status not in (0, END):
+        raise _refusal(last, stream)
+    return _reply(answers)
+
+
+def _is_last(answers: list[Answer], answer: Answer) -> bool:
+    answers.append(answer)
+    return answer.status != 0 or not is_batched(answer.block)
+
+
+def _refusal(answer: Answer, stream: str) -> Exception:
+    if answer.status == NOT_FOUND:
+        return api_error("JSNoMessageFoundErr", stream=stream)
+    code = BAD_REQUEST_CODE if answer.status == BAD_REQUEST else 0
+    return from_reply(answer.status, code, answer.text, stream=stream)
+
+
+def _reply(answers: list[Answer]) -> DirectReply:
+    reply = DirectReply(
+        [stored_in(DirectFrame(answer.block or b"", answer.data)) for answer in answers if not answer.status]
+    )
+    end = answers[-1]
+    if end.status == END and end.block is not None:
+        note_end(reply, end.block)
+    return reply
+
+
+# --- what an embedded store finds by a look through a stream; here message by message, as servers search nothing
+
+_FIRST: Final = 4
+_MOST: Final = 256
+_AT_ONCE: Final = 64
+_MOST_SUBJECTS: Final = 20_000
+"""Up to this many subjects, the servers are asked for all of them."""
+
+
+async def find_messages(backend: Backend, clock: Clock, request: FindMessages) -> FindMessagesReply:
+    """Return messages that match: where direct gets are not allowed, as the leader of the stream has them."""
+    deadline, stream = Deadline(clock, request.within), request.stream
+    asked = (StreamInfoRequest(name=stream, subjects_filter=each) for each in request.filters or ("",))
+    infos = await asyncio.gather(*map(backend.call, asked))
+    counts = [sum(info.state.subjects.values()) if request.filters else info.state.messages for info in infos]
+    page = _batch if infos[0].config.allow_direct else _side_by_side
+
+    async def part(subject: str, most: int) -> FindMessagesReply:
+        found, looked_at, seq, number = list[StoredMessage](), 0, max(request.begin, 1), _FIRST
+        while looked_at < most and (stored := await page(backend, stream, subject, seq, min(number, most - looked_at))):
+            for each in stored:
+                looked_at += 1
+                found += [each] if request.is_in(each.data) else []
+                if len(found) >= request.limit or deadline.is_over:
+                    return FindMessagesReply(messages=tuple(found), looked_at=looked_at, next_begin=each.seq + 1)
+            seq, number = stored[-1].seq + 1, min(2 * number, _MOST)
+        return FindMessagesReply(messages=tuple(found), looked_at=looked_at)
+
+    parts = await asyncio.gather(*map(part, request.filters or (">",), counts))
+    # Beyond where one of them ended, others may be missing.
+    upto = min(part.next_begin or inf for part in parts)
+    whole = sorted((each for part in parts for each in part.messages if each.seq < upto), key=attrgetter("seq"))
+    found = whole[: request.limit]
+    begin = found[-1].seq + 1 if len(found) < len(whole) else upto
+    return FindMessagesReply(
+        messages=tuple(found),
+        looked_at=sum(part.looked_at for part in parts),
+        next_begin=0 if begin == inf else int(begin),
+        total=sum(counts),
+    )
+
+
+async def _batch(backend: Backend, stream: str, subject: str, seq: int, number: int) -> list[StoredMessage]:
+    try:
+        return (await backend.direct_get(stream, DirectGet(seq=seq, next_by_subj=subject, batch=number))).messages
+    except MessageNotFoundError:
+        return []
+
+
+async def _side_by_side(backend: Backend, stream: str, subject: str, seq: int, number: int) -> list[StoredMessage]:
+    """Ask at several sequences at once, for where messages are dense, these are as many messages."""
+    asked = range(seq, seq + min(number, _AT_ONCE))
+    answers = await asyncio.gather(*(_next(backend, stream, subject, each) for each in asked))
+    found = {stored.seq: stored for stored in answers if stored is not None}
+    return [found[each] for each in sorted(found)]
+
+
+async def _next(backend: Backend, stream: str, subject: str, seq: int) -> StoredMessage | None:
+    try:
+        found = (await backend.call(MsgGet(stream=stream, seq=seq, next_by_subj=subject))).message
+    except MessageNotFoundError:
+        return None
+    return StoredMessage(found.subject, found.seq, parse_rfc3339(found.time), found.hdrs, found.data)
+
+
+async def subject_totals(backend: Backend, request: SubjectTotals) -> SubjectTotalsReply:
+    """Return how many messages the subjects have, summed up by a part of each."""
+    if (await backend.call(StreamInfoRequest(name=request.stream))).state.num_subjects > _MOST_SUBJECTS:
+        return SubjectTotalsReply()
+    totals = Counter[str]()
+    for each in request.filters:
+        info = await backend.call(StreamInfoRequest(name=request.stream, subjects_filter=each))
+        for subject, number in info.state.subjects.items():
+            totals[subject[len(each) - 1 :].partition(f".{request.until}.")[0]] += number
+    most = sorted(totals.items(), key=lambda entry: (-entry[1], entry[0]))
+    return SubjectTotalsReply(totals=dict(most[: request.limit]))

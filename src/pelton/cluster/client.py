@@ -1,6 +1,7 @@
-"""nats-py's client, with what it lacks: complete headers, a fast way to send, and no silent failures.
+"""nats-py's client, with what it lacks: complete headers, a fast way to send, and no silent losses.
 
-nats-py 2.16 can lose its connection without noticing, or wait for it forever:
+**nats-py's client, with what it lacks: complete headers, a fast way to send, and no silent failures.** Nats-py 2.16 can
+lose its connection without noticing, or wait for it forever:
 
 - a cancelled flush leaves its future behind; the reply to it then raises in the read loop, which ends, and nothing
   is read any more until a ping fails minutes later. Here a reply that no caller waits for is ignored, and a read
@@ -22,7 +23,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import nats.aio.client
 import nats.errors
@@ -226,3 +227,26 @@ class NatsClient(nats.aio.client.Client):
             return bytes(super()._connect_command())
         except Exception as error:  # a broken credentials file can raise anything
             raise nats.errors.Error(f"the credentials cannot be used: {error}") from None
+
+
+# --- what a server says in a message of its own, recognised by a status in its headers
+
+NO_RESPONDERS: Final = 503
+
+
+class Status(NamedTuple):
+    """What a server's own message says: a code, 0 for any other message, and a text."""
+
+    code: int
+    text: str
+
+
+_NO_STATUS: Final = Status(0, "")
+
+
+def status_of(block: bytes | None) -> Status:
+    """Return status and text of a server's own message; 0 for any other."""
+    if block is None or not block[9:12].isdigit():
+        return _NO_STATUS
+    opening = block.partition(b"\r\n")[0]
+    return Status(int(opening[9:12]), opening[13:].decode(errors="replace"))

@@ -53,26 +53,22 @@ from pelton.api import (
     WrongLastSequenceError,
     headers,
 )
-from pelton.api.acks import ack_payload, ack_subject
 from pelton.api.admission import check_listening, check_request, check_subject
 from pelton.api.backend import Backups, EmbeddedStore, Leftover, Planning, Progress, StrPath
 from pelton.api.codec import PREFIX
 from pelton.api.keys import Key
+from pelton.api.message import ack_payload, ack_subject
 from pelton.api.requests import FindMessages, SubjectTotals
 from pelton.api.store_errors import FINAL_ERRORS
-from pelton.api.tracing import Tracing
-from pelton.api.transacting import Replacement, Withdrawn
-from pelton.cluster.api_calls import ApiCall
+from pelton.api.tracing import Replacement, Tracing, Withdrawn
+from pelton.cluster.api_calls import ApiCall, Retry, direct_get, find_messages, subject_totals
+from pelton.cluster.backups import back_up, restore
 from pelton.cluster.connection import Answer, Connection, Interrupted, NotSent
 from pelton.cluster.once import messages_of, why_without_effect, withdraw_each
-from pelton.cluster.presence import Presence
-from pelton.cluster.publisher import Publisher, acked, unknown
+from pelton.cluster.publisher import Publisher, ack_in, unknown
 from pelton.cluster.pull import Channel, FreeChannels, Pull
-from pelton.cluster.reads import direct_get, find_messages, subject_totals
-from pelton.cluster.retry import Retry
 from pelton.cluster.settings import ClusterSettings
-from pelton.cluster.snapshots import back_up, restore
-from pelton.cluster.subscription import ClusterSubscription
+from pelton.cluster.subscription import ClusterSubscription, Presence
 from pelton.runtime import Deadline, Runtime
 
 
@@ -122,7 +118,7 @@ async def _once(connection: Connection, messages: Sequence[Outgoing], batch: str
     answers = await connection.ask_all(_as_batch(messages, batch))
     for message, answer in zip(messages, answers, strict=True):
         if not isinstance(answer, Exception):
-            ack = acked(message.subject, answer)
+            ack = ack_in(message.subject, answer)
         elif not isinstance(answer, Interrupted):
             raise answer
     last = answers[-1]

@@ -11,7 +11,7 @@ replies through one subscription, any number in flight. Every wait is bounded:
 - A server closes the connection for good, because the credentials have expired: the next request makes a new
   one, and fails with the server's refusal if that is refused too.
 
-Whether to retry depends on the request, so the caller decides; ``retry.py`` does it.
+Whether to retry depends on the request, so the caller decides; ``api_calls.py`` does it.
 """
 
 from __future__ import annotations
@@ -43,9 +43,8 @@ from pelton.api import (
     from_reply,
 )
 from pelton.api.error_table import ERRORS
-from pelton.cluster.client import NatsClient
+from pelton.cluster.client import NO_RESPONDERS, NatsClient, status_of
 from pelton.cluster.settings import ClusterSettings
-from pelton.cluster.status import NO_RESPONDERS, status_of
 from pelton.runtime import Clock, Home, Runtime, Signal, interruptible
 
 _log: Final = logging.getLogger("pelton.cluster")
@@ -71,8 +70,8 @@ class ComplaintLog:
         self._logged[text] = now
         _log.warning("cluster %s: %s", self._name, error, extra={"store": self._name})
 
-    def is_over(self) -> None:
-        """Note that the connection is back: what goes wrong next is news."""
+    def forget(self) -> None:
+        """Forget what was logged, because the connection is back: the next error is news."""
         self._logged.clear()
 
 
@@ -121,7 +120,7 @@ _DENIED: Final = "permissions violation for "
 Callback = Callable[[], Awaitable[None]]
 
 
-async def connected(
+async def connect_client(
     client: NatsClient,
     settings: ClusterSettings,
     complained: Callable[[Exception], Awaitable[None]],
@@ -174,7 +173,7 @@ def refusal(name: str, complaints: Sequence[Exception], otherwise: str) -> Pelto
     return ServerUnreachableError(name, str(complaints[-1]) if complaints else otherwise)
 
 
-def denied(error: Exception) -> str | None:
+def refused_subject(error: Exception) -> str | None:
     """Return the subject of a request or subscription that a server refused for lack of permission."""
     _, found, rest = str(error).partition(_DENIED)
     return rest.split('"')[1] if found and '"' in rest else None
@@ -280,10 +279,10 @@ class Connection:
     async def _connect(self) -> NatsClient:
         self._complaints.clear()
         client = NatsClient(insists_on_tls=self.settings.insists_on_tls)
-        await connected(client, self.settings, self._complained, self._lost, self._back, self._complaints)
+        await connect_client(client, self.settings, self._on_complaint, self._on_lost, self._back, self._complaints)
         self._inbox = f"{self.settings.inbox_prefix}.{self._new_id()}."
         try:
-            await client.listen(f"{self._inbox}*", self._answered)
+            await client.listen(f"{self._inbox}*", self._on_reply)
             await self._check_jetstream(client)
             if self._closed:
                 raise StoreClosedError(self.settings.name)
@@ -313,9 +312,9 @@ class Connection:
                 if until >= end:
                     raise
 
-    async def _complained(self, error: Exception) -> None:
+    async def _on_complaint(self, error: Exception) -> None:
         self._complaints[:] = [*self._complaints[-3:], error]
-        if (subject := denied(error)) is not None:
+        if (subject := refused_subject(error)) is not None:
             self._deny(subject, ServerPermissionError(self.settings.name, str(error).removeprefix("nats: ")))
         if self._client is not None:
             self._complaint_log.add(error)
@@ -330,7 +329,7 @@ class Connection:
                 self._waiting.pop(token)
                 _fail(waiting.future, error)
 
-    async def _lost(self) -> None:
+    async def _on_lost(self) -> None:
         self._losses += 1
         self._fail_waiting(Interrupted())
         self._tell_lost()
@@ -341,7 +340,7 @@ class Connection:
             tell()
 
     async def _back(self) -> None:
-        self._complaint_log.is_over()
+        self._complaint_log.forget()
         self._changed.notify()
 
     def _fail_waiting(self, error: Exception) -> None:
@@ -490,7 +489,7 @@ class Connection:
             self.clock.call_later(_SWEEP_S, self._sweep)
         return future
 
-    def _answered(self, subject: str, reply: str, block: bytes | None, data: bytes) -> None:
+    def _on_reply(self, subject: str, reply: str, block: bytes | None, data: bytes) -> None:
         token = subject[len(self._inbox) :]
         waiting = self._waiting.pop(token, None)
         if waiting is None or waiting.future.done():

@@ -22,7 +22,7 @@ from pelton.api import (
     Settled,
     WrongLastSequenceError,
 )
-from pelton.api.transacting import Replacement, Withdrawn, as_first, only_of
+from pelton.api.tracing import Replacement, Withdrawn, as_first, only_of
 
 _AT_ONCE: Final = 64
 _DELETE_FAILED: Final = 10057

@@ -44,9 +44,9 @@ from pelton.api import (
 from pelton.api.admission import check_subject
 from pelton.api.codec import api_subject, decode_reply, encode_body
 from pelton.api.errors import is_passing
-from pelton.api.pub_acks import decode_pub_ack
+from pelton.api.message import decode_pub_ack
+from pelton.cluster.api_calls import Retry
 from pelton.cluster.connection import Answer, Connection, Interrupted, NotSent, Silent
-from pelton.cluster.retry import Retry
 
 
 async def stored_before(connection: Connection, stream: str, message: Outgoing) -> PubAck | None:
@@ -198,7 +198,7 @@ class Publisher:
     async def _outcome(self, sent: asyncio.Future[Answer], message: Outgoing, *, in_doubt: bool) -> PubAck:
         """Return the acknowledgement of a sent message; ``in_doubt``: an earlier attempt may have stored it."""
         try:
-            return acked(message.subject, await sent)
+            return ack_in(message.subject, await sent)
         except WrongLastSequenceError as error:
             before = await stored_before(self._connection, error.stream, message) if in_doubt else None
             if before is None:
@@ -243,7 +243,7 @@ class Publisher:
             try:
                 if isinstance(answer, Exception):
                     raise answer
-                acks.append(acked(message.subject, answer))
+                acks.append(ack_in(message.subject, answer))
             except Interrupted as lost:
                 uncertain = sum(map(_may_be_stored, answers, window))
                 if uncertain:
@@ -320,7 +320,7 @@ def unknown(connection: Connection, number: int) -> ServerTimeoutError:
     return ServerTimeoutError(connection.settings.name, reason)
 
 
-def acked(subject: str, answer: Answer) -> PubAck:
+def ack_in(subject: str, answer: Answer) -> PubAck:
     """Return the acknowledgement in a reply; raises the error that it holds."""
     if answer.is_unheard:
         raise NoStreamForSubjectError(subject)

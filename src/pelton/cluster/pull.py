@@ -19,7 +19,7 @@ import nats.errors
 
 from pelton.api import Delivered, PullRequest, api_error, delivery_of
 from pelton.api.errors import from_reply
-from pelton.api.pulling import (
+from pelton.api.message import (
     CONSUMER_DELETED,
     EXPIRED,
     HEARTBEAT,
@@ -30,11 +30,10 @@ from pelton.api.pulling import (
     TOO_LARGE,
     NextRequest,
     encode_next,
-    pulled,
+    next_request,
 )
-from pelton.cluster.client import NatsClient
+from pelton.cluster.client import NO_RESPONDERS, NatsClient, Status, status_of
 from pelton.cluster.connection import Connection, Interrupted
-from pelton.cluster.status import NO_RESPONDERS, Status, status_of
 from pelton.runtime import Deadline, Signal, within
 
 _LONGEST_S: Final = 30.0
@@ -114,9 +113,9 @@ class Channel:
         client = await self._connection.client()
         if client is not self._client:
             if self._client is None:
-                self._connection.on_lost.append(self._lost)
+                self._connection.on_lost.append(self._on_lost)
             self._client = client
-            self._subscription = await client.listen(f"{self._inbox}.*", self._arrived)
+            self._subscription = await client.listen(f"{self._inbox}.*", self._on_message)
         self._number += 1
         self._asked, self._came = asked.batch, 0
         try:
@@ -156,7 +155,7 @@ class Channel:
         """Unsubscribe, but receive messages on their way; bounded in time."""
         if self._client is None:
             return
-        self._connection.on_lost.remove(self._lost)
+        self._connection.on_lost.remove(self._on_lost)
         subscription, self._client, self._subscription = self._subscription, None, None
         try:
             await within(self._connection.clock, _DRAIN_S, subscription.drain())
@@ -165,7 +164,7 @@ class Channel:
             with suppress(nats.errors.Error, OSError):
                 await subscription.unsubscribe()
 
-    def _arrived(self, subject: str, reply: str, block: bytes | None, data: bytes) -> None:
+    def _on_message(self, subject: str, reply: str, block: bytes | None, data: bytes) -> None:
         status = status_of(block)
         if not status.code:
             # Its subject is its own; a channel with messages of an earlier pull on their way is not used again.
@@ -184,7 +183,7 @@ class Channel:
                 self.last_word = status
         self._signal.notify()
 
-    def _lost(self) -> None:
+    def _on_lost(self) -> None:
         self.last_word = _LOST_WORD
         self._signal.notify()
 
@@ -232,13 +231,15 @@ class Pull:
         # If others are already waiting, one message is all that can be requested with a certain end.
         batch = 1 if self._busy else request.batch
         if request.no_wait:
-            return pulled(request, expires_ns=0, no_wait=True, batch=batch, heartbeat_ns=0), _FIRST_S
+            return next_request(request, expires_ns=0, no_wait=True, batch=batch, heartbeat_ns=0), _FIRST_S
         # A server drops a pin whose holder waits longer than its timeout: another pull renews it.
         longest = min(_LONGEST_S, request.renew_ns / 1e9 or _LONGEST_S)
         left = self._deadline.left
         left = longest if left is None else min(max(left, 0.001), longest)
         beat_ns = int(_HEARTBEAT_S * 1e9) if left > 2 * _HEARTBEAT_S else 0
-        asked = pulled(request, expires_ns=int(left * 1e9), no_wait=not self._busy, batch=batch, heartbeat_ns=beat_ns)
+        asked = next_request(
+            request, expires_ns=int(left * 1e9), no_wait=not self._busy, batch=batch, heartbeat_ns=beat_ns
+        )
         return asked, left + _SLACK_S
 
     def _is_over(self, last_word: Status | None) -> bool:

@@ -1,8 +1,12 @@
-"""How to reach a cluster, and with which login: checked settings from an address and options.
+"""How to reach a cluster, and with which login: from an address, options, or a context of the NATS command line tool.
 
-There is one login (URL, user and password, token, credentials file, or nkey), and a second one is refused rather
-than ignored. Files are checked here, so that a wrong path is reported before anything is tried; a credentials
-file is read again for every connection, so that you can renew it.
+**How to reach a cluster, and with which login: checked settings from an address and options.** There is one login (URL,
+user and password, token, credentials file, or nkey), and a second one is refused rather than ignored. Files are checked
+here, so that a wrong path is reported before anything is tried; a credentials file is read again for every connection,
+so that you can renew it.
+
+**Contexts of the NATS command line tool: files that describe how to reach a cluster.** ``nats context`` keeps them as
+``~/.config/nats/context/<name>.json``. An option that you pass to ``pelton.open`` overrides the file's.
 """
 
 from __future__ import annotations
@@ -12,15 +16,69 @@ import ssl
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
 
 from pelton.api import ConfigError
 from pelton.api.backend import StrPath
 from pelton.api.build import seconds_to_ns
 from pelton.api.codec import PREFIX
 from pelton.api.errors import brief
-from pelton.cluster.address import parse_address
+from pelton.api.json_values import UNREADABLE
 from pelton.subjects import is_subject
+
+SCHEMES: Final = ("nats", "tls")
+_PORT: Final = 4222
+
+
+class Address(NamedTuple):
+    """The ``servers`` as URLs, and their common ``name`` without credentials, for errors and logs."""
+
+    servers: tuple[str, ...]
+    name: str
+    has_login: bool
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether the connection has to be encrypted."""
+        return self.name.startswith("tls:")
+
+
+def parse_address(address: str) -> Address:
+    """Return the servers that an address names; raises ConfigError.
+
+    Several servers are separated by commas; the scheme and the credentials of the first apply to all that
+    have none of their own.
+    """
+    scheme, _, rest = address.partition("://")
+    first, *others = [part.strip() for part in rest.rstrip("/").split(",")]
+    login = first.rpartition("@")[0]
+    servers = [_server(scheme, first, login, address)]
+    servers += [_server(scheme, part.rpartition("://")[2], login, address) for part in others]
+    hosts = ",".join(server.rpartition("@")[2].removeprefix(f"{scheme}://") for server in servers)
+    return Address(tuple(servers), f"{scheme}://{hosts}", any("@" in server for server in servers))
+
+
+def _server(scheme: str, place: str, login: str, address: str) -> str:
+    own, at, host = place.rpartition("@")
+    credentials = own if at else login
+    url = f"{scheme}://{credentials}@{host}" if credentials else f"{scheme}://{host}"
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _PORT
+    except ValueError:
+        raise _no_address(address) from None
+    if scheme not in SCHEMES or not parts.hostname or parts.path or parts.query or parts.fragment:
+        raise _no_address(address)
+    return url if parts.port else f"{url}:{port}"
+
+
+def _no_address(address: str) -> ConfigError:
+    shown = address.partition("://")[0] + "://..." + address.rpartition("@")[2].partition("://")[2][:80]
+    return ConfigError(f"{shown!r} is not the address of a cluster: write it as 'nats://host:4222,other:4222'")
+
 
 _INBOX: Final = "_INBOX"
 _SEED_LENGTH: Final = 58
@@ -210,3 +268,58 @@ def _tls(
     except (ssl.SSLError, OSError) as error:
         raise ConfigError(f"tls_ca, tls_cert or tls_key cannot be used: {error}") from None
     return made
+
+
+_OPTIONS: Final = {
+    "user": "user",
+    "password": "password",
+    "token": "token",
+    "creds": "credentials",
+    "nkey": "nkey",
+    "ca": "tls_ca",
+    "cert": "tls_cert",
+    "key": "tls_key",
+    "tls_first": "tls_first",
+    "jetstream_domain": "domain",
+    "jetstream_api_prefix": "api_prefix",
+    "inbox_prefix": "inbox_prefix",
+}
+"""The file's name of each option, and ours."""
+_FILES: Final = ("creds", "nkey", "ca", "cert", "key")
+_WITHOUT_EFFECT: Final = ("description", "color_scheme", "jetstream_event_prefix", "url")
+_LOGIN: Final = ("user", "password", "token", "credentials", "nkey")
+_TLS: Final = ("tls_ca", "tls_cert", "tls_key")
+_API: Final = ("domain", "api_prefix")
+
+
+def read_context(path: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return address and options of a context file, overridden by the options ``given``."""
+    known = _fields(path)
+    unknown = [name for name, value in known.items() if value and name not in _OPTIONS and name not in _WITHOUT_EFFECT]
+    if unknown:
+        raise ConfigError(f"context {path!r} uses {', '.join(unknown)}, which Pelton does not support")
+    options = {
+        ours: os.path.expanduser(known[theirs]) if theirs in _FILES else known[theirs]
+        for theirs, ours in _OPTIONS.items()
+        if known.get(theirs)
+    }
+    for together, outweighed in ((_LOGIN, _LOGIN), (("tls", *_TLS), _TLS), (_API, _API)):
+        if any(name in given for name in together):
+            options = {name: value for name, value in options.items() if name not in outweighed}
+    return _address(known.get("url") or "nats://localhost:4222"), options | given
+
+
+def _fields(path: str) -> dict[str, Any]:
+    try:
+        known = msgspec.json.decode(Path(path).read_bytes())
+    except OSError as error:
+        raise ConfigError(f"context: the file {path!r} cannot be read: {error.strerror}") from None
+    except UNREADABLE as error:
+        raise ConfigError(f"context {path!r} is not JSON: {error}") from None
+    if not isinstance(known, dict):
+        raise ConfigError(f"context {path!r} is not a JSON object: make it with `nats context save`")
+    return known
+
+
+def _address(url: str) -> str:
+    return url if "://" in url else f"nats://{url}"

@@ -1,7 +1,13 @@
-"""Subscribing to published messages, stored or not: NATS's own publish and subscribe, at most once.
+"""Subscribing to published messages, stored or not, and which clients of a cluster are still connected.
 
-A subscription outlasts lost connections, but misses what is published in between. If it is read too slowly, it keeps
-a bounded number of messages and loses further ones.
+**Subscribing to published messages, stored or not: NATS's own publish and subscribe, at most once.** A subscription
+outlasts lost connections, but misses what is published in between. If it is read too slowly, it keeps a bounded number
+of messages and loses further ones.
+
+**Which clients of a cluster are still connected.** A client that others may ask about subscribes to a subject of its
+own. To check on it, send a request to that subject: a server reports no responders at once, and it unsubscribes a
+client as soon as the connection ends, which even a killed process cannot prevent. A client whose machine vanished is
+detected by its server's pings, after minutes.
 """
 
 from __future__ import annotations
@@ -13,9 +19,9 @@ from typing import Any, Final
 
 import nats.errors
 
-from pelton.api import Incoming, PeltonError, StoreClosedError
+from pelton.api import Incoming, PeltonError, ServerPermissionError, StoreClosedError
 from pelton.cluster.client import NatsClient
-from pelton.cluster.connection import Connection
+from pelton.cluster.connection import Connection, Interrupted
 from pelton.runtime import Deadline, Signal, within
 
 _log: Final = logging.getLogger("pelton.cluster")
@@ -41,7 +47,7 @@ class ClusterSubscription:
     async def open(self) -> None:
         """Subscribe; returns when the server has registered the subscription."""
         self._connection.on_lost.append(self._signal.notify)
-        self._connection.on_denied.append(self._denied)
+        self._connection.on_denied.append(self._on_denied)
         await self._attach()
         with suppress(nats.errors.Error):
             assert self._client is not None
@@ -81,7 +87,7 @@ class ClusterSubscription:
         self._connection.belonging.check()
         self._closed = True
         self._connection.on_lost.remove(self._signal.notify)
-        self._connection.on_denied.remove(self._denied)
+        self._connection.on_denied.remove(self._on_denied)
         self._signal.notify()
         if self._subscription is not None:
             with suppress(nats.errors.Error, OSError, TimeoutError):
@@ -108,7 +114,46 @@ class ClusterSubscription:
                 extra={"store": name, "subject": self._subject},
             )
 
-    def _denied(self, subject: str, error: PeltonError) -> None:
+    def _on_denied(self, subject: str, error: PeltonError) -> None:
         if subject == self._subject.lower():
             self._refused = error
             self._signal.notify()
+
+
+_ROUND_TRIP_S: Final = 2
+
+
+class Presence:
+    """The subject that stands for this client, and checks of other clients."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._client: NatsClient | None = None
+        self._subject = ""
+        self._may_ask = True
+
+    async def subject(self) -> str:
+        """Return the subject that has a subscriber for as long as the connection is open."""
+        client = await self._connection.client()
+        if client is not self._client:
+            subject = self._connection.new_inbox()
+            await client.listen(subject, _ignore)
+            self._client, self._subject = client, subject
+        return self._subject
+
+    async def is_unheard(self, subject: str) -> bool:
+        """Whether a subject has no subscribers; False if our server does not report it."""
+        if not self._may_ask:
+            return False
+        try:
+            return await self._connection.is_unheard(subject, _ROUND_TRIP_S)
+        except ServerPermissionError:
+            # The request would be refused, and logged, each time.
+            self._may_ask = False
+        except (Interrupted, PeltonError, nats.errors.Error, OSError):
+            pass
+        return False
+
+
+def _ignore(subject: str, reply: str, block: bytes | None, data: bytes) -> None:
+    """Ignore the request: that it has a subscriber is the reply."""

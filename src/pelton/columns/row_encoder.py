@@ -1,23 +1,52 @@
-"""Row encoders: the columns that a write accepts, and the messages that they become.
+"""Rows as messages: the columns that a write accepts, their JSON, and the messages that they become.
 
-Columns are matched by name. A stream takes ``subject`` (unless the option of that name makes it from others), ``data``,
-``headers``, ``msg_id``, ``ttl``; a bucket ``key``, ``value``, ``ttl``; a queue the job's arguments, ``key``,
-``idempotency_key``. Without ``data`` (``value``), the other columns together are the payload, as JSON. Types are
-checked before anything is written; values that no message can have (null, an invalid subject) fail their task, with
-the column's name in the error.
+**Rows as JSON, one object for each row, by column name: ``decode=json`` reads it back.** Times are RFC 3339 in UTC
+(without a zone if Spark has none), dates ISO 8601, decimals text, bytes base64. JSON has no NaN and no infinity: those
+are null. A null field is written as null.
+
+**Row encoders: the columns that a write accepts, and the messages that they become.** Columns are matched by name. A
+stream takes ``subject`` (unless the option of that name makes it from others), ``data``, ``headers``, ``msg_id``,
+``ttl``; a bucket ``key``, ``value``, ``ttl``; a queue the job's arguments, ``key``, ``idempotency_key``. Without
+``data`` (``value``), the other columns together are the payload, as JSON. Types are checked before anything is written;
+values that no message can have (null, an invalid subject) fail their task, with the column's name in the error.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pelton.api import ConfigError, headers
-from pelton.columns.row_json import json_rows
+from pelton.api import ConfigError, StreamConfig, headers
+from pelton.subjects import compile_filter, is_subject
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def json_rows(batch: pa.RecordBatch, columns: list[str]) -> list[bytes]:
+    """Return some columns of each row as JSON."""
+    chosen = batch.select(columns)
+    fields = [_in_utc(field) for field in chosen.schema]
+    arrays = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(chosen.columns, fields, strict=True)
+    ]
+    rows = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)).to_pylist(maps_as_pydicts="strict")
+    return [_encode(row) for row in rows]
+
+
+def _in_utc(field: pa.Field) -> pa.Field:
+    kind = field.type
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return field.with_type(pa.timestamp(kind.unit, "UTC"))
+    return field
+
 
 ColumnTypes = Sequence[tuple[str, str]]
 """Columns by name, and the types of their values in SQL's words, as Spark writes them: ``bigint``, ``string``."""
@@ -191,3 +220,109 @@ def seconds(values: list[Any] | None) -> list[str | None] | None:
 def text_of(column: pa.Array) -> pa.Array:
     """Return a column cast to strings."""
     return pc.cast(column, pa.string())
+
+
+# --- encodes rows as a stream's messages
+
+_FIELD: Final = re.compile(r"\{([^{}]*)\}")
+_TOKEN: Final = re.compile(r"[^\s.*>\x00]+")
+_IN_TEMPLATE: Final = (*TEXT, *INTEGERS, "date", "boolean")
+
+
+class StreamEncoder(RowEncoder):
+    """Encodes rows as messages of one stream. ``template`` makes subjects from other columns."""
+
+    def __init__(self, types: ColumnTypes, config: StreamConfig, template: str | None) -> None:
+        columns = InputColumns(types)
+        if template is None:
+            why = "add one, or set option subject to make it, such as 'flights.{carrier}'"
+            columns.need("subject", TEXT, why)
+        self._parts = None if template is None else _parts(template, dict(types))
+        self._has_headers = columns.take("headers", HEADERS)
+        self._has_id = columns.take("msg_id", TEXT)
+        self._has_ttl = columns.take("ttl", INTEGERS)
+        used = [text for text, is_column in self._parts or () if is_column]
+        self._rest = columns.payload("data", BYTES, used)
+        check_ttl(config, self._has_ttl)
+        if config.mirror is not None:
+            raise ConfigError(f"stream {config.name!r} is a mirror: write to its origin, {config.mirror.name!r}")
+        self._stream, self._filters = config.name, list(config.subjects)
+
+    def messages(self, batch: pa.RecordBatch) -> EncodedRows:
+        """Return one message for each row."""
+        subjects = self._subjects(batch)
+        ttl = seconds(optional(batch, "ttl", self._has_ttl))
+        ids = optional(batch, "msg_id", self._has_id)
+        given = optional(batch, "headers", self._has_headers)
+        heads = blocks(len(subjects), ((headers.MSG_ID, ids), (headers.TTL, ttl)), given)
+        return EncodedRows(subjects, payloads(batch, "data", self._rest), heads)
+
+    def _subjects(self, batch: pa.RecordBatch) -> pa.StringArray:
+        if self._parts is None:
+            column = text_of(without_nulls(batch, "subject"))
+        else:
+            column = pc.binary_join_element_wise(*[self._part(batch, *part) for part in self._parts], "")
+        if isinstance(column, pa.Scalar):
+            column = pa.repeat(column, batch.num_rows)
+        self._checked(column)
+        return column
+
+    def _part(self, batch: pa.RecordBatch, text: str, is_column: bool) -> pa.Array | pa.Scalar:
+        if not is_column:
+            return pa.scalar(text)
+        column = text_of(without_nulls(batch, text))
+        for value in pc.unique(column).to_pylist():
+            if not _TOKEN.fullmatch(value):
+                raise ConfigError(
+                    f"column {text} is {value[:60]!r}, which cannot be one part of a subject: use no blanks, dots, "
+                    "* and >, and not empty; make a column subject yourself to write it otherwise"
+                )
+        return column
+
+    @cached_property
+    def _checked(self) -> ValueCheck:
+        # Each task makes its own, because it cannot be pickled.
+        where = "column subject" if self._parts is None else "option subject"
+        return ValueCheck(_Check(self._stream, self._filters, where))
+
+
+class _Check:
+    """Raises ConfigError for a subject that is invalid, or that the stream does not accept."""
+
+    def __init__(self, stream: str, filters: Sequence[str], where: str) -> None:
+        self._stream, self._filters, self._where = stream, filters, where
+        self._tests = [compile_filter(text) for text in filters]
+
+    def __call__(self, subject: str) -> None:
+        if not is_subject(subject):
+            raise ConfigError(f"{self._where} makes {subject[:60]!r}, not a subject: write it like orders.eu.1")
+        if not any(test(subject) for test in self._tests):
+            taken = ", ".join(self._filters) or "none"
+            raise ConfigError(
+                f"{self._where} makes {subject!r}, which stream {self._stream!r} does not take (it takes {taken})"
+            )
+
+
+def check_ttl(config: StreamConfig, wanted: bool) -> None:
+    """Raise ConfigError if messages should have a TTL but the stream does not allow one."""
+    if wanted and not config.allow_msg_ttl:
+        raise ConfigError(f"column ttl: stream {config.name!r} has no allow_msg_ttl; update it, or drop the column")
+
+
+def _parts(template: str, types: Mapping[str, str]) -> list[tuple[str, bool]]:
+    """Return a template's parts: texts and column names, distinguished by the flag. Raises ConfigError."""
+    parts: list[tuple[str, bool]] = []
+    for index, piece in enumerate(_FIELD.split(template)):
+        if index % 2 == 0:
+            if "{" in piece or "}" in piece:
+                raise ConfigError(f"option subject is {template!r}: write columns as {{name}}")
+            parts += [(piece, False)] if piece else []
+            continue
+        if piece not in types:
+            raise ConfigError(f"option subject is {template!r}: there is no column {piece!r}")
+        if types[piece] not in _IN_TEMPLATE:
+            raise ConfigError(f"option subject: column {piece} is {types[piece]}; cast it to string")
+        parts.append((piece, True))
+    if not is_subject("".join("x" if is_column else text for text, is_column in parts)):
+        raise ConfigError(f"option subject is {template!r}: write it like 'orders.{{country}}.{{id}}'")
+    return parts

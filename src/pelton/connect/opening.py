@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import ssl
+import sys
+import warnings
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -15,11 +17,22 @@ from pelton.api import AccountLimits, Backend, ConfigError
 from pelton.api.arguments import check_fields, check_instance, check_known
 from pelton.api.build import seconds_to_ns
 from pelton.api.keys import Key, key_bytes
-from pelton.connect.interpreter import warn_without_gil
 from pelton.connect.store import Jet
 from pelton.engine import Engine, EngineSettings, ReadOnlyEngine
 from pelton.runtime import Runtime, system_runtime
 from pelton.storage import OWNER_ONLY, SyncMode
+
+
+def warn_without_gil() -> None:
+    """Warn on a free-threaded Python that runs without its lock: nothing has been tried there."""
+    is_enabled = getattr(sys, "_is_gil_enabled", None)
+    if is_enabled is not None and not is_enabled():
+        warnings.warn(
+            "Pelton is not tested on a free-threaded Python without the GIL: set PYTHON_GIL=1, or use another Python",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
 
 _MEMORY: Final = "memory:"
 _ADDRESSES: Final = "a path, 'memory:', 'nats://host:4222', 'tls://host' or 'context:path'"

@@ -133,7 +133,7 @@ def _no_rank(_subject: str) -> int:
 _log: Final = logging.getLogger("pelton.consumers")
 _SCAN_AT_LEAST: Final = 16
 _SCAN_AT_MOST: Final = 4096
-# Before so many messages are searched for some of few subjects, it is looked up whether there are any.
+# Beyond this distance the index of subjects is asked first whether any message matches, instead of a scan.
 _FAR: Final = 65_536
 # How many rows are searched for a damaged one, while others wait.
 _LOOK_AT_MOST: Final = 65_536

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pelton.api import ConsumerInfo, PriorityGroupState, SequenceInfo, rfc3339
-from pelton.api.durations import Duration
+from pelton.api.times import Duration
 from pelton.consumers.log import ConsumerLog
 from pelton.storage import integer, text
 

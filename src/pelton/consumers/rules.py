@@ -11,10 +11,8 @@ from itertools import takewhile
 from typing import Any, Final
 
 from pelton.api import ConfigError, ConsumerConfig, ConsumerLimits, StreamConfig, api_error, parse_rfc3339
-from pelton.api.durations import ZERO
-from pelton.api.go_json import quoted
-from pelton.api.numbers import go_integer
-from pelton.api.times import go_duration
+from pelton.api.json_values import go_integer, quoted
+from pelton.api.times import ZERO, format_duration
 from pelton.subjects import clash_between, clash_within, has_wildcard, is_filter, is_subject, overlaps
 
 ALL: Final = 100
@@ -280,7 +278,8 @@ def _check_limits(config: ConsumerConfig, stream: StreamConfig) -> None:
     if 0 < limits.max_ack_pending < config.max_ack_pending:
         raise api_error("JSConsumerMaxPendingAckExcessErrF", **where, limit=limits.max_ack_pending)
     if 0 < limits.inactive_threshold.ns < config.inactive_threshold.ns:
-        raise api_error("JSConsumerInactiveThresholdExcess", **where, limit=go_duration(limits.inactive_threshold.ns))
+        limit = format_duration(limits.inactive_threshold.ns)
+        raise api_error("JSConsumerInactiveThresholdExcess", **where, limit=limit)
 
 
 def filters_of(config: ConsumerConfig) -> tuple[str, ...]:

@@ -32,8 +32,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from pelton.api import AckKind, AckOp, AckRejectedError, PeltonError
-from pelton.api.durations import Duration
 from pelton.api.events import AckSample, MessageNaked, MessageTerminated
+from pelton.api.times import Duration
 from pelton.consumers.interest import Interest, remove_settled
 from pelton.consumers.log import ConsumerLog, due_after, later
 from pelton.consumers.rules import ALL

@@ -11,8 +11,7 @@ from apscheduler.job import Job as ScheduledJob
 from apscheduler.jobstores.base import ConflictingIdError, JobLookupError
 
 from pelton.api import BucketKeyExistsError, BucketKeyNotFoundError, BucketNotFoundError
-from pelton.contrib.process_store import ProcessStore, process_store
-from pelton.contrib.tokens import token
+from pelton.contrib.process_store import ProcessStore, process_store, token
 
 __all__ = ["PeltonJobStore"]
 
@@ -46,17 +45,17 @@ class PeltonJobStore(BaseJobStore):
         """Return a job, or None."""
         store, bucket = self._bucket()
         try:
-            return self._restored(store.run(bucket.get, token(job_id)).value)
+            return self._restore(store.run(bucket.get, token(job_id)).value)
         except BucketKeyNotFoundError:
             return None
 
     def get_due_jobs(self, now: datetime) -> list[Any]:
         """Return the jobs that are due, the earliest first."""
-        return [job for job in self._timed() if job.next_run_time <= now]
+        return [job for job in self._jobs_with_a_time() if job.next_run_time <= now]
 
     def get_next_run_time(self) -> datetime | None:
         """Return when the next job is due, None if none will be."""
-        return next((job.next_run_time for job in self._timed()), None)
+        return next((job.next_run_time for job in self._jobs_with_a_time()), None)
 
     def get_all_jobs(self) -> list[Any]:
         """Return all jobs, the earliest first and those that are paused last."""
@@ -66,7 +65,7 @@ class PeltonJobStore(BaseJobStore):
         """Store a job. Raises ConflictingIdError."""
         store, bucket = self._bucket()
         try:
-            store.run(bucket.create, token(job.id), _pickled(job))
+            store.run(bucket.create, token(job.id), _pickle(job))
         except BucketKeyExistsError:
             raise ConflictingIdError(job.id) from None
 
@@ -74,7 +73,7 @@ class PeltonJobStore(BaseJobStore):
         """Replace a job. Raises JobLookupError."""
         store, bucket = self._bucket()
         self._check(job.id)
-        store.run(bucket.put, token(job.id), _pickled(job))
+        store.run(bucket.put, token(job.id), _pickle(job))
 
     def remove_job(self, job_id: str) -> None:
         """Remove a job. Raises JobLookupError."""
@@ -94,7 +93,7 @@ class PeltonJobStore(BaseJobStore):
         except BucketKeyNotFoundError:
             raise JobLookupError(job_id) from None
 
-    def _timed(self) -> list[Any]:
+    def _jobs_with_a_time(self) -> list[Any]:
         return [job for job in self.get_all_jobs() if job.next_run_time is not None]
 
     def _jobs(self) -> list[Any]:
@@ -111,12 +110,12 @@ class PeltonJobStore(BaseJobStore):
             if isinstance(entry, BaseException):
                 raise entry
             try:
-                jobs.append(self._restored(entry.value))
+                jobs.append(self._restore(entry.value))
             except Exception:  # whatever the functions of a program that has changed raise
                 self._logger.exception("Unable to restore the job %r: it is left as it is", entry.key)
         return jobs
 
-    def _restored(self, data: bytes) -> Any:
+    def _restore(self, data: bytes) -> Any:
         job = ScheduledJob.__new__(ScheduledJob)
         job.__setstate__(pickle.loads(data))
         job._scheduler = self._scheduler
@@ -134,5 +133,5 @@ class PeltonJobStore(BaseJobStore):
         return self._opened
 
 
-def _pickled(job: Any) -> bytes:
+def _pickle(job: Any) -> bytes:
     return pickle.dumps(job.__getstate__(), pickle.HIGHEST_PROTOCOL)

@@ -8,7 +8,7 @@ from typing import Any
 
 from cachelib.base import BaseCache
 
-from pelton.contrib.cached_values import CachedValues
+from pelton.contrib.process_store import CachedValues
 
 __all__ = ["PeltonCache"]
 

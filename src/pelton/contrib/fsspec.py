@@ -224,12 +224,12 @@ class PeltonFileSystem(AbstractFileSystem):
                 return content
             content.seek(0, io.SEEK_END)
         else:
-            content = _spooled()
+            content = _spool()
         return UploadedFile(self, path, content, autocommit=autocommit)
 
     def _fetched(self, path: str) -> IO[bytes]:
         bucket, name = self._parts(path)
-        content = _spooled()
+        content = _spool()
         try:
             # The object itself, not a copy: its descriptor is only asked for when it is large.
             self._objects(bucket, path).get_file(name, content)
@@ -344,5 +344,5 @@ def _file(bucket: str, info: Any) -> dict[str, Any]:
     }
 
 
-def _spooled() -> IO[bytes]:
+def _spool() -> IO[bytes]:
     return cast("IO[bytes]", tempfile.SpooledTemporaryFile(_IN_MEMORY))

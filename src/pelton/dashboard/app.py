@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Collection
+import socket
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, quote
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -21,14 +24,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pelton import observe
 from pelton.api import ConfigError, DirectGetDisabledError, MessageNotFoundError, PeltonError, StoredMessage
 from pelton.connect import Jet
-from pelton.dashboard.door import VISITOR, DashboardDoor
-from pelton.dashboard.operations import QUEUE_OPERATIONS, STREAM_OPERATIONS, Operation, plain_stream
+from pelton.dashboard.actions import (
+    QUEUE_OPERATIONS,
+    STREAM_OPERATIONS,
+    VISITOR,
+    DashboardDoor,
+    Operation,
+    plain_stream,
+)
+from pelton.dashboard.pictures import ROWS, Snapshots
 from pelton.dashboard.queue_pages import QueuePages
-from pelton.dashboard.snapshots import ROWS, Snapshots
 from pelton.dashboard.view import STYLE_SOURCE, View
 from pelton.jet import Stream
 from pelton.metrics import metrics_text
-from pelton.observe.streams import stream_summary
+from pelton.observe.holdings import stream_summary
 
 _FORM_BYTES: Final = 8192
 
@@ -69,7 +78,7 @@ class Actions:
 
     async def ask(self, request: Request) -> Response:
         """Ask whether an operation is meant."""
-        place, name, operation = self._checked(request)
+        place, name, operation = self._operation_of(request)
         await self._check_exists(place, name)
         of_id = request.query_params.get("id", "")
         return self._with_form(
@@ -85,16 +94,16 @@ class Actions:
 
     async def act(self, request: Request) -> Response:
         """Do what was asked about."""
-        place, name, operation = self._checked(request)
+        place, name, operation = self._operation_of(request)
         form = await form_of(request)
         if not self._is_own(request, form):
-            return self._refused(request)
+            return self._refuse(request)
         await self._check_exists(place, name)
         of_id = form.get("id", "")
         await operation.do(self._jet, name, of_id)
-        return self._done(request, _page_of(place, name, operation, of_id), request.path_params["action"])
+        return self._redirect_after(request, _page_of(place, name, operation, of_id), request.path_params["action"])
 
-    def _checked(self, request: Request) -> tuple[str, str, Operation]:
+    def _operation_of(self, request: Request) -> tuple[str, str, Operation]:
         place, name = request.path_params["place"], request.path_params["name"]
         operation = _BY_PLACE.get(place, {}).get(request.path_params["action"])
         if not self._view.door.actions or operation is None:
@@ -116,10 +125,10 @@ class Actions:
             return self._with_form(request, "publish.html", stream=name, subject="" if set(first) & {*"*>"} else first)
         form = await form_of(request, _MESSAGE_BYTES)
         if not self._is_own(request, form):
-            return self._refused(request)
+            return self._refuse(request)
         data, headers = form.get("data", "").encode(), headers_of(form.get("headers", ""))
         await self._jet.publish(form.get("subject", ""), data, headers=headers or None, expected_stream=name)
-        return self._done(request, f"/streams/{quote(name, safe='')}", "publish")
+        return self._redirect_after(request, f"/streams/{quote(name, safe='')}", "publish")
 
     async def login(self, request: Request) -> Response:
         """Take the token, and give a cookie for it."""
@@ -147,11 +156,11 @@ class Actions:
         site = request.headers.get("sec-fetch-site", "")
         return self._view.door.may_act(request.cookies.get(VISITOR, ""), form.get("form_token", ""), site)
 
-    def _refused(self, request: Request) -> Response:
+    def _refuse(self, request: Request) -> Response:
         text = "This form is not of this page, or too old. Go back, reload."
         return self._view.page(request, "error.html", status=403, message=text)
 
-    def _done(self, request: Request, page: str, action: str) -> Response:
+    def _redirect_after(self, request: Request, page: str, action: str) -> Response:
         self._snapshots.forget()
         return RedirectResponse(f"{request.scope.get('root_path', '')}{page}?done={action}", 303)
 
@@ -187,7 +196,7 @@ class Pages:
         self._path = path
 
     async def overview(self, request: Request) -> Response:
-        """What there is, and how it goes."""
+        """The overview: what the store holds, and how it is doing."""
         picture = await self._snapshots.latest()
         return self._view.page(request, "overview.html", picture=picture, live=picture.texts, rows=ROWS)
 
@@ -201,7 +210,7 @@ class Pages:
         return Response(text, headers={"content-type": kind})
 
     async def stream(self, request: Request) -> Response:
-        """One stream: its messages by sequence and subject, the newest if not said otherwise."""
+        """One stream: its messages by sequence and subject, the newest by default."""
         stream = await self._jet.stream(request.path_params["name"])
         info = await stream.info()
         asked, subject = request.query_params.get("seq", ""), request.query_params.get("subject", "").strip()
@@ -241,13 +250,13 @@ class Pages:
         )
 
     async def locks(self, request: Request) -> Response:
-        """Who holds which lock or slot."""
+        """The locks and semaphores: who holds which lock or slot."""
         found = await observe.lock_summaries(self._jet)
         now = self._jet.runtime.clock.now()
         return self._view.page(request, "locks.html", locks=found[:ROWS], total=len(found), now=now)
 
     async def elections(self, request: Request) -> Response:
-        """Who leads."""
+        """The elections: who leads each."""
         names = [name for name in await self._jet.stream_names() if name.startswith("KV_ELECTION_")][:ROWS]
         found = [one for name in names for one in await observe.election_summaries(self._jet, name.removeprefix("KV_"))]
         return self._view.page(request, "elections.html", elections=found, now=self._jet.runtime.clock.now())
@@ -300,7 +309,7 @@ def app(
 ) -> ASGIApp:
     """Return the dashboard of an open store or cluster, which stays the caller's.
 
-    ``prefix``: where it is mounted, such as ``/ops``. ``token``: who does not give it sees nothing; empty: everybody
+    ``prefix`` is where the app is mounted, such as ``/ops``. Only who gives ``token`` sees anything; empty: everybody
     who can reach the page may look. ``actions``: whether viewers can cancel, redrive, pause, purge and publish; None:
     only with a token. A store opened with ``read_only=True`` has no actions. ``hosts``: the names that requests may
     come for; empty: any. ``path``: the file of the store, for its metrics. ``every``: seconds between two looks at the
@@ -318,7 +327,7 @@ def app(
         Actions(jet, view, snapshots),
     )
     static = Mount("/static", StaticFiles(directory=_HERE / "static"))
-    routes = [*_shown(pages), *_shown_of_queues(queues), static, *_changed(acts)]
+    routes = [*_routes_that_show(pages), *_shown_of_queues(queues), static, *_routes_that_change(acts)]
 
     async def failed(request: Request, error: Exception) -> Response:
         return view.page(request, "error.html", status=404, message=str(error))
@@ -330,7 +339,7 @@ def app(
     )
 
 
-def _shown(pages: Pages) -> list[Route]:
+def _routes_that_show(pages: Pages) -> list[Route]:
     return [
         Route("/", pages.overview, name="overview"),
         Route("/streams/{name}", pages.stream),
@@ -357,7 +366,7 @@ def _shown_of_queues(pages: QueuePages) -> list[Route]:
     ]
 
 
-def _changed(acts: Actions) -> list[Route]:
+def _routes_that_change(acts: Actions) -> list[Route]:
     return [
         Route("/login", acts.login, methods=["GET", "POST"]),
         Route("/streams/{name}/publish", acts.publish, methods=["GET", "POST"]),
@@ -379,7 +388,7 @@ class _Guarded:
             await self._app(scope, receive, send)
             return
         scope = self._mounted(scope)
-        refusal, is_static = self._refusal(Request(scope)), _asked(scope).startswith("/static/")
+        refusal, is_static = self._refusal(Request(scope)), _path_of(scope).startswith("/static/")
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -404,7 +413,7 @@ class _Guarded:
             return PlainTextResponse("This page does not answer to that name of a host.\n", 421)
         if self._door.admits(headers.get("authorization", ""), request.cookies):
             return None
-        root, asked = request.scope.get("root_path", ""), _asked(request.scope)
+        root, asked = request.scope.get("root_path", ""), _path_of(request.scope)
         if asked == "/login" or asked.startswith("/static/"):
             return None
         if request.method == "GET" and "text/html" in headers.get("accept", ""):
@@ -412,5 +421,35 @@ class _Guarded:
         return PlainTextResponse("Give the token.\n", 401, {"www-authenticate": "Bearer"})
 
 
-def _asked(scope: Scope) -> str:
+def _path_of(scope: Scope) -> str:
     return str(scope["path"].removeprefix(scope.get("root_path", "")))
+
+
+# --- the dashboard on a port of its own, served by uvicorn
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the program that runs it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class DashboardServer:
+    """Serves an app on a socket that listens."""
+
+    def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
+        # Viewers of a live page never end their request by themselves.
+        self._server = _Server(
+            uvicorn.Config(app, log_level="critical", access_log=False, lifespan="off", timeout_graceful_shutdown=1)
+        )
+        self._listener = listener
+
+    async def serve(self) -> None:
+        """Serve until :meth:`stop` is called."""
+        await self._server.serve([self._listener])
+
+    def stop(self) -> None:
+        """End; requests have a second to finish. From any thread."""
+        self._server.should_exit = True

@@ -11,9 +11,9 @@ from starlette.responses import Response
 
 from pelton import observe
 from pelton.connect import Jet
-from pelton.dashboard.snapshots import ROWS, Snapshots, worker_rows
+from pelton.dashboard.pictures import ROWS, Snapshots, worker_rows
 from pelton.dashboard.view import View
-from pelton.observe.queue_history import run_times
+from pelton.observe.queues import run_times
 from pelton.queue import DeadLetter, JobInfo, Outcome
 from pelton.runtime import Deadline
 
@@ -85,7 +85,7 @@ class QueuePages:
         return self._page(request, "job.html", queue=name, details=details, job=details.job)
 
     async def keys(self, request: Request) -> Response:
-        """The keys with most jobs that have not ended, or those of one key; it looks for a tenth of a second."""
+        """The keys with most jobs that have not ended, or the jobs of one key; it looks for a tenth of a second."""
         name, key = request.path_params["name"], request.query_params.get("key", "")
         begin = _number(request.query_params.get("from", ""))
         if key:
@@ -178,7 +178,7 @@ class QueuePages:
 
 
 def groups(ended: Sequence[tuple[str, Outcome]], most: int = 10) -> list[Group]:
-    """Return jobs by their name or key, those of which most ended first."""
+    """Return groups of jobs by name or key; the group with the most ended jobs first."""
     found: dict[str, list[Outcome]] = {}
     for name, outcome in ended:
         found.setdefault(name, []).append(outcome)

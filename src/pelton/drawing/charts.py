@@ -1,13 +1,135 @@
-"""Charts over time and over names, each one SVG element; colours are the page's classes."""
+"""Pages with charts: SVG elements, charts over time and over names, one self-contained HTML file. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from html import escape
+from pathlib import Path
+from typing import Final, NamedTuple
 
-from pelton.drawing.page import HUES
-from pelton.drawing.svg import Scale, line, path, tag, text, ticks, title
+Point = tuple[float, float]
+
+
+def tag(name: str, *children: str, **attributes: object) -> str:
+    """Return an element; `children` are markup. `class_` means `class`, other underscores mean hyphens."""
+    given = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_value(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return f"<{name}{given}>{''.join(children)}</{name}>"
+
+
+def text(x: float, y: float, words: str, **attributes: object) -> str:
+    """Return a label; `words` are escaped."""
+    return tag("text", escape(words), x=x, y=y, **attributes)
+
+
+def title(words: str) -> str:
+    """Return a tooltip for the parent element."""
+    return tag("title", escape(words))
+
+
+def line(start: Point, end: Point, **attributes: object) -> str:
+    """Return a straight line."""
+    return tag("line", x1=start[0], y1=start[1], x2=end[0], y2=end[1], **attributes)
+
+
+def path(points: Iterable[Point], closed: bool = False) -> str:
+    """Return the `d` of a path through `points`."""
+    steps = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+    return f"M{steps}{'Z' if closed else ''}" if steps else ""
+
+
+class Scale(NamedTuple):
+    """Maps the values from `low` to `high` onto the pixels from `start` to `end`."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        """Return the pixel of `value`."""
+        span = self.high - self.low or 1.0
+        return self.start + (value - self.low) / span * (self.end - self.start)
+
+
+def ticks(low: float, high: float, about: int = 5) -> list[float]:
+    """Return round values from `low` to `high`, approximately `about` of them."""
+    step = _round_step((high - low) / about)
+    first = math.ceil(low / step - 1e-9)
+    return [index * step for index in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def smooth(values: Sequence[float], reach: int) -> list[float]:
+    """Return each value averaged with its neighbours up to `reach` away, nearer ones weighted more."""
+    weights = [reach + 1 - abs(offset) for offset in range(-reach, reach + 1)]
+    whole = sum(weights)
+    padded = [0.0] * reach + list(values) + [0.0] * reach
+    return [sum(weight * padded[at + k] for k, weight in enumerate(weights)) / whole for at in range(len(values))]
+
+
+def _round_step(raw: float) -> float:
+    if raw <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(raw))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * 0.999)
+
+
+def _value(value: object) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
+# --- a page as one HTML file: self-contained, no script, no network, with light and dark colours
+
+HUES: Final = 6
+SHADES: Final = 8
+_STYLE: Final = Path(__file__).with_name("page.css")
+
+
+def page(title: str, body: str) -> str:
+    """Return a whole page; ``body`` is markup.
+
+    Its charts may use the classes ``w0`` to ``w5`` (hues, for categories) and ``q0`` to ``q7`` (shades, for
+    amounts).
+    """
+    hues = "".join(f".w{k}{{fill:var(--w{k})}}.l{k}{{stroke:var(--w{k})}}" for k in range(HUES))
+    shades = "".join(f".q{k}{{fill:var(--q{k})}}" for k in range(SHADES))
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<style>{_STYLE.read_text('utf-8')}{hues}{shades}</style></head>"
+        f"<body><main>{body}</main></body></html>\n"
+    )
+
+
+def head(heading: str, words: str) -> str:
+    """Return the page's heading and introduction."""
+    return tag("h1", escape(heading)) + tag("p", escape(words))
+
+
+def tiles(figures: Iterable[tuple[str, str]]) -> str:
+    """Return the most important figures, each with its label."""
+    cells = (tag("div", tag("b", escape(value)), tag("span", escape(words)), class_="tile") for value, words in figures)
+    return tag("div", *cells, class_="tiles")
+
+
+def section(heading: str, words: str, content: str) -> str:
+    """Return a section of the page, empty without content; ``content`` is markup."""
+    return tag("section", tag("h2", escape(heading)), tag("p", escape(words)), content) if content else ""
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table, its first column left, the others right."""
+    top = tag("tr", *(tag("th", escape(heading)) for heading in headings))
+    lines = (tag("tr", *(tag("td", escape(cell)) for cell in row)) for row in rows)
+    return tag("table", top, *lines)
+
+
+# --- charts over time and over names, each one SVG element; colours are the page's classes
 
 _DAY: Final = 86_400.0
 _STEPS: Final = (
@@ -28,11 +150,11 @@ def moments(begin: datetime, seconds: float, most: int = 7) -> list[tuple[float,
     for number in range(first, first + most + 1):
         at = number * step - passed
         if at <= seconds + 1e-9:
-            found.append((at, _shown(midnight + timedelta(seconds=number * step), step, seconds)))
+            found.append((at, _moment_text(midnight + timedelta(seconds=number * step), step, seconds)))
     return found
 
 
-def _shown(moment: datetime, step: float, seconds: float) -> str:
+def _moment_text(moment: datetime, step: float, seconds: float) -> str:
     if step >= _DAY:
         return f"{moment:%Y-%m-%d}"
     if step < 1:

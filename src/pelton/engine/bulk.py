@@ -99,8 +99,7 @@ class BulkReader:
 
 def column_reader(settings: EngineSettings, stream: str, created: str, filters: Sequence[str]) -> BulkReader:
     """Return a reader that verifies and splits whole columns with numpy, which is loaded by the first of them."""
-    from pelton.columns.checksums import sums_of_columns
-    from pelton.columns.joined_columns import split_columns
+    from pelton.columns.joined_columns import split_columns, sums_of_columns
 
     return BulkReader(
         settings.path, stream, created, filters=filters, key=settings.key, sums=sums_of_columns, split=split_columns

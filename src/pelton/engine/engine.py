@@ -33,9 +33,8 @@ from pelton.api.backend import Backups, EmbeddedStore, Leftover, Progress, RowRe
 from pelton.api.codec import names_of
 from pelton.api.events import ClientInfo
 from pelton.api.keys import Key
-from pelton.api.pub_acks import encode_pub_ack, encode_pub_error
-from pelton.api.tracing import Tracing
-from pelton.api.transacting import Replacement, Withdrawn
+from pelton.api.message import encode_pub_ack, encode_pub_error
+from pelton.api.tracing import Replacement, Tracing, Withdrawn
 from pelton.consumers import ConsumerLog, is_pending
 from pelton.engine.archives import StreamArchives
 from pelton.engine.bulk import column_reader
@@ -75,7 +74,7 @@ class Engine:
     tracing: Tracing | None = None
 
     def __init__(self, settings: EngineSettings, runtime: Runtime) -> None:
-        self._connections = Connections(settings, runtime, self._has_ended, self._clock_jumped)
+        self._connections = Connections(settings, runtime, self._end_soon, self._clock_jumped)
         settings = self._connections.settings
         self._runtime = runtime
         self._clock = runtime.clock
@@ -468,7 +467,7 @@ class Engine:
 
     # --- the end
 
-    def _has_ended(self, fault: Fault) -> None:
+    def _end_soon(self, fault: Fault) -> None:
         """End this opener: one of its connections, on any thread, can never be used again."""
         # If the loop is closed, no task waits.
         with suppress(RuntimeError):

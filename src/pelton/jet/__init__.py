@@ -2,12 +2,10 @@
 
 from pelton.api.times import Seconds
 from pelton.jet.consumer import Consumer
-from pelton.jet.message import Message, Metadata, ack_of
-from pelton.jet.outgoing import AnyMessage, HeaderValues, PublishOptions
-from pelton.jet.sql_reads import SqlReads
+from pelton.jet.message import AnyMessage, HeaderValues, Message, Metadata, PublishOptions, ack_of
 from pelton.jet.stream import Stream
 from pelton.jet.streams import CoreMessage, Streams, Subscription
-from pelton.jet.transaction import Savepoint, StreamsTransaction
+from pelton.jet.transaction import Savepoint, SqlReads, StreamsTransaction
 
 __all__ = [
     "AnyMessage",

@@ -31,8 +31,7 @@ from pelton.subjects import is_filter
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pelton.columns.column_read import ColumnRead, ReadWindow
-    from pelton.columns.decoder import Decode
+    from pelton.columns.arrow_batches import ColumnRead, Decode, ReadWindow
     from pelton.jet.message import Message
 
 _ROWS: Final = 1000
@@ -82,8 +81,7 @@ async def plan_read(
 ) -> tuple[ColumnRead, StreamInfo]:
     """Return what is read, as of now, and the stream's info. Raises ConfigError, StreamNotFoundError, ImportError."""
     try:
-        from pelton.columns.column_read import ColumnRead, ReadWindow
-        from pelton.columns.message_schema import message_schema
+        from pelton.columns.arrow_batches import ColumnRead, ReadWindow, message_schema
     except ModuleNotFoundError as error:
         raise ImportError(
             f"to_arrow needs {error.name}, which is not installed: pip install 'pelton[arrow]'", name=error.name
@@ -158,7 +156,7 @@ def batches_of_rows(reader: RowReader, read: ColumnRead) -> Iterator[pa.RecordBa
         reader.close()
 
 
-async def requested(stream: ArrowSource, read: ColumnRead) -> AsyncIterator[pa.RecordBatch]:
+async def requested_batches(stream: ArrowSource, read: ColumnRead) -> AsyncIterator[pa.RecordBatch]:
     """Yield the batches of a cluster or of a store in memory. Raises CorruptMessageError."""
     if stream.config.allow_direct:
         pages = _direct(stream, read)

@@ -48,12 +48,8 @@ from pelton.api.arguments import check_callback, check_instance, check_text, che
 from pelton.api.build import seconds_to_ns, time_text
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.api.times import Seconds
-from pelton.jet.message import Message, ack_of
-from pelton.jet.message_source import CallbackBatch, MessageSource, PushSource
-from pelton.jet.processing import processed
-from pelton.jet.pull_source import PrefetchLimit, PullSource
-from pelton.jet.push import Pushed
-from pelton.jet.traced import settle
+from pelton.jet.message import Message, ack_of, settle, traced_callback
+from pelton.jet.message_source import CallbackBatch, MessageSource, PrefetchLimit, PullSource, Pushed, PushSource
 from pelton.runtime import Runtime, Timer, at_home
 
 _log: Final = logging.getLogger("pelton.jet")
@@ -178,7 +174,7 @@ class Consumer:
         self.config: ConsumerConfig = info.config
         self._about = f"consumer {self.name!r} of stream {self.stream_name!r}"
         self._pins: dict[str, str] = {}
-        # Messages that are prefetched are told of when the program gets them.
+        # Prefetched messages are traced when the program gets them.
         self._traces_fetches = True
 
     async def info(self) -> ConsumerInfo:
@@ -332,7 +328,7 @@ class Consumer:
         """
         check_callback(self._about, "callback", callback)
         if self._backend.tracing is not None:
-            callback = processed(self._backend.tracing, callback)
+            callback = traced_callback(self._backend.tracing, callback)
         source = await self._source(PrefetchLimit(prefetch), pull)
         taken = CallbackBatch(source)
         keeper = self._keeper(taken)
@@ -390,16 +386,16 @@ class Consumer:
     async def _settle_all(self, done: list[Message], failed: list[Message]) -> None:
         """Acknowledge, and give back, what the callback has not settled itself."""
         try:
-            await self._settled("ack", done)
+            await self._settle_unsettled("ack", done)
         finally:
-            await self._settled("nak", failed)
+            await self._settle_unsettled("nak", failed)
 
-    async def _settled(self, kind: AckKind, messages: list[Message]) -> None:
+    async def _settle_unsettled(self, kind: AckKind, messages: list[Message]) -> None:
         unsettled = [message for message in messages if not message.is_settled]
         if not unsettled:
             return
         try:
-            await self._acked(kind, unsettled)
+            await self._send_acks(kind, unsettled)
         except AckRejectedError as error:
             _log.warning("%s", error, extra={"stream": self.stream_name, "consumer": self.name})
 
@@ -437,14 +433,14 @@ class Consumer:
         given = items_of(self._about, "messages", messages, "messages")
         for message in given:
             check_instance(self._about, "a message", message, Message, "give messages that were fetched from it")
-        await self._acked("ack", given)
+        await self._send_acks("ack", given)
 
     async def _give_back(self, messages: Sequence[Message]) -> None:
         # Messages that were redelivered, or whose consumer or store is gone, need not be given back.
         with suppress(AckRejectedError, NotFoundError, *FINAL_ERRORS):
-            await self._acked("nak", messages)
+            await self._send_acks("nak", messages)
 
-    async def _acked(self, kind: AckKind, messages: Sequence[Message]) -> None:
+    async def _send_acks(self, kind: AckKind, messages: Sequence[Message]) -> None:
         acks = [ack_of(message.delivered, kind) for message in messages]
         if self._backend.tracing is None or not acks:
             answers = await self._backend.ack(self.stream_name, self.name, acks)

@@ -3,11 +3,17 @@
 They add names, defaults and types to a ``Backend`` and hold no state of their own beyond the last known
 configuration, so any number of handles on the same thing may exist. Everything here runs unchanged on every
 backend.
+
+**The wall clock of a store: this machine's for a file, the servers' for a cluster.** A program gives a server times of
+day, such as when a delay ends. If the program's clock is wrong, so are they. So it asks what time it is there, by the
+information of a stream: once a minute, or each time while its own clock shows another one, because either may be wrong
+only for a moment. In between, the time since boot goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Literal, Self
@@ -21,6 +27,7 @@ from pelton.api import (
     Headers,
     Incoming,
     Outgoing,
+    PeltonError,
     PubAck,
     StreamConfig,
     StreamCreate,
@@ -29,19 +36,81 @@ from pelton.api import (
     StreamNames,
     StreamUpdate,
     headers,
+    parse_rfc3339,
     stream_config,
 )
 from pelton.api.admission import explain
 from pelton.api.arguments import check_text, message_of
-from pelton.api.build import seconds_to_ns
-from pelton.api.numbers import from_digits, to_digits
-from pelton.api.times import Seconds
-from pelton.api.timing import schedule_headers, schedule_text
-from pelton.jet.outgoing import AnyMessage, HeaderValues, all_outgoing, batch_of, header_block, publish_block
-from pelton.jet.store_time import StoreTime
+from pelton.api.build import schedule_headers, schedule_text, seconds_to_ns
+from pelton.api.json_values import from_digits, to_digits
+from pelton.api.times import SECOND, Seconds
+from pelton.jet.message import (
+    AnyMessage,
+    HeaderValues,
+    all_outgoing,
+    batch_of,
+    header_block,
+    publish_block,
+    send,
+    send_one,
+)
 from pelton.jet.stream import Stream, total_of
-from pelton.jet.traced import send, send_one
-from pelton.runtime import Runtime, at_home
+from pelton.runtime import Runtime, at_home, steady_now, wall_ahead, within
+
+_KNOWN_FOR_S: Final = 60.0
+_LONGEST_S: Final = 2.0
+# Clocks that differ by less, and by less than the answer took, are taken for equal.
+_CLOSE: Final = SECOND // 10
+
+
+class StoreTime:
+    """The wall clock of the store of one opening."""
+
+    def __init__(self, backend: Backend, runtime: Runtime) -> None:
+        self._backend = backend
+        self._clock = runtime.clock
+        # The clocks of the processes that have a file open are one.
+        self._is_here = backend.planning.steady_time
+        self._asked = float("-inf")
+        # By how much our own clock was ahead of the time since boot when we asked, and the store's, if we did.
+        self._mine = 0
+        self._theirs: int | None = None
+
+    async def refresh(self, stream: str = "", *, subject: str = "") -> None:
+        """Ask for the time if it is not known well: of a stream, or of one that takes ``subject``."""
+        if self._is_here or self._is_known:
+            return
+        mine, before = wall_ahead(self._clock), self._clock.boottime()
+        text, differs = "", 0
+        # The caller goes on without it, or meets the error next.
+        with suppress(PeltonError, TimeoutError):
+            text = await within(self._clock, _LONGEST_S, self._ask(stream, subject))
+        took = self._clock.boottime() - before
+        if text:
+            differs = parse_rfc3339(text) - mine - round((before + took / 2) * SECOND)
+        if text or self._theirs is None:
+            self._theirs = mine + (differs if abs(differs) > _CLOSE + took * SECOND else 0)
+        self._asked, self._mine = before, mine
+
+    @property
+    def _is_known(self) -> bool:
+        is_recent = self._theirs == self._mine and self._clock.boottime() - self._asked < _KNOWN_FOR_S
+        return is_recent and abs(wall_ahead(self._clock) - self._mine) < _CLOSE
+
+    async def _ask(self, stream: str, subject: str) -> str:
+        names = [stream] if stream else (await self._backend.call(StreamNames(subject=subject))).streams
+        return (await self._backend.call(StreamInfoRequest(name=names[0]))).ts if names else ""
+
+    def now(self) -> int:
+        """Return the store's wall time in nanoseconds, as far as it is known: call ``refresh`` before."""
+        return self._clock.now() if self._theirs is None else self._steady()
+
+    def steady(self) -> Callable[[], int]:
+        """Return the store's wall clock from now on; it goes on evenly though this machine's clock is set."""
+        return steady_now(self._clock) if self._theirs is None else self._steady
+
+    def _steady(self) -> int:
+        return (self._theirs or 0) + round(self._clock.boottime() * SECOND)
 
 
 class Subscription:

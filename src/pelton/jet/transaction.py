@@ -1,4 +1,4 @@
-"""The handle of a transaction: messages, acks and SQL that take effect together or not at all."""
+"""The handles of a transaction, and of reads with SQL on one snapshot."""
 
 from __future__ import annotations
 
@@ -6,15 +6,33 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
-from pelton.api import AckKind, Backend, ConfigError, Outgoing, PeltonError, PubAck, Transacting, TransactionError
+from pelton.api import (
+    AckKind,
+    Backend,
+    ConfigError,
+    Outgoing,
+    PeltonError,
+    PubAck,
+    Reading,
+    Transacting,
+    TransactionError,
+)
 from pelton.api.arguments import check_instance, check_text, message_of
 from pelton.api.build import seconds_to_ns
 from pelton.api.times import Seconds
-from pelton.jet.message import Message, ack_of, reason_text
-from pelton.jet.outgoing import AnyMessage, PublishOptions, all_outgoing, publish_block
-from pelton.jet.traced import send, settle
+from pelton.jet.message import (
+    AnyMessage,
+    Message,
+    PublishOptions,
+    ack_of,
+    all_outgoing,
+    publish_block,
+    reason_text,
+    send,
+    settle,
+)
 
-_LONGEST_S: Final = 60.0
+_MOST_S: Final = 60.0
 _NOT_BEGUN: Final = "it has not begun: use 'async with jet.transaction() as tx'"
 
 
@@ -24,10 +42,10 @@ class StreamsTransaction:
     def __init__(self, backend: Backend, timeout: Seconds) -> None:
         self._backend = backend
         self._timeout = seconds_to_ns("timeout", timeout, "transaction") / 1e9
-        if not 0 < self._timeout <= _LONGEST_S:
+        if not 0 < self._timeout <= _MOST_S:
             raise ConfigError(
-                f"transaction: timeout is {self._timeout:g} s; it must be more than 0 and at most {_LONGEST_S:g} s, "
-                "because all other writes wait until it ends"
+                f"transaction: timeout is {self._timeout:g} s; it must be more than 0 and at most {_MOST_S:g} s,"
+                " because all other writes wait until it ends"
             )
         self._open: Transacting | None = None
         self._block: Savepoint | None = None
@@ -129,3 +147,44 @@ class Savepoint:
     ) -> None:
         assert self._level is not None
         await self._open.leave(self._level, keep=kind is None)
+
+
+# --- the handle of reads with SQL on one snapshot of an embedded store
+
+_LONGEST_READ_S: Final = 3600.0
+
+
+class SqlReads:
+    """SQL that reads one snapshot of the store. Made by ``jet.read()``, used in ``async with``."""
+
+    def __init__(self, backend: Backend, timeout: Seconds) -> None:
+        self._timeout = seconds_to_ns("timeout", timeout, "read") / 1e9
+        if not 0 < self._timeout <= _LONGEST_READ_S:
+            raise ConfigError(f"read: timeout is {self._timeout:g} s; it must be more than 0 and at most 3600 s")
+        self._backend = backend.embedded("read")
+        self._reading: Reading | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._reading is not None:
+            raise TransactionError("it was already used: call jet.read() again for each block")
+        reading = self._reading = self._backend.reading(self._timeout)
+        await reading.enter()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._reading is not None
+        await self._reading.leave()
+
+    async def sql(self, statement: str, bindings: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
+        """Run SQL that reads, and return the rows; ``bindings`` fill ``?`` by position or ``:name`` by name.
+
+        Raises SqlError, TransactionError outside of its block, SqlForbiddenError for anything that writes,
+        SnapshotTimeoutError; StoreBusyError if the store was not in use when the block began, and a process has opened
+        it since: begin again.
+        """
+        check_text("read", "the statement", statement)
+        if self._reading is None:
+            raise TransactionError("it has not begun: use 'async with jet.read() as view'")
+        return await self._reading.sql(statement, bindings)

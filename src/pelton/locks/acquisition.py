@@ -18,10 +18,9 @@ import msgspec
 
 from pelton.api import ConfigError, NotFoundError, PeltonError, StoreError, WrongLastSequenceError
 from pelton.api.store_errors import FINAL_ERRORS
-from pelton.jet.follower import Follower
-from pelton.locks.lease import HeldLease, counted_from, moment
-from pelton.locks.records import Holding, LockRow, LockSpec, Ticket, encode, holding_of
-from pelton.locks.table import LockTable
+from pelton.jet.registers import Follower
+from pelton.locks.keeper import HeldLease, counted_from, moment
+from pelton.locks.lock_table import Holding, LockRow, LockSpec, LockTable, Ticket, encode, holding_of
 from pelton.locks.wait_queue import PATIENCE_S, AskPresence, AskSlot, TakeSlot, Wait, WaitQueue
 from pelton.runtime import Runtime, Signal, within
 

@@ -41,7 +41,7 @@ from its first sending. If the stream has forgotten the id, a read of the key sh
 
 Time is counted since boot, so that a term also ends while its machine sleeps. These rules cannot cover a program that
 continues after its term, because it was suspended between checking and acting. For that there is the fencing token: the
-revision of the write that won, which only grows, also through deletions of the bucket (``buckets/token_floors.py``).
+revision of the write that won, which only grows, also through deletions of the bucket (``buckets/bucket.py``).
 
 One operation is in progress at a time: ``next`` returns it, ``wrote``, ``refused``, ``failed`` or ``looked`` end it.
 """
@@ -72,7 +72,7 @@ class Observation(msgspec.Struct, frozen=True):
     """An observed content of a key: a candidate's write, the marker of a leader that stepped down, another marker,
     nothing.
 
-    ``revision`` is that of the last message, for ``absent`` the last sequence of the stream, read before the key was
+    ``revision`` is the last message's, for ``absent`` the last sequence of the stream, read before the key was
     found absent: ``is_unused`` if that was never given. For a release, ``gave_up`` is the revision that was given up.
     """
 
@@ -299,7 +299,7 @@ class Campaign:
             return
         self._busy = False
         if self._seen > max(self._seen_when_asked, observation.revision):
-            # What the follower was told meanwhile is newer: read again.
+            # What the follower received meanwhile is newer: read again.
             self._unsure = True
         elif self.hold is None and 0 <= observation.revision <= self._seen and observation.kind != "absent":
             self._saw_again(now, observation)

@@ -1,9 +1,15 @@
-"""Runs a candidate: executes its campaign against the store, on its own thread.
+"""Runs a candidate on a thread of its own, and reads, writes and follows the key of its election.
 
-Design: a :class:`CandidateRunner` executes the operations of its :class:`Campaign`, one at a time, follows the key,
-and reports the results to the campaign. A :class:`CandidateThread` gives it its own thread, event loop and connection,
-so that the term of a leader that blocks its own event loop is still renewed, and a caller on any thread
-that asks whether the term continues is answered from the clock, even if nothing runs any more.
+**The key of an election in the store: reads it, writes it under a condition, follows it.** The format is that of
+nats-kv-leader-elect: a key-value bucket whose TTL is the term, and under the key the name of the candidate that leads.
+Pelton adds headers that others ignore: the term of a renewal, and on the deletion of a leader that stepped down a note
+that it had stood down before.
+
+**Runs a candidate: executes its campaign against the store, on its own thread.** A :class:`CandidateRunner` executes
+the operations of its :class:`Campaign`, one at a time, follows the key, and reports the results to the campaign. A
+:class:`CandidateThread` gives it its own thread, event loop and connection, so that the term of a leader that blocks
+its own event loop is still renewed, and a caller on any thread that asks whether the term continues is answered from
+the clock, even if nothing runs any more.
 
 Failures do not end a candidate: an operation has a time limit and is retried, following starts again. A
 connection that can never be used again is replaced: its own process may have given the store another key.
@@ -16,24 +22,233 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Final, NamedTuple, TypeVar
 
+import msgspec
+
 from pelton.api import (
+    ApiError,
     Backend,
+    BucketNotFoundError,
+    ConfigError,
+    Delivered,
+    MessageNotFoundError,
     NoStreamForSubjectError,
     PeltonError,
+    StoredMessage,
     StoreError,
+    StreamConfig,
+    StreamInfo,
     StreamNotFoundError,
     WrongLastSequenceError,
+    headers,
+    rfc3339,
 )
 from pelton.api.store_errors import FINAL_ERRORS
-from pelton.jet import Streams
-from pelton.locks.campaign import SHARES, Campaign, Lost, News, ReadRecord, WriteRecord
-from pelton.locks.election_record import ElectionRecord
+from pelton.buckets import reserve_first_token
+from pelton.buckets.bucket_settings import check_key, key_prefix, new_config, stream_of
+from pelton.buckets.coding import OPERATION_HEADER, operation_of, stored_block
+from pelton.jet import Stream, Streams
+from pelton.jet.message_source import OrderedReader
+from pelton.locks.campaign import (
+    SHARES,
+    Campaign,
+    DeleteRecord,
+    Lost,
+    News,
+    Observation,
+    ReadRecord,
+    TermHold,
+    WriteRecord,
+)
 from pelton.runtime import LoopThread, Runtime, Signal, within
+
+_DEFAULT_TTL_S: Final = 30.0
+_SHORTEST_S: Final = 1.0
+_STRICT_SHORTEST_S: Final = 30.0
+_LONGEST_S: Final = 3600.0
+_TERM: Final = "Pelton-Term"
+_FIRST: Final = "0"
+_SINCE: Final = "Pelton-Term-Since"
+_RELEASED: Final = "Pelton-Term-Released"
+
+
+class Leader(msgspec.Struct, frozen=True, kw_only=True):
+    """The leader. ``token`` and ``since_ns`` (when it won, by its wall clock) are 0 for leaders of other clients.
+
+    ``renewed_ns`` is when it last renewed the key, ``revision`` the revision of the key.
+    """
+
+    name: str
+    """The name of the candidate that leads."""
+    token: int
+    since_ns: int
+    renewed_ns: int
+    revision: int
+
+    @property
+    def since(self) -> str:
+        """When the key was won, as RFC 3339 text; empty if unknown."""
+        return rfc3339(self.since_ns) if self.since_ns else ""
+
+
+class ElectionRecord:
+    """The key of one election, written by the candidate ``name``. ``ttl`` in seconds."""
+
+    def __init__(self, jet: Streams, stream: Stream, key: str, name: str) -> None:
+        self._jet = jet
+        self._stream = stream
+        self._subject = key_prefix(stream.config) + check_key(key)
+        self._name = name
+        self._value = name.encode()
+
+    @property
+    def ttl(self) -> float:
+        """How long a term lasts without renewal."""
+        return self._stream.config.max_age.seconds
+
+    def over(self, jet: Streams) -> ElectionRecord:
+        """Return the same record over another connection."""
+        other = ElectionRecord.__new__(ElectionRecord)
+        other.__dict__.update(self.__dict__)
+        other._jet, other._stream = jet, Stream(jet.backend, self._stream.config, jet.runtime)
+        return other
+
+    # --- reading
+
+    async def look(self) -> Observation:
+        """Return the current content of the key."""
+        info: StreamInfo | None = None
+        while True:
+            try:
+                return _observation(await self._stream.get_last_message(self._subject))
+            except MessageNotFoundError:
+                if info is not None:
+                    last = info.state.last_seq
+                    return Observation("absent", last, is_unused=last < max(info.config.first_seq, 1))
+            # Once more after that: what was written in between would be taken for a write that has vanished, and
+            # a leader that stepped down in between be waited for as if it might still lead.
+            info = await self._stream.info()
+
+    async def leader(self) -> Leader | None:
+        """Return the leader that the key names."""
+        try:
+            message = await self._stream.get_last_message(self._subject)
+        except MessageNotFoundError:
+            return None
+        if _observation(message).kind != "put":
+            return None
+        block = stored_block(message) or b""
+        token, since = headers.first(block, _TERM), headers.first(block, _SINCE)
+        first = token == _FIRST
+        return Leader(
+            name=message.data.decode(errors="replace"),
+            token=message.seq if first else int(token or 0),
+            since_ns=int(since or (message.time_ns if first else 0)),
+            renewed_ns=message.time_ns,
+            revision=message.seq,
+        )
+
+    async def follow(self) -> AsyncGenerator[Observation, None]:
+        """Yield the content of the key, and its changes, for ever."""
+        reader = OrderedReader(
+            self._jet.backend,
+            self._jet.runtime,
+            self._stream.name,
+            deliver_policy="last_per_subject",
+            filter_subject=self._subject,
+            headers_only=True,
+        )
+        async with aclosing(reader.follow()) as deliveries:
+            async for delivered in deliveries:
+                if delivered is not None:
+                    yield _observation(delivered)
+
+    # --- writing
+
+    async def write(self, write: WriteRecord, hold: TermHold | None, since_ns: int) -> int:
+        """Write our name and return the revision; ``since_ns`` is when the term began.
+
+        Raises WrongLastSequenceError, and what the store raises.
+        """
+        told = {_TERM: _FIRST if hold is None else str(hold.token), _SINCE: str(since_ns)}
+        ack = await self._jet.publish(
+            self._subject,
+            self._value,
+            msg_id=write.msg_id,
+            headers=told,
+            expected_last_subject_seq=write.expected,
+        )
+        return ack.seq
+
+    async def release(self, release: DeleteRecord) -> None:
+        """Delete the key; a clean end is remembered for as long as the bucket allows."""
+        marks = {OPERATION_HEADER: "DEL"}
+        if release.clean:
+            marks[_RELEASED] = str(release.expected)
+        lasting = release.clean and self._stream.config.allow_msg_ttl
+        await self._jet.publish(
+            self._subject,
+            headers=marks,
+            expected_last_subject_seq=release.expected,
+            ttl="never" if lasting else None,
+        )
+
+
+def _observation(message: StoredMessage | Delivered) -> Observation:
+    block = stored_block(message)
+    if operation_of(block) == "put":
+        return Observation("put", message.seq, headers.first(block or b"", headers.MSG_ID) or "")
+    gave_up = int(headers.first(block or b"", _RELEASED) or 0)
+    return Observation("released" if gave_up else "ended", message.seq, gave_up=gave_up)
+
+
+async def open_record(
+    jet: Streams, bucket: str, key: str, name: str, ttl: float | None, *, strict: bool, make: bool
+) -> ElectionRecord:
+    """Return the record, creating its bucket if missing and ``make``. Raises ConfigError, BucketNotFoundError."""
+    shortest = _STRICT_SHORTEST_S if strict else _SHORTEST_S
+    _check_ttl(f"election {bucket}/{key}", _DEFAULT_TTL_S if ttl is None else ttl, shortest)
+    try:
+        stream = await jet.stream(stream_of(bucket))
+    except StreamNotFoundError:
+        if not make:
+            raise BucketNotFoundError(bucket) from None
+        await _make(jet, bucket, _DEFAULT_TTL_S if ttl is None else ttl)
+        stream = await jet.stream(stream_of(bucket))
+    _check_bucket(bucket, stream.config, ttl, shortest)
+    return ElectionRecord(jet, stream, key, name)
+
+
+async def _make(jet: Streams, bucket: str, ttl: float) -> None:
+    # The limit marker shows watchers an expiry, and lets the marker of a clean end outlive the TTL.
+    config = new_config(bucket, {"ttl": ttl, "limit_marker_ttl": ttl, "description": "an election"})
+    first = await reserve_first_token(jet, config.name)
+    try:
+        await jet.create_stream(msgspec.structs.replace(config, first_seq=first))
+    except ApiError as error:
+        # Another candidate was faster, with another TTL: its bucket is checked next.
+        if error.constant != "JSStreamNameExistErr":
+            raise
+
+
+def _check_bucket(bucket: str, config: StreamConfig, ttl: float | None, shortest: float) -> None:
+    kept = config.max_age.seconds
+    if ttl is not None and abs(kept - ttl) > 1e-6:
+        raise ConfigError(f"bucket {bucket!r} has a TTL of {kept:g} s, which is the term: leave ttl={ttl:g} out")
+    _check_ttl(f"bucket {bucket!r}", kept, shortest)
+
+
+def _check_ttl(what: str, ttl: float, shortest: float) -> None:
+    if not shortest <= ttl <= _LONGEST_S:
+        raise ConfigError(
+            f"{what}: a TTL of {ttl:g} s; the term of an election is {shortest:g} s to {_LONGEST_S:g} s, "
+            "and is the TTL of its bucket"
+        )
+
 
 T = TypeVar("T")
 _log: Final = logging.getLogger("pelton.locks")
@@ -187,7 +402,7 @@ class CandidateRunner:
         self._changed.notify()
 
     def doubted(self, token: int) -> None:
-        """Note that a caller was told that the term of this token is over."""
+        """Note that a caller learnt that the term of this token is over."""
         self._campaign.doubted(self._runtime.clock.boottime(), token)
         self._changed.notify()
 
@@ -216,9 +431,9 @@ class CandidateThread:
     async def open(self) -> None:
         """Start to stand for election."""
         self._thread.start()
-        await self._opened()
+        await self._runner()
 
-    async def _opened(self) -> CandidateRunner:
+    async def _runner(self) -> CandidateRunner:
         # A waiter that is cancelled must not cancel the answer of the thread.
         return await asyncio.shield(asyncio.wrap_future(self._ready))
 
@@ -233,12 +448,12 @@ class CandidateThread:
 
     async def release(self, rest: float) -> None:
         """Give the key up, and stand again later."""
-        await self._thread.run((await self._opened()).release(rest))
+        await self._thread.run((await self._runner()).release(rest))
 
     async def close(self) -> None:
         """Give the key up and end the thread. Idempotent."""
         if self._thread.is_alive:
-            await self._thread.run((await self._opened()).end())
+            await self._thread.run((await self._runner()).end())
             await asyncio.to_thread(self._thread.join)
 
     async def _main(self) -> None:
@@ -251,7 +466,7 @@ class CandidateThread:
 
     async def _stand(self) -> None:
         try:
-            runner = CandidateRunner(self._jet.runtime, self._connected, self._campaign, self._tell)
+            runner = CandidateRunner(self._jet.runtime, self._open_record, self._campaign, self._tell)
             self._ready.set_result(runner)
             await runner.run()
         finally:
@@ -259,7 +474,7 @@ class CandidateThread:
             if self._leaving:
                 await asyncio.wait(self._leaving)
 
-    def _connected(self) -> ElectionRecord:
+    def _open_record(self) -> ElectionRecord:
         """Return the election record over a new connection; the previous connection is closed."""
         backend = self._jet.backend.clone()
         self._leave()

@@ -5,7 +5,7 @@
 
     await jet.elect("scheduler", on_won=lead, on_lost=rest).run()     # for as long as the program runs
 
-Why there are never two leaders: ``campaign.py``. What the key holds: ``election_record.py``. This module runs in
+Why there are never two leaders: ``campaign.py``. What the key holds: ``candidate_runner.py``. This module runs in
 the user's event loop: the events of the candidate's thread arrive in order through one queue, and nothing is given up
 in the store before the user's side of the term has ended.
 """
@@ -26,19 +26,18 @@ from pelton.api import Backoff, BucketNotFoundError, ConfigError, ElectionError,
 from pelton.api.arguments import check_callback, check_instance, check_text
 from pelton.api.build import seconds_to_ns
 from pelton.api.times import SECOND, Seconds
-from pelton.buckets.naming import check_bucket, check_key
+from pelton.buckets.bucket_settings import check_bucket, check_key
 from pelton.jet import Streams
 from pelton.locks.campaign import Campaign, Campaigned, Lost, News, State, Won
-from pelton.locks.candidate_runner import CandidateThread, StoreEnded
-from pelton.locks.election_record import ElectionRecord, Leader, open_record
+from pelton.locks.candidate_runner import CandidateThread, ElectionRecord, Leader, StoreEnded, open_record
 from pelton.runtime import Home, until_ended
 
 
 class Term:
     """A term that was won.
 
-    ``token`` is its fencing token: larger than those of all terms before it. Send it along with your writes to other
-    systems, and let them refuse a smaller one than they have seen.
+    ``token`` is its fencing token: larger than the tokens of all terms before it. Send it along with your writes to
+    other systems, and let them refuse a smaller one than they have seen.
     """
 
     def __init__(self, election: str, name: str, token: int, office: CandidateThread) -> None:

@@ -8,6 +8,16 @@ The thread starts with the first lease, the connection with the first renewal: l
 
 A renewal expects the revision of the last write. If that is refused, the key is read: if it still has this
 holder's id, an earlier renewal was stored without an answer; otherwise the lease is lost.
+
+**A lease, as its holder sees it: pure.** A lease is a key with a time to live, written by its holder repeatedly. The
+store expires it by its own clock, from when it stored the last write; the holder by its own
+(:class:`pelton.runtime.LeaseClock`), from *before* it sent that write, and it stops four fifths into the time to live.
+
+    held --- released             by its holder
+      `----- lost                 another holder has it in the store, or it was not renewed in time
+
+Both ends are final. The holder counts on both of its clocks: if a server shares its machine, the wall clock is also the
+store's, and setting it forward ends a lease for all at once. A store file counts the time since boot (``steady``).
 """
 
 from __future__ import annotations
@@ -16,16 +26,124 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 from pelton.api import Backend, PeltonError, WrongLastSequenceError
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet import Streams
-from pelton.jet.own_connection import OwnConnection
-from pelton.locks.lease import HeldLease, counted_from, moment
-from pelton.locks.records import Holding, encode, holding_of
-from pelton.locks.table import LockTable
-from pelton.runtime import LoopThread, Runtime, Signal, Tasks, within
+from pelton.jet.registers import OwnConnection
+from pelton.locks.lock_table import Holding, LockTable, encode, holding_of
+from pelton.runtime import Clock, LeaseClock, LeaseShares, LoopThread, Runtime, Signal, Tasks, within
+
+LeaseState = Literal["held", "released", "lost"]
+_SHARES: Final = LeaseShares(renew=1 / 3, stop=0.8, again=1 / 20, longest_try=1 / 4)
+# How long after its holder must have stopped the store expires a lease, as a share of the time to live.
+ENDS_AFTER: Final = 1 - _SHARES.stop
+
+
+class ClockReading(NamedTuple):
+    """One reading of both clocks: seconds since boot, wall nanoseconds."""
+
+    boot: float
+    wall: int
+
+
+def moment(clock: Clock) -> ClockReading:
+    """Read both clocks."""
+    return ClockReading(clock.boottime(), clock.now())
+
+
+def counted_from(asked: ClockReading, answered: ClockReading) -> ClockReading:
+    """Return from when a write counts that was sent and answered then: never later than the store's own word for it.
+
+    The wall clock may have been set back in between.
+    """
+    return ClockReading(asked.boot, min(asked.wall, answered.wall))
+
+
+class HeldLease:
+    """A key held with a ``token`` since the write that made it was sent (``asked``), for ``ttl`` seconds at a time.
+
+    ``steady``: setting the wall clock does not end it in the store.
+    """
+
+    reason: str
+    revision: int
+
+    __slots__ = ("_next_try", "_steady", "clock", "key", "reason", "revision", "state", "token", "ttl")
+
+    def __init__(self, key: str, token: int, ttl: int, asked: ClockReading, *, steady: bool = False) -> None:
+        self.key: str = key
+        self.token: int = token
+        self.ttl: int = ttl
+        self.revision = token
+        self._steady = steady
+        self.clock: LeaseClock = LeaseClock(asked.boot, ttl, _SHARES, self._wall(asked))
+        self.state: LeaseState = "held"
+        self.reason = ""
+        self._next_try = self.clock.due_at
+
+    def _wall(self, reading: ClockReading) -> int:
+        return 0 if self._steady else reading.wall
+
+    @property
+    def renew_after(self) -> float:
+        """The seconds after a confirmation until it is due for renewal."""
+        return self.clock.renew_after
+
+    def is_over(self, now: ClockReading) -> bool:
+        """Whether the holder must have stopped, notified or not."""
+        return self.state != "held" or self.clock.is_over(now.boot, self._wall(now))
+
+    def left(self, now: ClockReading) -> float:
+        """Return for how many seconds the holder may go on if it is never renewed."""
+        return self.clock.left(now.boot, self._wall(now)) if self.state == "held" else 0.0
+
+    def judge(self, now: ClockReading) -> bool:
+        """Note that time is up, if it is; return whether this is news."""
+        if self.state != "held" or not self.is_over(now):
+            return False
+        self.lose("it was not renewed in time")
+        return True
+
+    def is_due(self, now: ClockReading) -> bool:
+        """Whether it must be renewed now."""
+        return self.state == "held" and now.boot >= self._next_try
+
+    def wake_at(self) -> float:
+        """Return when it needs attention, in seconds since boot."""
+        return min(self._next_try, self.clock.over_at)
+
+    def try_until(self, now: ClockReading) -> float:
+        """Start a renewal and return its time limit in seconds. It is not due again before :meth:`failed`."""
+        self._next_try = float("inf")
+        return self.clock.try_for(now.boot, self._wall(now)) if self.state == "held" else 0.0
+
+    def renewed(self, revision: int, asked: ClockReading) -> None:
+        """Note that the store has accepted a renewal sent at ``asked``."""
+        self.revision = revision
+        self.clock.confirm(asked.boot, self._wall(asked))
+        self._next_try = self.clock.due_at
+
+    def found(self, revision: int, now: ClockReading) -> None:
+        """Note that the store holds a renewal whose answer was lost: it is renewed once more, at once."""
+        self.revision = revision
+        self._next_try = now.boot
+
+    def failed(self, now: ClockReading) -> None:
+        """Note that nobody knows whether a renewal was taken: it is tried again soon."""
+        self._next_try = now.boot + self.clock.pause
+
+    def lose(self, reason: str) -> None:
+        """End it: another holder may have the key."""
+        if self.state == "held":
+            self.state, self.reason = "lost", reason
+
+    def release(self) -> None:
+        """End it, released by its holder."""
+        if self.state == "held":
+            self.state = "released"
+
 
 _log: Final = logging.getLogger("pelton.locks")
 _FAR_S: Final = 3600.0
@@ -58,7 +176,7 @@ class LockKeeper:
     def __init__(self, backend: Backend, runtime: Runtime) -> None:
         clone = backend.clone
         self._connection = OwnConnection(
-            lambda: _OwnTable(clone(), runtime, self._disconnected), runtime.clock, _LEAVE_S, self._store_ended
+            lambda: _OwnTable(clone(), runtime, self._on_disconnect), runtime.clock, _LEAVE_S, self._store_ended
         )
         backend.on_end(self._store_ended)
         self._runtime = runtime
@@ -124,7 +242,7 @@ class LockKeeper:
         for kept in list(self._kept.values()):
             if kept.lease.is_over(now):
                 kept.lease.judge(now)
-                self._told(kept)
+                self._notify(kept)
             elif kept.lease.is_due(now):
                 self._spawn(self._renew(kept, kept.lease.try_until(now)), "pelton-renewal")
         self._wakes_at = self._wake(now.boot)
@@ -151,7 +269,7 @@ class LockKeeper:
             )
             kept.lease.failed(moment(self._clock))
             if isinstance(error, FINAL_ERRORS):
-                # Leases that are not due for long are told as well if no other connection can be opened.
+                # If no other connection can be opened, the holders of leases that are not due yet are notified as well.
                 await self._reconnect()
             elif not isinstance(error, TimeoutError):
                 # A connection to a slow store is kept: closing it would wait as well.
@@ -179,7 +297,7 @@ class LockKeeper:
         for kept in list(self._kept.values()):
             self._lose(kept, f"its store cannot be used any more ({error})")
 
-    def _disconnected(self, error: Exception) -> None:
+    def _on_disconnect(self, error: Exception) -> None:
         """Handle the end of the separate connection: open another one, or report that it is impossible."""
         self._spawn(self._reconnect(), "pelton-keeper-reconnects")
 
@@ -194,9 +312,9 @@ class LockKeeper:
         # A dropped lease is being released, perhaps while a renewal was under way: the release finds out whose it is.
         if kept.lease.state == "held" and id(kept.lease) in self._kept:
             kept.lease.lose(reason)
-            self._told(kept)
+            self._notify(kept)
 
-    def _told(self, kept: Renewal) -> None:
+    def _notify(self, kept: Renewal) -> None:
         self.drop(kept.lease)
         kept.on_lost()
 

@@ -10,7 +10,7 @@ number. In the end only the store decides: a slot is taken by a write that expec
 
 A slot is free when its key holds nothing, or a marker: released, or expired by the store's clock. It is also free when
 its holder was observed not to renew it for a whole time to live, and a second more in which the store should have
-expired it, by *this* waiter's own clock: then its holder has stopped (see :mod:`pelton.locks.lease`), whatever
+expired it, by *this* waiter's own clock: then its holder has stopped (see :mod:`pelton.locks.keeper`), whatever
 the store's clock does, and the expected revision makes sure of it.
 
 A marker that comes too early is not trusted. A server that expires a key writes the marker a moment later, and
@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from pelton.locks.records import Holding, LockRow, holding_of, ticket_of
+from pelton.locks.lock_table import Holding, LockRow, holding_of, ticket_of
 
 # How long a waiter waits for each one before it to take a free slot.
 PATIENCE_S: Final = 0.5
@@ -229,13 +229,13 @@ class WaitQueue:
             turn = since + PATIENCE_S * (len(ahead) - len(ready) + 1)
             if turn <= now:
                 return self._take(ready[-1].key, ahead)
-            doubted = self._doubted(ahead[: len(ready)], since)
+            doubted = self._doubtful(ahead[: len(ready)], since)
             if doubted is not None and since + glance <= now:
                 return doubted
             wake.append(turn if doubted is None else since + glance)
         return Wait(min(wake, default=now + _LOOK_S))
 
-    def _doubted(self, owners: Iterable[str], since: float) -> AskPresence | None:
+    def _doubtful(self, owners: Iterable[str], since: float) -> AskPresence | None:
         """Return the first waiter whose turn it is and that was not asked about since then."""
         waiters = ((owner, self._waiters[owner]) for owner in owners)
         doubted = ((owner, one) for owner, one in waiters if one.presence and one.asked < since)

@@ -1,4 +1,4 @@
-"""The configuration of a stream while it is copied, and when it is complete. Pure."""
+"""The configuration of a stream and the headers of its messages while it is copied, and when it is complete. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pelton.api import Duration, StreamConfig, StreamState
+from pelton.api import Duration, StoredMessage, StreamConfig, StreamState, headers
 from pelton.queue.backing.setup import EXCLUSIVE, KEYS, RECORDS
+from pelton.streams import without_headers
 
 MARK: Final = "pelton.copy"
 """The metadata of a stream that is being copied."""
@@ -68,7 +69,7 @@ def unfinished(config: StreamConfig, state: StreamState, *, to_cluster: bool) ->
     )
 
 
-def completed(config: StreamConfig, unfinished: StreamConfig, *, to_cluster: bool, marked: bool) -> StreamConfig:
+def completed_config(config: StreamConfig, unfinished: StreamConfig, *, to_cluster: bool, marked: bool) -> StreamConfig:
     """Return what an unfinished copy is changed to; ``marked``: it still has something to be done."""
     target = final(config, to_cluster=to_cluster)
     if marked:
@@ -88,3 +89,24 @@ def losses(config: StreamConfig, *, to_cluster: bool) -> Iterator[str]:
         yield f"stream {name}: it is not sealed"
     if to_cluster and is_exclusive_on_file(config):
         yield f"stream {name}: the queue's keys are kept in records, as on a cluster; attempts begin at 1 again"
+
+
+# --- the headers of a stored message, when it is published again. Pure
+
+# What held when it was published, and what only the server may say that stores it: where it comes from.
+_DROPPED: Final = ("Nats-Expected-", headers.STREAM_SOURCE, headers.SCHEDULER, headers.SCHEDULE_NEXT)
+_OURS: Final = b"\nNats-"
+_EMPTY: Final = b"NATS/1.0\r\n\r\n"
+
+
+def is_schedule(message: StoredMessage) -> bool:
+    """Whether a message is a schedule, which stores others."""
+    return bool(message.hdrs) and headers.first(message.hdrs, headers.SCHEDULE) is not None
+
+
+def as_published(message: StoredMessage) -> bytes | None:
+    """Return the header block to publish a message with again: without conditions that held when it was published."""
+    if _OURS not in message.hdrs:
+        return message.hdrs or None
+    block = without_headers(message.hdrs, *_DROPPED)
+    return None if block == _EMPTY else block

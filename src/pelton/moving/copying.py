@@ -5,8 +5,8 @@ clusters, the servers' own snapshots are, stream by stream. Both keep everything
 messages are read and stored again, stream by stream. A stream is filled without limits and marked as unfinished in its
 metadata; it gets its own configuration when all is there.
 
-Whoever is killed begins again. A stream without the mark is complete: it is compared with the original, and refused if
-it is different, so that nothing is ever overwritten.
+A copy that was killed resumes when it is run again. A stream without the mark is complete: it is compared with the
+original, and refused if it is different, so that nothing is ever overwritten.
 
 **Copies the consumers of a stream, and how far each has come.** A copied consumer continues behind the original's ack
 floor. What was acknowledged above it, which only a store file can tell, is acknowledged in the copy as well; what was
@@ -15,14 +15,15 @@ delivered and not acknowledged is delivered again.
 **Fills a copy with messages: a file stores them as they were, a cluster has them published.** A store file takes
 messages with their sequences and times. A cluster gives its own: each message is published after the one before it, so
 it gets the same sequence, because the stream begins at the original's first one, and a message on a subject of its own
-stands for each that was deleted; those are purged in the end. Whoever is killed begins again after the last sequence
-that the copy has: nothing is stored twice, as nobody else writes to it. Should a cluster have stored a message under
-another sequence, because an answer was lost and the message repeated, the copy is refused, and begins anew with the
-next run.
+stands for each that was deleted; those are purged in the end. A copy that was killed resumes after the last sequence
+that it has: nothing is stored twice, as nobody else writes to it. Should a cluster have stored a message under
+another sequence, because an answer was lost and the message repeated, the copy is refused, and the next run
+begins from the start.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import tempfile
@@ -54,9 +55,66 @@ from pelton.api.keys import Key
 from pelton.connect import Jet
 from pelton.connect import open as open_store
 from pelton.jet import Consumer, Message, Stream, Streams
-from pelton.moving.configs import MARK, completed, filler_of, is_exclusive_on_file, losses, unfinished
-from pelton.moving.headers import as_published, is_schedule
-from pelton.moving.reading import pages
+from pelton.moving.configs import (
+    MARK,
+    as_published,
+    completed_config,
+    filler_of,
+    is_exclusive_on_file,
+    is_schedule,
+    losses,
+    unfinished,
+)
+
+_PAGE: Final = 500
+_READS_AT_ONCE: Final = 128
+
+
+async def pages(stream: Stream, seq: int, last: int, *, is_near: bool) -> AsyncGenerator[list[StoredMessage], None]:
+    """Yield the messages from ``seq`` to ``last``, in order; ``is_near``: an answer needs no round trip."""
+    while seq <= last:
+        if stream.config.allow_direct:
+            found = await stream.get_messages(_PAGE, seq=seq)
+        elif is_near:
+            found = await _one_by_one(stream, seq)
+        else:
+            found = await _side_by_side(stream, seq, last)
+        page = [message for message in found if message.seq <= last]
+        if not page:
+            return
+        yield page
+        seq = page[-1].seq + 1
+
+
+async def _one_by_one(stream: Stream, seq: int) -> list[StoredMessage]:
+    found: list[StoredMessage] = []
+    while len(found) < _PAGE:
+        try:
+            found.append(await stream.get_next_message(">", seq))
+        except MessageNotFoundError:
+            break
+        seq = found[-1].seq + 1
+    return found
+
+
+async def _side_by_side(stream: Stream, seq: int, last: int) -> list[StoredMessage]:
+    wanted = range(seq, min(seq + _READS_AT_ONCE, last + 1))
+    found = [one for one in await asyncio.gather(*(_at(stream, each) for each in wanted)) if one is not None]
+    if found or wanted[-1] == last:
+        return found
+    try:
+        # Beyond a gap.
+        return [await stream.get_next_message(">", wanted[-1] + 1)]
+    except MessageNotFoundError:
+        return []
+
+
+async def _at(stream: Stream, seq: int) -> StoredMessage | None:
+    try:
+        return await stream.get_message(seq)
+    except MessageNotFoundError:
+        return None
+
 
 _SIZE: Final = 16
 
@@ -107,7 +165,7 @@ class Comparison:
         return (message.seq, message.subject, as_published(message), message.data)
 
 
-_PAGE: Final = 256
+_FETCHED_AT_ONCE: Final = 256
 
 
 async def copy_consumers(there: Streams, one: Streams, stream: str, copy: Stream, lost: list[str]) -> tuple[str, ...]:
@@ -156,11 +214,11 @@ async def _place(there: Streams, one: Streams, info: ConsumerInfo, consumer: Con
     await there.backend.call(ConsumerReset(stream=copy, name=consumer.name, seq=floor + 1))
     if config.ack_policy != "explicit" or config.deliver_subject or not _tells_unsettled(one):
         return
-    pending = await _unsettled(one, info)
+    pending = await _unsettled_sequences(one, info)
     left = (await consumer.info()).num_pending - info.num_pending
     held: list[Message] = []
     # What is not pending up to there was acknowledged.
-    while left > 0 and (found := await consumer.fetch(min(left, _PAGE), no_wait=True)):
+    while left > 0 and (found := await consumer.fetch(min(left, _FETCHED_AT_ONCE), no_wait=True)):
         left -= len(found)
         for message in found:
             if message.delivered.seq in pending:
@@ -171,7 +229,7 @@ async def _place(there: Streams, one: Streams, info: ConsumerInfo, consumer: Con
         await message.nak()
 
 
-async def _unsettled(jet: Streams, info: ConsumerInfo) -> set[int]:
+async def _unsettled_sequences(jet: Streams, info: ConsumerInfo) -> set[int]:
     found: set[int] = set()
     while True:
         request = ConsumerUnsettled(stream=info.stream_name, name=info.name, offset=len(found))
@@ -181,7 +239,7 @@ async def _unsettled(jet: Streams, info: ConsumerInfo) -> set[int]:
             return found
 
 
-_AT_ONCE: Final = 500
+_PUBLISHED_AT_ONCE: Final = 500
 
 
 class Filler(Protocol):
@@ -236,18 +294,18 @@ class ClusterFiller:
         for message in page:
             for _ in range(message.seq - self._last - 1 - len(batch)):
                 batch.append(self._blank)
-                batch = await self._sent(batch)
+                batch = await self._send_if_full(batch)
             batch.append(
                 self._blank if is_schedule(message) else Outgoing(message.subject, message.data, as_published(message))
             )
-            batch = await self._sent(batch)
+            batch = await self._send_if_full(batch)
         await self._publish(batch)
 
     async def end(self, last: int) -> None:
         """Publish in the place of the last ones, and remove all that only held a place."""
         left = last - self._last
         while left > 0:
-            await self._publish([self._blank] * min(left, _AT_ONCE))
+            await self._publish([self._blank] * min(left, _PUBLISHED_AT_ONCE))
             left = last - self._last
         await self._stream.purge(filter=self._blank.subject)
 
@@ -261,8 +319,8 @@ class ClusterFiller:
                 pass
             await self._jet.backend.publish(message.subject, message.data, as_published(message))
 
-    async def _sent(self, batch: list[Outgoing]) -> list[Outgoing]:
-        if len(batch) < _AT_ONCE:
+    async def _send_if_full(self, batch: list[Outgoing]) -> list[Outgoing]:
+        if len(batch) < _PUBLISHED_AT_ONCE:
             return batch
         await self._publish(batch)
         return []
@@ -385,7 +443,8 @@ class _Copying:
         else:
             for name in missing:
                 await self._copy(name)
-            # Only now: what a queue finds missing it makes anew. In each run, as the last one may have been killed.
+            # After the streams, because opening a queue creates those that are missing. In each run, because the last
+            # one may have been killed here.
             await self._open_exclusive(names)
         return CopyReport(streams=tuple(sorted(self._done, key=lambda one: one.name)), lost=tuple(self._lost))
 
@@ -399,14 +458,14 @@ class _Copying:
         if MARK in stream.config.metadata:
             return False
         try:
-            found = await self._compared(original, stream)
+            found = await self._compare(original, stream)
         except Differing as difference:
             raise ConfigError(
                 f"the target has a stream {name!r} already, which is another one ({difference}): nothing is "
                 "overwritten, so delete it there, or copy to another place"
             ) from None
         names = await stream.consumer_names()
-        self._done.append(self._copied(name, found, (await original.info()).state.last_seq, tuple(names), True))
+        self._done.append(self._copy_of(name, found, (await original.info()).state.last_seq, tuple(names), True))
         return True
 
     # --- between two of a kind
@@ -436,7 +495,7 @@ class _Copying:
             self._lost.append(f"stream {name}: it was left out: a cluster would count its counters again")
             return
         original = await self._here.stream(name)
-        copy = await self._begun(info)
+        copy = await self._begin(info)
         if info.config.retention == "interest":
             # Messages in which nobody is interested are not kept.
             for listed in (await self._here.backend.call(ConsumerList(stream=name))).consumers:
@@ -454,7 +513,7 @@ class _Copying:
             if is_exclusive_on_file((await self._here.stream(name)).config):
                 await self._there.queue(name.removeprefix(_JOBS), create=False, num_replicas=self._num_replicas)
 
-    async def _begun(self, info: StreamInfo) -> Stream:
+    async def _begin(self, info: StreamInfo) -> Stream:
         with suppress(StreamNotFoundError):
             return await self._there.stream(info.config.name)
         return await self._there.create_stream(unfinished(info.config, info.state, to_cluster=self._to_cluster))
@@ -478,13 +537,13 @@ class _Copying:
         config, state = info.config, info.state
         schedules = [message async for message in self._schedules(original, state.last_seq)]
         now = unfinished(config, state, to_cluster=self._to_cluster)
-        await self._there.update_stream(completed(config, now, to_cluster=self._to_cluster, marked=True))
+        await self._there.update_stream(completed_config(config, now, to_cluster=self._to_cluster, marked=True))
         if schedules:
             await filler.begin_schedules(schedules)
             if self._to_cluster:
                 self._lost.append(f"stream {config.name}: its {len(schedules)} schedules have new sequences")
         await self._verify(config.name, consumers)
-        await self._there.update_stream(completed(config, now, to_cluster=self._to_cluster, marked=False))
+        await self._there.update_stream(completed_config(config, now, to_cluster=self._to_cluster, marked=False))
 
     async def _schedules(self, original: Stream, last: int) -> AsyncGenerator[StoredMessage, None]:
         if not original.config.allow_msg_schedules:
@@ -508,18 +567,18 @@ class _Copying:
             ) from None
         if consumers is None:
             consumers = tuple(await copy.consumer_names())
-        self._done.append(self._copied(name, found, (await copy.info()).state.last_seq, consumers, False))
+        self._done.append(self._copy_of(name, found, (await copy.info()).state.last_seq, consumers, False))
 
     async def _compared_in_time(self, original: Stream, copy: Stream) -> Comparison:
         """Compare; more than once if a replica may have answered that is behind."""
         for pause in _PAUSES_S if copy.config.num_replicas > 1 else ():
             try:
-                return await self._compared(original, copy)
+                return await self._compare(original, copy)
             except Differing:
                 await self._there.runtime.clock.sleep(pause)
-        return await self._compared(original, copy)
+        return await self._compare(original, copy)
 
-    async def _compared(self, original: Stream, copy: Stream) -> Comparison:
+    async def _compare(self, original: Stream, copy: Stream) -> Comparison:
         comparison = Comparison(exact=self._is_cluster or not self._to_cluster)
         last = (await original.info()).state.last_seq
         if comparison.is_exact and (found := (await copy.info()).state.last_seq) != last:
@@ -527,7 +586,7 @@ class _Copying:
         await comparison.run(original, copy, near=(not self._is_cluster, not self._to_cluster))
         return comparison
 
-    def _copied(
+    def _copy_of(
         self, name: str, found: Comparison, last: int, consumers: tuple[str, ...], was_there: bool
     ) -> StreamCopy:
         return StreamCopy(

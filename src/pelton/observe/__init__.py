@@ -1,30 +1,36 @@
-"""The read model for operators: what a store or cluster holds, and how it goes.
+"""The read model for operators: what a store or cluster holds, and how it is doing.
 
 Every function takes an open :class:`pelton.Jet` and returns frozen structs. On a file opened with ``read_only=True``,
 each answer is a snapshot that never takes the writer.
 """
 
-from pelton.observe.buckets import bucket_summaries, object_summaries
-from pelton.observe.finding import find_jobs
-from pelton.observe.flows import flow_details, flow_summaries
-from pelton.observe.jobs import job_with_details
-from pelton.observe.keys import jobs_of_key, key_counts
-from pelton.observe.limits import limit_summaries
-from pelton.observe.locks import election_summaries, lock_summaries
-from pelton.observe.queue_history import ended_jobs, worker_summaries
+from pelton.observe.finding import find_jobs, jobs_of_key, key_counts
+from pelton.observe.holdings import (
+    bucket_summaries,
+    consumer_summaries,
+    election_summaries,
+    lock_summaries,
+    object_summaries,
+    store_summary,
+    stream_summaries,
+)
 from pelton.observe.queues import (
     dead_letter,
     dead_letters,
+    ended_jobs,
+    flow_details,
+    flow_summaries,
     job_details,
     job_schedules,
+    job_with_details,
     jobs_underway,
+    limit_summaries,
     queue_summaries,
     queue_summary,
     tenant_counts,
     unfinished_jobs,
+    worker_summaries,
 )
-from pelton.observe.store import store_summary
-from pelton.observe.streams import consumer_summaries, stream_summaries
 from pelton.observe.summaries import (
     BucketSummary,
     ConsumerSummary,

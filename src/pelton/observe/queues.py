@@ -1,8 +1,8 @@
-"""Queues, their jobs and their dead letters."""
+"""Queues: their jobs and dead letters, what ended last, their limits and their flows."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from typing import Final, cast
 
@@ -10,23 +10,154 @@ import msgspec
 
 from pelton.api import (
     ConfigError,
+    CorruptMessageError,
+    FlowNotFoundError,
     JobNotFoundError,
     MessageNotFoundError,
     QueueNotFoundError,
+    StoredMessage,
     StreamInfoRequest,
     StreamNotFoundError,
+    StreamState,
     rfc3339,
 )
+from pelton.api.json_values import UNREADABLE
+from pelton.api.times import SECOND
 from pelton.connect import Jet
-from pelton.observe.queue_history import ended_jobs, rate, run_times, spread
-from pelton.observe.summaries import QueueSummary
-from pelton.queue import DeadLetter, JobInfo, JobSchedule, JobState, TenantCounts
-from pelton.queue.backing.scan import number_of_subjects, orders_in
+from pelton.jet import Stream
+from pelton.observe.summaries import JobDetails, LimitSummary, QueueSummary, TimeSpread, WorkerSummary
+from pelton.queue import (
+    AttemptError,
+    DeadLetter,
+    FlowInfo,
+    JobInfo,
+    JobLimit,
+    JobSchedule,
+    JobState,
+    Outcome,
+    TenantCounts,
+    WorkerInfo,
+)
+from pelton.queue.backing.scan import FailedAttempts, number_of_subjects, orders_in, unfinished_job
 from pelton.queue.inspect.views import JobViews
 from pelton.queue.model.checks import checked_id
+from pelton.queue.model.flow_records import FlowBegin, FlowRecord, FlowState, decode_event, decode_flow_record
+from pelton.queue.model.limits import SlotRecord, decode
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.orders import Orders
+from pelton.queue.model.states import decode_envelope
 from pelton.queue.opening import look_at_queue
+from pelton.runtime import Deadline, WallOffset, wall_ahead
+
+_SAMPLE: Final = 100
+_MINUTE_NS: Final = 60 * SECOND
+_outcome: Final = msgspec.json.Decoder(Outcome).decode
+_worker: Final = msgspec.json.Decoder(WorkerInfo).decode
+_MOST_WORKERS: Final = 100
+
+
+async def last_messages(stream: Stream, state: StreamState, count: int) -> list[StoredMessage]:
+    """Return the newest messages of a stream, at most ``count``, oldest first."""
+    found: list[StoredMessage] = []
+    seq = state.last_seq
+    while len(found) < count and seq >= state.first_seq > 0:
+        try:
+            found.append(await stream.get_message(seq))
+        except (MessageNotFoundError, CorruptMessageError):
+            if state.num_deleted > count:
+                # Too many gaps to go back one by one.
+                break
+        seq -= 1
+    return found[::-1]
+
+
+async def ended_jobs(jet: Jet, queue: str, count: int = _SAMPLE) -> list[Outcome]:
+    """Return the outcomes of the jobs that ended last, at most ``count``, the oldest first."""
+    try:
+        info = await jet.backend.call(StreamInfoRequest(name=QueueNames(queue).history))
+    except StreamNotFoundError:
+        return []
+    stream = Stream(jet.backend, info.config, jet.runtime)
+    return [_outcome(message.data) for message in await last_messages(stream, info.state, count)]
+
+
+def rate(outcomes: Sequence[Outcome], now: int) -> float:
+    """Return how many jobs end in a minute: counted over the last minute, or over the shorter time that is known."""
+    recent = [one for one in outcomes if now - one.finished_at <= _MINUTE_NS]
+    if not recent:
+        return 0.0
+    # If all of the sample is recent, the sample is shorter than a minute.
+    begin = min(one.finished_at for one in recent)
+    span = max(now - begin, SECOND) if len(recent) == len(outcomes) >= _SAMPLE else _MINUTE_NS
+    return len(recent) * _MINUTE_NS / span
+
+
+def spread(nanoseconds: Sequence[int]) -> TimeSpread:
+    """Return how durations are spread."""
+    if not nanoseconds:
+        return TimeSpread()
+    ordered = sorted(max(one, 0) / SECOND for one in nanoseconds)
+    last = len(ordered) - 1
+    return TimeSpread(median=ordered[last // 2], p95=ordered[round(last * 0.95)], longest=ordered[last])
+
+
+def run_times(outcomes: Sequence[Outcome]) -> TimeSpread:
+    """Return how the run times of jobs are spread; those that never started have none."""
+    return spread([one.finished_at - one.started_at for one in outcomes if one.started_at])
+
+
+async def worker_summaries(jet: Jet, queue: str) -> list[WorkerSummary]:
+    """Return the present workers, and the workers of the jobs that ended last, by name."""
+    outcomes = await ended_jobs(jet, queue)
+    live = {one.name: one for one in await workers_present(jet, queue)}
+    return [
+        _summary_of_worker(queue, name, [one for one in outcomes if one.worker == name], live.get(name))
+        for name in sorted({one.worker for one in outcomes} | set(live))
+    ]
+
+
+def _summary_of_worker(queue: str, name: str, ended: Sequence[Outcome], live: WorkerInfo | None) -> WorkerSummary:
+    last = max(ended, key=lambda one: one.finished_at, default=None)
+    summary = WorkerSummary(
+        queue=queue,
+        worker=name,
+        ended=len(ended),
+        failed=sum(one.state == "failed" for one in ended),
+        last_job="" if last is None else last.job,
+        last_ended_at="" if last is None else rfc3339(last.finished_at),
+    )
+    if live is None:
+        return summary
+    return msgspec.structs.replace(
+        summary,
+        host=live.host,
+        pid=live.pid,
+        seen_at=rfc3339(live.seen_at),
+        running=live.running,
+        oldest_running=live.oldest_running,
+        stopping=live.stopping,
+    )
+
+
+async def workers_present(jet: Jet, queue: str) -> list[WorkerInfo]:
+    """Return the workers of a queue as of each one's last heartbeat, at most the first hundred by name.
+
+    Reads without a consumer, so also from a snapshot.
+    """
+    names = QueueNames(queue)
+    try:
+        info = await jet.backend.call(StreamInfoRequest(name=names.running, subjects_filter=names.worker_subject("*")))
+    except StreamNotFoundError:
+        return []
+    stream, found = Stream(jet.backend, info.config, jet.runtime), list[WorkerInfo]()
+    for subject in sorted(info.state.subjects or ())[:_MOST_WORKERS]:
+        # A worker that has left meanwhile, or that runs another version.
+        with suppress(MessageNotFoundError, CorruptMessageError, *UNREADABLE):
+            found.append(_worker((await stream.get_last_message(subject)).data))
+    return found
+
+
+# --- queues, their jobs and their dead letters
 
 _UNDERWAY: Final[tuple[JobState, ...]] = ("running", "retrying", "held")
 _dead: Final = msgspec.json.Decoder(DeadLetter).decode
@@ -36,7 +167,7 @@ async def queue_summaries(jet: Jet, *, limit: int | None = None) -> list[QueueSu
     """Return all queues by name, or the first ``limit``."""
     found = []
     for name in (await jet.queue_names())[:limit]:
-        # One that was removed meanwhile.
+        # A queue that was removed meanwhile.
         with suppress(QueueNotFoundError, StreamNotFoundError):
             found.append(await queue_summary(jet, name))
     return found
@@ -95,7 +226,7 @@ async def unfinished_jobs(
 ) -> AsyncGenerator[JobInfo, None]:
     """Iterate over the jobs that have not ended, oldest first.
 
-    Only those of a state, a key, a name or a tenant, if given. Raises QueueNotFoundError, ConfigError.
+    Only jobs of a state, a key, a name or a tenant, if given. Raises QueueNotFoundError, ConfigError.
     """
     jobs = (await jet.queue(queue, create=False)).jobs(state=state, key=key, job=job, tenant=tenant)
     async with aclosing(cast(AsyncGenerator[JobInfo, None], jobs)) as found:
@@ -161,7 +292,7 @@ async def dead_letter(jet: Jet, queue: str, job_id: str) -> DeadLetter | None:
 async def dead_letters(
     jet: Jet, queue: str, *, key: str | None = None, job: str | None = None
 ) -> AsyncGenerator[DeadLetter, None]:
-    """Iterate over the failed jobs that can be redriven, oldest first; only those of a key or a name, if given.
+    """Iterate over the failed jobs that can be redriven, oldest first; only jobs of a key or a name, if given.
 
     Raises QueueNotFoundError, ConfigError.
     """
@@ -169,3 +300,161 @@ async def dead_letters(
     async with aclosing(cast(AsyncGenerator[DeadLetter, None], letters)) as found:
         async for letter in found:
             yield letter
+
+
+# --- what one job was called with, and what its attempts have raised
+
+
+async def job_with_details(jet: Jet, queue: str, job_id: str) -> JobDetails:
+    """Return a job with its arguments and the errors of its attempts. Raises JobNotFoundError, QueueNotFoundError."""
+    info, names = await job_details(jet, queue, job_id), QueueNames(queue)
+    letter = await dead_letter(jet, queue, job_id)
+    errors = info.outcome.errors if info.outcome is not None else await _errors(jet, names, job_id)
+    arguments = bytes(letter.envelope.args) if letter is not None else await _arguments(jet, names, job_id)
+    return JobDetails(job=info, arguments=arguments, errors=errors, is_dead=letter is not None)
+
+
+async def _errors(jet: Jet, names: QueueNames, job_id: str) -> tuple[AttemptError, ...]:
+    with suppress(StreamNotFoundError):
+        attempt = await FailedAttempts(jet, names).last(job_id)
+        return attempt.errors if attempt is not None else ()
+    return ()
+
+
+async def _arguments(jet: Jet, names: QueueNames, job_id: str) -> bytes | None:
+    stored = await unfinished_job(await jet.stream(names.jobs), names, job_id)
+    if stored is not None:
+        with suppress(*UNREADABLE):
+            return bytes(decode_envelope(stored.data).args)
+    return None
+
+
+# --- limits of a queue, and how much of each is in use
+
+_MOST_KEYS: Final = 200
+
+
+async def limit_summaries(jet: Jet, queue: str) -> list[LimitSummary]:
+    """Return the limits of a queue, in the order in which they were set. Raises QueueNotFoundError.
+
+    Of a limit for each key, the first 200 keys that hold slots are counted.
+    """
+    names, opened = QueueNames(queue), await jet.queue(queue, create=False)
+    limits = await opened.limits()
+    if not limits:
+        return []
+    stream = await jet.stream(names.running)
+    return [await _summary_of_limit(jet, stream, names, limit) for limit in limits]
+
+
+async def _summary_of_limit(jet: Jet, stream: Stream, names: QueueNames, limit: JobLimit) -> LimitSummary:
+    records = await _records(stream, names, limit)
+    held = [sum(len(slots.jobs) for slots in record.workers.values()) for record in records]
+    clock, rate = jet.runtime.clock, limit.rate
+    now, offset = clock.now(), WallOffset(clock.boot_id(), wall_ahead(clock))
+    slack = 0 if rate is None else (rate.burst - 1) * rate.interval_ns
+    waits = [max(record.ahead_on(offset) - slack - now, 0) for record in records if rate is not None]
+    return LimitSummary(
+        queue=names.queue,
+        job=limit.job,
+        per_key=limit.per_key,
+        concurrency=limit.concurrency,
+        starts=None if rate is None else rate.starts,
+        per=0.0 if rate is None else float(rate.per),  # type: ignore[arg-type]
+        burst=0 if rate is None else rate.burst,
+        running=sum(held),
+        keys=sum(map(bool, held)) if limit.per_key else 0,
+        fullest=max(held, default=0),
+        next_start=max(waits, default=0) / SECOND,
+    )
+
+
+async def _records(stream: Stream, names: QueueNames, limit: JobLimit) -> list[SlotRecord]:
+    if not limit.per_key:
+        try:
+            return [decode((await stream.get_last_message(names.slots_subject(limit.scope))).data)]
+        except MessageNotFoundError:
+            return []
+    found: list[SlotRecord] = []
+    info = await stream.info(subjects_filter=names.slots_subject(f"{limit.scope}.*"))
+    for subject in sorted(info.state.subjects or ())[:_MOST_KEYS]:
+        with suppress(MessageNotFoundError):
+            found.append(decode((await stream.get_last_message(subject)).data))
+    return found
+
+
+# --- flows of a queue: the newest ones, and one with its jobs
+
+_FIRST_WINDOW: Final = 256
+_LOOK_FOR_S: Final = 1.0
+
+
+async def flow_summaries(
+    jet: Jet, queue: str, *, state: FlowState | None = None, limit: int = 50, within: float = _LOOK_FOR_S
+) -> list[FlowInfo]:
+    """Return flows without their jobs, those that began last first; at most ``limit``, of a ``state`` if given.
+
+    Looks back for ``within`` seconds at most, so of a queue with very many flows old ones may be left out.
+    """
+    names = QueueNames(queue)
+    try:
+        info = await jet.backend.call(StreamInfoRequest(name=names.flows))
+    except StreamNotFoundError:
+        return []
+    stream, found = Stream(jet.backend, info.config, jet.runtime), list[FlowInfo]()
+    async with aclosing(_openings(stream, names, info.state.first_seq, info.state.last_seq)) as messages:
+        deadline = Deadline(jet.runtime.clock, within)
+        async for stored in messages:
+            flow = await _flow(stream, names, stored)
+            if state in (None, flow.state):
+                found.append(flow)
+            if len(found) >= limit or deadline.is_over:
+                break
+    return found
+
+
+async def _openings(stream: Stream, names: QueueNames, first: int, last: int) -> AsyncGenerator[StoredMessage, None]:
+    """Yield the beginnings of flows, newest first: messages can be read only forwards, so in windows."""
+    window, end = _FIRST_WINDOW, last + 1
+    while end > max(first, 1):
+        begin = max(end - window, first, 1)
+        seen, seq = list[StoredMessage](), begin
+        while seq < end:
+            try:
+                stored = await stream.get_next_message(names.flow_begin("*"), seq)
+            except MessageNotFoundError:
+                break
+            seq = stored.seq + 1
+            if stored.seq < end:
+                seen.append(stored)
+        for stored in reversed(seen):
+            yield stored
+        window, end = window * 2, begin
+
+
+async def _flow(stream: Stream, names: QueueNames, stored: StoredMessage) -> FlowInfo:
+    begin = decode_event(stored.data)
+    assert isinstance(begin, FlowBegin), "nothing else is stored there"
+    flow_id = names.flow_of(stored.subject)
+    try:
+        record = decode_flow_record((await stream.get_last_message(names.flow_state(flow_id))).data)
+    except MessageNotFoundError:
+        record = FlowRecord(state="running", upto=0)
+    is_over = record.state != "running"
+    return FlowInfo(
+        id=flow_id,
+        name=begin.name,
+        state=record.state,
+        size=begin.size,
+        enqueued_at=stored.time_ns,
+        finished_at=record.at if is_over else 0,
+        error=record.error if is_over else "",
+    )
+
+
+async def flow_details(jet: Jet, queue: str, flow_id: str) -> FlowInfo:
+    """Return a flow with all its jobs. Raises FlowNotFoundError, QueueNotFoundError."""
+    opened = await jet.queue(queue, create=False)
+    if not (flow_id.isascii() and flow_id.isalnum()):
+        raise FlowNotFoundError(queue, flow_id)
+    return await opened.flow(flow_id).status()

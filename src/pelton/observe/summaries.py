@@ -135,7 +135,7 @@ class LockSummary(msgspec.Struct, frozen=True, kw_only=True):
     holder: str
     """Who holds it, as it named itself."""
     token: int
-    """The fencing token: each holder's is higher than that of the one before."""
+    """The fencing token: each holder's is higher than the previous holder's."""
     since: str
     """Since when it is held."""
     renewed_at: str
@@ -226,7 +226,7 @@ class QueueSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker has done among the jobs that ended last, and what it does: as it told, about every 10 s."""
+    """What a worker has done among the jobs that ended last, and what it does, by its heartbeat of every 10 s."""
 
     queue: str
     """The queue that it works on."""
@@ -245,7 +245,7 @@ class WorkerSummary(msgspec.Struct, frozen=True, kw_only=True):
     pid: int = 0
     """Its process on that host; 0 for a worker that is gone."""
     seen_at: str = ""
-    """When it told last that it lives; empty for a worker that is gone."""
+    """When its last heartbeat was; empty for a worker that is gone."""
     running: int = 0
     """How many jobs it runs."""
     oldest_running: float = 0.0
@@ -346,7 +346,7 @@ class StoreSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A store or cluster as a whole; ``file_bytes`` and ``log_bytes`` are 0 for a cluster."""
 
     streams: int
-    """How many streams there are, those of queues, buckets and object stores among them."""
+    """How many streams there are, including the streams of queues, buckets and object stores."""
     consumers: int
     """How many consumers they have."""
     messages: int

@@ -23,10 +23,9 @@ from pelton.api import ConfigError, PeltonError
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.connect import Jet
 from pelton.jet import Message
-from pelton.jet.processing import processing
-from pelton.observe.catalogue import CATALOGUE
-from pelton.observe.samples import LIMIT, Sample, samples
-from pelton.otel.tracing import MessageTracing
+from pelton.jet.message import processing
+from pelton.observe.samples import CATALOGUE, LIMIT, Sample, samples
+from pelton.otel.spans import MessageTracing
 from pelton.queue import ClaimedJob
 from pelton.runtime import running_loop
 from pelton.sync import Jet as SyncJet
@@ -46,7 +45,7 @@ def instrument(
     OpenTelemetry's global ones by default. A second call replaces the first. ``jet`` may be one of ``pelton.sync``.
     Raises ConfigError.
     """
-    opened = checked(jet)
+    opened = opening_of(jet)
     tracer = trace.get_tracer(NAME, VERSION, tracer_provider)
     meter = metrics.get_meter(NAME, VERSION, meter_provider)
     # Only a cluster's pulls take round trips.
@@ -56,7 +55,7 @@ def instrument(
 
 def uninstrument(jet: AnyJet) -> None:
     """Trace and count no more. Raises ConfigError."""
-    checked(jet).backend.tracing = None
+    opening_of(jet).backend.tracing = None
 
 
 def process(message: Message | ClaimedJob) -> AbstractContextManager[None]:
@@ -74,7 +73,7 @@ def process(message: Message | ClaimedJob) -> AbstractContextManager[None]:
     return processing(given)
 
 
-def checked(jet: AnyJet) -> Jet:
+def opening_of(jet: AnyJet) -> Jet:
     """Return the opening itself. Raises ConfigError for anything else."""
     opened: Jet = unwrap(jet)
     if not isinstance(opened, Jet):
@@ -89,13 +88,13 @@ _FRESH_S: Final = 1.0
 
 
 def observe(jet: AnyJet, *, path: str = "", limit: int = LIMIT, meter_provider: MeterProvider | None = None) -> None:
-    """Export how the store or cluster goes: streams, consumers, queues, elections, each collection anew.
+    """Export gauges of streams, consumers, queues and elections; their values are read at each collection.
 
-    ``path`` is the file of the store, whose size is told, too; of each kind the first ``limit`` by name are told of.
+    ``path`` is the file of the store, whose size is exported as well; of each kind, the first ``limit`` by name are.
     One process of a store is enough. Call it where ``jet`` was opened. When the store is closed, nothing is exported
     any more. ``meter_provider`` is OpenTelemetry's global one by default. Raises ConfigError.
     """
-    opened = checked(jet)
+    opened = opening_of(jet)
     meter = metrics.get_meter(NAME, VERSION, meter_provider)
     loop = jet._portal.run(asyncio.get_running_loop) if isinstance(jet, Twin) else asyncio.get_running_loop()
     reading = _Reading(opened, loop, path, limit)
@@ -126,12 +125,12 @@ class _Reading:
         with self._lock:
             now = self._jet.runtime.clock.monotonic()
             if now - self._at >= _FRESH_S and running_loop() is not self._loop:
-                # On the loop itself, which cannot wait for itself, those of the last collection have to do.
-                self._found = self._collected()
+                # On the loop itself, which cannot wait for itself, the values of the last collection are used.
+                self._found = self._collect()
                 self._at = self._jet.runtime.clock.monotonic()
             return self._found
 
-    def _collected(self) -> list[Sample]:
+    def _collect(self) -> list[Sample]:
         if self._loop.is_closed():
             return []
         try:

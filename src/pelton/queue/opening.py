@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pelton.api import QueueNotFoundError, StreamNotFoundError
-from pelton.jet.store_time import StoreTime
+from pelton.jet.streams import StoreTime
 from pelton.queue.backing.job_source import BegunJobs, ConsumerJobSource
 from pelton.queue.backing.scan import ConsumerStats, FailedAttempts
 from pelton.queue.backing.setup import (

@@ -8,20 +8,56 @@ can pass one whose clock moves only on demand. This is the only package that may
 
 from random import Random
 
-from pelton.runtime.blocking import pause, stopwatch
-from pelton.runtime.clock import Clock, SystemClock, Timer, WallOffset, boot_id, steady_now, wall_ahead
-from pelton.runtime.halt import Halt, on_thread, until_ended
-from pelton.runtime.home import Caller, Home, calls_for, owner, running_loop, this_thread
-from pelton.runtime.iteration import at_home
-from pelton.runtime.lease_clock import LeaseClock, LeaseShares
-from pelton.runtime.loop_thread import LoopThread
-from pelton.runtime.processes import LOOK_S, ProcessIdentity, ProcessWatch, cpu_seconds, cpu_wait, memory_bytes
+from pelton.runtime.clock import (
+    Clock,
+    Deadline,
+    LeaseClock,
+    LeaseShares,
+    Signal,
+    SystemClock,
+    Timer,
+    WallOffset,
+    boot_id,
+    interruptible,
+    pause,
+    steady_now,
+    stopwatch,
+    wall_ahead,
+    within,
+)
+from pelton.runtime.loop_thread import (
+    Caller,
+    Home,
+    LoopThread,
+    Standstill,
+    at_home,
+    calls_for,
+    owner,
+    running_loop,
+    this_thread,
+)
+from pelton.runtime.processes import (
+    LOOK_S,
+    ProcessIdentity,
+    ProcessWatch,
+    StopSignals,
+    cpu_seconds,
+    cpu_wait,
+    is_interrupt,
+    memory_bytes,
+)
 from pelton.runtime.rank_bypass import BYPASS, RankBypass
-from pelton.runtime.runtime import Ids, Runtime, Tasks, system_runtime
-from pelton.runtime.service import Service, ServiceState
-from pelton.runtime.standstill import Standstill
-from pelton.runtime.stop_signals import StopSignals, is_interrupt
-from pelton.runtime.waiting import Deadline, Signal, interruptible, within
+from pelton.runtime.runtime import (
+    Halt,
+    Ids,
+    Runtime,
+    Service,
+    ServiceState,
+    Tasks,
+    on_thread,
+    system_runtime,
+    until_ended,
+)
 
 __all__ = [
     "BYPASS",

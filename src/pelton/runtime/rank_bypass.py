@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 BYPASS: Final = 8
-"""One of so many comes from below."""
+"""One in this many is taken from a lower rank."""
 
 
 class RankBypass(NamedTuple):
@@ -25,7 +25,7 @@ class RankBypass(NamedTuple):
 
     @property
     def number(self) -> int:
-        """All of it as one number."""
+        """The whole state as one number."""
         return self.passed + BYPASS * self.below
 
     def after(self, rank: int, waiting: Mapping[int, int]) -> RankBypass:

@@ -171,7 +171,7 @@ class ServerAccount:
         assert self.link is not None
         self.link.interest.on_settled(call)
 
-    def has_room(self) -> None:
+    def resume_consumers(self) -> None:
         """Let consumers continue: a client reads again."""
         if self.crossing is not None:
             self.crossing.poke()

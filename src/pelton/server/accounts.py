@@ -370,5 +370,5 @@ class AccountUsage:
 
 
 def smallest_limit(*limits: int) -> int:
-    """Return the smallest of limits, of which a negative one is none; -1 if there is none."""
+    """Return the smallest limit. A negative limit means unlimited; -1 if all are unlimited."""
     return min([limit for limit in limits if limit >= 0], default=-1)

@@ -25,7 +25,7 @@ import msgspec
 from crc32c import crc32c
 
 from pelton.api import ApiError, StreamState, api_error
-from pelton.api.archives import (
+from pelton.api.codec import (
     ArchivedConsumer,
     ArchivedMessage,
     decode_archived,

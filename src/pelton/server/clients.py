@@ -114,7 +114,7 @@ class AccountPort(Protocol):
     def on_settled(self, call: Callable[[], None]) -> None: ...
     def join(self, client: Client) -> None: ...
     def leave(self, client: Client, subscriptions: dict[bytes, ClientSubscription]) -> None: ...
-    def has_room(self) -> None: ...
+    def resume_consumers(self) -> None: ...
     def subscribe(self, subscription: ClientSubscription) -> None: ...
     def unsubscribe(self, subscription: ClientSubscription) -> None: ...
     def pass_on(
@@ -275,7 +275,7 @@ class ClientOutput(asyncio.BufferedProtocol):
         """Leave the account, and the server."""
 
     @abstractmethod
-    def _has_room(self) -> None:
+    def _on_room(self) -> None:
         """Let what waits for this client continue."""
 
     def pause_writing(self) -> None:
@@ -291,7 +291,7 @@ class ClientOutput(asyncio.BufferedProtocol):
         if waiting and self._transport is not None:
             self._transport.write(waiting)
         if self.room:
-            self._has_room()
+            self._on_room()
 
     # --- writing
 
@@ -316,7 +316,7 @@ class ClientOutput(asyncio.BufferedProtocol):
         if self.pending_bytes > self._max_pending:
             self._cut_slow()
         elif self._is_full and self.room:
-            self._has_room()
+            self._on_room()
 
     def _cut_slow(self) -> None:
         if self.state != "closed":

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from pelton.api.go_json import GoJsonError, StructReader
+from pelton.api.json_values import GoJsonError, StructReader
 from pelton.server.auth import Credentials, LoginRefusal, ServerUser, credentials_of
 from pelton.server.auth import identity as said
 from pelton.server.auth.identity import peer_of
@@ -221,9 +221,9 @@ class ClientConnection(ClientOutput):
         if self._out_bytes > self._max_pending:
             self._cut_slow()
 
-    def _has_room(self) -> None:
+    def _on_room(self) -> None:
         if self.account is not None:
-            self.account.has_room()
+            self.account.resume_consumers()
 
     # --- time
 
@@ -502,7 +502,7 @@ class ClientConnection(ClientOutput):
         """Whether a subscription has not ended."""
         return self._membership.subscriptions.get(subscription.sid) is subscription
 
-    # --- what is told of it
+    # --- monitoring
 
     @property
     def has_to_log_in(self) -> bool:

@@ -19,8 +19,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from pelton.api import ConfigError, Incoming, headers, rfc3339
-from pelton.api.durations import enc_hook
 from pelton.api.json_values import UNREADABLE
+from pelton.api.times import enc_hook
 from pelton.runtime import Clock, Random
 from pelton.server.clients import AccountPort, Client
 from pelton.server.jetstream.link import info_of
@@ -125,7 +125,7 @@ class AccountExchange:
         self._services[importer].insert(local, service)
 
     def services(self, account: str, subject: str) -> tuple[ServiceRoute, ...]:
-        """Return where a message that is published in an account is a request, too."""
+        """Return the service imports that a subject published in ``account`` reaches, with the subject there."""
         if account not in self._services:
             return ()
         found = []
@@ -135,7 +135,7 @@ class AccountExchange:
         return tuple(found)
 
     def streams(self, account: str, subject: str) -> tuple[StreamRoute, ...]:
-        """Return where a message that is published in an account appears, too."""
+        """Return the stream imports in which a subject published in ``account`` appears, with the subject there."""
         return _routes(self._streams, account, subject)
 
     def origins(self, account: str, subject: str) -> tuple[StreamRoute, ...]:
@@ -305,7 +305,7 @@ class TraceRequest(NamedTuple):
 def without_trace(block: bytes, *, is_traced: bool = False) -> bytes:
     """Return the headers as a stream keeps them: who gets the message from there does not trace it again."""
     is_asked = is_traced or bool(headers.first(block, _DESTINATION))
-    return headers.replaced(block, _DESTINATION, _DISABLED) if is_asked else block
+    return headers.with_header(block, _DESTINATION, _DISABLED) if is_asked else block
 
 
 class CrossedTrace(NamedTuple):

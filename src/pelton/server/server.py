@@ -406,7 +406,7 @@ class Server:
         """Return an account, or None."""
         return self._accounts.get(name)
 
-    # --- what is told of it
+    # --- monitoring
 
     @property
     def clients(self) -> list[ClientConnection]:

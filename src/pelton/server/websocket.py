@@ -21,7 +21,7 @@ from websockets.server import ServerProtocol
 from pelton.server.clients import SharedBuffer
 from pelton.server.connection import ClientConnection
 from pelton.server.settings.runtime import WebSocketDoor
-from pelton.wire.parser import TOO_LONG
+from pelton.wire.protocol import TOO_LONG
 
 # What a handshake may have, with a browser's cookies; what the frames of a login may; and a frame beyond a message.
 _HANDSHAKE: Final = 16 << 10

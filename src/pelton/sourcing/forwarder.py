@@ -61,10 +61,9 @@ from pelton.api import (
     StreamNames,
     headers,
 )
-from pelton.api.durations import Duration
-from pelton.api.numbers import counter_value, from_digits, to_digits
+from pelton.api.json_values import counter_value, from_digits, to_digits
 from pelton.api.store_errors import FINAL_ERRORS
-from pelton.api.times import SECOND
+from pelton.api.times import SECOND, Duration
 from pelton.runtime import Runtime
 from pelton.sourcing.plan import identity_of
 from pelton.streams import without_headers
@@ -270,13 +269,13 @@ class Forwarder:
                     return carried
             elif batch and self._origin.follows(batch):
                 carried += len(batch)
-                batch = await self._carried(batch, wait=wait)
+                batch = await self._copy_batch(batch, wait=wait)
             else:
                 await self._origin.go_back()
                 self._doubt()
                 batch = []
 
-    async def _carried(self, batch: Sequence[Delivered], *, wait: bool) -> list[Delivered]:
+    async def _copy_batch(self, batch: Sequence[Delivered], *, wait: bool) -> list[Delivered]:
         """Copy a batch, and return the next one."""
         asked = self._moment()
         following = self._runtime.spawn(self._origin.pull(wait=wait), f"feed of {self._stream}")

@@ -1,9 +1,13 @@
-"""Copies messages from an origin to one stream that sources or mirrors it, inside the transaction that stored them.
+"""Copies messages from an origin to one stream that sources or mirrors it, and remembers how far it is.
 
-Design: A link has a position: all messages of its origin up to there were taken or skipped. It continues from there
-whenever messages were stored in the origin, in the same transaction, before the origin's limits are applied; and if
-that is too much for one transaction (a new source of a large stream), in further ones, by any process that has the
-store open. Messages and position are rows of one transaction, so no crash makes it take one twice or leave one out.
+**The position of a source, as rows: the last sequence taken, and the parked messages.** A copy of the row is kept in
+memory while ``is_fresh``; a change is saved in the same transaction as the messages that it describes.
+
+**Copies messages from an origin to one stream that sources or mirrors it, inside the transaction that stored them.** A
+link has a position: all messages of its origin up to there were taken or skipped. It continues from there whenever
+messages were stored in the origin, in the same transaction, before the origin's limits are applied; and if that is too
+much for one transaction (a new source of a large stream), in further ones, by any process that has the store open.
+Messages and position are rows of one transaction, so no crash makes it take one twice or leave one out.
 
 Refused messages are never lost. A message for whose subject there is no space (or that is refused for its content)
 is *parked*: the link skips it, and all that follow on its subject, and continues with others. Each time a
@@ -21,19 +25,157 @@ settles it there when it is stored.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final, Literal, Protocol
 
 import msgspec
 
 from pelton.api import ApiError, LimitError, MaxMessagesPerSubjectError, MessageTooLargeError, Outgoing, parse_rfc3339
 from pelton.api.info import ErrorBody
-from pelton.sourcing.consumed import Consumed
 from pelton.sourcing.plan import Plan, identity_of, unconditional
-from pelton.sourcing.position import Position
-from pelton.storage import Database, MessageRow, Removed, intact
+from pelton.storage import Database, MessageRow, Removed, column, intact, integers, text
 from pelton.streams import StreamLog, is_bare
 from pelton.streams.counters import CounterOrigin
+
+Kind = Literal["Source", "Mirror"]
+
+
+class Consumed(Protocol):
+    """The consumer that a source names; it decides where the source starts, what it takes, and when."""
+
+    def is_of(self, name: str) -> bool:
+        """Whether it is a consumer of this name, and can be used."""
+
+    def offer_again(self) -> None:
+        """Let everything that was delivered and is not acknowledged be delivered again."""
+
+    def take(self, most: int) -> Sequence[MessageRow]:
+        """Deliver the next messages to the source, in this transaction; none if the consumer cannot be used."""
+
+    def settle(self, sequences: Collection[int]) -> None:
+        """Acknowledge delivered messages."""
+
+    def give_back(self, sequences: Collection[int]) -> None:
+        """Let delivered messages be delivered again."""
+
+    def is_ready(self) -> bool:
+        """Whether it might deliver now; a cheap check."""
+
+    def next_due(self) -> int:
+        """Return when it might deliver without a change of the store: a pause, a replay; ``NEVER`` if not at all."""
+
+    def num_pending(self) -> int:
+        """Return how many messages it has yet to deliver."""
+
+    def problem(self, kind: Kind) -> ApiError | None:
+        """Return why it cannot be used."""
+
+
+_LOAD: Final = (
+    "SELECT id, origin, seq, parked, taken, active, stalled, problem FROM sourcing WHERE stream=? AND source=?"
+)
+_SAVE: Final = "UPDATE sourcing SET origin=?, seq=?, parked=?, taken=?, active=?, stalled=?, problem=? WHERE id=?"
+_MAKE: Final = "INSERT INTO sourcing VALUES(NULL, ?, ?, ?, ?, 0, 0, 0, 0, '')"
+
+
+class Position:
+    """The position of the source ``key`` of the stream with row id ``stream``.
+
+    ``origin`` is the row id of the stream that ``seq`` refers to, ``taken`` the last sequence that was actually taken,
+    and ``active`` when; 0 for none. ``stalled``: the stream has no space for the next message. ``problem``: the error,
+    as JSON, why a message cannot be taken, other than a lack of space.
+    """
+
+    is_fresh: bool
+    id: int
+    origin: int
+    seq: int
+    parked: int
+    taken: int
+    active: int
+    stalled: bool
+    problem: str
+
+    def __init__(self, database: Database, stream: int, key: str) -> None:
+        self._db = database
+        self._stream = stream
+        self.key = key
+        self.is_fresh = False
+        self.id = self.origin = self.seq = self.parked = self.taken = self.active = 0
+        self.stalled = False
+        self.problem = ""
+
+    def load(self) -> bool:
+        """Read the row if it may have changed; return whether there is one."""
+        if self.is_fresh:
+            return bool(self.id)
+        row = self._db.execute(_LOAD, (self._stream, self.key)).fetchone()
+        self.is_fresh = True
+        if row is None:
+            self.id = self.origin = self.seq = self.parked = self.taken = self.active = 0
+            self.stalled, self.problem = False, ""
+            return False
+        *numbers, stalled, problem = row
+        self.id, self.origin, self.seq, self.parked, self.taken, self.active = integers(numbers)
+        self.stalled, self.problem = bool(stalled), text(problem)
+        return True
+
+    def begin(self, origin: int, seq: int) -> None:
+        """Start after ``seq`` of an origin; forget the state of an earlier stream of its name."""
+        if self.load():
+            self.forget_parked()
+            self.origin, self.seq, self.taken, self.stalled, self.problem = origin, seq, 0, False, ""
+            self.save()
+            return
+        self._db.execute(_MAKE, (self._stream, self.key, origin, seq))
+        self.is_fresh = False
+        self.load()
+
+    def save(self) -> None:
+        state = (self.origin, self.seq, self.parked, self.taken, self.active, int(self.stalled), self.problem, self.id)
+        self._db.execute(_SAVE, state)
+
+    def took(self, sequences: Sequence[int], now: int) -> None:
+        """Note that messages were taken."""
+        self.taken = max(self.taken, *sequences)
+        self.active = now
+
+    # --- parked messages
+
+    def park(self, subject: str, seq: int) -> None:
+        self._db.execute("INSERT INTO parked VALUES(?, ?, ?)", (self.id, subject, seq))
+        self.parked += 1
+
+    def is_parked(self, subject: str) -> bool:
+        """Whether a message is parked for a subject."""
+        if not self.parked:
+            return False
+        sql = "SELECT 1 FROM parked WHERE source=? AND subject=? LIMIT 1"
+        return self._db.value(sql, (self.id, subject)) is not None
+
+    def parked_of(self, subject: str, limit: int) -> list[int]:
+        """Return the sequences parked for a subject, in order."""
+        sql = "SELECT seq FROM parked WHERE source=? AND subject=? ORDER BY seq LIMIT ?"
+        return column(self._db.execute(sql, (self.id, subject, limit)))
+
+    def parked_subjects(self) -> list[str]:
+        sql = "SELECT DISTINCT subject FROM parked WHERE source=?"
+        return [text(subject) for (subject,) in self._db.execute(sql, (self.id,)).fetchall()]
+
+    def all_parked(self) -> list[int]:
+        """Return all parked sequences."""
+        return column(self._db.execute("SELECT seq FROM parked WHERE source=?", (self.id,)))
+
+    def unpark(self, subject: str, seq: int) -> None:
+        """Remove a message from the parked ones, if it is one."""
+        self._db.execute("DELETE FROM parked WHERE source=? AND subject=? AND seq=?", (self.id, subject, seq))
+        self.parked -= self._db.connection.changes()
+
+    def forget_parked(self) -> None:
+        if self.parked:
+            self._db.execute("DELETE FROM parked WHERE source=?", (self.id,))
+            self.parked = 0
+
 
 _log: Final = logging.getLogger("pelton.sourcing")
 _CHUNK: Final = 1024

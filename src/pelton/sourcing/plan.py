@@ -1,16 +1,24 @@
-"""One mirror or source, compiled: which messages of its origin it takes, and how it changes them. Pure."""
+"""One mirror or source, compiled, and the rules for declaring and changing them. Pure.
+
+**Rules for a stream's mirror and sources, and for changing them. Pure.** Codes and texts are nats-server 2.15's.
+
+**Where sources and mirrors take their messages: ``external`` (ADR-59) and ``consumer`` (ADR-60). Pure.** What a server
+refuses is refused with its codes. A place outside of the store, which a server would accept, is refused as well, with
+an error that names the alternative, ``feed``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from typing import Final
 
-from pelton.api import StreamSource, headers
+from pelton.api import ApiError, ConfigError, StreamConfig, StreamSource, SubjectTransform, api_error, headers
+from pelton.api.config import External, SourceConsumer
 from pelton.storage import Condition, subject_condition
 from pelton.streams import without_headers
-from pelton.subjects import Draw, Transform, first_match
+from pelton.subjects import Draw, Transform, TransformError, clash_within, first_match, is_filter, is_subject
 
 _DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _ALL: Final = ">"
@@ -100,3 +108,154 @@ class Plan:
 def unconditional(hdr: bytes | None) -> bytes | None:
     """Return a block without the conditions of the original publisher."""
     return hdr if hdr is None or _OURS not in hdr else without_headers(hdr, _CONDITIONS)
+
+
+_API: Final = "$JS.API"
+_NOT_IN_NAMES: Final = frozenset(" \t\r\n.*>/\\")
+
+
+def check_places(config: StreamConfig) -> None:
+    """Raise ApiError or ConfigError if a mirror or source is outside of the store."""
+    named = set()
+    for kind, source in _origins(config):
+        consumer = source.consumer
+        if consumer is not None:
+            if not _is_consumer(source, consumer):
+                raise api_error(f"JS{kind}DurableConsumerCfgInvalid", stream=config.name)
+            if (source.name, consumer.name) in named:
+                raise api_error("JSSourceDurableConsumerDuplicateDetected", stream=config.name)
+            named.add((source.name, consumer.name))
+        if source.external is not None:
+            _check_external(config, source.external)
+    for kind, source in _origins(config):
+        if source.external is not None:
+            raise _elsewhere(config, kind, source)
+
+
+def _origins(config: StreamConfig) -> Iterator[tuple[str, StreamSource]]:
+    if config.mirror is not None:
+        yield "Mirror", config.mirror
+    for source in config.sources:
+        yield "Source", source
+
+
+def _is_consumer(source: StreamSource, consumer: SourceConsumer) -> bool:
+    """Whether a consumer can be used as a source: it alone then decides on the start and the filters."""
+    named = bool(consumer.name) and not any(char in _NOT_IN_NAMES for char in consumer.name)
+    chosen = source.filter_subject or source.opt_start_seq or source.opt_start_time
+    return named and is_subject(consumer.deliver_subject) and not chosen
+
+
+def _check_external(config: StreamConfig, external: External) -> None:
+    if external.deliver and not is_subject(external.deliver):
+        raise api_error("JSStreamInvalidExternalDeliverySubjErrF", stream=config.name, prefix=external.deliver)
+    if external.api and not is_subject(external.api):
+        text = f'stream external api prefix "{external.api}" must be a valid subject without wildcards'
+        raise api_error("JSStreamInvalidConfigF", stream=config.name, err=text)
+    if external.api == _API:
+        raise api_error("JSStreamExternalApiOverlapErrF", stream=config.name, prefix=external.api, subject=_API)
+
+
+def _elsewhere(config: StreamConfig, kind: str, source: StreamSource) -> ConfigError:
+    return ConfigError(
+        f"stream {config.name!r}: 'external' in its {kind.lower()} of {source.name!r} refers to a NATS system, "
+        "but an embedded store takes from its own streams only: leave it out, or copy the messages with "
+        f"other.feed({source.name!r}, jet)"
+    )
+
+
+def check_sourcing(config: StreamConfig) -> None:
+    """Raise ApiError or ConfigError if the mirror or sources of a resolved configuration are invalid."""
+    if config.mirror is not None:
+        _check_mirror(config, config.mirror)
+    keys = set()
+    if not all(_is_name(source.name) for source in config.sources):
+        raise api_error("JSSourceInvalidStreamName", stream=config.name)
+    check_places(config)
+    for source in config.sources:
+        key = key_of(source)
+        if key in keys:
+            raise api_error("JSSourceDuplicateDetected", stream=config.name)
+        keys.add(key)
+        _check_subjects(config, source, "Source")
+
+
+def _check_mirror(config: StreamConfig, mirror: StreamSource) -> None:
+    refusals = {
+        "JSMirrorWithFirstSeqErr": config.first_seq > 0,
+        "JSMirrorWithSubjectsErr": bool(config.subjects),
+        "JSMirrorWithSourcesErr": bool(config.sources),
+        "JSMirrorWithCountersErr": config.allow_msg_counter,
+        "JSMirrorWithAtomicPublishErr": config.allow_atomic,
+        "JSMirrorWithBatchPublishErr": config.allow_batched,
+        "JSMirrorInvalidStreamName": not _is_name(mirror.name),
+    }
+    for constant, refused in refusals.items():
+        if refused:
+            raise api_error(constant, stream=config.name)
+    check_places(config)
+    _check_subjects(config, mirror, "Mirror")
+
+
+def _is_name(name: str) -> bool:
+    return bool(name) and not any(char in _NOT_IN_NAMES for char in name)
+
+
+def _check_subjects(config: StreamConfig, source: StreamSource, kind: str) -> None:
+    filters, transforms = source.filter_subject, source.subject_transforms
+    if filters and transforms:
+        raise api_error(f"JS{kind}MultipleFiltersNotAllowed", stream=config.name)
+    if filters and not is_filter(filters):
+        text = f"subject filter '{filters}' for the {kind.lower()}{':' if kind == 'Source' else ''} invalid subject"
+        raise api_error("JSStreamCreateErrF", stream=config.name, err=text)
+    for transform in transforms:
+        _check_transform(config, transform, kind)
+    if clash_within([transform.src for transform in transforms]):
+        raise api_error(f"JS{kind}OverlappingSubjectFilters", stream=config.name)
+
+
+def _check_transform(config: StreamConfig, transform: SubjectTransform, kind: str) -> None:
+    if not is_filter(transform.src):
+        err = f"invalid subject {transform.src}"
+        raise api_error(f"JS{kind}InvalidSubjectFilter", stream=config.name, err=err)
+    try:
+        if transform.dest:
+            Transform(transform.src, transform.dest, lambda below: 0)
+    except TransformError as error:
+        raise api_error(f"JS{kind}InvalidTransformDestination", stream=config.name, err=error) from None
+
+
+def check_circle(config: StreamConfig, others: Iterable[StreamConfig]) -> None:
+    """Raise ApiError (10052) if a stream would, directly or indirectly, take from itself, regardless of filters."""
+    if not origins_of(config):
+        return
+    origins = {other.name: origins_of(other) for other in others} | {config.name: origins_of(config)}
+    if config.name in _reachable(origins, config.name):
+        raise api_error("JSStreamInvalidConfigF", stream=config.name, err="detected cycle")
+
+
+def _reachable(origins: Mapping[str, Sequence[str]], name: str) -> set[str]:
+    found: set[str] = set()
+    left = list(origins.get(name, ()))
+    while left:
+        origin = left.pop()
+        if origin not in found:
+            found.add(origin)
+            left += origins.get(origin, ())
+    return found
+
+
+def origins_of(config: StreamConfig) -> list[str]:
+    """Return the names of the streams that a stream takes from."""
+    mirrored = [config.mirror.name] if config.mirror is not None else []
+    return [*mirrored, *(source.name for source in config.sources)]
+
+
+def check_mirror_change(old: StreamConfig, new: StreamConfig) -> None:
+    """Raise ApiError (10055) if an update changes the mirror; but a mirror may become an ordinary stream."""
+    if new.mirror is not None and new.mirror != old.mirror:
+        raise _not_updatable(new)
+
+
+def _not_updatable(config: StreamConfig) -> ApiError:
+    return api_error("JSStreamMirrorNotUpdatableErr", stream=config.name)

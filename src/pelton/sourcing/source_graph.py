@@ -13,11 +13,9 @@ from typing import Final, Protocol
 import msgspec
 
 from pelton.api import ApiError, SourceConsumer, StreamSource, api_error
-from pelton.api.durations import Duration
 from pelton.api.info import ErrorBody, StreamSourceInfo
-from pelton.api.times import NEVER
-from pelton.sourcing.consumed import Consumed
-from pelton.sourcing.link import SourceLink
+from pelton.api.times import NEVER, Duration
+from pelton.sourcing.link import Consumed, SourceLink
 from pelton.sourcing.plan import Plan
 from pelton.storage import Database, Removed
 from pelton.streams import StreamLog

@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 
 try:
-    from pelton.spark.errors import DataLossError, LateReplayError
-    from pelton.spark.python_choice import choose_for_this_process
+    from pelton.spark.options import DataLossError, LateReplayError
     from pelton.spark.read.ranges import lag
     from pelton.spark.source import PeltonSource, register
+    from pelton.spark.store_handle import choose_for_this_process
     from pelton.spark.work.executors import Worked, enqueue_from, work
     from pelton.spark.work.job_rows import MissingRowError, RowError
 except ModuleNotFoundError as _missing:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from pelton.spark.active_session import activate
-from pelton.spark.columns.read_schema import checked_schema, read_schema
-from pelton.spark.read.batch_reader import PeltonBatchReader, reader
-from pelton.spark.read.options import check_batch, check_streaming, read_options
-from pelton.spark.read.stream_reader import PeltonStreamReader
+from pelton.spark.columns import checked_schema, read_schema
+from pelton.spark.read.read_options import check_batch, check_streaming, read_options
+from pelton.spark.read.readers import PeltonBatchReader, PeltonStreamReader, reader
+from pelton.spark.store_handle import activate
 from pelton.spark.write.writer import BatchWriter, StreamWriter
 
 if TYPE_CHECKING:

@@ -1,16 +1,25 @@
-"""An open store file or cluster, used from Spark's blocking calls: its streams, and where they begin and end.
+"""What Spark's calls start from: its active session, its workers' Python, and an open store or cluster.
 
-Spark calls from one thread and keeps the process for as long as a query runs, so the store stays open on its own event
-loop (a portal), which keeps connections alive between calls.
+**An open store file or cluster, used from Spark's blocking calls: its streams, and where they begin and end.** Spark
+calls from one thread and keeps the process for as long as a query runs, so the store stays open on its own event loop
+(a portal), which keeps connections alive between calls.
+
+**Which Python Spark's workers run: this one, unless the program or its cluster decides.** Spark starts ``python3`` from
+the path. A program that an environment's Python runs without activation would get another one there, without Pelton,
+and the error is that there is no format of this name.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import shutil
+import warnings
+from collections.abc import MutableMapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from pyspark import SparkContext
 
 from pelton import connect
 from pelton.api import (
@@ -30,7 +39,10 @@ from pelton.api import (
 )
 from pelton.api.keys import Key, KeyFile
 from pelton.spark.options import Bound, StoreOptions, is_selected
-from pelton.sync.blocking_store import BlockingStore
+from pelton.sync.portal import BlockingStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 _WILD: Final = frozenset("*?[")
@@ -184,3 +196,58 @@ class StoreHandle(BlockingStore):
         with suppress(NotFoundError):
             await self.jet.backend.call(ConsumerDelete(stream=stream.name, name=info.name))
         return info.num_pending
+
+
+# --- the thread's active Spark session
+
+
+def activate(spark: SparkSession) -> None:
+    """Make a session the active one of this thread: ``df.write`` looks up Python data sources only there."""
+    session = getattr(spark, "_jsparkSession", None)
+    # Spark Connect sessions have none: there, the server looks up the data source.
+    if session is not None and spark._jvm is not None:
+        spark._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
+
+
+_DECIDED: Final = (
+    # The user decides.
+    "PYSPARK_PYTHON",
+    # spark-submit has started the JVM, which decides; a worker does not start workers.
+    "PYSPARK_GATEWAY_PORT",
+    "PYTHON_WORKER_FACTORY_PORT",
+    "PYTHON_WORKER_FACTORY_SOCK_PATH",
+)
+
+
+def choose_python(environ: MutableMapping[str, str], executable: str, running: str | None) -> str | None:
+    """Set the workers' Python for a session that starts later; return a warning if one runs that started another.
+
+    ``running`` is the Python that the workers of a running session have, None without a session.
+    """
+    if not executable or any(name in environ for name in _DECIDED):
+        return None
+    if running is None:
+        environ["PYSPARK_PYTHON"] = executable
+        environ.setdefault("PYSPARK_DRIVER_PYTHON", executable)
+        return None
+    if os.path.abspath(running) == os.path.abspath(executable):
+        return None
+    return (
+        f"Spark's workers run {running}, not {executable}: without Pelton there, format('pelton') is not found; "
+        "import pelton.spark before you start the session, or set PYSPARK_PYTHON"
+    )
+
+
+def python_of_session() -> str | None:
+    """Return the Python that the running session's workers have; None without a session."""
+    context = SparkContext._active_spark_context
+    if context is None:
+        return None
+    return shutil.which(context.pythonExec) or context.pythonExec
+
+
+def choose_for_this_process(executable: str) -> None:
+    """Choose, and warn."""
+    warning = choose_python(os.environ, executable, python_of_session())
+    if warning is not None:
+        warnings.warn(warning, RuntimeWarning, stacklevel=3)

@@ -246,7 +246,7 @@ class Appender:
             self.skip_one(now)
             return
         seq = self.store(subject, hdr, data, now)
-        self.apply(seq, subject, StorageOptions(hdr, expires, rollup=(headers.asked(hdr, headers.ROLLUP) or "")))
+        self.apply(seq, subject, StorageOptions(hdr, expires, rollup=(headers.first_value(hdr, headers.ROLLUP) or "")))
 
     # --- checks
 

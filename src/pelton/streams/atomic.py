@@ -15,7 +15,7 @@ from typing import Final
 
 from pelton.api import ApiError, Outgoing, PeltonError, PubAck, api_error, headers
 from pelton.api.errors import from_reply
-from pelton.api.numbers import is_level
+from pelton.api.json_values import is_level
 from pelton.storage import Database
 from pelton.streams.log import StreamLog
 from pelton.streams.publish_checks import AtomicBatch, expectations, is_bare, last_expected_of
@@ -52,7 +52,7 @@ def _append_each(log: StreamLog, messages: Sequence[Outgoing], now: int) -> PubA
     with appender.in_batch(AtomicBatch(log.state.last, _lasts(log, messages))):
         for message in messages:
             block = message.headers
-            if block is not None and headers.asked(block, headers.EXPECTED_LAST_MSG_ID):
+            if block is not None and headers.first_value(block, headers.EXPECTED_LAST_MSG_ID):
                 name = headers.EXPECTED_LAST_MSG_ID
                 raise api_error("JSAtomicPublishUnsupportedHeaderBatchErr", stream=log.name, header=name)
             ack = appender.append(message.subject, block, message.data, now)
@@ -63,7 +63,7 @@ def _check_part(log: StreamLog, message: Outgoing) -> None:
     """Check a message on its own, before any message of its batch is appended."""
     log.appender.check_publish(message)
     block = message.headers
-    if block is not None and not is_level(headers.asked(block, headers.REQUIRED_API_LEVEL), API_LEVEL):
+    if block is not None and not is_level(headers.first_value(block, headers.REQUIRED_API_LEVEL), API_LEVEL):
         raise api_error("JSRequiredApiLevelErr", stream=log.name)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from pelton.api import ApiError, ConsumerConfig, StreamConfig, api_error
-from pelton.api.defaults import sealed_stream
+from pelton.api.config import sealed_stream
 from pelton.streams.rules import invalid
 
 _UPDATE: Final = "stream configuration update can not"

@@ -125,7 +125,7 @@ class Copier:
         try:
             if config.allow_rollup_hdrs:
                 options = options._replace(rollup=rollup_of(hdr, config))
-            life = headers.asked(hdr, headers.TTL) if config.allow_msg_ttl else None
+            life = headers.first_value(hdr, headers.TTL) if config.allow_msg_ttl else None
             if life:
                 options = options._replace(expires=expiry(seconds_of(life), now))
         except (ApiError, ValueError):

@@ -79,7 +79,7 @@ def increment_of(block: bytes, data: bytes, *, counting: bool) -> str:
     """
     if _NAME not in block:
         return ""
-    text = headers.asked(block, headers.INCREMENT)
+    text = headers.first_value(block, headers.INCREMENT)
     if not text:
         return ""
     if not _NUMBER.fullmatch(text):
@@ -88,7 +88,7 @@ def increment_of(block: bytes, data: bytes, *, counting: bool) -> str:
         raise api_error("JSMessageIncrDisabledErr")
     if data:
         raise api_error("JSMessageIncrPayloadErr")
-    if any(headers.asked(block, name) for name in _REPLACED):
+    if any(headers.first_value(block, name) for name in _REPLACED):
         raise api_error("JSMessageIncrInvalidErr")
     return text
 
@@ -97,7 +97,7 @@ def total_of(block: bytes | None, data: bytes) -> Total:
     """Return the total in a counter's last message; raises ApiError 10172 if that message is not a counter's."""
     try:
         text = _value(data).val
-        carried = headers.asked(block, headers.COUNTER_SOURCES) if block is not None else None
+        carried = headers.first_value(block, headers.COUNTER_SOURCES) if block is not None else None
         sources = _sources(carried) if carried and carried != "null" else {}
     except UNREADABLE:
         raise api_error("JSMessageCounterBrokenErr") from None
@@ -121,7 +121,7 @@ def counted(before: Total, block: bytes | None, increment: str) -> Counted:
     after = _EXACT.add(before.value, Decimal(increment))
     data = b'{"val":"%b"}' % digits(after).encode()
     if before.sources:
-        block = headers.replaced(block, headers.COUNTER_SOURCES, _encode(before.sources).decode())
+        block = headers.with_header(block, headers.COUNTER_SOURCES, _encode(before.sources).decode())
         return Counted(block, data, Total(after, before.sources))
     return Counted(block, data, Total(after, _told_sources(block, data)))
 
@@ -139,7 +139,7 @@ def contributed(before: Total, block: bytes, data: bytes, origin: CounterOrigin)
     Its total replaces what that counter has contributed so far, so a message that is lost or arrives twice does no
     harm. Raises ApiError 10169 for a message without an increment, 10172 for one without a total.
     """
-    if not headers.asked(block, headers.INCREMENT):
+    if not headers.first_value(block, headers.INCREMENT):
         raise api_error("JSMessageIncrMissingErr")
     stream, subject = origin.stream, origin.subject
     total = total_of(None, data).value
@@ -147,8 +147,8 @@ def contributed(before: Total, block: bytes, data: bytes, origin: CounterOrigin)
     increment = _EXACT.subtract(total, known)
     sources = {**before.sources, stream: {**before.sources.get(stream, {}), subject: digits(total)}}
     after = _EXACT.add(before.value, increment)
-    block = headers.replaced(block, headers.INCREMENT, digits(increment))
-    block = headers.replaced(block, headers.COUNTER_SOURCES, _encode(sources).decode())
+    block = headers.with_header(block, headers.INCREMENT, digits(increment))
+    block = headers.with_header(block, headers.COUNTER_SOURCES, _encode(sources).decode())
     return Counted(block, b'{"val":"%b"}' % digits(after).encode(), Total(after, sources))
 
 

@@ -20,11 +20,10 @@ from datetime import tzinfo
 from typing import Final, NamedTuple, Protocol
 
 from pelton.api import ApiError, StreamConfig, api_error, headers
-from pelton.api.durations import parse_duration
 from pelton.api.errors import MAXIMUM_BYTES, MAXIMUM_MESSAGES, MAXIMUM_MESSAGES_PER_SUBJECT
-from pelton.api.go_json import quoted, whole
+from pelton.api.json_values import quoted, whole
 from pelton.api.schedule import LATEST, Schedule, first_due, parse_schedule, parse_zone
-from pelton.api.times import NEVER, SECOND
+from pelton.api.times import NEVER, SECOND, parse_duration
 from pelton.streams.blocks import with_header, without_headers
 from pelton.streams.counters import increment_of
 from pelton.streams.reader import Reader
@@ -113,7 +112,7 @@ def rollup_of(block: bytes, config: StreamConfig) -> str:
     if _HEADER not in block:
         return ""
     # As Go lowers a text: a byte that is no UTF-8 becomes the character for that.
-    kind = whole(headers.asked(block, headers.ROLLUP) or "").lower()
+    kind = whole(headers.first_value(block, headers.ROLLUP) or "").lower()
     if not kind:
         return ""
     if not config.allow_rollup_hdrs:
@@ -149,7 +148,7 @@ class StorageOptions(NamedTuple):
 
 def check_life(config: StreamConfig, hdr: bytes) -> None:
     """Raise if a message has a TTL, and its stream does not allow TTLs (10166)."""
-    if _TTL in hdr and not config.allow_msg_ttl and _is_life(headers.asked(hdr, headers.TTL) or ""):
+    if _TTL in hdr and not config.allow_msg_ttl and _is_life(headers.first_value(hdr, headers.TTL) or ""):
         raise api_error("JSMessageTTLDisabledErr")
 
 
@@ -166,7 +165,7 @@ def replacing(config: StreamConfig, options: StorageOptions) -> StorageOptions:
 
 def with_life(config: StreamConfig, options: StorageOptions, now: int) -> StorageOptions:
     """Add when the message expires. Raises ApiError (10165)."""
-    text = headers.asked(options.hdr, headers.TTL) if _TTL in options.hdr else None
+    text = headers.first_value(options.hdr, headers.TTL) if _TTL in options.hdr else None
     return _lifetime(config, options, text, now) if text else options
 
 
@@ -224,7 +223,7 @@ def _lifetime(config: StreamConfig, options: StorageOptions, text: str, now: int
 
 
 def _schedule_options(target: Target, subject: str, hdr: bytes, now: int) -> StorageOptions:
-    pattern = headers.asked(hdr, headers.SCHEDULE) or ""
+    pattern = headers.first_value(hdr, headers.SCHEDULE) or ""
     if not target.state.config.allow_msg_schedules and (pattern or not _is_zone(hdr)):
         raise api_error("JSMessageSchedulesDisabledErr")
     zone = zone_of(hdr)
@@ -233,14 +232,14 @@ def _schedule_options(target: Target, subject: str, hdr: bytes, now: int) -> Sto
         fires = _first_due(pattern, zone, now)
         _check_schedule(target, subject, hdr)
         options = options._replace(fires=fires)
-        if not headers.asked(hdr, headers.ROLLUP):
+        if not headers.first_value(hdr, headers.ROLLUP):
             options = options._replace(hdr=with_header(hdr, headers.ROLLUP, _SUBJECT))
     return options._replace(ends=_ended(target, subject, hdr))
 
 
 def zone_of(hdr: bytes) -> tzinfo | None:
     """Return the time zone that a block names, None if it names none; raises ApiError 10223."""
-    name = headers.asked(hdr, headers.SCHEDULE_TIME_ZONE)
+    name = headers.first_value(hdr, headers.SCHEDULE_TIME_ZONE)
     if name is None:
         return None
     try:
@@ -259,7 +258,7 @@ def _is_zone(hdr: bytes) -> bool:
 
 def schedule_of(hdr: bytes) -> Schedule:
     """Return the schedule that a stored block holds. Raises ApiError, ValueError."""
-    return parse_schedule(headers.asked(hdr, headers.SCHEDULE) or "", zone_of(hdr))
+    return parse_schedule(headers.first_value(hdr, headers.SCHEDULE) or "", zone_of(hdr))
 
 
 def _first_due(pattern: str, zone: tzinfo | None, now: int) -> int:
@@ -271,22 +270,22 @@ def _first_due(pattern: str, zone: tzinfo | None, now: int) -> int:
 
 def _check_schedule(target: Target, subject: str, hdr: bytes) -> None:
     config = target.state.config
-    if life := headers.asked(hdr, headers.SCHEDULE_TTL):
+    if life := headers.first_value(hdr, headers.SCHEDULE_TTL):
         try:
             seconds_of(life)
         except ValueError:
             raise api_error("JSMessageSchedulesTTLInvalidErr") from None
         if not config.allow_msg_ttl:
             raise api_error("JSMessageTTLDisabledErr")
-    dest = headers.asked(hdr, headers.SCHEDULE_TARGET) or ""
+    dest = headers.first_value(hdr, headers.SCHEDULE_TARGET) or ""
     # A target that is renamed to the schedule's own subject would be removed with it, as on a NATS server.
     if dest == subject or not _is_ours(config, dest) or target.stored_subject(dest) == subject:
         raise api_error("JSMessageSchedulesTargetInvalidErr")
-    if headers.asked(hdr, headers.SCHEDULE_ROLLUP) not in (None, "", _SUBJECT):
+    if headers.first_value(hdr, headers.SCHEDULE_ROLLUP) not in (None, "", _SUBJECT):
         raise api_error("JSMessageSchedulesRollupInvalidErr")
-    if (headers.asked(hdr, headers.ROLLUP) or _SUBJECT).lower() != _SUBJECT:
+    if (headers.first_value(hdr, headers.ROLLUP) or _SUBJECT).lower() != _SUBJECT:
         raise api_error("JSMessageSchedulesRollupInvalidErr")
-    source = headers.asked(hdr, headers.SCHEDULE_SOURCE)
+    source = headers.first_value(hdr, headers.SCHEDULE_SOURCE)
     if source and (source in (subject, dest) or not _is_ours(config, source)):
         raise api_error("JSMessageSchedulesSourceInvalidErr")
 
@@ -297,8 +296,8 @@ def _is_ours(config: StreamConfig, subject: str) -> bool:
 
 def _ended(target: Target, subject: str, hdr: bytes) -> str:
     """Return the subject whose schedule a message ends, or an empty text."""
-    following = headers.asked(hdr, headers.SCHEDULE_NEXT) or ""
-    scheduler = headers.asked(hdr, headers.SCHEDULER) or ""
+    following = headers.first_value(hdr, headers.SCHEDULE_NEXT) or ""
+    scheduler = headers.first_value(hdr, headers.SCHEDULER) or ""
     if not following and not scheduler:
         return ""
     if following != PURGE or scheduler == subject or not is_subject(scheduler):
@@ -347,12 +346,12 @@ def expectations(block: bytes | None) -> Expectations | None:
         raise api_error("JSStreamHeaderExceedsMaximumErr")
     found = Expectations(
         msg_id=headers.stored_text(block, headers.MSG_ID),
-        stream=headers.asked(block, headers.EXPECTED_STREAM) or "",
+        stream=headers.first_value(block, headers.EXPECTED_STREAM) or "",
         last_msg_id=headers.stored_text(block, headers.EXPECTED_LAST_MSG_ID),
         last_seq=_sequence(block, headers.EXPECTED_LAST_SEQUENCE),
         last_subject_seq=_sequence(block, headers.EXPECTED_LAST_SUBJECT_SEQUENCE),
-        last_subject_filter=headers.asked(block, headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT) or "",
-        source=headers.asked(block, headers.STREAM_SOURCE) or "",
+        last_subject_filter=headers.first_value(block, headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT) or "",
+        source=headers.first_value(block, headers.STREAM_SOURCE) or "",
     )
     return None if found == _NOTHING else found
 
@@ -416,7 +415,7 @@ def last_expected_of(target: Target, subject_filter: str) -> int:
 
 
 def _sequence(block: bytes, name: str) -> int | None:
-    text = headers.asked(block, name)
+    text = headers.first_value(block, name)
     if not text:
         return None
     is_number = text.isascii() and text.isdigit() and len(text) <= _SEQUENCE_DIGITS

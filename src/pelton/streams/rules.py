@@ -13,7 +13,7 @@ from typing import Final
 
 from pelton.api import ApiError, ConfigError, StreamConfig, api_error
 from pelton.api.build import STREAM_NAME_RULE
-from pelton.api.defaults import DUPLICATE_WINDOW
+from pelton.api.config import DUPLICATE_WINDOW
 from pelton.api.times import SECOND
 from pelton.streams.counters import check_counting
 from pelton.streams.mappings import check_mappings

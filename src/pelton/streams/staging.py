@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from pelton.api import ApiError, Outgoing, PubAck, api_error, headers
 from pelton.api.events import BatchAbandoned, Event, Reason
-from pelton.api.numbers import is_level
+from pelton.api.json_values import is_level
 from pelton.storage import Database
 from pelton.streams.atomic import API_LEVEL, LARGEST, append_atomic
 from pelton.streams.log import StreamLog
@@ -72,19 +72,19 @@ class _Undo(NamedTuple):
 
 def is_member(block: bytes | None) -> bool:
     """Whether a message belongs to a batch."""
-    return block is not None and _MARK in block and bool(headers.asked(block, headers.BATCH_ID))
+    return block is not None and _MARK in block and bool(headers.first_value(block, headers.BATCH_ID))
 
 
 def member_of(block: bytes) -> BatchMember:
     """Parse the batch headers of a header block; raises ApiError 10179, 10175."""
-    batch = headers.asked(block, headers.BATCH_ID) or ""
+    batch = headers.first_value(block, headers.BATCH_ID) or ""
     if len(batch.encode("utf-8", "surrogateescape")) > _ID_LIMIT:
         raise api_error("JSAtomicPublishInvalidBatchIDErr")
-    text = headers.asked(block, headers.BATCH_SEQUENCE) or ""
+    text = headers.first_value(block, headers.BATCH_SEQUENCE) or ""
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise api_error("JSAtomicPublishMissingSeqErr")
-    level = headers.asked(block, headers.REQUIRED_API_LEVEL) or ""
-    return BatchMember(batch, int(text), headers.asked(block, headers.BATCH_COMMIT), level)
+    level = headers.first_value(block, headers.REQUIRED_API_LEVEL) or ""
+    return BatchMember(batch, int(text), headers.first_value(block, headers.BATCH_COMMIT), level)
 
 
 class Staging:
@@ -215,5 +215,5 @@ class Staging:
 def _ended(messages: list[Outgoing]) -> list[Outgoing]:
     """Return the messages with a commit header on the last one."""
     last = messages[-1]
-    block = headers.replaced(last.headers or b"", headers.BATCH_COMMIT, _STORED)
+    block = headers.with_header(last.headers or b"", headers.BATCH_COMMIT, _STORED)
     return [*messages[:-1], Outgoing(last.subject, last.data, block)]

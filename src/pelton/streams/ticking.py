@@ -18,9 +18,8 @@ import logging
 from typing import Final
 
 from pelton.api import ApiError, headers
-from pelton.api.durations import format_duration
 from pelton.api.schedule import At, Schedule, due_text, next_due
-from pelton.api.times import SECOND
+from pelton.api.times import SECOND, format_duration
 from pelton.storage import intact
 from pelton.streams.appender import Appender
 from pelton.streams.blocks import with_header, without_headers
@@ -94,7 +93,7 @@ def _is_marker(hdr: bytes | None) -> bool:
     """Whether a message marks a removal itself: a delete marker, or a purge of a key-value store."""
     if hdr is None:
         return False
-    return bool(headers.asked(hdr, headers.MARKER_REASON)) or headers.asked(hdr, _KV_OPERATION) == "PURGE"
+    return bool(headers.first_value(hdr, headers.MARKER_REASON)) or headers.first_value(hdr, _KV_OPERATION) == "PURGE"
 
 
 def _mark(appender: Appender, subject: str, now: int) -> None:
@@ -147,9 +146,9 @@ def _fire(appender: Appender, remover: Remover, firing: Firing, now: int) -> Non
 def _produce(
     appender: Appender, subject: str, hdr: bytes, data: bytes, schedule: Schedule, following: int | None, now: int
 ) -> None:
-    target = appender.stored_subject(headers.asked(hdr, headers.SCHEDULE_TARGET) or "")
+    target = appender.stored_subject(headers.first_value(hdr, headers.SCHEDULE_TARGET) or "")
     carried: bytes | None = hdr
-    source = headers.asked(hdr, headers.SCHEDULE_SOURCE)
+    source = headers.first_value(hdr, headers.SCHEDULE_SOURCE)
     sampled = appender.reader.last_row_of(source) if source else None
     if sampled is not None and intact(sampled):
         carried, data = sampled.hdr, sampled.data
@@ -157,11 +156,11 @@ def _produce(
     when = PURGE if following is None else due_text(schedule, following)
     block = with_header(block, headers.SCHEDULE_NEXT, when)
     expires = None
-    if life := headers.asked(hdr, headers.SCHEDULE_TTL):
+    if life := headers.first_value(hdr, headers.SCHEDULE_TTL):
         seconds = seconds_of(life)
         least = lifted(appender.state.config, seconds)
         block = with_header(block, headers.TTL, life if least == seconds else str(least))
         expires = expiry(least, now)
-    if rollup := headers.asked(hdr, headers.SCHEDULE_ROLLUP):
+    if rollup := headers.first_value(hdr, headers.SCHEDULE_ROLLUP):
         block = with_header(block, headers.ROLLUP, rollup)
     appender.append_own(target, block, data, now, expires)

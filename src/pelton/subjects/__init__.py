@@ -5,12 +5,24 @@ A subject is a list of tokens joined by dots (`orders.eu.1`). A filter is a subj
 an ordinary character.
 """
 
-from pelton.subjects.candidates import candidates
 from pelton.subjects.index import SubjectIndex
-from pelton.subjects.mapping import TransformError
-from pelton.subjects.match import clash_between, clash_within, compile_filter, first_match, is_subset, matches, overlaps
-from pelton.subjects.transform import Draw, Transform
-from pelton.subjects.validate import LONGEST, fault_of, fits, has_wildcard, is_filter, is_subject
+from pelton.subjects.match import (
+    LONGEST,
+    candidates,
+    clash_between,
+    clash_within,
+    compile_filter,
+    fault_of,
+    first_match,
+    fits,
+    has_wildcard,
+    is_filter,
+    is_subject,
+    is_subset,
+    matches,
+    overlaps,
+)
+from pelton.subjects.transform import Draw, Transform, TransformError
 
 __all__ = [
     "LONGEST",

@@ -14,7 +14,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 _T = TypeVar("_T")
 
 _CACHE_LIMIT: Final = 32_768
-# Each costs 200 bytes, though it may have one subject only.
+# Each family costs 200 bytes, though it may have one subject only.
 _MOST_FAMILIES: Final = 16_384
 LONGEST_CACHED: Final = 128
 
@@ -66,7 +66,7 @@ class SubjectIndex(Generic[_T]):
         self._cache: dict[str, tuple[_T, ...]] = {}
         # What a subject matches whose last token is in no filter, by all before it: subjects often end in an id.
         self._families: dict[str, _Family[_T]] = {}
-        # Those below which there is nothing to look up, by what they match: most are alike.
+        # The families below which there is nothing to look up, by what they match: most are alike.
         self._alike: dict[tuple[_T, ...], _Family[_T]] = {}
 
     def __len__(self) -> int:
@@ -82,9 +82,9 @@ class SubjectIndex(Generic[_T]):
             self._insertions += 1
             self._size += 1
             node.values[value] = self._insertions
-            self._changed()
+            self._forget_answers()
 
-    def _changed(self) -> None:
+    def _forget_answers(self) -> None:
         self._cache.clear()
         self._families.clear()
         self._alike.clear()
@@ -96,7 +96,7 @@ class SubjectIndex(Generic[_T]):
             raise KeyError((filter, value))
         del path[-1][1].values[value]
         self._size -= 1
-        self._changed()
+        self._forget_answers()
         _prune(self._root, path)
 
     def overlapping(self, filter: str) -> set[_T]:

@@ -1,7 +1,11 @@
-"""How filters relate to subjects and to each other.
+"""Which subjects and filters are valid, how they relate to each other, and which subjects a filter can match. Pure.
 
-All arguments must be valid (`is_subject`, `is_filter`): they are checked at the public API, because these functions
-run on every message.
+**Validates subjects and filters.** The rules are NATS's: tokens are separated by dots, none is empty, none holds white
+space, `>` is only allowed at the end. Three checks go further, because such a string cannot be sent or stored
+faithfully: NUL, a lone surrogate, which has no UTF-8 form, and more than `LONGEST` bytes.
+
+**How filters relate to subjects and to each other.** All arguments must be valid (`is_subject`, `is_filter`): they are
+checked at the public API, because these functions run on every message.
 
 **Which of very many filters share a subject, or match one, without comparing each with each.** Filters are grouped by
 their shape: how many tokens they have, and where their wildcards stand. Two of the same shapes overlap if they have the
@@ -15,9 +19,65 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations_with_replacement
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from pelton.subjects.validate import has_wildcard
+LONGEST: Final = 3072
+"""The most bytes of a subject or filter.
+
+A NATS server closes a connection whose control line is longer than its `max_control_line`, 4,096 bytes by default,
+and does not report its setting. Beside a subject that line holds the reply inbox and, in requests and acks,
+the names of a stream and a consumer, each of up to 255 bytes.
+"""
+
+_WIDEST = 4  # bytes of a character in UTF-8
+_SPACE = r" \t\n\v\f\r"
+_TOKEN = rf"[^.{_SPACE}\0\ud800-\udfff]+"
+_WILD = r"[*>](?![^.])"  # a whole token, not the beginning of a longer one
+_LITERAL = rf"(?!{_WILD}){_TOKEN}"
+_ANY_BUT_TAIL = rf"(?!>(?![^.])){_TOKEN}"
+
+_SUBJECT = re.compile(rf"{_LITERAL}(?:\.{_LITERAL})*")
+_FILTER = re.compile(rf"(?:{_ANY_BUT_TAIL}\.)*{_TOKEN}")
+_HAS_WILD = re.compile(rf"(?:^|\.){_WILD}")
+_FAULTS: Final = (
+    (re.compile(r"\A\Z"), "it is empty"),
+    (re.compile(r"[\ud800-\udfff]"), "it holds a lone surrogate, which has no UTF-8 form"),
+    (re.compile(r"\0"), "it holds a NUL character"),
+    (re.compile(rf"[{_SPACE}]"), "it holds white space"),
+    (re.compile(r"\A\.|\.\Z|\.\."), "it has an empty token: a dot at an end, or two in a row"),
+)
+
+
+def is_subject(subject: str) -> bool:
+    """Whether a message can be published to `subject`: well formed, without wildcards, not too long."""
+    return _SUBJECT.fullmatch(subject) is not None and fits(subject)
+
+
+def is_filter(subject: str) -> bool:
+    """Whether `subject` is well formed and not too long; wildcards are allowed."""
+    return _FILTER.fullmatch(subject) is not None and fits(subject)
+
+
+def has_wildcard(subject: str) -> bool:
+    """Whether a token of `subject` is a wildcard, so that it names more than one subject."""
+    return _HAS_WILD.search(subject) is not None
+
+
+def fits(subject: str) -> bool:
+    """Whether a string, without lone surrogates, has no more bytes than a subject may."""
+    return len(subject) * _WIDEST <= LONGEST or len(subject.encode()) <= LONGEST
+
+
+def fault_of(subject: str, *, wildcards: bool = False) -> str:
+    """Return why a string is no subject, or with `wildcards` no filter, as a clause; empty if it is valid."""
+    if (is_filter if wildcards else is_subject)(subject):
+        return ""
+    for pattern, fault in _FAULTS:
+        if pattern.search(subject):
+            return fault
+    if not fits(subject):
+        return f"it has {len(subject.encode())} bytes, and {LONGEST} are the most"
+    return "only its last token can be '>'" if wildcards else "'*' and '>' as tokens are wildcards, for filters"
 
 
 def matches(filter: str, subject: str) -> bool:
@@ -160,3 +220,44 @@ def _key(one: _Shape, other: _Shape) -> Callable[[list[str]], object] | None:
         place for place in range(min(one.length, other.length)) if place not in one.stars and place not in other.stars
     ]
     return itemgetter(*literal) if literal else _nothing
+
+
+# --- which literal subjects a filter can match, if there are few. Pure
+
+_ONE, _REST = "*", ">"
+
+
+def candidates(subject_filter: str, patterns: Sequence[str]) -> set[str] | None:
+    """Return the literal subjects that match a filter and one of ``patterns``; None if they cannot be listed.
+
+    ``a.*.x`` and the patterns ``a.b.>`` and ``a.c.*`` give ``a.b.x`` and ``a.c.x``; with the pattern ``a.>`` any token
+    may stand in the middle.
+    """
+    wanted = subject_filter.split(".")
+    if _REST in wanted:
+        return None
+    found: set[str] = set()
+    for pattern in patterns:
+        tokens = _met(wanted, pattern.split("."))
+        if tokens is None:
+            continue
+        if _ONE in tokens:
+            return None
+        found.add(".".join(tokens))
+    return found
+
+
+def _met(wanted: Sequence[str], pattern: Sequence[str]) -> list[str] | None:
+    """Return the tokens that both allow, ``*`` where both allow any; None if no subject matches both."""
+    if pattern[-1] == _REST:
+        if len(wanted) < len(pattern):
+            return None
+        pattern = [*pattern[:-1], *wanted[len(pattern) - 1 :]]
+    if len(pattern) != len(wanted):
+        return None
+    tokens: list[str] = []
+    for one, other in zip(wanted, pattern, strict=True):
+        if _ONE not in (one, other) and one != other:
+            return None
+        tokens.append(other if one == _ONE else one)
+    return tokens

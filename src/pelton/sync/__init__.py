@@ -201,5 +201,5 @@ def open(address: str | os.PathLike[str], **options: Any) -> Any:
 
 
 def on_loop(jet: connect.Jet, loop: asyncio.AbstractEventLoop) -> Any:
-    """Return the blocking face of an open store, for other threads than that of its running ``loop``."""
+    """Return the blocking face of an open store, for threads other than the thread of its running ``loop``."""
     return wrap(jet, Portal("the worker's store", loop))

@@ -15,22 +15,21 @@ from pelton.api import *
 from pelton.api.keys import Key
 from pelton.api.times import Seconds
 from pelton.buckets.bucket import T
-from pelton.buckets.codecs import Base64Codec as Base64Codec
-from pelton.buckets.codecs import ChainCodec as ChainCodec
-from pelton.buckets.codecs import Codec as Codec
-from pelton.buckets.codecs import PathCodec as PathCodec
-from pelton.buckets.codecs import SplitCodec as SplitCodec
-from pelton.buckets.entry import BucketStatus as BucketStatus
-from pelton.buckets.entry import Entry as Entry
-from pelton.buckets.objects.info import ObjectInfo as ObjectInfo
-from pelton.buckets.objects.info import ObjectLink as ObjectLink
-from pelton.buckets.objects.info import ObjectStatus as ObjectStatus
-from pelton.buckets.objects.open import ObjectSettings as ObjectSettings
-from pelton.buckets.objects.sources import Content
-from pelton.buckets.objects.store import Target
-from pelton.buckets.objects.upload import Progress
-from pelton.buckets.settings import BucketSettings as BucketSettings
-from pelton.columns.decoder import Decode
+from pelton.buckets.bucket_settings import BucketSettings as BucketSettings
+from pelton.buckets.coding import Base64Codec as Base64Codec
+from pelton.buckets.coding import BucketStatus as BucketStatus
+from pelton.buckets.coding import ChainCodec as ChainCodec
+from pelton.buckets.coding import Codec as Codec
+from pelton.buckets.coding import Entry as Entry
+from pelton.buckets.coding import PathCodec as PathCodec
+from pelton.buckets.coding import SplitCodec as SplitCodec
+from pelton.buckets.objects.object_info import ObjectInfo as ObjectInfo
+from pelton.buckets.objects.object_info import ObjectLink as ObjectLink
+from pelton.buckets.objects.object_info import ObjectStatus as ObjectStatus
+from pelton.buckets.objects.object_store import ObjectSettings as ObjectSettings
+from pelton.buckets.objects.object_store import Target
+from pelton.buckets.objects.upload import Content, Progress
+from pelton.columns.arrow_batches import Decode
 from pelton.connect.opening import ClusterOptions as ClusterOptions
 from pelton.engine.maintenance.upkeep import backup as backup
 from pelton.engine.maintenance.upkeep import compact as compact
@@ -38,13 +37,13 @@ from pelton.engine.maintenance.upkeep import rekey as rekey
 from pelton.engine.maintenance.upkeep import restore as restore
 from pelton.engine.maintenance.upkeep import salvage as salvage
 from pelton.engine.maintenance.upkeep import verify as verify
+from pelton.jet.message import AnyMessage, HeaderValues, PublishOptions
 from pelton.jet.message import Metadata as Metadata
-from pelton.jet.outgoing import AnyMessage, HeaderValues, PublishOptions
 from pelton.jet.streams import CoreMessage as CoreMessage
 from pelton.locks.campaign import State
+from pelton.locks.candidate_runner import Leader as Leader
 from pelton.locks.election import ElectionOptions as ElectionOptions
-from pelton.locks.election_record import Leader as Leader
-from pelton.locks.held import Guard
+from pelton.locks.lock import Guard
 from pelton.queue.define.arguments import JobCodec as JobCodec
 from pelton.queue.define.arguments import ResultCodec, RunContext
 from pelton.queue.define.hooks import JobHooks

@@ -112,7 +112,7 @@ def source_of(twin: type[Twin]) -> type:
 
 
 def public_names(source: type) -> list[str]:
-    """Return the names of an async class that its twin has: public ones and those of the protocols."""
+    """Return the names of an async class that its twin has: its public names, and the protocols' methods."""
     kept = {*FACES, "__call__"}
     return [
         name

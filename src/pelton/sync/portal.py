@@ -1,9 +1,10 @@
-"""An event loop on its own thread, to which other threads submit work.
+"""An event loop on its own thread, to which other threads submit work, and an open store on one.
 
-Design: A blocking call becomes a :class:`_Call`: its function runs on the loop, and if that returns an awaitable
-it becomes a task; the calling thread sleeps on a future until the outcome is there. A thread that is
-interrupted while it sleeps (Ctrl-C) cancels its task, waits for the task to end, and only then raises: the
-interrupted operation is over when the caller sees the interrupt. A second interrupt does not wait.
+**An event loop on its own thread, to which other threads submit work.** A blocking call becomes a :class:`_Call`: its
+function runs on the loop, and if that returns an awaitable it becomes a task; the calling thread sleeps on a future
+until the outcome is there. A thread that is interrupted while it sleeps (Ctrl-C) cancels its task, waits for the task
+to end, and only then raises: the interrupted operation is over when the caller sees the interrupt. A second interrupt
+does not wait.
 
 Invariants:
 - A call is answered exactly once, even if the portal stops in the middle: a call is registered before
@@ -18,13 +19,14 @@ import asyncio
 import atexit
 import contextvars
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from inspect import isawaitable
-from typing import Any
+from typing import Any, Self, TypeVar
 
 from pelton.api import StoreClosedError, StoreForkedError
+from pelton.connect import Jet, Opening
 from pelton.runtime import LoopThread, calls_for, this_thread
 
 
@@ -100,7 +102,7 @@ class _BorrowedLoop(LoopThread):
         return False
 
     def join(self) -> None:
-        """Do not wait: it goes on."""
+        """Do not wait: the borrowed loop goes on."""
 
 
 class Portal:
@@ -193,3 +195,49 @@ class Portal:
         # The loop cancels what has started. New calls see that it stops.
         for call in list(self._calls):
             call.drop()
+
+
+# --- an open store for a program's own blocking calls, on an event loop of its own
+
+T = TypeVar("T")
+
+
+class BlockingStore:
+    """A store file or a cluster at ``address``, which ``opened`` opens; close it, or use it in a ``with``."""
+
+    def __init__(self, address: str, opened: Callable[[], Opening]) -> None:
+        self._portal = Portal(address)
+        try:
+            self.jet: Jet = self.run(opened)
+        except BaseException:
+            self._portal.stop()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the store. Idempotent."""
+        if self._portal.is_usable:
+            self.run(self.jet.close)
+            self._portal.stop()
+
+    def run(self, function: Callable[..., Awaitable[T]], *args: Any) -> T:
+        """Run a coroutine function on the event loop, and wait for its result."""
+        result: T = self._portal.run(function, *args)
+        return result
+
+    def each(self, items: AsyncIterator[T]) -> Iterator[T]:
+        """Yield what the event loop yields, which is never None; then close the store."""
+        try:
+            while (item := self.run(_next, items)) is not None:
+                yield item
+        finally:
+            self.close()
+
+
+async def _next(items: AsyncIterator[T]) -> T | None:
+    return await anext(items, None)

@@ -15,7 +15,7 @@ from pelton.queue.model.checks import seconds
 from pelton.runtime.loop_thread import loop_threads
 from pelton.testing.clock import ManualClock, in_background
 
-# What a job raises to say how it goes on: decisions, not mistakes.
+# What a job raises to say how it continues: decisions, not mistakes.
 _DECISIONS = (RetryJob, Snooze, Cancel, Discard, JobCancelledError)
 # The tasks that renew a lock or a term, on threads of their own. They begin, and go on, some rounds of the loop later.
 _RENEWALS = {"pelton-renewal", "pelton election: ask"}

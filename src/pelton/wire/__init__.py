@@ -1,25 +1,13 @@
 """The client protocol of NATS, without sockets: bytes in, commands out, and the other way round."""
 
-from pelton.wire.encode import (
+from pelton.wire.protocol import (
     OK,
     PING,
     PONG,
-    ConnectOptions,
-    ServerHello,
-    encode_connect,
-    encode_err,
-    encode_info,
-    encode_msg,
-    encode_pub,
-    encode_sub,
-    encode_unsub,
-    parse_info,
-    status_block,
-)
-from pelton.wire.parser import (
     Command,
     Connect,
     ConnectionState,
+    ConnectOptions,
     ErrLine,
     Hpub,
     InfoLine,
@@ -30,10 +18,20 @@ from pelton.wire.parser import (
     Ping,
     Pong,
     Pub,
+    ServerHello,
     Sub,
     Unsub,
     Violation,
     WireLimits,
+    encode_connect,
+    encode_err,
+    encode_info,
+    encode_msg,
+    encode_pub,
+    encode_sub,
+    encode_unsub,
+    parse_info,
+    status_block,
 )
 
 __all__ = [

@@ -8,7 +8,7 @@ import json
 import pytest
 
 import pelton
-from pelton.buckets.objects.info import ObjectInfo, ObjectLink, decoded, digest_text, encoded, is_digest
+from pelton.buckets.objects.object_info import ObjectInfo, ObjectLink, decode_info, digest_text, encode_info, is_digest
 
 _FULL = ObjectInfo(
     name="a",
@@ -27,11 +27,11 @@ _FULL = ObjectInfo(
 
 
 def _read(**fields: object) -> ObjectInfo:
-    return decoded("b", "a", json.dumps({"name": "a", **fields}).encode(), revision=3, time_ns=4)
+    return decode_info("b", "a", json.dumps({"name": "a", **fields}).encode(), revision=3, time_ns=4)
 
 
 def test_fields_stand_in_the_order_of_the_go_client() -> None:
-    assert encoded(_FULL).decode() == (
+    assert encode_info(_FULL).decode() == (
         '{"name":"a","description":"d","headers":{"h":["1","2"]},"metadata":{"k":"v"},'
         '"options":{"link":{"bucket":"c","name":"e"},"max_chunk_size":7},"bucket":"b","nuid":"n","size":5,'
         '"mtime":"0001-01-01T00:00:00Z","chunks":1,"digest":"SHA-256=x=","deleted":true}'
@@ -39,7 +39,7 @@ def test_fields_stand_in_the_order_of_the_go_client() -> None:
 
 
 def test_what_is_written_is_read() -> None:
-    again = decoded("b", "a", encoded(_FULL), revision=0, time_ns=0)
+    again = decode_info("b", "a", encode_info(_FULL), revision=0, time_ns=0)
     assert again == _FULL
 
 
@@ -52,7 +52,7 @@ def test_other_clients_leave_out_and_add_fields() -> None:
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"name":5}', b'{"name":"a","size":"many"}'])
 def test_what_describes_nothing_is_told(data: bytes) -> None:
     with pytest.raises(pelton.ObjectDamagedError, match="its description cannot be read"):
-        decoded("b", "a", data, revision=0, time_ns=0)
+        decode_info("b", "a", data, revision=0, time_ns=0)
 
 
 @pytest.mark.parametrize("change", [str, str.lower, lambda text: text.rstrip("="), lambda text: "sha-256=" + text[8:]])

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelton.buckets.objects import sources
-from pelton.buckets.objects.sources import Chunker, ChunkSource, source_of
+from pelton.buckets.objects import upload
+from pelton.buckets.objects.upload import Chunker, ChunkSource, source_of
 
 
 async def _all(source: ChunkSource) -> list[bytes]:
@@ -41,7 +41,7 @@ def test_chunks_have_their_size_whatever_the_pieces(pieces: list[bytes], size: i
 
 @pytest.mark.parametrize("length", [0, 1, 99, 100, 101, 400, 1000])
 async def test_batches_are_bounded(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "BATCH_BYTES", 400)
+    monkeypatch.setattr(upload, "BATCH_BYTES", 400)
     content = bytes(number % 256 for number in range(length))
     for given_as in (content, [content], iter([content[:7], content[7:]])):
         source = source_of(given_as, 100)

@@ -7,7 +7,7 @@ from itertools import product
 from typing import Final
 
 from pelton.api import AckRejectedError, NoStreamForSubjectError, Outgoing, Settled
-from pelton.api.transacting import Replacement
+from pelton.api.tracing import Replacement
 from pelton.connect import Jet
 from pelton.jet import Consumer, Message, Stream, ack_of
 from tests.conformance.cases.eventually import eventually, left, pending, taken

@@ -12,7 +12,7 @@ from examples.flights.checks import PromiseCheck, check
 from examples.flights.picture import Spreader, draw, spreaders, write_picture
 from examples.flights.record import Run
 from examples.flights.work import FRESH
-from pelton.drawing.svg import Scale, smooth, tag, text, ticks
+from pelton.drawing.charts import Scale, smooth, tag, text, ticks
 
 from .simulated import MS, START, Simulation, flight
 

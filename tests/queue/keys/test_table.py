@@ -95,14 +95,14 @@ def test_a_key_without_jobs_is_none_until_one_comes() -> None:
     keys = table()
     keys.saw_job("k", 6, 0.0)
     keys.take(1, 0.0)
-    keys.has_none("k", 6)
+    keys.forget_jobs("k", 6)
     keys.saw_record("k", 8, FREE, 0.0)
     keys.done("k", 0.0)
     assert (keys.take(1, 0.0), keys.next_due()) == ([], inf)
     keys.saw_job("k", 7, 0.0)
     keys.take(1, 0.0)
     keys.saw_job("k", 8, 0.0)
-    keys.has_none("k", 7)  # it was true of 7, and 8 has come
+    keys.forget_jobs("k", 7)  # it was true of 7, and 8 has come
     keys.done("k", 0.0)
     assert keys.take(1, 0.0) != []
 
@@ -111,7 +111,7 @@ def test_a_record_that_was_removed_is_as_none() -> None:
     keys = table()
     keys.saw_record("k", 8, FREE, 0.0)
     keys.saw_job("k", 9, 0.0)
-    keys.is_gone("k", 0.0)
+    keys.forget_record("k", 0.0)
     assert keys.take(1, 0.0) == [Chance("k", 0, None)]
 
 

@@ -9,9 +9,8 @@ import pytest
 
 import pelton
 from pelton.api import ConsumerConfig, Delivered
-from pelton.jet import follower
-from pelton.jet.ordered import OrderedReader
-from pelton.jet.push import Pushed
+from pelton.jet import registers
+from pelton.jet.message_source import OrderedReader, Pushed
 from pelton.queue.keys.job_source import Watch
 from pelton.queue.keys.table import KeyTable
 from pelton.queue.model.naming import QueueNames
@@ -45,7 +44,7 @@ class Vanishing(OrderedReader):
 
 
 async def test_jobs_that_vanish_leave_nobody_waiting_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follower, "OrderedReader", Vanishing)
+    monkeypatch.setattr(registers, "OrderedReader", Vanishing)
     async with pelton.open("memory:") as jet:
         table, told = KeyTable(10.0, jet.runtime.random), asyncio.Event()
         watch = Watch(jet, QueueNames("garage"), table, told.set)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelton.spark.columns import packed_rows
-from pelton.spark.columns.packed_rows import pack, rebatched
+from pelton.spark import columns
+from pelton.spark.columns import pack, rebatch
 
 SUBJECT = st.text("abé.😀", min_size=1, max_size=5)
 ROWS = st.lists(st.tuples(SUBJECT, st.binary(max_size=4)), min_size=1, max_size=30)
@@ -51,16 +51,16 @@ def batch(first: int, rows: int, size: int = 1) -> pa.RecordBatch:
 
 
 def test_small_batches_are_joined_and_empty_ones_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed_rows, "_FEW_ROWS", 10)
+    monkeypatch.setattr(columns, "_FEW_ROWS", 10)
     given = [batch(0, 0), batch(0, 4), batch(4, 7), batch(11, 20), batch(31, 1), batch(32, 0)]
-    found = list(rebatched(given))
+    found = list(rebatch(given))
     assert [part.num_rows for part in found] == [11, 20, 1]
     assert [n for part in found for n in part.column("n").to_pylist()] == list(range(32))
-    assert list(rebatched([batch(0, 0)])) == []
+    assert list(rebatch([batch(0, 0)])) == []
 
 
 def test_large_batches_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed_rows, "_BYTES", 1000)
-    found = list(rebatched([batch(0, 9, 300), batch(9, 1, 3000)]))
+    monkeypatch.setattr(columns, "_BYTES", 1000)
+    found = list(rebatch([batch(0, 9, 300), batch(9, 1, 3000)]))
     assert [n for part in found for n in part.column("n").to_pylist()] == list(range(10))
     assert all(part.nbytes <= 1000 or part.num_rows == 1 for part in found)

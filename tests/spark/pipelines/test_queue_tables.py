@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import pelton
 from pelton.spark import pipelines
-from pelton.spark.pipelines.html_report import shown
+from pelton.spark.pipelines.analytics import duration_text
 from tests.spark.pipelines.worked import work
 
 VIEWPORT = '<meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -72,7 +72,7 @@ def test_history_and_figures_are_those_of_the_queue(spark: SparkSession, tmp_pat
         "<b>40</b><span>jobs ended",
         "<b>9</b><span>retries",
         f"<b>{summary.fairness:.3f}</b><span>fairness among 3 keys",
-        f"<b>{shown(summary.wait_p95)}</b><span>wait, p95",
+        f"<b>{duration_text(summary.wait_p95)}</b><span>wait, p95",
         "<td>repair</td><td>30</td><td>24</td><td>6</td><td>0</td><td>9</td>",
         "ValueError: never works",
     ):
@@ -147,4 +147,4 @@ def test_a_job_that_never_started_has_no_times_of_a_run(spark: SparkSession, tmp
      (7200.0, "2 h"), (0.0, "0 µs")],
 )  # fmt: skip
 def test_durations_are_written_as_people_do(seconds: float | None, words: str) -> None:
-    assert shown(seconds) == words
+    assert duration_text(seconds) == words

@@ -17,8 +17,7 @@ from pelton.api import parse_rfc3339
 from pelton.columns.arrow_batches import BatchBuilder
 from pelton.spark import DataLossError
 from pelton.spark.options import StoreOptions
-from pelton.spark.read.range_reader import read_store
-from pelton.spark.read.ranges import DataLossPolicy, SequenceRange
+from pelton.spark.read.ranges import DataLossPolicy, SequenceRange, read_store
 
 
 def fill(path: Path, count: int = 100, stream: str = "orders", key: str | None = None, **config: Any) -> list[Any]:

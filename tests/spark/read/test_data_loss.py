@@ -8,8 +8,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import pelton
 from pelton.api import CorruptMessageError
-from pelton.spark.read.batch_reader import PeltonBatchReader
-from pelton.spark.read.options import read_options
+from pelton.spark.read.read_options import read_options
+from pelton.spark.read.readers import PeltonBatchReader
 
 SEQUENCES = StructType([StructField("sequence", LongType())])
 

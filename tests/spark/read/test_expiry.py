@@ -11,9 +11,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import pelton
 from pelton.spark import DataLossError
-from pelton.spark.read.batch_reader import PeltonBatchReader
-from pelton.spark.read.options import ReadOptions, read_options
-from pelton.spark.read.stream_reader import PeltonStreamReader
+from pelton.spark.read.read_options import ReadOptions, read_options
+from pelton.spark.read.readers import PeltonBatchReader, PeltonStreamReader
 from pelton.testing import manual_runtime
 
 SEQUENCES = StructType([StructField("sequence", LongType())])

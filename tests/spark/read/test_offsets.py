@@ -9,9 +9,9 @@ from pyspark.sql.types import StructType
 
 import pelton
 from pelton.spark import DataLossError
-from pelton.spark.read.options import read_options
 from pelton.spark.read.ranges import StreamPosition, begin, from_json, next_end, to_json
-from pelton.spark.read.stream_reader import PeltonStreamReader
+from pelton.spark.read.read_options import read_options
+from pelton.spark.read.readers import PeltonStreamReader
 
 
 def test_offsets_are_kept_in_order_and_read_back() -> None:

@@ -14,8 +14,8 @@ import pelton
 from pelton.api import ConfigError
 from pelton.queue import ClaimedJob, Claims, JobRules, Outcome
 from pelton.spark.options import store_options
-from pelton.spark.work import executor_task
-from pelton.spark.work.executor_task import TaskPlan
+from pelton.spark.work import executors
+from pelton.spark.work.executors import TaskPlan
 
 PATIENT = 30.0
 
@@ -82,7 +82,7 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.fixture
 def every_batch_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor_task, "_AHEAD_S", PATIENT * 10)
+    monkeypatch.setattr(executors, "_AHEAD_S", PATIENT * 10)
 
 
 @pytest.mark.usefixtures("every_batch_is_short")
@@ -122,7 +122,7 @@ def test_nothing_waits_for_a_slow_batch(path: Path, monkeypatch: pytest.MonkeyPa
         return same(rows)
 
     # Longer than any other batch takes.
-    monkeypatch.setattr(executor_task, "_AHEAD_S", 1.0)
+    monkeypatch.setattr(executors, "_AHEAD_S", 1.0)
 
     async def others_go_on() -> None:
         async with asyncio.timeout(PATIENT), pelton.open(path) as jet:

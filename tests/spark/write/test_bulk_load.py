@@ -12,7 +12,7 @@ import pytest
 
 import pelton
 from pelton.engine import StagedWriter
-from pelton.spark.columns.packed_rows import pack
+from pelton.spark.columns import pack
 from pelton.spark.options import StoreOptions
 from pelton.spark.write import writer
 from pelton.spark.write.staging import BatchId

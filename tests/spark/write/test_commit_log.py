@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.spark.errors import LateReplayError
-from pelton.spark.write.commit_log import CommitLog
-from pelton.spark.write.staging import BatchId
+from pelton.spark.options import LateReplayError
+from pelton.spark.write.staging import BatchId, CommitLog
 from pelton.testing import manual_runtime
 from tests.kit.nats_server import nats_server
 

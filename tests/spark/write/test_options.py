@@ -3,7 +3,7 @@
 import pytest
 
 from pelton.api import ConfigError
-from pelton.spark.write.options import write_options
+from pelton.spark.write.write_options import write_options
 
 TARGET = {"path": "s.pelton", "stream": "orders"}
 

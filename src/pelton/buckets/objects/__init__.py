@@ -1,8 +1,14 @@
 """Object stores, each over one stream: on every backend, and compatible with every NATS client (ADR-20)."""
 
-from pelton.buckets.objects.info import ObjectInfo, ObjectLink, ObjectStatus
-from pelton.buckets.objects.open import ObjectSettings, create_objects, delete_objects, objects_names, open_objects
-from pelton.buckets.objects.store import ObjectStore
+from pelton.buckets.objects.object_info import ObjectInfo, ObjectLink, ObjectStatus
+from pelton.buckets.objects.object_store import (
+    ObjectSettings,
+    ObjectStore,
+    create_objects,
+    delete_objects,
+    objects_names,
+    open_objects,
+)
 
 __all__ = [
     "ObjectInfo",

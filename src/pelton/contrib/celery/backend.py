@@ -1,8 +1,8 @@
 """A result backend: one bucket, whose keys expire.
 
-Design: Whoever waits for a result is subscribed to the bucket's subjects, so that a result arrives when it is stored,
-with its value. Such a message may be missed (it is not stored), so that a second without any is followed by a look
-into the bucket. The parts of a chord that have ended are keys of their own: a part that is run again, because its
+Design: A caller that waits for a result is subscribed to the bucket's subjects, so that a result arrives when it is
+stored, with its value. Such a message may be missed (it is not stored), so that a second without any is followed by a
+look into the bucket. The parts of a chord that have ended are keys of their own: a part that is run again, because its
 worker was killed, counts once. The last part runs the chord's body while it holds a lock, and notes that it has: a part
 that is run again finds that, or, if its worker died before, runs the body.
 """
@@ -15,14 +15,54 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kombu.utils.compat import register_after_fork
 
 from pelton.api import BucketKeyExistsError, BucketKeyNotFoundError, BucketNotFoundError, PeltonError, StoreError
-from pelton.contrib.celery.bases import AsyncBackendMixin, BaseKeyValueStoreBackend, BaseResultConsumer
-from pelton.contrib.process_store import ProcessStore, address_of, masked, process_store
-from pelton.contrib.tokens import token
+from pelton.contrib.process_store import ProcessStore, address_of, masked, process_store, token
+
+if TYPE_CHECKING:
+
+    class BaseResultConsumer:
+        """Waits for results."""
+
+        backend: Any
+
+        def __init__(self, *_args: Any, **_options: Any) -> None: ...
+
+        def _after_fork(self) -> None: ...
+
+        def on_state_change(self, _meta: Any, _message: Any) -> None:
+            """Handle a result."""
+
+    class AsyncBackendMixin:
+        """Lets results arrive."""
+
+    class BaseKeyValueStoreBackend:
+        """Keeps results as keys and values."""
+
+        app: Any
+        accept: Any
+        expires: Any
+        _pending_results: Any
+        _pending_messages: Any
+
+        def __init__(self, *_args: Any, **_options: Any) -> None: ...
+
+        def __getattr__(self, name: str) -> Any: ...
+
+        def __reduce__(self, _args: Any = (), _kwargs: Any = None) -> Any: ...
+
+        def _apply_chord_incr(self, header_result_args: Any, body: Any, **kwargs: Any) -> Any: ...
+
+        def on_chord_part_return(self, request: Any, state: str, result: Any, **kwargs: Any) -> None:
+            """Note a part of a chord that has ended."""
+
+else:
+    from celery.backends.asynchronous import AsyncBackendMixin, BaseResultConsumer
+    from celery.backends.base import BaseKeyValueStoreBackend
+
 
 RESULTS: Final = "celery_results"
 """The bucket."""
@@ -113,10 +153,10 @@ class ResultConsumer(BaseResultConsumer):
         with self._starting:
             store = self.backend.store
             if self._store is not store:
-                self._subscription = store.run(self._subscribed(store))
+                self._subscription = store.run(self._subscribe_with(store))
                 self._store = store
 
-    def _subscribed(self, store: ProcessStore) -> Callable[[], Awaitable[Any]]:
+    def _subscribe_with(self, store: ProcessStore) -> Callable[[], Awaitable[Any]]:
         arrived, changed, pending = self._arrived, self._changed, self._pending
         start = len(_SUBJECTS)
 
@@ -207,7 +247,7 @@ class PeltonResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         store.run(bucket.purge, _key(key), ttl=_MARKERS_KEPT_S)
 
     def expire(self, key: str | bytes, value: int | timedelta | None) -> None:
-        """Keep a key for so many seconds from now on."""
+        """Keep a key for ``value`` seconds from now on."""
         current = self.get(key)
         if current is not None:
             self._write(key, current, value)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.cache.backends.base import DEFAULT_TIMEOUT
 
-from pelton.contrib.cached_values import CachedValues
+from pelton.contrib.process_store import CachedValues
 
 __all__ = ["PeltonDjangoCache"]
 

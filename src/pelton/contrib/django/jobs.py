@@ -14,9 +14,7 @@ if not apps.ready:
 from django.db import close_old_connections
 from django.utils import timezone
 
-from pelton.contrib.django.backend import JOB
-from pelton.contrib.django.records import TaskRecord, result_of, task_of
-from pelton.contrib.django.tasks_api import base, root, signals
+from pelton.contrib.django.backend import JOB, TaskRecord, base, result_of, root, signals, task_of
 from pelton.queue import JobContext, JobInfo, Jobs
 
 jobs: Jobs = Jobs()

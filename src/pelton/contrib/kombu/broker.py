@@ -1,10 +1,11 @@
-"""What one kombu connection does on the store. Everything here runs on the store's event loop.
+"""What one kombu connection does on the store's event loop, and how it tells the connection's thread.
 
-Design: A durable queue of kombu is a queue of Pelton, and a message one of its jobs, so that leases, priorities, counts
-and dead letters are those of every queue, and the command line and the dashboard show them. For each queue that a
-connection consumes, a task takes jobs, as many as the channel's prefetch count allows, into the connection's inbox. The
-claims renew the leases of all messages that were delivered and not acknowledged, for as long as this process lives; if
-it dies they are redelivered when the lease is over. Acknowledgements are stored in groups.
+**What one kombu connection does on the store. Everything here runs on the store's event loop.** A durable queue of
+kombu is a queue of Pelton, and a message one of its jobs, so that leases, priorities, counts and dead letters are those
+of every queue, and the command line and the dashboard show them. For each queue that a connection consumes, a task
+takes jobs, as many as the channel's prefetch count allows, into the connection's inbox. The claims renew the leases of
+all messages that were delivered and not acknowledged, for as long as this process lives; if it dies they are
+redelivered when the lease is over. Acknowledgements are stored in groups.
 
 What is sent to queues that live with their consumer (replies, events, broadcasts) is not stored: it is published to
 whoever is subscribed, as on a broker that deletes such a queue with its connection.
@@ -14,9 +15,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import re
+import select
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
+from zlib import crc32
 
 import msgspec
 
@@ -24,11 +30,128 @@ from pelton.api import BucketKeyNotFoundError, BucketNotFoundError, PeltonError,
 from pelton.api.errors import WrongLastSequenceError
 from pelton.api.json_values import UNREADABLE
 from pelton.connect import Jet
-from pelton.contrib.kombu.inbox import Arrival, Inbox
-from pelton.contrib.kombu.naming import EXCHANGES, exchange_subject, job_name, queue_name, queue_subject, rank
-from pelton.contrib.tokens import token
+from pelton.contrib.process_store import token
 from pelton.jet import Subscription
 from pelton.queue import ClaimedJob, Claims, JobRules, Queue
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """A message. ``exchange`` and ``routing_key`` are those of a broadcast; the rest is of a queue, with its job."""
+
+    message: dict[str, Any]
+    queue: str = ""
+    exchange: str = ""
+    routing_key: str = ""
+    claims: Claims | None = None
+    job: ClaimedJob | None = None
+
+
+class Inbox:
+    """Filled on one thread, emptied on another. Raises what ended it, once."""
+
+    def __init__(self) -> None:
+        self._arrivals: deque[Arrival] = deque()
+        self._error: Exception | None = None
+        self._readable, self._writable = os.pipe()
+        os.set_blocking(self._readable, False)
+        os.set_blocking(self._writable, False)
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._arrivals)
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when there is something."""
+        return self._readable
+
+    def put(self, arrival: Arrival) -> None:
+        """Add a message."""
+        self._arrivals.append(arrival)
+        self.signal()
+
+    def fail(self, error: Exception) -> None:
+        """Make the next call of `pop` raise an error."""
+        self._error = error
+        self.signal()
+
+    def signal(self) -> None:
+        """Make the descriptor readable."""
+        # A full pipe is readable, too.
+        with suppress(BlockingIOError):
+            if not self._is_closed:
+                os.write(self._writable, b"!")
+
+    def clear_signal(self) -> None:
+        """Make the descriptor unreadable; call it before the inbox is emptied."""
+        with suppress(BlockingIOError):
+            os.read(self._readable, 4096)
+
+    def pop(self) -> Arrival | None:
+        """Return the oldest message, or None."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        return self._arrivals.popleft() if self._arrivals else None
+
+    def take_all(self) -> list[Arrival]:
+        """Return all messages that are left."""
+        taken: list[Arrival] = []
+        while self._arrivals:
+            taken.append(self._arrivals.popleft())
+        return taken
+
+    def wait(self, timeout: float | None) -> None:
+        """Wait until there may be a message, for ``timeout`` seconds at most (None: for ever)."""
+        if not (self._arrivals or self._error):
+            select.select([self._readable], [], [], timeout)
+        self.clear_signal()
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        if not self._is_closed:
+            self._is_closed = True
+            os.close(self._readable)
+            os.close(self._writable)
+
+
+# --- what kombu's queues and exchanges are called in the store. Pure
+
+_QUEUE: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_UNFIT: Final = re.compile(r"[^A-Za-z0-9_-]+")
+EXCHANGES: Final = "kombu_exchanges"
+"""The bucket of the exchanges' bindings."""
+# Pelton has four priorities, AMQP ten; both begin with the higher ones.
+_RANKS: Final = (0, 0, 0, 1, 1, 2, 2, 2, 3, 3)
+_JOB: Final = re.compile(r"[A-Za-z0-9_.-]{1,200}")
+
+
+def queue_name(queue: str) -> str:
+    """Return the name of the Pelton queue behind kombu's: the same, if it may be called so."""
+    if _QUEUE.fullmatch(queue):
+        return queue
+    return f"{_UNFIT.sub('_', queue)[:55]}-{crc32(queue.encode()):08x}"
+
+
+def exchange_subject(exchange: str) -> str:
+    """Return the subject of what is published to an exchange, for queues that live with their consumer."""
+    return f"kombu.exchange.{token(exchange)}"
+
+
+def queue_subject(queue: str) -> str:
+    """Return the subject of what is sent to a queue that lives with its consumer."""
+    return f"kombu.queue.{token(queue)}"
+
+
+def rank(priority: object) -> int:
+    """Return Pelton's priority for kombu's, from 0 to 9; whatever else it is counts as 0."""
+    return _RANKS[min(max(priority, 0), 9)] if isinstance(priority, int) else 0
+
+
+def job_name(headers: object) -> str:
+    """Return what a message's job is called: Celery's name of the task, if it has one."""
+    task = headers.get("task") if isinstance(headers, dict) else None
+    return task if isinstance(task, str) and _JOB.fullmatch(task) else "message"
+
 
 _log: Final = logging.getLogger("pelton.contrib")
 # The most that is taken at once, and that waits in the inbox of a channel without a prefetch count.
@@ -226,7 +349,7 @@ class Broker:
             while True:
                 jobs = await claimed.claims.take(await credit.wait(), timeout=_PULL_S)
                 credit.add(len(jobs))
-                # Another queue's messages were taken meanwhile: what is too much is for whoever has time.
+                # Another queue's messages were taken meanwhile: the surplus goes to a channel that has time.
                 if surplus := min(credit.surplus(), len(jobs)):
                     jobs, left = jobs[:-surplus], jobs[-surplus:]
                     self.end([_arrival(name, claimed.claims, job) for job in left], ClaimedJob.hand_back, credit)
@@ -307,7 +430,7 @@ class Broker:
     # --- what is not stored
 
     async def send(self, subject: str, data: bytes) -> bool:
-        """Publish to whoever is subscribed; return whether that might be anybody."""
+        """Publish to all subscribers; return whether there may be one."""
         if not self._jet.backend.might_reach(subject):
             return False
         await self._jet.backend.send(subject, data)

@@ -37,14 +37,14 @@ from pelton.api import (
     resolved_consumer,
 )
 from pelton.api.admission import check_request
-from pelton.api.archives import (
+from pelton.api.backend import Progress, StrPath
+from pelton.api.codec import (
     ArchivedConsumer,
     ArchivedConsumerState,
     ArchivedDelivery,
     ArchivedMessage,
     ArchivedPosition,
 )
-from pelton.api.backend import Progress, StrPath
 from pelton.api.events import Event, StreamAction
 from pelton.api.keys import Key
 from pelton.api.schedule import first_due
@@ -59,8 +59,8 @@ from pelton.engine.session.account import most_bytes
 from pelton.engine.verbs import streams
 from pelton.engine.verbs.consumers import check_new_consumer
 from pelton.runtime import Clock, Halt, on_thread
+from pelton.sourcing.link import Position
 from pelton.sourcing.plan import key_of
-from pelton.sourcing.position import Position
 from pelton.storage import Database, MessageRow, Portion, integers
 from pelton.storage.rows import row_checksum
 from pelton.streams import StreamLog
@@ -266,16 +266,16 @@ class _Building:
             self._schedules.pop(row.subject, None)
         if hdr is None or b"Nats-" not in hdr:
             return
-        life = headers.asked(hdr, headers.TTL) if config.allow_msg_ttl else None
+        life = headers.first_value(hdr, headers.TTL) if config.allow_msg_ttl else None
         if life:
             self._put_deadline(log, row, life)
-        if config.allow_msg_schedules and headers.asked(hdr, headers.SCHEDULE):
+        if config.allow_msg_schedules and headers.first_value(hdr, headers.SCHEDULE):
             self._schedules[row.subject] = (row.seq, hdr)
         window = config.duplicate_window.ns
-        msg_id = headers.asked(hdr, headers.MSG_ID) if row.ts > self._now - window else None
+        msg_id = headers.first_value(hdr, headers.MSG_ID) if row.ts > self._now - window else None
         if msg_id:
             log.state.ids.add(row.seq, row.ts, msg_id)
-        words = (headers.asked(hdr, headers.STREAM_SOURCE) or "").split(" ")
+        words = (headers.first_value(hdr, headers.STREAM_SOURCE) or "").split(" ")
         if len(words) >= _SOURCE_WORDS and words[1].isdecimal():
             self._sourced[f"{words[0]} {words[2]} {words[3]}"] = int(words[1])
 

@@ -22,7 +22,7 @@ from typing import Final, Protocol
 import msgspec
 
 from pelton.api import ApiError, Delivered, NotFoundError, PinLostError, PullRequest, StoreError, api_error
-from pelton.api.pulling import (
+from pelton.api.message import (
     BATCH_COMPLETED,
     CONSUMER_DELETED,
     EXPIRED,

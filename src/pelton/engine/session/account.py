@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from pelton.api import AccountInfo, AccountLimits, ApiError, ConsumerLimits, StreamConfig, api_error
-from pelton.api.config import Storage
-from pelton.api.defaults import MAX_ACK_PENDING
+from pelton.api.config import MAX_ACK_PENDING, Storage
 from pelton.api.info import ApiStats
 from pelton.streams import StreamLog
 

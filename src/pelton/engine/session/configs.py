@@ -12,7 +12,7 @@ from zlib import crc32
 import msgspec
 
 from pelton.api import ConsumerConfig, StreamConfig
-from pelton.api.durations import dec_hook, enc_hook
+from pelton.api.times import dec_hook, enc_hook
 from pelton.storage import DamagedRowError, blob
 
 C = TypeVar("C", StreamConfig, ConsumerConfig)

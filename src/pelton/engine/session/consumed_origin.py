@@ -14,7 +14,7 @@ from pelton.api import AckOp, ApiError, Delivered, PullRequest, SourceConsumer, 
 from pelton.consumers import NEVER, ConsumerLog
 from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session.consumers import PushRegistry, incoming
-from pelton.sourcing.consumed import Kind
+from pelton.sourcing.link import Kind
 from pelton.storage import MessageRow
 from pelton.storage.rows import row_checksum
 from pelton.streams import StreamLog

@@ -223,14 +223,14 @@ class LivePushes:
             # It has expired, even if no sweep has removed it yet.
             return
         if consumer.count_ahead() + consumer.waiting > room:
-            self._is_late(consumer)
+            self._warn_that_it_is_late(consumer)
             return
         if found := self._owner.delivery(consumer, PullRequest(batch=room, max_bytes=_MOST_BYTES), now).run():
             self._late.discard(consumer.id)
             self._bus.deliver(consumer.config.deliver_subject, incoming(found))
         consumer.flush()
 
-    def _is_late(self, consumer: ConsumerLog) -> None:
+    def _warn_that_it_is_late(self, consumer: ConsumerLog) -> None:
         if consumer.id in self._late:
             return
         self._late.add(consumer.id)

@@ -14,9 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from pelton.api import ApiError, headers
-from pelton.api.durations import parse_duration
 from pelton.api.schedule import At, Every, first_due
-from pelton.api.times import NEVER, SECOND
+from pelton.api.times import NEVER, SECOND, parse_duration
 from pelton.storage import Database, blob, integer
 from pelton.streams import Jumps, schedule_of
 

@@ -36,9 +36,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from pelton.api import AccountLimits, ApiError, Incoming, Outgoing
-from pelton.api.durations import Duration
 from pelton.api.events import CheckpointBlocked, Event, SlowSync, WriterBusy
-from pelton.api.times import SECOND
+from pelton.api.times import SECOND, Duration
 from pelton.consumers import ConsumerLog, follow_roll_ups
 from pelton.engine.pubsub.bus import Bus, LocalDelivery
 from pelton.engine.session.deadlines import clamp_deadlines, jumps_after, last_used, shift_deadlines, stored_ahead

@@ -28,8 +28,7 @@ from pelton.api import (
     resolved_consumer,
     rfc3339,
 )
-from pelton.api.durations import Duration
-from pelton.api.times import ZERO_TIME
+from pelton.api.times import ZERO_TIME, Duration
 from pelton.consumers import (
     ConsumerLog,
     check_consumer,

@@ -41,7 +41,7 @@ from pelton.api import (
     StreamPurge,
     StreamUpdate,
 )
-from pelton.api.transacting import Replacement, Withdrawn
+from pelton.api.tracing import Replacement, Withdrawn
 from pelton.consumers import ConsumerLog
 from pelton.engine.faults import UndoneError
 from pelton.engine.session import Session

@@ -24,8 +24,7 @@ from pelton.api import (
     StreamNotFoundError,
 )
 from pelton.api.json_values import UNREADABLE
-from pelton.jet.readable import at_leader
-from pelton.jet.stream import subjects_of
+from pelton.jet.stream import at_leader, subjects_of
 from pelton.queue.enqueue.job_message import found_by
 from pelton.queue.model.naming import FLOWS_CONSUMER
 from pelton.queue.model.orders import Order, decode

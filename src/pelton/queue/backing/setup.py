@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from pelton.api import ApiError, ConfigError, MessageNotFoundError, QueueNotFoundError, StreamNotFoundError
-from pelton.api.defaults import DUPLICATE_WINDOW
-from pelton.api.durations import given
+from pelton.api.config import DUPLICATE_WINDOW
+from pelton.api.times import given
 from pelton.buckets import reserve_first_token
 from pelton.queue.model.checks import seconds, whole
 from pelton.queue.model.naming import FLOWS_CONSUMER, PLACE, SIDES, QueueNames

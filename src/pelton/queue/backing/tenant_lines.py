@@ -30,7 +30,7 @@ from pelton.api import (
 )
 from pelton.api.json_values import UNREADABLE
 from pelton.api.store_errors import FINAL_ERRORS
-from pelton.jet.outage import ASK_AGAIN_S
+from pelton.jet.registers import ASK_AGAIN_S
 from pelton.queue.backing.scan import tenants_with_jobs
 from pelton.queue.model.naming import encode_tenant
 from pelton.queue.model.turns import FIRST_JOBS, TenantTurns, in_order
@@ -194,7 +194,7 @@ class TenantLines:
     async def look(self, *, anew: bool) -> None:
         """List the tenants that have jobs. ``anew``: any of them may have one to take."""
         began = self._clock.boottime()
-        # One at a time of those who wait.
+        # Only one of the waiting pulls lists the tenants at a time.
         self._look_at = inf
         try:
             if self.is_new is None:
@@ -242,8 +242,8 @@ class TenantLines:
             except FINAL_ERRORS:
                 return
             except PeltonError as error:
-                # What is not heard is seen a moment later.
-                _log.debug("queue %r: nobody is heard who enqueues: %s", self._names.queue, error)
+                # A missed announcement is found by the next periodic look.
+                _log.debug("queue %r: cannot subscribe to announcements of jobs: %s", self._names.queue, error)
                 await self._clock.sleep(ASK_AGAIN_S)
             finally:
                 if subscription is not None:

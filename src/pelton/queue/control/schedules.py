@@ -23,9 +23,9 @@ from pelton.api import (
     WrongLastSequenceError,
     headers,
 )
+from pelton.api.build import schedule_headers
 from pelton.api.times import Seconds
-from pelton.api.timing import schedule_headers
-from pelton.api.transacting import Replacement
+from pelton.api.tracing import Replacement
 from pelton.jet.stream import subjects_of
 from pelton.queue.define.job import JobCall, JobDefinition, JobHandle
 from pelton.queue.enqueue.job_message import JobMessage, cron_leaf

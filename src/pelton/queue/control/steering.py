@@ -43,7 +43,7 @@ from pelton.api import (
 )
 from pelton.api.json_values import UNREADABLE
 from pelton.api.times import Seconds
-from pelton.api.transacting import Replacement
+from pelton.api.tracing import Replacement
 from pelton.queue.backing.scan import deliveries, orders_in
 from pelton.queue.enqueue.announcing import announce_again
 from pelton.queue.enqueue.job_message import JobMessage

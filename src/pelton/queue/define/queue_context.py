@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from pelton.api import StreamNotFoundError
-from pelton.jet.outage import Outage, can_pass
+from pelton.jet.registers import Outage, can_pass
 
 if TYPE_CHECKING:
     from pelton.api import Backend
     from pelton.jet import Stream, Streams
-    from pelton.jet.store_time import StoreTime
+    from pelton.jet.streams import StoreTime
     from pelton.queue.define.registry import JobRegistry
     from pelton.queue.model.naming import QueueNames
     from pelton.queue.ports import BegunLookup, JobSource, QueueStats

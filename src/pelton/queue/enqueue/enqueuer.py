@@ -176,7 +176,7 @@ class Enqueuer:
             instead, found = await self.resolve(call, refused)
             if found is not None:
                 return found
-            # What was there may be gone, with the condition that was to meet it.
+            # The job to be replaced may have ended: then the original message is tried again.
             message = instead or first
             try:
                 ack = await self._jet.backend.publish(message.subject, message.data, message.headers)

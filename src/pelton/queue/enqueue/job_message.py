@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from pelton.api import ConfigError, Outgoing, headers
-from pelton.api.durations import format_duration
-from pelton.api.times import rfc3339
+from pelton.api.times import format_duration, rfc3339
 from pelton.queue.model.naming import as_token, encode_tenant, key_part, of_token
 from pelton.queue.model.options import PLAIN, JobOptions, due_time
 from pelton.queue.model.records import job_id_in
@@ -145,7 +144,7 @@ class JobMessage:
     def following(self, message: Outgoing, seq: int) -> Outgoing:
         """Return a unique job's message, as it is stored beside one that has started: it must be the last there."""
         assert message.headers is not None, "unique jobs have conditions"
-        block = headers.replaced(message.headers, headers.EXPECTED_LAST_SUBJECT_SEQUENCE, str(seq))
+        block = headers.with_header(message.headers, headers.EXPECTED_LAST_SUBJECT_SEQUENCE, str(seq))
         return Outgoing(message.subject, message.data, block)
 
     def moved(self, envelope: Envelope, queue: str, job_id: str, leaf: str, delay: float | None) -> Outgoing:

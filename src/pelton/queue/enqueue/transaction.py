@@ -40,9 +40,9 @@ class EnqueuedFlow(Protocol[H]):
         ...
 
     async def put(self, publish: PublishFlow) -> Callable[[], Awaitable[None]]:
-        """Have the messages published that put the flow into its queue, and its first jobs.
+        """Publish the messages that put the flow and its first jobs into its queue.
 
-        Return what tells those who listen, once the messages are stored.
+        Return a function that announces the jobs; call it once the messages are stored.
         """
         ...
 

@@ -1,8 +1,8 @@
 """Describing jobs of a flow: the results that they pass on, and what they come after.
 
-**A job that adds jobs to the flow that it is of.** What an attempt adds is stored with its completion, so it is of the
-flow if, and only if, that attempt completes; on a cluster, where it is stored before, an attempt that was replaced may
-leave nodes behind that nobody reads.
+**A running job adds jobs to its own flow.** The added jobs are stored with the attempt's completion, so they belong to
+the flow if, and only if, that attempt completes. On a cluster they are stored before it: an attempt that was replaced
+may leave nodes behind that nobody reads.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class NodeOptionFields(OptionFields, total=False):
 
 
 class FlowBuilder:
-    """Jobs that are added to a flow: a new one, or that of a job that runs. ``nodes_id`` is what their nodes are of."""
+    """Adds jobs to a flow. ``nodes_id`` identifies the new flow, or the running job, that owns the nodes."""
 
     def __init__(self, nodes_id: str, queue_name: str) -> None:
         self._nodes_id = nodes_id

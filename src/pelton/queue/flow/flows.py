@@ -78,7 +78,7 @@ class Flows:
 
     @property
     def tracing(self) -> Tracing | None:
-        """Who traces the opening."""
+        """The tracer of this opening, or None."""
         return self._queue.backend.tracing
 
     def reactor(self, acted: Callable[[], None]) -> FlowReactor:

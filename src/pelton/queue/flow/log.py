@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from pelton.api import Delivered, MessageNotFoundError, Outgoing, StoredMessage, StoreReadOnlyError
-from pelton.api.transacting import as_first
+from pelton.api.tracing import as_first
 from pelton.queue.backing.scan import stored_messages
 from pelton.queue.enqueue.job_message import JobMessage, flow_place
 from pelton.queue.flow.decide import FlowProgress, FlowStep

@@ -67,9 +67,9 @@ class Flow(FlowBuilder):
         await self._flows.announce(self._specs, self._stored)
 
     async def put(self, publish: PublishFlow) -> Callable[[], Awaitable[None]]:
-        """Have the messages published that put the flow into the queue, and its first jobs.
+        """Publish the messages that put the flow and its first jobs into the queue.
 
-        The jobs are of the trace of who does it. Return what tells those who listen, once the messages are stored.
+        Its jobs join the caller's trace. Return a function that announces them; call it once the messages are stored.
         """
         tracing = self._flows.tracing
         if tracing is None or not self._specs:

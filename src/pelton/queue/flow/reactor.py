@@ -50,7 +50,7 @@ from pelton.api import (
 )
 from pelton.api.json_values import UNREADABLE
 from pelton.jet import ack_of
-from pelton.jet.outage import is_busy
+from pelton.jet.registers import is_busy
 from pelton.queue.backing.setup import flows_consumer
 from pelton.queue.enqueue.announcing import announce_messages
 from pelton.queue.flow.decide import FlowProgress, FlowStep
@@ -210,7 +210,7 @@ class FlowReactor:
         except PeltonError as error:
             await self._outage.wait(error)
             return self._lost()
-        self._outage.is_over()
+        self._outage.end()
         return found
 
     def _lost(self) -> list[Message]:

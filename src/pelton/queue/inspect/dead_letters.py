@@ -23,7 +23,7 @@ from pelton.api import (
     WrongLastSequenceError,
     headers,
 )
-from pelton.api.transacting import Replacement
+from pelton.api.tracing import Replacement
 from pelton.queue.backing.scan import scan
 from pelton.queue.enqueue.announcing import announce_again
 from pelton.queue.enqueue.job_message import JobMessage

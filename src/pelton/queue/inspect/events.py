@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from pelton.api import ConfigError, Delivered, PeltonError, StreamInfoRequest
 from pelton.api.json_values import UNREADABLE
-from pelton.jet.follower import Follower
-from pelton.jet.ordered import OrderedReader
-from pelton.jet.outage import is_busy
+from pelton.jet.message_source import OrderedReader
+from pelton.jet.registers import Follower, is_busy
 from pelton.queue.model.checks import seconds
 from pelton.queue.model.queue_events import (
     ANNOUNCED,
@@ -177,7 +176,7 @@ class QueueEvents:
                 await self._tell(None if one is None else source.read(one))
 
         outage = self._queue.outage(f"events in stream {source.stream}", is_busy)
-        self._spawn(Follower(reader.follow, saw, outage.wait, outage.is_over).follow)
+        self._spawn(Follower(reader.follow, saw, outage.wait, outage.end).follow)
 
     def _spawn(self, work: Callable[[], Awaitable[None]]) -> None:
         self._tasks.append(self._queue.runtime.spawn(self._told(work), f"pelton {self._queue.name} events"))

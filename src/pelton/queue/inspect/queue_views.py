@@ -197,7 +197,7 @@ class QueueWithViews:
     ) -> AsyncIterator[JobInfo]:
         """Iterate over the jobs that have not ended, oldest first.
 
-        Only those of a state, a key, a name or a tenant, if given. Raises ConfigError.
+        Only jobs of a state, a key, a name or a tenant, if given. Raises ConfigError.
         """
         async with aclosing(self._views.jobs(job_filter(self.name, key, job, state, tenant))) as jobs:
             async for found in jobs:
@@ -224,7 +224,7 @@ class QueueWithViews:
 
     @at_home
     async def dead_letters(self, *, key: str | None = None, job: str | None = None) -> AsyncIterator[DeadLetter]:
-        """Iterate over failed jobs that can be redriven, oldest first; only those of a key or a name, if given."""
+        """Iterate over failed jobs that can be redriven, oldest first; only jobs of a key or a name, if given."""
         async with aclosing(self._dead_letters.letters(job_filter(self.name, key, job))) as letters:
             async for stored in letters:
                 yield stored.letter

@@ -21,9 +21,9 @@ from pelton.api import (
     WrongLastSequenceError,
     headers,
 )
-from pelton.api.transacting import as_first
-from pelton.jet.readable import at_leader
-from pelton.jet.register import MovedError, Register, StoredRecord
+from pelton.api.tracing import as_first
+from pelton.jet.registers import MovedError, Register, StoredRecord
+from pelton.jet.stream import at_leader
 from pelton.queue.keys.table import (
     FREE_FOR_S,
     Chance,
@@ -256,7 +256,7 @@ class Claimer:
         """Learn what the watch won't report: that a record was removed, or one that it reported long ago."""
         if chance.seq and moved.seq == 0:
             # The server removes free records.
-            self._table.is_gone(chance.key, self._clock.boottime())
+            self._table.forget_record(chance.key, self._clock.boottime())
         elif not chance.seq:
             seq, hold = await self._ledger.read(chance.key)
             self._table.saw_record(chance.key, seq, hold, self._clock.boottime())
@@ -271,7 +271,7 @@ class Claimer:
         if stored is None:
             free = let_go(hold)
             seq = await self._ledger.write(key, free, token)
-            self._table.has_none(key, last_job)
+            self._table.forget_jobs(key, last_job)
             self._table.saw_record(key, seq, free, self._clock.boottime())
             return None
         hold = looked(hold, token, stored.seq)

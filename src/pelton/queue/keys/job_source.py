@@ -43,11 +43,9 @@ from pelton.api import (
     WrongLastSequenceError,
 )
 from pelton.api.admission import check_subject
-from pelton.api.transacting import as_first
+from pelton.api.tracing import as_first
 from pelton.jet import ack_of
-from pelton.jet.follower import Follower, last_and_new
-from pelton.jet.outage import Outage, is_busy
-from pelton.jet.register import MovedError
+from pelton.jet.registers import Follower, MovedError, Outage, is_busy, last_and_new
 from pelton.queue.backing.job_source import BegunJobs, FreeJobs
 from pelton.queue.backing.scan import delivered_by, deliveries, infos_of, not_to_be_taken, refusal_of, tenant_consumers
 from pelton.queue.keys.claimer import (
@@ -183,11 +181,11 @@ class Watch:
 
         async def see(one: Delivered | None) -> None:
             if one is None:
-                self._has_read(stream)
+                self._on_read(stream)
             elif saw(one):
                 self._told()
 
-        await Follower(opened, see, outage.wait, outage.is_over).follow()
+        await Follower(opened, see, outage.wait, outage.end).follow()
 
     def _opened_jobs(self) -> AsyncGenerator[Delivered | None, None]:
         self._table.looks_at_jobs()
@@ -198,7 +196,7 @@ class Watch:
     def _opened_records(self) -> AsyncGenerator[Delivered | None, None]:
         return last_and_new(self._jet, self._names.keys, filter_subject=self._names.hold_subject(">"))
 
-    def _has_read(self, stream: str) -> None:
+    def _on_read(self, stream: str) -> None:
         if stream == self._names.jobs:
             self._table.knows_jobs(self._last_job)
         if stream in self._unread:

@@ -190,7 +190,7 @@ class _Key:
 
     @property
     def priority(self) -> int:
-        """That of its next job."""
+        """The priority of the key's next job."""
         return next((run.priority for run in self.runs if run.last > self.done), 0)
 
     def add(self, priority: int, seq: int) -> None:
@@ -217,7 +217,7 @@ class KeyTable:
         self._idle: OrderedDict[str, None] = OrderedDict()
 
     def looks_at_jobs(self) -> None:
-        """Note that the jobs are looked at anew: only the last of each subject, so that others may be before it."""
+        """Begin a new scan. It sees only the last job of each subject, so earlier ones are unknown until it ends."""
         self._known_upto = 0
 
     def knows_jobs(self, upto: int) -> None:
@@ -254,14 +254,14 @@ class KeyTable:
         self._plan(key, entry, self._due(entry, now, age), now)
         return key in self.turns
 
-    def is_gone(self, key: str, now: float) -> None:
-        """Note that a key has no record, or no longer has one."""
+    def forget_record(self, key: str, now: float) -> None:
+        """Forget the record of a key, which has none, or no longer has one."""
         entry = self._entry(key)
         entry.seq, entry.hold = 0, None
         self._plan(key, entry, now if entry.has_work else inf, now)
 
-    def has_none(self, key: str, last_job: int) -> None:
-        """Note that a key has no job, unless one came after ``last_job``."""
+    def forget_jobs(self, key: str, last_job: int) -> None:
+        """Forget the jobs of a key, unless one came after ``last_job``."""
         entry = self._entry(key)
         if entry.last_job == last_job:
             entry.last_job, entry.runs = 0, ()

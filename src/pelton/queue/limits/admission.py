@@ -19,9 +19,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from pelton.api import AckOp, AckRejectedError, Backend, PeltonError
-from pelton.jet.follower import Follower, last_and_new
-from pelton.jet.outage import ASK_AGAIN_S, is_busy
-from pelton.jet.register import MovedError, Register
+from pelton.jet.registers import ASK_AGAIN_S, Follower, MovedError, Register, is_busy, last_and_new
 from pelton.queue.limits.recall import LatePutOffs
 from pelton.queue.limits.slot_book import SlotBook, SlotJob
 from pelton.queue.model.limits import EMPTY, WHOLE_QUEUE, JobLimit, SlotRecord, beaten, decode, encode, places_of
@@ -44,9 +42,9 @@ J = TypeVar("J", bound=SlotJob)
 
 
 class HeldBack(NamedTuple):
-    """Why a job may not start now: the limit of which ``place``.
+    """Why a job may not start now: which limit, at which place.
 
-    ``wait``: for how many seconds; infinity: until a slot is returned.
+    ``wait`` is how many seconds it has to wait; infinity means until a slot is returned.
     """
 
     place: str
@@ -124,7 +122,7 @@ class Admission:
         """Follow the records, to hear at once when another worker returns a slot."""
         queue, outage = self._queue, self._queue.outage("its limits", is_busy)
         records = partial(last_and_new, queue.jet, queue.names.running, filter_subject=queue.names.slots_subject(">"))
-        await Follower(records, self._saw, outage.wait, outage.is_over).follow()
+        await Follower(records, self._saw, outage.wait, outage.end).follow()
 
     async def _saw(self, one: Delivered | None) -> None:
         if one is None:
@@ -140,8 +138,8 @@ class Admission:
 
     # --- looking
 
-    def may_start(self, jobs: Iterable[J]) -> list[tuple[J, HeldBack | None]]:
-        """Return for each job whether it may start beside those before it, as far as this worker knows."""
+    def hindrances(self, jobs: Iterable[J]) -> list[tuple[J, HeldBack | None]]:
+        """Return what keeps each job from starting beside the jobs before it, as far as known; None: nothing."""
         drafts: dict[str, SlotDraft] = {}
         return [(job, self._try(job.records.delivered.seq, self._places(job), drafts)) for job in jobs]
 
@@ -282,7 +280,7 @@ class Admission:
         # What is returned from now on is written next.
         returned = {place for place in self._unwritten if self._book.knows(place)}
         self._unwritten -= returned
-        # Drafts and the records that they are of: nothing else runs in between.
+        # There is no await between a draft and the sequence of the record that it was made from.
         writes = [
             self._put(
                 place, self._draft(place, limits.get(place), drafts).record(), self._book.seq(place), passing, returned
@@ -359,7 +357,7 @@ class Admission:
                 # Nobody waits for it any more, or it is over by now.
                 self._give_up(entrant)
             return False
-        # A start counts for a rate from when it is decided: so that is decided last.
+        # What a rate limit granted is given back: a rate is charged when it grants, so it must be the last to grant.
         entrant.got = {place for place, limit in entrant.places.items() if place in entrant.got and limit.rate is None}
         return True
 

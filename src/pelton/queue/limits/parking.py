@@ -137,7 +137,7 @@ class Parking(Generic[J]):
                 parked.looked = now
                 self._admission.outdated(parked.held_back.place)
         found = list[J]()
-        for job, held_back in self._admission.may_start(self._parked):
+        for job, held_back in self._admission.hindrances(self._parked):
             if held_back is None or self._parked[job].expires <= now:
                 found.append(job)
             else:

@@ -21,7 +21,7 @@ import msgspec
 
 from pelton.api import AckOp, ConsumerNotFoundError, MessageNotFoundError, Outgoing, PubAck, headers
 from pelton.api.json_values import UNREADABLE
-from pelton.jet.register import MovedError
+from pelton.jet.registers import MovedError
 from pelton.queue.backing.scan import stored_messages
 from pelton.queue.keys.claimer import CHANNEL, Ledger
 from pelton.queue.model.states import Attempt, PutOffDelivery

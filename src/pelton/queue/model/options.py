@@ -11,9 +11,8 @@ import msgspec
 
 from pelton.api import Backoff, ConfigError
 from pelton.api.build import time_text
-from pelton.api.durations import format_duration
 from pelton.api.schedule import Schedule, first_due, parse_schedule, parse_zone
-from pelton.api.times import datetime_ns
+from pelton.api.times import datetime_ns, format_duration
 from pelton.queue.model.checks import checked_text, seconds, valid_text, whole
 from pelton.queue.model.naming import HIGHEST_PRIORITY, encode_key, encode_tenant
 from pelton.queue.model.states import Timetable

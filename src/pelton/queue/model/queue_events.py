@@ -56,7 +56,7 @@ encode_events: Final = msgspec.json.Encoder().encode
 
 
 def announced(data: bytes) -> Sequence[QueueEvent]:
-    """Return the events of an announcement; none of one that cannot be read: it is of another version."""
+    """Return the events of an announcement; empty if it cannot be read, because another version wrote it."""
     try:
         return _told(data)
     except UNREADABLE:

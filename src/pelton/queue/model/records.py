@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 
 from pelton.api import AckOp, Delivered, Outgoing, StoredMessage, headers
-from pelton.api.durations import parse_duration
 from pelton.api.json_values import UNREADABLE
+from pelton.api.times import parse_duration
 from pelton.jet import ack_of
 from pelton.queue.model.decide import COMPLETED, SKIPPED, TOO_LATE, AfterAttempt, Again, Finish, PutOff
 from pelton.queue.model.flow_records import told_to_flow
@@ -255,7 +255,7 @@ class AttemptRecords(msgspec.Struct, eq=False):
         return Ended(self.delivered, ack_of(self.delivered, "ack"), (*notes, record), has_letter=has_letter)
 
     def _notes(self, outcome: Outcome) -> tuple[Outgoing, ...]:
-        """Return what the end of a job of a flow, of a schedule, or of one that stays unique for some time leaves."""
+        """Return the extra messages of an ending: for the job's flow, its unique place, or its schedule's last run."""
         if self.envelope.flow is not None:
             return (told_to_flow(self.names, self.envelope.flow, outcome),)
         left = ceil(self._left(self.envelope.unique_until, self.now())) if self.envelope.unique_until else 0

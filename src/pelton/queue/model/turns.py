@@ -104,7 +104,7 @@ class RankTurns:
         self._awaited.add(channel)
 
     def next(self, channel: str, wanted: int, now: float) -> RankTurn:
-        """Return whose turn it is, if ``channel``, of jobs without a priority, asks; empty: none of those has any."""
+        """Return the next turn for a fetch by ``channel``, which has no priority (all of those may be empty)."""
         ranked = self._waiting(now)
         if not ranked:
             return RankTurn(channel, wanted, waits=True)
@@ -126,7 +126,7 @@ class RankTurns:
         """Note how many jobs a channel had; ``is_below``: as its turn said."""
         self._awaited.discard(channel)
         if is_below:
-            # One that had nothing has had its turn, too: otherwise it would have the next one as well.
+            # An empty channel uses up its turn as well: otherwise it would be asked again at once.
             self._count += 1
             self._served[channel] = self._count
         if not found:

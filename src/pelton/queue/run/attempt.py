@@ -29,7 +29,7 @@ from pelton.api import (
     PeltonError,
 )
 from pelton.api.times import Seconds
-from pelton.jet.outage import ASK_AGAIN_S, is_busy
+from pelton.jet.registers import ASK_AGAIN_S, is_busy
 from pelton.queue.define.hooks import blocking
 from pelton.queue.define.job import AsyncJob, Job
 from pelton.queue.define.registry import BatchJob
@@ -185,14 +185,14 @@ class JobAttempt(HeldJob, eq=False, kw_only=True):
         except BaseException as error:  # whatever a job raises is its outcome
             if env.copies.is_one:
                 env.copies.end(error)
-            return self._has_raised(error)
+            return self._conclude_error(error)
         finally:
             self._task = None
         if env.copies.is_one:
             env.copies.end(None)
         return None if self.on_thread else self._concluded(None, result)
 
-    def _has_raised(self, error: BaseException) -> Ended | None:
+    def _conclude_error(self, error: BaseException) -> Ended | None:
         if isinstance(error, asyncio.CancelledError):
             if self.cancelled is not None and not self.interrupted:
                 return self.conclude(None, self.cancelled)

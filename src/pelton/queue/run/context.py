@@ -32,7 +32,7 @@ _MOST_AT_ONCE: Final = 1000
 
 
 class ProgressNotes:
-    """The progress of one attempt. The last one counts: of what is told too fast, the rest is never stored."""
+    """The progress of one attempt. If updates come faster than they can be stored, only the latest is stored."""
 
     is_used: bool
 
@@ -141,7 +141,7 @@ class TellsProgress(Protocol):
 
 
 class _Done:
-    """What has happened already, for ``await``."""
+    """An awaitable that is already done."""
 
     def __await__(self) -> Generator[None, None, None]:
         return

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from pelton.api import PeltonError, PullRequest
 from pelton.api.store_errors import FINAL_ERRORS
-from pelton.jet.outage import ASK_AGAIN_S
+from pelton.jet.registers import ASK_AGAIN_S
 from pelton.queue.model.turns import RankTurn, RankTurns
 from pelton.queue.run.held import EndedAttempt, HeldJob, HeldJobs
 from pelton.runtime import Signal
@@ -51,7 +51,7 @@ class RankedTakes(Generic[J]):
         self.turns: RankTurns = RankTurns(held.source.ranked, held.source.channels)
 
     async def now(self, channel: str, most: int) -> list[J]:
-        """Take up to so many jobs of a channel, or jobs with a priority; none only if there are none of both."""
+        """Take up to ``most`` jobs of a higher priority, or of ``channel``. Empty only if there are none of both."""
         is_sure = False
         while True:
             is_sure = await self.look() or is_sure
@@ -61,7 +61,7 @@ class RankedTakes(Generic[J]):
             if found or (turn.waits and is_sure):
                 return found
             if turn.waits:
-                # What has come since.
+                # Jobs may have been stored while we looked.
                 self.turns.doubt()
 
     async def look(self) -> bool:
@@ -78,7 +78,7 @@ class RankedTakes(Generic[J]):
         return True
 
     async def ask(self, turn: RankTurn) -> list[J]:
-        """Take up to so many jobs that a channel has now whose turn it is."""
+        """Take up to ``turn.most`` jobs that the channel whose turn it is has now."""
         found = await self._held.take(turn.channel, PullRequest(batch=turn.most, no_wait=True))
         self.turns.answered(turn.channel, len(found), self._clock.boottime(), is_below=turn.is_below)
         return found
@@ -187,9 +187,9 @@ class JobIntake:
         self._ends_by_itself = settings.until_empty or settings.until_idle
         self._is_shared = len(self._channels) > 1
         self._served = ""
-        # The channels that had nothing, since something was taken or ran.
+        # The channels that were empty, since a job was taken or ran.
         self._dry: set[str] = set()
-        # Those that had nothing when they were asked the last time, and when that was.
+        # The channels whose last pull was empty, and when that was.
         self._poor: dict[str, float] = {}
         self._look_s = _FIRST_LOOK_S
         self._is_ending = False
@@ -231,7 +231,7 @@ class JobIntake:
             except PeltonError as error:
                 await self._outage.wait(error)
                 continue
-            self._outage.is_over()
+            self._outage.end()
             if found is not None:
                 self._note(channel, asked, bool(found))
             if found:

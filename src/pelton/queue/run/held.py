@@ -35,8 +35,7 @@ from pelton.api import (
 )
 from pelton.api.json_values import UNREADABLE
 from pelton.jet import ack_of
-from pelton.jet.follower import Follower
-from pelton.jet.outage import ASK_AGAIN_S, can_pass, is_busy
+from pelton.jet.registers import ASK_AGAIN_S, Follower, can_pass, is_busy
 from pelton.queue.backing.scan import has_overlap
 from pelton.queue.limits.admission import Admission, SlotExtender
 from pelton.queue.model.decide import (
@@ -88,7 +87,7 @@ def order_reader(
             heed(decode(one.data))
 
     outage = queue.outage("its orders", is_busy)
-    return Follower(partial(_pulled, queue), saw, outage.wait, outage.is_over)
+    return Follower(partial(_pulled, queue), saw, outage.wait, outage.end)
 
 
 async def _pulled(queue: QueueContext) -> AsyncGenerator[Message | None, None]:
@@ -532,7 +531,7 @@ class HeldJobs(Generic[J]):
         return again
 
     def _otherwise(self, ending: EndedAttempt[J], refused: PeltonError) -> Ended:
-        """Return the end of a job one of whose messages was refused: it has failed, or leaves no dead letter."""
+        """Return another ending after the store refused a message: the job fails, or leaves no dead letter."""
         job, ended = ending.job, ending.ended
         if not isinstance(refused, (ApiError, ConfigError)):
             raise refused

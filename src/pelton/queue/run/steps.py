@@ -34,7 +34,7 @@ from pelton.api import (
     WrongLastSequenceError,
 )
 from pelton.api.times import Seconds
-from pelton.jet.outage import ASK_AGAIN_S, is_busy
+from pelton.jet.registers import ASK_AGAIN_S, is_busy
 from pelton.queue.backing.scan import deliveries
 from pelton.queue.define.arguments import ResultCodec
 from pelton.queue.enqueue.transaction import StepTransaction
@@ -100,7 +100,7 @@ class JobSteps:
 
         async def keep(found: Any) -> Any:
             result = codec.encode(found)
-            # It is told now if it cannot be read again, and not by the next attempt.
+            # Decoded now, so that an unreadable result fails this attempt and not the next one.
             value = codec.decode(result)
             await self._keep(self._message(subject, StepRecord(result=result, by=self._by)))
             return value

@@ -176,7 +176,7 @@ class Worker:
         self._held = HeldJobs[JobAttempt](queue, on_error=settings.on_error)
         self._threads = JobThreads(settings.concurrency, self._called)
         self._children = JobChildren(settings.concurrency)
-        # How many jobs are there.
+        # The number of jobs that run on threads.
         self._on_threads = 0
         self._orders = self._held.orders
         self._parking: Parking[JobAttempt] = Parking(
@@ -203,7 +203,7 @@ class Worker:
         self._unsettled, self._idle = self._slots.unsettled, self._slots.idle
         self._intake = JobIntake(
             queue, settings, self._held, self._slots, batches, self._parking, flows,
-            self.stop, self._may_begin,
+            self.stop, self._startable,
         )  # fmt: skip
         self._taken: Signal = self._intake.changed
         self._order_reader = order_reader(queue, self._heed, self._intake.begun.notify)
@@ -271,7 +271,7 @@ class Worker:
         self._is_told = True
         self._retire()
 
-    def _may_begin(self) -> float:
+    def _startable(self) -> float:
         """Return how many more jobs may begin here than are about to."""
         return self._left - len(self._undecided) - len(self._waiting)
 
@@ -384,7 +384,7 @@ class Worker:
                     if ended is None or self._undecided:
                         ended = self._leave_slot(attempt, ended)
                 if ended is not None:
-                    self._has_ended(attempt, ended)
+                    self._on_end(attempt, ended)
                 if task.cancelling():
                     await self._clear(task)
                 continue
@@ -476,7 +476,7 @@ class Worker:
         if self._waiting:
             self._slots.wake()
 
-    def _has_ended(self, attempt: JobAttempt, ended: Ended) -> None:
+    def _on_end(self, attempt: JobAttempt, ended: Ended) -> None:
         self._now = now = self._clock.boottime()
         self._intake.appetite.ran(now - attempt.began)
         self._unsettled.add(EndedAttempt(attempt, ended), now)
@@ -493,7 +493,7 @@ class Worker:
             if ended is None:
                 self._finish((attempt,))
             else:
-                self._has_ended(attempt, ended)
+                self._on_end(attempt, ended)
         if self._stopping and not self._on_threads:
             self._idle.wake_all()
         else:

@@ -20,14 +20,16 @@ from pelton.api import (
     api_error,
     rfc3339,
 )
-from pelton.api.archives import (
+from pelton.api.codec import (
     SnapshotRequest,
     decode_restore_request,
     decode_snapshot_request,
+    encode_error,
+    encode_failure,
+    encode_reply,
     encode_restore_reply,
     encode_snapshot_reply,
 )
-from pelton.api.codec import encode_error, encode_failure, encode_reply
 from pelton.api.events import ClientInfo, RestoreEnded, RestoreStarted, SnapshotEnded, SnapshotStarted
 from pelton.engine.archives import ArchivedStream, ArchiveReader, RestoreFolder
 from pelton.engine.session.account import most_bytes

@@ -24,10 +24,9 @@ from pelton.api import (
     api_error,
     rfc3339,
 )
-from pelton.api.durations import Duration
 from pelton.api.events import ClientInfo
-from pelton.api.pub_acks import encode_pub_ack, encode_pub_error
-from pelton.api.times import SECOND
+from pelton.api.message import encode_pub_ack, encode_pub_error
+from pelton.api.times import SECOND, Duration
 from pelton.engine import Engine
 from pelton.engine.archives.archives import StreamArchives
 from pelton.engine.serving import Serving

@@ -26,11 +26,9 @@ from pelton.api import (
     api_error,
     headers,
 )
-from pelton.api.acks import ack_target, ack_verdict, long_ack_prefix
 from pelton.api.codec import encode_failure
-from pelton.api.direct import MAX_BYTES
-from pelton.api.direct_frames import WireGet, direct_frames, direct_refusal, direct_request
-from pelton.api.pulling import (
+from pelton.api.direct import MAX_BYTES, WireGet, direct_frames, direct_refusal, direct_request
+from pelton.api.message import (
     BATCH_COMPLETED,
     EXPIRED,
     HEARTBEAT,
@@ -38,7 +36,10 @@ from pelton.api.pulling import (
     TOO_LARGE,
     NextRequest,
     PullStatus,
+    ack_target,
+    ack_verdict,
     decode_next,
+    long_ack_prefix,
 )
 from pelton.engine.serving import Serving
 from pelton.runtime import Runtime

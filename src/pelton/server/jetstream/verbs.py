@@ -36,7 +36,7 @@ from pelton.api import (
 )
 from pelton.api.build import check_token
 from pelton.api.codec import decode_request, encode_error, encode_failure, encode_reply, names_of, verb_of
-from pelton.api.numbers import is_level
+from pelton.api.json_values import is_level
 from pelton.api.times import ZERO_TIME
 from pelton.engine.verbs.streams import checked_update
 from pelton.server.clients import Published
@@ -241,7 +241,7 @@ def _check_update(request: StreamUpdate) -> None:
 
 def _check_level(block: bytes | None) -> None:
     """Refuse a request that needs a newer API (ADR-44)."""
-    wanted = headers.asked(block, headers.REQUIRED_API_LEVEL) if block else None
+    wanted = headers.first_value(block, headers.REQUIRED_API_LEVEL) if block else None
     if not is_level(wanted, API_LEVEL):
         raise api_error("JSRequiredApiLevelErr")
 

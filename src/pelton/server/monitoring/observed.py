@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from pelton.api import PeltonError, rfc3339
-from pelton.api.durations import format_duration
 from pelton.api.json_values import UNREADABLE
+from pelton.api.times import format_duration
 from pelton.engine.serving import Serving
 from pelton.runtime import Clock
 from pelton.server.accounts import AccountResolver

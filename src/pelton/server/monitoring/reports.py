@@ -28,7 +28,7 @@ from pelton.api import (
     StreamList,
     rfc3339,
 )
-from pelton.api.durations import enc_hook
+from pelton.api.times import enc_hook
 from pelton.runtime import cpu_seconds, memory_bytes
 from pelton.server.clients import in_portions
 from pelton.server.connection import ClientConnection

@@ -1,4 +1,4 @@
-"""What a server is told: by flags, and by a configuration file."""
+"""The configuration of a server, from flags and from a file."""
 
 from pelton.server.settings.runtime import Endpoint, ServerSettings, StoreSettings, TlsDoor, WebSocketDoor, tls_context
 

@@ -147,7 +147,7 @@ def _read(spark: SparkSession, names: QueueNames, stream: str, store: dict[str, 
 
 def _times(*names: str, within: str = "value", **renamed: str) -> list[Column]:
     """Return nanoseconds as timestamps, which have microseconds."""
-    # 0 is no time: that of the start of a job that was cancelled, or had expired, before it.
+    # 0 is no time: the job was cancelled, or had expired, before it started.
     text = "timestamp_micros(nullif({}.{}, 0) div 1000)"
     return [F.expr(text.format(within, name)).alias(renamed.get(name, name)) for name in names]
 

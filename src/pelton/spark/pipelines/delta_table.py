@@ -40,7 +40,7 @@ class LakeTable:
         there, wanted = _columns(table.schema()), _columns(Schema.from_arrow(schema))
         if there != wanted:
             raise ConfigError(
-                f"{self.target} is a table of {_shown(there)}, and this archive has {_shown(wanted)}: select the same "
+                f"{self.target} is a table of {_text(there)}, and this archive has {_text(wanted)}: select the same "
                 "columns, or archive to another folder"
             )
         if table.metadata().partition_columns != list(PARTITIONS):
@@ -98,5 +98,5 @@ def _columns(schema: Schema) -> dict[str, str]:
     return {field["name"]: json.dumps(field["type"]) for field in json.loads(schema.to_json())["fields"]}
 
 
-def _shown(columns: dict[str, str]) -> str:
+def _text(columns: dict[str, str]) -> str:
     return ", ".join(f"{name} {json.loads(kind) if kind[0] == chr(34) else kind}" for name, kind in columns.items())

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as all Spark programs ca
 from pyspark.sql.types import StructType
 
 from pelton.api import ConfigError, PeltonError
-from pelton.spark.columns.read_schema import arrow_schema
+from pelton.spark.columns import arrow_schema
 from pelton.spark.pipelines.parquet_files import PART_DDL, PARTITIONS, ParquetFile, PartitionWriter, absolute_path
 from pelton.spark.write.staging import BatchId
 

@@ -96,10 +96,10 @@ class PartitionWriter:
                 if pair not in opened:
                     if len(opened) >= _OPEN:
                         oldest = next(iter(opened))
-                        done.append(_closed(oldest, opened.pop(oldest), system, root))
+                        done.append(_close(oldest, opened.pop(oldest), system, root))
                     opened[pair] = _new(pair, system, root, inside)
                 opened[pair].add(rows.drop_columns(list(PARTITIONS)))
-        done += [_closed(pair, file, system, root) for pair, file in opened.items()]
+        done += [_close(pair, file, system, root) for pair, file in opened.items()]
         if done:
             columns = [list(column) for column in zip(*done, strict=True)]
             yield pa.RecordBatch.from_arrays([pa.array(column) for column in columns], names=list(ParquetFile._fields))
@@ -135,7 +135,7 @@ def _new(pair: tuple[str, str], system: Any, root: str, schema: pa.Schema) -> _O
     return _OpenFile(path, pq.ParquetWriter(f"{root}/{path}", schema, filesystem=system, compression="zstd"))
 
 
-def _closed(pair: tuple[str, str], file: _OpenFile, system: Any, root: str) -> ParquetFile:
+def _close(pair: tuple[str, str], file: _OpenFile, system: Any, root: str) -> ParquetFile:
     file.flush()
     file.writer.close()
     size = system.get_file_info(f"{root}/{file.path}").size

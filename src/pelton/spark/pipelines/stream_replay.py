@@ -21,11 +21,9 @@ from pyspark.sql import functions as F  # noqa: N812  # as all Spark programs ca
 
 from pelton.api import ConfigError
 from pelton.runtime import pause, stopwatch
-from pelton.spark.active_session import activate
 from pelton.spark.options import COMMIT_STREAM, store_options
-from pelton.spark.store_handle import StoreHandle
-from pelton.spark.write.commit_log import CommitLog
-from pelton.spark.write.staging import BatchId
+from pelton.spark.store_handle import StoreHandle, activate
+from pelton.spark.write.staging import BatchId, CommitLog
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

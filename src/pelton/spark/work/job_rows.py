@@ -19,11 +19,10 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from pelton.api import ConfigError, JobArgumentsError, PermanentJobError, RetryJob
-from pelton.columns.decoder import decoded, decoder
-from pelton.columns.row_json import json_rows
-from pelton.columns.stream_encoder import StreamEncoder
+from pelton.columns.arrow_batches import decode_all, decoder
+from pelton.columns.row_encoder import StreamEncoder, json_rows
 from pelton.queue.run.claims import Failed
-from pelton.spark.columns.read_schema import sql_types
+from pelton.spark.columns import sql_types
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -72,7 +71,7 @@ class JobRows:
         if self._decode is None:
             args = pa.array(list(map(_ARGS, jobs)), pa.binary()).cast(pa.string())
             return jobs, _batch(jobs, {"args": args})
-        values, errors = decoded(self._decode, [job.args for job in jobs])
+        values, errors = decode_all(self._decode, [job.args for job in jobs])
         if any(errors):
             for job, error in zip(jobs, errors, strict=True):
                 if error is not None:

@@ -2,7 +2,7 @@
 
 Design: Spark plans a write in one process, runs tasks in others, and commits in a third; they share only what is
 pickled, and what tasks return. To a store file, tasks only stage rows. The commit loads the files of the attempts that
-Spark chose, in one transaction that also records the batch in the commit log (``commit_log.py``). Files of failed and
+Spark chose, in one transaction that also records the batch in the commit log (``staging.py``). Files of failed and
 speculative attempts, and of a driver that died before the commit, are ignored and removed with their folder. A driver
 that died after the transaction, but before Spark recorded the commit, repeats the batch; it is found in the commit log,
 and nothing is stored. To a cluster, tasks publish.
@@ -19,6 +19,13 @@ that, the next writer checkpoints the WAL, as after any crash.
 **Writes a task's rows to a cluster: publishes them as they come, with ids that deduplicate repeated attempts.** A
 message id names batch, partition and row, and the row's checksum. If a second attempt produces other rows than the
 first (rows in no fixed order), a row may be stored twice, but none is missing.
+
+**The plan of a write: its target, and the encoder of its rows.** Made on the driver before anything is written, and
+pickled to every task.
+
+**Encodes rows as jobs: each column is an argument by its name, except ``key`` and ``idempotency_key``.** The job's
+function is not available here, so the queue's workers check the arguments: a job whose arguments do not fit becomes a
+dead letter.
 """
 
 from __future__ import annotations
@@ -32,28 +39,189 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from pelton import engine
-from pelton.api import ConfigError, Outgoing, PeltonError, WrongLastSequenceError, headers
-from pelton.columns.checksums import placed_sums
+from pelton.api import (
+    ConfigError,
+    Outgoing,
+    PeltonError,
+    StreamConfig,
+    StreamNotFoundError,
+    WrongLastSequenceError,
+    headers,
+)
+from pelton.buckets.bucket_settings import check_key, key_prefix, stream_of
+from pelton.buckets.coding import OPERATION_HEADER
+from pelton.columns import row_encoder as rows
+from pelton.columns.joined_columns import placed_sums
+from pelton.columns.row_encoder import (
+    EncodedRows,
+    InputColumns,
+    RowEncoder,
+    StreamEncoder,
+    ValueCheck,
+    check_ttl,
+    json_rows,
+)
 from pelton.engine import StagedWriter
 from pelton.jet import Savepoint
-from pelton.spark.columns.packed_rows import pack, rebatched
+from pelton.queue.backing.setup import EXCLUSIVE
+from pelton.queue.enqueue.job_message import JobMessage
+from pelton.queue.model.naming import QueueNames
+from pelton.queue.model.options import JobOptions
+from pelton.spark.columns import pack, rebatch, sql_types
 from pelton.spark.options import COMMIT_STREAM
 from pelton.spark.store_handle import StoreHandle, encryption_key
-from pelton.spark.write.commit_log import CommitLog
-from pelton.spark.write.options import write_options
-from pelton.spark.write.plan import WritePlan, plan_write
-from pelton.spark.write.staging import BatchId, TaskAttempt, current_attempt, file_name, staging_of, streaming_batch_id
+from pelton.spark.write.staging import (
+    BatchId,
+    CommitLog,
+    TaskAttempt,
+    check_duplicate_window,
+    current_attempt,
+    file_name,
+    staging_of,
+    streaming_batch_id,
+)
+from pelton.spark.write.write_options import write_options
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from pelton.columns.row_encoder import EncodedRows
     from pelton.jet import Streams
     from pelton.spark.options import StoreOptions
+    from pelton.spark.write.write_options import WriteOptions
+
+_DELETED: Final = headers.encode({OPERATION_HEADER: "DEL"})
+
+
+class BucketEncoder(RowEncoder):
+    """Encodes rows as writes to a bucket's keys."""
+
+    def __init__(self, schema: StructType, config: StreamConfig) -> None:
+        columns = InputColumns(sql_types(schema))
+        columns.need("key", rows.TEXT, "a bucket's rows have one")
+        self._has_ttl = columns.take("ttl", rows.INTEGERS)
+        self._rest = columns.payload("value", rows.BYTES)
+        check_ttl(config, self._has_ttl)
+        if config.mirror is not None:
+            raise ConfigError(f"bucket {config.name!r} is a mirror: write to its origin, {config.mirror.name!r}")
+        self._prefix = key_prefix(config)
+
+    def messages(self, batch: pa.RecordBatch) -> EncodedRows:
+        """Return one message for each row."""
+        keys = rows.text_of(rows.without_nulls(batch, "key"))
+        ValueCheck(_check)(keys)
+        ttl = rows.seconds(rows.optional(batch, "ttl", self._has_ttl))
+        blocks = rows.blocks(len(keys), ((headers.TTL, ttl),))
+        subjects = pc.binary_join_element_wise(self._prefix, keys, "")
+        if self._rest:
+            return EncodedRows(subjects, rows.payloads(batch, "value", self._rest), blocks)
+        values = batch.column("value").cast(pa.binary())
+        if values.null_count:
+            kept = blocks or [None] * len(keys)
+            gone = values.is_null().to_pylist()
+            blocks = [_DELETED if is_gone else block for is_gone, block in zip(gone, kept, strict=True)]
+            values = values.fill_null(b"")
+        return EncodedRows(subjects, values, blocks)
+
+
+def _check(key: str) -> None:
+    try:
+        check_key(key)
+    except ConfigError as error:
+        raise ConfigError(f"column key: {error}") from None
+
+
+class JobEncoder(RowEncoder):
+    """Encodes rows as messages that enqueue jobs."""
+
+    def __init__(self, schema: StructType, form: JobMessage) -> None:
+        columns = InputColumns(sql_types(schema))
+        self._has_key = columns.take("key", rows.TEXT)
+        self._has_id = columns.take("idempotency_key", rows.TEXT)
+        self._arguments = columns.rest()
+        self._form = form
+
+    def messages(self, batch: pa.RecordBatch) -> EncodedRows:
+        """Return one job for each row, without a key if that is null."""
+        count = batch.num_rows
+        arguments = json_rows(batch, self._arguments) if self._arguments else [b"{}"] * count
+        keys = rows.optional(batch, "key", self._has_key) or [None] * count
+        ids = rows.optional(batch, "idempotency_key", self._has_id) or [None] * count
+        try:
+            jobs = [
+                self._form.message(args, JobOptions(key=key or "", idempotency_key=job_id or ""))
+                for args, key, job_id in zip(arguments, keys, ids, strict=True)
+            ]
+        except ConfigError as error:
+            raise ConfigError(f"column key: {error}") from None
+        has_blocks = any(job.headers is not None for job in jobs)
+        blocks = [job.headers for job in jobs] if has_blocks else None
+        subjects, payloads = [job.subject for job in jobs], [job.data for job in jobs]
+        return EncodedRows(pa.array(subjects, pa.string()), pa.array(payloads, pa.binary()), blocks)
+
+
+_MADE_BY: Final = {
+    "stream": "jet.create_stream({name!r}, subjects=[...])",
+    "bucket": "jet.create_bucket({name!r})",
+    "queue": "jet.queue({name!r})",
+}
+
+
+@dataclass(frozen=True)
+class WritePlan:
+    """A write: ``target`` is the stream that gets the messages, ``run`` is unique to each planning of the write."""
+
+    options: WriteOptions
+    target: str
+    encoder: RowEncoder
+    window_ns: int
+    run: str
+    keeps_commit_log: bool
+
+
+def plan_write(options: WriteOptions, schema: StructType, *, streaming: bool) -> WritePlan:
+    """Look up the target, and check the columns against it. Raises ConfigError, StreamNotFoundError."""
+    keeps_commit_log = streaming or options.write_id is not None
+    with StoreHandle(options.store) as store:
+        config = _config(store, options)
+        window_ns = config.duplicate_window.ns
+        if options.store.is_cluster:
+            check_duplicate_window(config.name, window_ns, late=options.late_replay)
+            if keeps_commit_log:
+                store.run(CommitLog(store.jet, config.name).prepare, config.num_replicas)
+        run = store.jet.runtime.ids.new()
+    return WritePlan(options, config.name, _encoder(options, schema, config), window_ns, run, keeps_commit_log)
+
+
+def _config(store: StoreHandle, options: WriteOptions) -> StreamConfig:
+    try:
+        return store.stream(_stream(options)).config
+    except StreamNotFoundError:
+        made = _MADE_BY[options.kind].format(name=options.name)
+        where = "on the cluster" if options.store.is_cluster else f"in {options.store.address}"
+        raise ConfigError(f"there is no {options.kind} {options.name!r} {where}: make it first, {made}") from None
+
+
+def _stream(options: WriteOptions) -> str:
+    if options.kind == "bucket":
+        return stream_of(options.name)
+    return QueueNames(options.name).jobs if options.kind == "queue" else options.name
+
+
+def _encoder(options: WriteOptions, schema: StructType, config: StreamConfig) -> RowEncoder:
+    if options.kind == "stream":
+        return StreamEncoder(sql_types(schema), config, options.subject)
+    if options.kind == "bucket":
+        return BucketEncoder(schema, config)
+    if EXCLUSIVE not in config.metadata:
+        raise ConfigError(f"stream {config.name!r} is not a queue")
+    is_exclusive = config.metadata[EXCLUSIVE] == "true"
+    return JobEncoder(schema, JobMessage(QueueNames(options.name), str(options.job), exclusive=is_exclusive))
+
 
 _LONGEST_S: Final = 24 * 3600.0
 _LARGE: Final = 16 * 1024 * 1024
@@ -214,7 +382,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """Remove the staged files of a batch, as far as its tasks have reported them."""
-        for message in _written(messages)[:1]:
+        for message in _task_commits(messages)[:1]:
             _abort(self.plan, message.batch)
 
 
@@ -242,7 +410,7 @@ def _stage(plan: WritePlan, batches: Iterator[pa.RecordBatch], batch: BatchId, a
     name = f"{attempt.partition}-{attempt.task}-{plan.run}"
     path = staging_of(plan.options).new_file(batch, name)
     with StagedWriter(path, encryption_key(plan.options.store)) as staged:
-        for rows in rebatched(chain((first,), filled)):
+        for rows in rebatch(chain((first,), filled)):
             _add(staged, plan.encoder.messages(rows))
     return path
 
@@ -256,7 +424,7 @@ def _add(staged: StagedWriter, messages: EncodedRows) -> None:
 
 
 def _commit(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> None:
-    done = sorted(_written(messages), key=lambda message: message.partition)
+    done = sorted(_task_commits(messages), key=lambda message: message.partition)
     if not done:
         return
     batch, options = done[0].batch, plan.options
@@ -275,5 +443,5 @@ def _abort(plan: WritePlan, batch: BatchId) -> None:
         staging_of(plan.options).done(batch)
 
 
-def _written(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommit]:
+def _task_commits(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommit]:
     return [message for message in messages if isinstance(message, TaskCommit)]

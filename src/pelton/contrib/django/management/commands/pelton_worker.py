@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import CommandError, CommandParser
 
 from pelton.cli.main import main
-from pelton.contrib.django.backend import PeltonBackend
-from pelton.contrib.django.tasks_api import root
+from pelton.contrib.django.backend import PeltonBackend, root
 
 if TYPE_CHECKING:
 

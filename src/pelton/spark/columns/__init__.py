@@ -1,1 +1,0 @@
-"""Rows and messages as Arrow columns: schemas, decoding, JSON, checksums."""

@@ -1,0 +1,546 @@
+"""The client protocol: bytes come in any portions, commands go out in order, and are encoded.
+
+**Parses the client protocol: bytes come in any portions, commands go out in order.** A line names a command, and for
+messages the sizes of what follows it. Traffic repeats its lines (the same subject, the same size), so the meaning of a
+message's line is cached once the line was seen for the second time: a line that never repeats, such as an ack's, must
+not push out those that do. All connections of a server share what is known, so that one costs no memory but that of its
+unfinished input; which is kept in one piece, however small the portions in which it came, and looked at again once
+enough has arrived.
+
+A client's ``CONNECT`` is the last command until :meth:`Parser.go_on`: what follows it depends on who the client is, and
+waits as bytes. Before it, nothing else is read at all.
+
+The parser never raises: input that breaks the protocol becomes a final :class:`Violation`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Final, Literal
+
+import msgspec
+
+ConnectionState = Literal["greeted", "open", "closed"]
+"""A client's connection is ``greeted``, then ``open`` once the client was let in, then ``closed`` for good."""
+
+
+class Command(msgspec.Struct, frozen=True, gc=False):
+    """What one side sent."""
+
+
+class Connect(Command, frozen=True, gc=False):
+    """A client introduces itself; ``options`` is its JSON."""
+
+    options: bytes
+
+
+class Pub(Command, frozen=True, gc=False):
+    """A client publishes; ``reply`` is empty if it expects no answer."""
+
+    subject: str
+    reply: str
+    data: bytes
+
+
+class Hpub(Command, frozen=True, gc=False):
+    """A client publishes a message with headers; ``block`` is their encoded block."""
+
+    subject: str
+    reply: str
+    block: bytes
+    data: bytes
+
+
+class Sub(Command, frozen=True, gc=False):
+    """A client subscribes under an id of its own; with ``queue`` one member of that group gets each message."""
+
+    subject: str
+    queue: str
+    sid: bytes
+
+
+class Unsub(Command, frozen=True, gc=False):
+    """A client unsubscribes, at once or once it has received ``limit`` messages in all (0: at once)."""
+
+    sid: bytes
+    limit: int
+
+
+class Ping(Command, frozen=True, gc=False):
+    """The other side asks whether this one still answers."""
+
+
+class Pong(Command, frozen=True, gc=False):
+    """The answer to a ping."""
+
+
+class InfoLine(Command, frozen=True, gc=False):
+    """A server introduces itself, or tells what changed; ``facts`` is its JSON."""
+
+    facts: bytes
+
+
+class Msg(Command, frozen=True, gc=False):
+    """A server delivers a message to a subscription; ``block`` is its header block, or None."""
+
+    subject: str
+    sid: bytes
+    reply: str
+    block: bytes | None
+    data: bytes
+
+
+class OkLine(Command, frozen=True, gc=False):
+    """A server confirms a command to a client that wants this (``verbose``)."""
+
+
+class ErrLine(Command, frozen=True, gc=False):
+    """A server refuses something."""
+
+    text: str
+
+
+class Violation(Command, frozen=True, gc=False):
+    """What was received is no command, or exceeds a limit. Nothing after it is read: close the connection.
+
+    ``text`` is what NATS servers answer.
+    """
+
+    text: str
+
+
+UNKNOWN: Final = "Unknown Protocol Operation"
+MALFORMED: Final = "Parser Error"
+TOO_LONG: Final = "maximum control line exceeded"
+TOO_LARGE: Final = "Maximum Payload Violation"
+NOT_LOGGED_IN: Final = "Authorization Violation"
+
+# How many lines are remembered, and how long they may be: what clients can make a server keep is bounded.
+_KNOWN_LINES: Final = 8192
+_LONGEST_KNOWN: Final = 128
+_MAX_DIGITS: Final = 9
+_NO_SIZE: Final = -1
+_SPACE: Final = ord(" ")
+# How many bytes become commands at a time: a frame of a WebSocket can bring more.
+_PORTION: Final = 64 << 10
+# The limit of a line applies to what follows its name.
+_NAME: Final = 64
+
+Side = Literal["server", "client"]
+
+
+class WireLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The most bytes of a line behind its name, and of a message with its headers."""
+
+    line: int = 4096
+    payload: int = 1_048_576
+
+
+_Head = tuple[str, bytes, str, int, int]
+"""The line of a message: subject, subscription's id, reply, the sizes of its header block (-1: none) and of all that
+follows. A plain tuple: one is made for every line that is not known."""
+
+
+class _BrokenError(Exception):
+    """The input is no command."""
+
+
+class KnownLines:
+    """The lines of messages that were seen before, and what they mean; for all connections of one side."""
+
+    def __init__(self) -> None:
+        self.meanings: dict[bytes, _Head] = {}
+        self._seen: set[bytes] = set()
+
+    def note(self, line: bytes, head: _Head) -> None:
+        """Remember a line that was seen for the second time."""
+        if len(line) > _LONGEST_KNOWN:
+            return
+        if line in self._seen:
+            if len(self.meanings) >= _KNOWN_LINES:
+                self.meanings.clear()
+            self.meanings[line] = head
+        else:
+            if len(self._seen) >= _KNOWN_LINES:
+                self._seen.clear()
+            self._seen.add(line)
+
+
+class Parser:
+    """Reads what the other side sends; ``side`` is the side that reads.
+
+    While ``awaits_connect``, a client may send its ``CONNECT`` and nothing else.
+    """
+
+    def __init__(self, side: Side, limits: WireLimits | None = None, lines: KnownLines | None = None) -> None:
+        self.limits: WireLimits = WireLimits() if limits is None else limits
+        self._messages, self._lines, self._portion = _FROM_CLIENT, _CLIENT_LINES, _PORTION
+        if side == "client":
+            self._messages, self._lines, self._portion = _FROM_SERVER, _SERVER_LINES, sys.maxsize
+            # What a server says of itself is not limited by what a client may say.
+            self.limits = msgspec.structs.replace(self.limits, line=1 << 20)
+        self.awaits_connect = False
+        self._known = KnownLines() if lines is None else lines
+        self._held = bytearray()
+        self._needed = 0
+        self._ended = False
+        self.is_paused: bool = False
+        """Whether what is fed waits for :meth:`go_on`."""
+
+    def feed(self, data: bytes) -> list[Command]:
+        """Return the commands that are complete with these bytes. After a :class:`Violation` it is always empty."""
+        if self._ended:
+            return []
+        if self._held or self.is_paused:
+            self._held += data
+            if self.is_paused:
+                is_full = self.awaits_connect and len(self._held) > self.limits.line
+                return self._broken(TOO_LONG) if is_full else []
+            if len(self._held) < self._needed:
+                return []
+            data = bytes(self._held)
+            self._held.clear()
+        found: list[Command] = []
+        try:
+            used = self._parse(data, found.append)
+        except _BrokenError as broken:
+            return found + self._broken(str(broken))
+        if used < len(data):
+            self._held += data[used:] if used else data
+        return found
+
+    def pause(self) -> None:
+        """Let what is fed wait."""
+        self.is_paused = True
+
+    def go_on(self) -> list[Command]:
+        """Return the commands that have waited."""
+        self.is_paused = False
+        return self.feed(b"")
+
+    def close(self) -> None:
+        """Keep nothing, and read nothing any more."""
+        self._ended = True
+        self._held.clear()
+
+    def _broken(self, text: str) -> list[Command]:
+        self.close()
+        return [Violation(text)]
+
+    def _parse(self, data: bytes, add: Callable[[Command], None]) -> int:
+        """Add the complete commands, and return how many bytes they take; note how many the next one needs."""
+        known, position, end = self._known.meanings, 0, len(data)
+        find, longest, largest = data.find, self.limits.line, self.limits.payload
+        if self.awaits_connect and data and data[:1] not in b"Cc":
+            raise _BrokenError(NOT_LOGGED_IN)
+        last = min(end, self._needed + self._portion)
+        self._needed = 0
+        while position < last:
+            stop = find(b"\n", position)
+            if stop < 0:
+                if end - position > longest and _is_too_long(data[position:], longest):
+                    raise _BrokenError(TOO_LONG)
+                return position
+            line = data[position:stop]
+            head = known.get(line)
+            if head is None:
+                head = self._understand(line, add)
+                if head is None:
+                    position = stop + 1
+                    if self.is_paused:
+                        break
+                    continue
+            subject, sid, reply, block_size, size = head
+            if size > largest:
+                raise _BrokenError(TOO_LARGE)
+            start = stop + 1
+            body = start + size
+            behind = body + 2
+            if behind > end:
+                self._needed = behind - position
+                return position
+            if data[body:behind] != b"\r\n":
+                raise _BrokenError(UNKNOWN)
+            if block_size < 0 and not sid:
+                # Most of what a server reads: not worth a call.
+                add(Pub(subject, reply, data[start:body]))
+            else:
+                add(_message(head, data, start, body))
+            position = behind
+        self.is_paused = self.is_paused or position < end
+        return position
+
+    def _understand(self, line: bytes, add: Callable[[Command], None]) -> _Head | None:
+        """Return the head of a message, or add any other command and return None."""
+        if len(line) > self.limits.line and _is_too_long(line, self.limits.line):
+            raise _BrokenError(TOO_LONG)
+        if line.find(b"\r", 0, -1) < 0:
+            words = line.split()
+        else:
+            # As on nats-server: it takes the last byte away as soon as one is a carriage return.
+            line = line[:-1]
+            words = [word for word in line.replace(b"\t", b" ").split(b" ") if word]
+        name = words[0].upper() if words and line[0] > _SPACE else b""
+        read_message = self._messages.get(name)
+        if read_message is None:
+            read = self._lines.get(name) or _WITH_ANYTHING.get(name[:4])
+            if read is None:
+                raise _BrokenError(UNKNOWN)
+            command = read(line.strip()[len(name) :].lstrip())
+            add(command)
+            self.is_paused = type(command) is Connect
+            return None
+        head = read_message(words)
+        self._known.note(line, head)
+        return head
+
+
+def _is_too_long(line: bytes, longest: int) -> bool:
+    """Whether a line, or its beginning, is longer than may be: what follows its name counts."""
+    words = line.split(None, 1)
+    return len(line) > longest + _NAME or (len(words) > 1 and len(words[1].removesuffix(b"\r")) > longest)
+
+
+def _message(head: _Head, data: bytes, start: int, body: int) -> Command:
+    subject, sid, reply, block_size, _ = head
+    if block_size < 0:
+        return Msg(subject, sid, reply, None, data[start:body])
+    block, data = data[start : start + block_size], data[start + block_size : body]
+    return Msg(subject, sid, reply, block, data) if sid else Hpub(subject, reply, block, data)
+
+
+# --- messages
+
+
+def _pub(words: list[bytes]) -> _Head:
+    if len(words) == 3:
+        return _text(words[1]), b"", "", _NO_SIZE, _number(words[2])
+    if len(words) == 4:
+        return _text(words[1]), b"", _text(words[2]), _NO_SIZE, _number(words[3])
+    raise _BrokenError(MALFORMED)
+
+
+def _hpub(words: list[bytes]) -> _Head:
+    if len(words) not in (4, 5):
+        raise _BrokenError(MALFORMED)
+    reply = _text(words[2]) if len(words) == 5 else ""
+    return (_text(words[1]), b"", reply, *_sizes(words))
+
+
+def _msg(words: list[bytes]) -> _Head:
+    if len(words) not in (4, 5):
+        raise _BrokenError(MALFORMED)
+    reply = _text(words[3]) if len(words) == 5 else ""
+    return _text(words[1]), words[2], reply, _NO_SIZE, _number(words[-1])
+
+
+def _hmsg(words: list[bytes]) -> _Head:
+    if len(words) not in (5, 6):
+        raise _BrokenError(MALFORMED)
+    reply = _text(words[3]) if len(words) == 6 else ""
+    return (_text(words[1]), words[2], reply, *_sizes(words))
+
+
+def _sizes(words: list[bytes]) -> tuple[int, int]:
+    block, size = _number(words[-2]), _number(words[-1])
+    if block > size:
+        raise _BrokenError(MALFORMED)
+    # Some clients send a block of no bytes for messages without headers.
+    return block or _NO_SIZE, size
+
+
+_FROM_CLIENT: Final = {b"PUB": _pub, b"HPUB": _hpub}
+_FROM_SERVER: Final = {b"MSG": _msg, b"HMSG": _hmsg}
+
+
+# --- lines
+
+
+def _connect(rest: bytes) -> Command:
+    return Connect(rest.strip())
+
+
+def _sub(rest: bytes) -> Command:
+    words = rest.split()
+    if len(words) == 2:
+        return Sub(_text(words[0]), "", words[1])
+    if len(words) == 3:
+        return Sub(_text(words[0]), _text(words[1]), words[2])
+    raise _BrokenError(MALFORMED)
+
+
+def _unsub(rest: bytes) -> Command:
+    words = rest.split()
+    if len(words) == 1:
+        return Unsub(words[0], 0)
+    if len(words) == 2:
+        # What is no number is none.
+        return Unsub(words[0], _number(words[1]) if _is_number(words[1]) else 0)
+    raise _BrokenError(MALFORMED)
+
+
+def _ping(rest: bytes) -> Command:
+    return Ping()
+
+
+def _pong(rest: bytes) -> Command:
+    return Pong()
+
+
+def _info(rest: bytes) -> Command:
+    return InfoLine(rest.strip())
+
+
+def _ok(rest: bytes) -> Command:
+    return OkLine()
+
+
+def _err(rest: bytes) -> Command:
+    return ErrLine(rest.strip().strip(b"'").decode("utf-8", "replace"))
+
+
+_CLIENT_LINES: Final = {b"CONNECT": _connect, b"SUB": _sub, b"UNSUB": _unsub, b"PING": _ping, b"PONG": _pong}
+# What follows their names at once is not looked at.
+_WITH_ANYTHING: Final = {b"PING": _ping, b"PONG": _pong}
+_SERVER_LINES: Final = {b"INFO": _info, b"PING": _ping, b"PONG": _pong, b"+OK": _ok, b"-ERR": _err}
+
+
+def _text(word: bytes) -> str:
+    try:
+        return word.decode()
+    except UnicodeDecodeError:
+        raise _BrokenError(MALFORMED) from None
+
+
+def _number(word: bytes) -> int:
+    if not _is_number(word):
+        raise _BrokenError(MALFORMED)
+    return int(word)
+
+
+def _is_number(word: bytes) -> bool:
+    return word.isdigit() and len(word) <= _MAX_DIGITS
+
+
+# --- encodes commands of both sides
+
+
+class ServerHello(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a server tells of itself; field names are NATS's."""
+
+    server_id: str
+    server_name: str
+    version: str
+    go: str = ""
+    git_commit: str = ""
+    host: str
+    port: int
+    headers: bool = False
+    auth_required: bool = False
+    tls_required: bool = False
+    tls_verify: bool = False
+    tls_available: bool = False
+    max_payload: int = 0
+    jetstream: bool = False
+    client_id: int = 0
+    client_ip: str = ""
+    connect_info: bool = False
+    remote_account: str = ""
+    acc_is_sys: bool = False
+    nonce: str = ""
+    cluster: str = ""
+    domain: str = ""
+    connect_urls: tuple[str, ...] = ()
+    ws_connect_urls: tuple[str, ...] = ()
+    ldm: bool = False
+    proto: int = msgspec.field(default=0)
+    api_lvl: int = 0
+
+
+class ConnectOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a client tells of itself. A client that leaves ``verbose`` and ``pedantic`` out gets both, as on NATS."""
+
+    verbose: bool = True
+    pedantic: bool = True
+    tls_required: bool = False
+    auth_token: str | None = None
+    user: str | None = None
+    password: str | None = msgspec.field(default=None, name="pass")
+    jwt: str | None = None
+    nkey: str | None = None
+    sig: str | None = None
+    account: str | None = None
+    new_account: bool = False
+    name: str | None = None
+    lang: str | None = None
+    version: str | None = None
+    protocol: int = 0
+    echo: bool = True
+    headers: bool = False
+    no_responders: bool = False
+
+
+def parse_info(facts: bytes) -> ServerHello | None:
+    """Return a server's introduction, or None if it is no valid JSON of one."""
+    try:
+        return msgspec.json.decode(facts, type=ServerHello)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None
+
+
+OK: Final = b"+OK\r\n"
+PING: Final = b"PING\r\n"
+PONG: Final = b"PONG\r\n"
+
+
+def encode_info(hello: ServerHello) -> bytes:
+    """Return the ``INFO`` line of a server."""
+    # What clients look for is there even if it is false or 0.
+    always = {"proto": hello.proto, "headers": hello.headers, "max_payload": hello.max_payload, "port": hello.port}
+    return b"INFO %b\r\n" % msgspec.json.encode(msgspec.to_builtins(hello) | always)
+
+
+def encode_connect(options: ConnectOptions) -> bytes:
+    """Return the ``CONNECT`` line of a client."""
+    always = {"verbose": options.verbose, "pedantic": options.pedantic, "echo": options.echo}
+    return b"CONNECT %b\r\n" % msgspec.json.encode(msgspec.to_builtins(options) | always)
+
+
+def encode_err(text: str) -> bytes:
+    """Return the line by which a server refuses something."""
+    return b"-ERR '%b'\r\n" % text.encode()
+
+
+def encode_sub(subject: str, sid: bytes, queue: str = "") -> bytes:
+    """Return the line that subscribes."""
+    return b"SUB %b %b\r\n" % ((f"{subject} {queue}" if queue else subject).encode(), sid)
+
+
+def encode_unsub(sid: bytes, limit: int = 0) -> bytes:
+    """Return the line that unsubscribes, at once or after ``limit`` messages."""
+    return b"UNSUB %b %d\r\n" % (sid, limit) if limit else b"UNSUB %b\r\n" % sid
+
+
+def encode_pub(subject: str, reply: str, block: bytes | None, data: bytes) -> bytes:
+    """Return a message that a client publishes."""
+    names = (f"{subject} {reply}" if reply else subject).encode()
+    if not block:
+        return b"PUB %b %d\r\n%b\r\n" % (names, len(data), data)
+    return b"HPUB %b %d %d\r\n%b%b\r\n" % (names, len(block), len(block) + len(data), block, data)
+
+
+def encode_msg(subject: str, sid: bytes, reply: str, block: bytes | None, data: bytes) -> bytes:
+    """Return a message that a server delivers."""
+    back = f" {reply}".encode() if reply else b""
+    if not block:
+        return b"MSG %b %b%b %d\r\n%b\r\n" % (subject.encode(), sid, back, len(data), data)
+    size = len(block) + len(data)
+    return b"HMSG %b %b%b %d %d\r\n%b%b\r\n" % (subject.encode(), sid, back, len(block), size, block, data)
+
+
+def status_block(code: int, text: str = "", **values: object) -> bytes:
+    """Return the header block of a status; ``values`` are headers, ``_`` stands for ``-`` in their names."""
+    opening = f"NATS/1.0 {code} {text}" if text else f"NATS/1.0 {code}"
+    lines = [opening, *(f"{name.replace('_', '-')}: {value}" for name, value in values.items())]
+    return "\r\n".join([*lines, "", ""]).encode()
