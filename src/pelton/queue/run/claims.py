@@ -28,6 +28,7 @@ from pelton.api import (
     headers,
 )
 from pelton.api.admission import check_subject
+from pelton.api.tracing import Tracing
 from pelton.queue.define.arguments import encoded_result
 from pelton.queue.limits.admission import LOOK_AGAIN_S
 from pelton.queue.limits.parking import Parking
@@ -41,7 +42,6 @@ from pelton.queue.run.held import EndedAttempt, HeldJob, HeldJobs, order_reader
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from pelton.api.tracing import Tracing
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.model.orders import Order
 

@@ -37,6 +37,7 @@ from pelton.api.json_values import UNREADABLE
 from pelton.jet import ack_of
 from pelton.jet.registers import ASK_AGAIN_S, Follower, can_pass, is_busy
 from pelton.queue.backing.scan import has_overlap
+from pelton.queue.define.job import Job
 from pelton.queue.limits.admission import Admission, SlotExtender
 from pelton.queue.model.decide import (
     SKIPPED,
@@ -61,7 +62,6 @@ from pelton.runtime import steady_now
 if TYPE_CHECKING:
     from pelton.api import PullRequest
     from pelton.jet import Message
-    from pelton.queue.define.job import Job
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.ports import JobSource
 
