@@ -8,7 +8,6 @@ import re
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -50,48 +49,53 @@ def test_there_are_four_walks() -> None:
     assert list(WALKS) == ["A publish", "A delivery", "A job", "A client's publish"]
 
 
-@contextmanager
-def traced(entered: set[str]) -> Iterator[None]:
-    """Add the files of Pelton that are entered in the block, on any thread."""
-    root = Path(pelton.__file__).parent
+class Trace:
+    """Which files of Pelton are entered by a call, on any thread that was started since."""
 
-    def note(frame: FrameType, event: str, arg: Any) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(str(root)):
-            entered.add(Path(frame.f_code.co_filename).relative_to(root).as_posix())
+    def __init__(self) -> None:
+        self._root = str(Path(pelton.__file__).parent)
+        self._entered: set[str] | None = None
 
-    threading.setprofile(note)
-    sys.setprofile(note)
-    try:
-        yield
-    finally:
-        sys.setprofile(None)
-        threading.setprofile(None)
+    def note(self, frame: FrameType, event: str, arg: Any) -> None:
+        if self._entered is not None and event == "call" and frame.f_code.co_filename.startswith(self._root):
+            self._entered.add(Path(frame.f_code.co_filename).relative_to(self._root).as_posix())
 
+    async def of(self, call: Callable[[], Awaitable[object]]) -> set[str]:
+        """Return what each of several calls enters; what only some enter, another task has entered beside them.
 
-async def entered_by(call: Callable[[], Awaitable[object]]) -> set[str]:
-    """Return the files that each of several calls enters; what only some enter, another task has entered beside them.
-
-    The first ones warm up. That a sync has waited for a CPU is asked only if it took long.
-    """
-    found = list[set[str]]()
-    for _ in range(6):
-        found.append(set())
-        with traced(found[-1]):
+        The first ones warm up. That a sync has waited for a CPU is asked only if it took long.
+        """
+        found = list[set[str]]()
+        for _ in range(6):
+            found.append(set())
+            self._entered = found[-1]
             await call()
-    return set.intersection(*found[3:]) - {"runtime/processes.py"}
+            self._entered = None
+        return set.intersection(*found[3:]) - {"runtime/processes.py"}
+
+
+@pytest.fixture
+def trace() -> Iterator[Trace]:
+    found = Trace()
+    # A slow sync runs on a thread of its own, which may be started by the first one.
+    threading.setprofile(found.note)
+    sys.setprofile(found.note)
+    yield found
+    sys.setprofile(None)
+    threading.setprofile(None)
 
 
 def named_in(walk: str) -> set[str]:
     return {step["path"].removeprefix("../src/pelton/") for step in _STEP.finditer(WALKS[walk])}
 
 
-async def test_a_publish_enters_the_files_that_its_walk_names(tmp_path: Path) -> None:
+async def test_a_publish_enters_the_files_that_its_walk_names(trace: Trace, tmp_path: Path) -> None:
     async with pelton.open(tmp_path / "s.pelton") as jet:
         await jet.create_stream("orders", subjects=["orders.>"])
-        assert await entered_by(lambda: jet.publish("orders.eu.1", b"a spade")) == named_in("A publish")
+        assert await trace.of(lambda: jet.publish("orders.eu.1", b"a spade")) == named_in("A publish")
 
 
-async def test_a_client_enters_what_its_walk_names_beside_the_files_of_a_publish(tmp_path: Path) -> None:
+async def test_a_client_enters_what_its_walk_names_beside_the_files_of_a_publish(trace: Trace, tmp_path: Path) -> None:
     path = tmp_path / "s.pelton"
     async with pelton.open(path) as jet:
         await jet.create_stream("orders", subjects=["orders.>"])
@@ -107,7 +111,7 @@ async def test_a_client_enters_what_its_walk_names_beside_the_files_of_a_publish
         await reader.readuntil(b"}\r\n")
 
     try:
-        entered = await entered_by(publish)
+        entered = await trace.of(publish)
     finally:
         writer.close()
         await server.close()
