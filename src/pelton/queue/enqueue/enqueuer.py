@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, Unpack, overload
 
+import msgspec
+
 from pelton.api import (
     ConfigError,
     DuplicateJobError,
@@ -13,6 +15,7 @@ from pelton.api import (
     JobNotFoundError,
     MessageNotFoundError,
     NoStreamForSubjectError,
+    Outgoing,
     PeltonError,
     PubAck,
     QueueNotFoundError,
@@ -26,9 +29,10 @@ from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.model.checks import checked_id, checked_job_name
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
 from pelton.queue.model.records import job_id_in
+from pelton.queue.model.states import Envelope
 
 if TYPE_CHECKING:
-    from pelton.api import Outgoing, StoredMessage
+    from pelton.api import StoredMessage
     from pelton.jet import Stream
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.ports import JobLookup
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 _AT_ONCE: Final = 500
+_encode: Final = msgspec.json.Encoder().encode
 
 
 class Enqueuer:
@@ -46,6 +51,7 @@ class Enqueuer:
         self._jet = queue.jet
         self._name = queue.name
         self._events = queue.names.events
+        self._free = queue.names.free_subject
         self._lookup = lookup
         self._form: JobMessage | None = None
         self._jobs: Stream | None = None
@@ -226,13 +232,15 @@ class Enqueuer:
                     f"job {call.job!r} belongs to queue {call.queue.name!r} and cannot be put into {self._name!r}: "
                     "declare jobs of several queues in a pelton.Jobs()"
                 )
+            if call.options is PLAIN:
+                # As a form makes it, in less time.
+                envelope = Envelope(call.job, msgspec.Raw(call.args), meta=call.meta)
+                messages.append(Outgoing(self._free, _encode(envelope)))
+                continue
             form = self._form
             if form is None or form.job != call.job:
                 # Mostly, many of one name follow each other.
                 form = self._form = JobMessage(self._queue.names, call.job, exclusive=self._queue.exclusive)
-            if call.options is PLAIN:
-                messages.append(form.plain(call.args, call.meta))
-                continue
             if now is None:
                 now, new_id = self._queue.time.now(), self._queue.runtime.ids.new
             messages.append(form.message(call.args, call.options, now, new_id, call.meta))

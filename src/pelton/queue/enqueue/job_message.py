@@ -129,10 +129,6 @@ class JobMessage:
         """Return the key as a part of the job's subject, or what takes its place: the tenant."""
         return key_part(options.key, options.tenant, exclusive=self._exclusive)
 
-    def plain(self, args: bytes, meta: dict[str, str] | None = None) -> Outgoing:
-        """Return the message of one job that was given no options: the same, in less time."""
-        return Outgoing(self._names.free_subject, _encode(Envelope(self.job, msgspec.Raw(args), meta=meta or {})))
-
     def replacing(self, message: Outgoing, scheduled: StoredMessage) -> Outgoing:
         """Return a unique job's message, as it replaces one that is scheduled, which keeps its id.
 
