@@ -149,7 +149,7 @@ def job_id_in(data: bytes, seq: int) -> str:
         return str(seq)
 
 
-class AttemptRecords(msgspec.Struct, eq=False):
+class AttemptRecords(msgspec.Struct, eq=False, gc=False):
     """A delivered job, and the attempt that begins when its function is called: number ``attempt``, from 1.
 
     Times in wall nanoseconds. ``now`` goes on since the job was taken as if the clock was not set any more, by
