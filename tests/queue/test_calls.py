@@ -17,7 +17,7 @@ JOBS = 2_000
 KEYS = 500
 
 
-@pytest.mark.parametrize(("exclusive", "most"), [(False, 57), (True, 84)])
+@pytest.mark.parametrize(("exclusive", "most"), [(False, 56), (True, 83)])
 async def test_a_job_costs_so_many_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exclusive: bool, most: int
 ) -> None:

@@ -239,6 +239,7 @@ class FreeJobs:
         self._names = names
         self._outcomes = names.outcomes_of("*")
         self._stream = stream
+        self._stream_name = stream.name
         self._tokens_from = int(stream.config.metadata.get(TOKENS, 0))
         self._attempt_of = attempt_of
         self._begun = begun
@@ -250,7 +251,7 @@ class FreeJobs:
             taken = await self._tenants.take(channel, request)
         if not taken and channel not in self.tenants:
             # Those of a pull that is cancelled are given back.
-            pulled = await self._backend.pull(self._stream.name, channel, request, self._takes.leftover)
+            pulled = await self._backend.pull(self._stream_name, channel, request, self._takes.leftover)
             taken = list(map(TakenJob, pulled))
         if self._tokens_from:
             for one in taken:
@@ -269,6 +270,10 @@ class FreeJobs:
     def weigh(self, tenant: str, weight: int) -> None:
         """Note the weight of a tenant."""
         self._tenants.weigh(tenant, weight)
+
+    def _note_ends(self, endings: Sequence[Ended]) -> None:
+        if any(turns.tenants for turns in self._turns.values()):
+            self._tenants.settled(endings)
 
     async def known(self, delivered: Delivered) -> Attempt | None:
         """Return what became of all earlier deliveries; the first one has none."""
@@ -323,7 +328,7 @@ class ConsumerJobSource(FreeJobs):
     async def settle(self, ended: Ended) -> None:
         """Publish and acknowledge together."""
         delivered = ended.delivered
-        self._tenants.settled((ended,))
+        self._note_ends((ended,))
         [settled] = self._settled((ended,))
         await self._backend.settle_once(settled, delivered.stream, delivered.consumer)
 
@@ -334,7 +339,7 @@ class ConsumerJobSource(FreeJobs):
 
     async def settle_many(self, endings: Sequence[Ended]) -> list[PeltonError | None]:
         """Publish and acknowledge together: one transaction per consumer."""
-        self._tenants.settled(endings)
+        self._note_ends(endings)
         names = sorted({ended.delivered.consumer for ended in endings})
         if len(names) == 1:
             return await self._settle_on(names[0], endings)
@@ -347,7 +352,7 @@ class ConsumerJobSource(FreeJobs):
 
     async def _settle_on(self, consumer: str, endings: Sequence[Ended]) -> list[PeltonError | None]:
         try:
-            return await self._backend.settle_many(self._settled(endings), self._stream.name, consumer)
+            return await self._backend.settle_many(self._settled(endings), self._stream_name, consumer)
         except FINAL_ERRORS:
             raise
         except PeltonError as error:

@@ -216,8 +216,6 @@ class TenantLines:
 
     def settled(self, endings: Sequence[Ended]) -> None:
         """Note that attempts have ended: their jobs may wait for a retry."""
-        if not any(turns.tenants for turns in self._turns):
-            return
         for ended in endings:
             subject = ended.delivered.subject
             if ended.ack.kind == "nak" and self._names.has_tenant(subject):

@@ -235,7 +235,9 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
         envelope = self.envelope
         if envelope.flow is not None or envelope.unique_until or envelope.timetable is not None:
             emitted = (*emitted, *self._notes(outcome))
-        return Ended(self.delivered, ack_of(self.delivered, "ack"), (*emitted, record))
+        one = self.delivered
+        ack = AckOp(seq=one.seq, consumer_seq=one.consumer_seq, num_delivered=one.num_delivered, token=one.token)
+        return Ended(one, ack, (*emitted, record))
 
     def after(self, decision: AfterAttempt, now: int) -> Ended:
         """Return the end of an attempt that has not completed its job."""
