@@ -87,7 +87,7 @@ class Backend(Protocol):
     """Stores streams.
 
     ``domain_prefix`` stands in front of the subjects of buckets that lie in another JetStream domain than the connected
-    servers; else it is empty. ``tracing`` is who is told of the messages and jobs of this opening, or None.
+    servers; else it is empty. ``tracing`` is the tracer of this opening's messages and jobs, or None.
     """
 
     planning: Planning

@@ -35,7 +35,7 @@ class Request(msgspec.Struct, Generic[R], kw_only=True, frozen=True, omit_defaul
 
 
 class Success(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """It was done."""
+    """The request was carried out."""
 
     success: bool = shown(True)
 

@@ -1,6 +1,6 @@
-"""Two ports beside a backend: for transactions that a user holds open, and for whoever traces the opening.
+"""Two ports beside a backend: for transactions that a user holds open, and for the tracer of an opening.
 
-**The port between an opening and whoever traces it: what happens to messages and jobs, told where it happens.** A
+**The port between an opening and its tracer, which is called where something happens to messages and jobs.** A
 backend whose ``tracing`` is None, as it is unless a program sets it, tells nobody, which costs one look at it.
 """
 

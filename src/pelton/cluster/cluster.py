@@ -323,7 +323,7 @@ class Cluster:
         deadline = Deadline(self._runtime.clock, None if request.expires_ns is None else request.expires_ns / 1e9)
         retry: Retry | None = None
         while True:
-            found = await self._pulled(self._channels.take((stream, consumer)), (stream, consumer), request, leftover)
+            found = await self._pull(self._channels.take((stream, consumer)), (stream, consumer), request, leftover)
             if found is not None:
                 return found
             retry = retry or Retry(self._connection)
@@ -491,7 +491,7 @@ class Cluster:
 
     # --- pulls
 
-    async def _pulled(
+    async def _pull(
         self, channel: Channel, key: tuple[str, str], request: PullRequest, leftover: Leftover | None
     ) -> list[Delivered] | None:
         """Return what one pull got; None if it got nothing and must be repeated."""

@@ -320,7 +320,7 @@ class LastRun(msgspec.Struct, frozen=True, kw_only=True):
 class JobSchedule(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule of a queue. ``args`` are JSON, by parameter name; times are wall nanoseconds, 0 if there is none.
 
-    ``cron`` has six fields, seconds first; empty for one that is due ``every`` so many seconds. ``next_due`` is 0 while
+    ``cron`` has six fields, seconds first; empty for one that is due ``every`` seconds. ``next_due`` is 0 while
     it is ``paused``. ``last_job`` is the id of its last job that has ended, at ``last_finished_at``.
     """
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _EMPTY_FOR_S: Final = 0.02
 _QUIET_FOR_S: Final = 0.5
 FIRST_JOBS: Final = 24
-"""After so many jobs of a queue, it is drawn where in its turns a worker begins."""
+"""Once a queue has had this many jobs, a worker begins its turns at a place drawn by chance."""
 
 
 class RankTurn(NamedTuple):

@@ -122,7 +122,7 @@ class Appetite:
         return room if room >= waiting else 0
 
     def request(self, wanted: int) -> PullRequest:
-        """Return the request of a pull that waits for so many."""
+        """Return the request of a pull that waits for ``wanted`` jobs."""
         # For no longer than part of a lease: a lease counts from when the pull was requested.
         return PullRequest(batch=wanted, expires_ns=int(min(_LONGEST_PULL_S, self._lease / 3) * 1e9))
 
@@ -351,7 +351,7 @@ class JobIntake:
                 del self._pulls[name]
                 pull.result()
 
-    # --- how it gets on
+    # --- its progress
 
     def _is_spared(self, channel: str) -> bool:
         """Whether to ask a channel later: it had nothing a moment ago, and asking costs a transaction."""

@@ -121,11 +121,11 @@ class EndedAttempts(Generic[J]):
         return running - min(self._number, self._most)
 
     def has_room(self, running: int) -> bool:
-        """Whether another job can start when so many are not settled."""
+        """Whether another job can start when ``running`` jobs are not settled."""
         return running < self._limit and running - self._number < self._concurrency
 
     def free(self, running: int) -> int:
-        """Return how many jobs can start when so many are not settled."""
+        """Return how many jobs can start when ``running`` jobs are not settled."""
         return min(self._concurrency - running + self._number, self._limit - running)
 
     @property
@@ -144,7 +144,7 @@ class EndedAttempts(Generic[J]):
         return taken
 
     def settled(self, count: int) -> None:
-        """Note that so many are over."""
+        """Note that ``count`` jobs are settled."""
         self._number -= count
 
     def end(self) -> None:
