@@ -181,6 +181,7 @@ class JobIntake:
         self._wake = Signal()
         self.flows: FlowFollower = flows(self._carried_on)
         self._outage = queue.outage()
+        self._is_away = False
         self._surplus: list[JobAttempt] = []
         # When a channel brought jobs the last time, in seconds since boot.
         self._taken_in_at = float("-inf")
@@ -229,9 +230,10 @@ class JobIntake:
                 else:
                     found = await self._take(channel, wanted)
             except PeltonError as error:
+                self._is_away = True
                 await self._outage.wait(error)
                 continue
-            self._outage.end()
+            self._note_answer()
             if found is not None:
                 self._note(channel, asked, bool(found))
             if found:
@@ -352,6 +354,11 @@ class JobIntake:
                 pull.result()
 
     # --- its progress
+
+    def _note_answer(self) -> None:
+        if self._is_away:
+            self._is_away = False
+            self._outage.end()
 
     def _is_spared(self, channel: str) -> bool:
         """Whether to ask a channel later: it had nothing a moment ago, and asking costs a transaction."""
