@@ -1,8 +1,8 @@
 """Builds configurations and headers from a user's values: seconds, `timedelta`, `datetime`, dicts, lists.
 
-**Builds configurations from a user's values: seconds, `timedelta`, `datetime`, dicts, lists.** `stream_config("orders",
-subjects=["orders.>"], max_age=3600)` becomes a `StreamConfig`. A misspelt field or a wrong type is refused here, with
-an error that names the nearest field; what only a server can check, such as overlapping subjects, is checked there.
+`stream_config("orders", subjects=["orders.>"], max_age=3600)` becomes a `StreamConfig`. A misspelt field or a wrong
+type is refused here, with an error that names the nearest field; what only a server can check, such as overlapping
+subjects, is checked there.
 
 **Finds unknown keys in nested plain data before it becomes structs.** Replies may hold fields of newer servers, so the
 structs themselves ignore unknown fields. Users' arguments and clients' requests are checked here, as the reference

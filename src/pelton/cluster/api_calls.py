@@ -1,9 +1,8 @@
 """Requests to a cluster: how long and how often one is retried, administrative verbs, and reads.
 
-**Requests to a cluster: how long and how often one is retried, and the administrative verbs.** **Administrative verbs
-on a cluster: what is retried when no reply comes, and how.** Requests to a server that dies are lost with it, and
-servers without a leader do not reply. Waiting for such a reply is in vain, but the cluster answers a retry some seconds
-later. So a verb is retried, within the patience of the settings, if running it twice is harmless:
+**Administrative verbs on a cluster: what is retried when no reply comes, and how.** Requests to a server that dies are
+lost with it, and servers without a leader do not reply. Waiting for such a reply is in vain, but the cluster answers a
+retry some seconds later. So a verb is retried, within the patience of the settings, if running it twice is harmless:
 
 - A read changes nothing.
 - Making, or changing, a stream or consumer a second time in the same way has no further effect. The exception is one

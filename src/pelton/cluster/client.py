@@ -1,7 +1,6 @@
 """nats-py's client, with what it lacks: complete headers, a fast way to send, and no silent losses.
 
-**nats-py's client, with what it lacks: complete headers, a fast way to send, and no silent failures.** Nats-py 2.16 can
-lose its connection without noticing, or wait for it forever:
+Nats-py 2.16 can lose its connection without noticing, or wait for it forever:
 
 - a cancelled flush leaves its future behind; the reply to it then raises in the read loop, which ends, and nothing
   is read any more until a ping fails minutes later. Here a reply that no caller waits for is ignored, and a read

@@ -1,9 +1,8 @@
 """How to reach a cluster, and with which login: from an address, options, or a context of the NATS command line tool.
 
-**How to reach a cluster, and with which login: checked settings from an address and options.** There is one login (URL,
-user and password, token, credentials file, or nkey), and a second one is refused rather than ignored. Files are checked
-here, so that a wrong path is reported before anything is tried; a credentials file is read again for every connection,
-so that you can renew it.
+There is one login (URL, user and password, token, credentials file, or nkey), and a second one is refused rather than
+ignored. Files are checked here, so that a wrong path is reported before anything is tried; a credentials file is read
+again for every connection, so that you can renew it.
 
 **Contexts of the NATS command line tool: files that describe how to reach a cluster.** ``nats context`` keeps them as
 ``~/.config/nats/context/<name>.json``. An option that you pass to ``pelton.open`` overrides the file's.

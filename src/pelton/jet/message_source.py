@@ -1,10 +1,10 @@
 """The messages of an iteration: prefetched from a pull consumer, pushed by one, or read exactly in order.
 
-**The messages of an iteration: prefetched from a pull consumer, or received from a push consumer.** **Receives from a
-push consumer: answers status messages, notices missed heartbeats.** A push consumer sends messages to its deliver
-subject, and status messages of its own (100): heartbeats when it is idle, and flow control requests, which must be
-answered before it continues. :class:`Pushed` subscribes to the subject, answers, and hands out only deliveries. If
-heartbeats are configured and two in a row are missed, the sender is gone or unreachable: :class:`HeartbeatMissedError`.
+**Receives from a push consumer: answers status messages, notices missed heartbeats.** A push consumer sends messages to
+its deliver subject, and status messages of its own (100): heartbeats when it is idle, and flow control requests, which
+must be answered before it continues. :class:`Pushed` subscribes to the subject, answers, and hands out only deliveries.
+If heartbeats are configured and two in a row are missed, the sender is gone or unreachable:
+:class:`HeartbeatMissedError`.
 
 **Prefetches from a pull consumer: the next pull starts before the last one is used up (ADR-37).** Messages that were
 pulled and not handed out wait in a buffer, at most ``prefetch`` messages and ``max_bytes``. If pulls take round trips,

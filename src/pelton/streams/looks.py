@@ -16,8 +16,7 @@ from pelton.storage import intact, integer, subject_condition, text
 from pelton.storage.messages import text_condition
 from pelton.streams.direct import stored_message
 from pelton.streams.log import StreamLog
-from pelton.streams.lookups import LastMatches
-from pelton.streams.reader import ANY
+from pelton.streams.lookups import ANY, LastMatches
 
 _PORTION: Final = 50_000
 _MOST_SUBJECTS: Final = 150_000

@@ -61,7 +61,7 @@ class SubjectBounds:
         return first if number < most else None
 
 
-_ANY: Final = Condition("1", ())
+ANY: Final = Condition("1", ())
 _FEW_ROWS: Final = 1_000
 _FILTERS: Final = 64
 
@@ -89,7 +89,7 @@ class LastMatches:
             # Sequences that were rolled back are given again.
             self._searched.clear()
             self._resets = state.resets
-        condition = subject_condition([subject_filter]) or _ANY
+        condition = subject_condition([subject_filter]) or ANY
         searched = self._searched.get(subject_filter) or self._first_range(subject_filter, condition)
         found = state.table.last_where(state.last, condition, after=searched.upto)
         if found is None and searched.bound:

@@ -7,12 +7,11 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from pelton.storage import Condition, MessageRow, column, intact, integer, integers, subject_condition, text
-from pelton.streams.lookups import FilterLookup, LastMatches, Spots
+from pelton.streams.lookups import ANY, FilterLookup, LastMatches, Spots
 from pelton.streams.state import StreamState
 from pelton.streams.subject_rows import SubjectRow
 from pelton.subjects import has_wildcard
 
-ANY: Final = Condition("1", ())
 _FEW: Final = 4
 # So many rows are read before the rows of subjects are asked.
 _NEAR: Final = 4096

@@ -1,10 +1,9 @@
 """An event loop on its own thread, to which other threads submit work, and an open store on one.
 
-**An event loop on its own thread, to which other threads submit work.** A blocking call becomes a :class:`_Call`: its
-function runs on the loop, and if that returns an awaitable it becomes a task; the calling thread sleeps on a future
-until the outcome is there. A thread that is interrupted while it sleeps (Ctrl-C) cancels its task, waits for the task
-to end, and only then raises: the interrupted operation is over when the caller sees the interrupt. A second interrupt
-does not wait.
+A blocking call becomes a :class:`_Call`: its function runs on the loop, and if that returns an awaitable it becomes a
+task; the calling thread sleeps on a future until the outcome is there. A thread that is interrupted while it sleeps
+(Ctrl-C) cancels its task, waits for the task to end, and only then raises: the interrupted operation is over when the
+caller sees the interrupt. A second interrupt does not wait.
 
 Invariants:
 - A call is answered exactly once, even if the portal stops in the middle: a call is registered before

@@ -1,11 +1,10 @@
 """The client protocol: bytes come in any portions, commands go out in order, and are encoded.
 
-**Parses the client protocol: bytes come in any portions, commands go out in order.** A line names a command, and for
-messages the sizes of what follows it. Traffic repeats its lines (the same subject, the same size), so the meaning of a
-message's line is cached once the line was seen for the second time: a line that never repeats, such as an ack's, must
-not push out those that do. All connections of a server share what is known, so that one costs no memory but that of its
-unfinished input; which is kept in one piece, however small the portions in which it came, and looked at again once
-enough has arrived.
+A line names a command, and for messages the sizes of what follows it. Traffic repeats its lines (the same subject, the
+same size), so the meaning of a message's line is cached once the line was seen for the second time: a line that never
+repeats, such as an ack's, must not push out those that do. All connections of a server share what is known, so that one
+costs no memory but that of its unfinished input; which is kept in one piece, however small the portions in which it
+came, and looked at again once enough has arrived.
 
 A client's ``CONNECT`` is the last command until :meth:`Parser.go_on`: what follows it depends on who the client is, and
 waits as bytes. Before it, nothing else is read at all.

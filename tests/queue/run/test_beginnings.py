@@ -18,7 +18,7 @@ from pelton.queue.model.records import with_losses
 from pelton.queue.model.states import Attempt
 from pelton.queue.run import steps
 from pelton.queue.run.attempt import JobAttempt
-from pelton.queue.run.held import HeldJobs
+from pelton.queue.run.leased_jobs import LeasedJobs
 from pelton.runtime import SystemClock, system_runtime
 from pelton.testing import manual_runtime
 from tests.conformance.cases.eventually import eventually
@@ -188,8 +188,8 @@ async def test_no_job_begins_whose_lease_may_be_over(
 async def test_a_child_that_is_late_asks_again(jet: Jet, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may begin for as long as it is told, by the clock of the machine, which it looks at last."""
     lefts = [-1.0, -1.0]
-    real = HeldJobs.left
-    monkeypatch.setattr(HeldJobs, "left", lambda self, job: lefts.pop() if lefts else real(self, job))
+    real = LeasedJobs.left
+    monkeypatch.setattr(LeasedJobs, "left", lambda self, job: lefts.pop() if lefts else real(self, job))
     queue = await jet.queue("garage", jobs=process_jobs.jobs)
     handle = await queue.enqueue(process_jobs.square, 2)
     await drain(queue)

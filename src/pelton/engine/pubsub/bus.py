@@ -1,7 +1,6 @@
 """Publish and subscribe: which subscriptions match a message, and how it gets to them in this process and others.
 
-**Publish and subscribe: which subscriptions match a message, and how it gets to them in this and other processes.** A
-subscription is a row in ``pubsub_subscriptions``. Every process knows all of them, so a message that no subscription
+A subscription is a row in ``pubsub_subscriptions``. Every process knows all of them, so a message that no subscription
 matches costs nothing. A message for a subscription of this process is handed over in memory when its transaction
 commits; one for another process is a row in ``pubsub_outbox``, written in the same transaction, and the other processes
 are woken to read it. Nothing is kept for later subscribers, and a subscriber that lags behind loses the oldest messages

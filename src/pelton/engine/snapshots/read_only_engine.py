@@ -1,9 +1,8 @@
 """The embedded Backend of a store that was opened only to be read: every answer is a snapshot's.
 
-**The embedded Backend of a store that was opened only to be read: every answer is a snapshot, every write is refused.**
-It takes no lock that a writer waits for, and writes nothing. So what time has made obsolete since the last write is
-still in the rows: expired messages and inactive consumers are left out of what is read and listed, and still count in
-the numbers of messages and bytes of a stream until a process that writes removes them.
+It refuses every write, and takes no lock that a writer waits for. So what time has made obsolete since the last write
+is still in the rows: expired messages and inactive consumers are left out of what is read and listed, and still count
+in the numbers of messages and bytes of a stream until a process that writes removes them.
 
 A store that no process has open is read as a plain file (``storage/read_only.py``). If a process opens it meanwhile,
 what was read may be torn: it is dropped, and read again by the other route.

@@ -1,7 +1,6 @@
 """SQL and looks on one snapshot of a store, on a connection and a thread of its own, so that no publisher waits.
 
-**SQL on one snapshot of a store, on a connection and a thread of its own, so that no publisher waits for it.** The
-snapshot is as of the beginning of the block. While it is open, the log of the store cannot start again from its
+The snapshot is as of the beginning of the block. While it is open, the log of the store cannot start again from its
 beginning, so the block has a timeout; a statement that runs then is interrupted.
 """
 

@@ -1,9 +1,8 @@
 """The jobs of a queue, as its streams and consumers show them.
 
-**The jobs of a queue, as its streams and consumers show them.** **In which state the jobs that have not ended are, from
-what their deliveries and their workers tell.** A delivery tells only that a job was taken, or given back. Whether it
-has begun, its worker has noted; that it waits in its worker for a limit, the worker has told within the last half
-second.
+**In which state the jobs that have not ended are, from what their deliveries and their workers tell.** A delivery tells
+only that a job was taken, or given back. Whether it has begun, its worker has noted; that it waits in its worker for a
+limit, the worker has told within the last half second.
 """
 
 from __future__ import annotations

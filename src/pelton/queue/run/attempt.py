@@ -40,8 +40,8 @@ from pelton.queue.model.records import Ended
 from pelton.queue.model.states import NOTHING, JobProgress
 from pelton.queue.run.children import ChildTimeout, child_call
 from pelton.queue.run.context import JobContext, ProgressNotes
-from pelton.queue.run.held import HeldJob, HeldJobs, log_fields
 from pelton.queue.run.job_threads import Copies
+from pelton.queue.run.leased_jobs import LeasedJob, LeasedJobs, log_fields
 from pelton.queue.run.steps import JobSteps
 from pelton.runtime import is_interrupt
 
@@ -70,7 +70,7 @@ class AttemptEnv(NamedTuple):
 
     queue: QueueContext
     clock: Clock
-    held: HeldJobs[JobAttempt]
+    held: LeasedJobs[JobAttempt]
     threads: JobThreads[JobAttempt]
     children: JobChildren
     batches: JobBatches
@@ -86,7 +86,7 @@ class AttemptEnv(NamedTuple):
         return self.queue.jet if is_async else blocking(self.queue.jet, loop)
 
 
-class JobAttempt(HeldJob, eq=False, kw_only=True):
+class JobAttempt(LeasedJob, eq=False, kw_only=True):
     """A delivered job on its way through a worker.
 
     ``context``: of a job that asks for one. ``cancelled``: why it was, while it was held here. ``asleep``: until when

@@ -1,7 +1,6 @@
 """The child processes of one worker: each runs one job at a time, is used again, and is killed if it must end.
 
-**The child processes of one worker: each runs one job at a time, is used again, and is killed to end its job.** A child
-that dies costs the attempt of its own job, and no other. Waiting for a child is done on a thread.
+A child that dies costs the attempt of its own job, and no other. Waiting for a child is done on a thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Jobs taken in batches, for programs that run them in their own way: an executor, a pool, a GPU.
 
-Design: ``take`` claims jobs; each is held under a lease that a thread renews (``held.py``) until it is settled.
+Design: ``take`` claims jobs; each is held under a lease that a thread renews (``leased_jobs.py``) until it is settled.
 The program reports how each job ended, and ``settle`` stores that: on an embedded store for all of them in one
 transaction, yet independently: a job that was lost, or whose message is refused, does not affect the others. A ``take``
 that starts in the same round of the event loop shares that transaction, and comes after it. The records are those that
@@ -37,7 +37,7 @@ from pelton.queue.model.options import JobRules
 from pelton.queue.model.records import Ended, job_id_of
 from pelton.queue.model.states import NOTHING
 from pelton.queue.run.fetch import RankedTakes
-from pelton.queue.run.held import EndedAttempt, HeldJob, HeldJobs, order_reader
+from pelton.queue.run.leased_jobs import EndedAttempt, LeasedJob, LeasedJobs, order_reader
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -62,7 +62,7 @@ class HandedBack(msgspec.Struct, frozen=True):
     """The job was not run: another worker gets it, and this was no attempt."""
 
 
-class ClaimedJob(HeldJob, eq=False):
+class ClaimedJob(LeasedJob, eq=False):
     """A job of a batch. Report how it ended: :meth:`complete`, :meth:`fail`, :meth:`hand_back`.
 
     ``claims.settle`` stores that.
@@ -202,7 +202,7 @@ class Claims:
         self._queue = queue
         self._clock = queue.runtime.clock
         self._check_loop = queue.backend.check_loop
-        self._held = HeldJobs[ClaimedJob](queue, rules)
+        self._held = LeasedJobs[ClaimedJob](queue, rules)
         self._job_source = self._held.source
         self._admission = self._held.admission
         self._parking: Parking[ClaimedJob] = Parking(queue, self._admission, _MOST_PARKED)

@@ -24,7 +24,7 @@ from pelton.api import PeltonError, PullRequest
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet.registers import ASK_AGAIN_S
 from pelton.queue.model.turns import RankTurn, RankTurns
-from pelton.queue.run.held import EndedAttempt, HeldJob, HeldJobs
+from pelton.queue.run.leased_jobs import EndedAttempt, LeasedJob, LeasedJobs
 from pelton.runtime import Signal
 
 if TYPE_CHECKING:
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from pelton.runtime import Runtime
 
 _log: Final = logging.getLogger("pelton.queue")
-J = TypeVar("J", bound=HeldJob)
+J = TypeVar("J", bound=LeasedJob)
 
 
 class RankedTakes(Generic[J]):
     """Takes jobs that are there, the highest priority first."""
 
-    def __init__(self, held: HeldJobs[J], runtime: Runtime) -> None:
+    def __init__(self, held: LeasedJobs[J], runtime: Runtime) -> None:
         self._held = held
         self._clock = runtime.clock
         self._random = runtime.random
@@ -139,7 +139,7 @@ class JobIntake:
         self,
         queue: QueueContext,
         settings: WorkerSettings,
-        held: HeldJobs[JobAttempt],
+        held: LeasedJobs[JobAttempt],
         slots: JobSlots[JobAttempt],
         batches: JobBatches,
         parking: Parking[JobAttempt],

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, Generic
 import msgspec
 
 from pelton.queue.model.checks import seconds, whole
-from pelton.queue.run.held import EndedAttempt, J
+from pelton.queue.run.leased_jobs import EndedAttempt, J
 
 if TYPE_CHECKING:
     from pelton.api.times import Seconds
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a worker works. ``grace`` in seconds; after ``max_jobs`` it takes no more.
 
-    ``until_empty``: until no job is left; ``until_idle``: until none can start now. ``on_error`` as for `HeldJobs`.
+    ``until_empty``: until no job is left; ``until_idle``: until none can start now. ``on_error`` as for `LeasedJobs`.
     ``on_idle`` is called when none can start now, with the seconds until one may (infinity: not known); while it
     returns true, the worker looks again.
     """

@@ -45,7 +45,7 @@ from pelton.runtime import until_ended
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
-    from pelton.queue.run.held import HeldJob, HeldJobs
+    from pelton.queue.run.leased_jobs import LeasedJob, LeasedJobs
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(StepRecord).decode
@@ -69,8 +69,8 @@ class JobSteps:
     def __init__(
         self,
         queue: QueueContext,
-        held: HeldJobs[Any],
-        job: HeldJob,
+        held: LeasedJobs[Any],
+        job: LeasedJob,
         longest_nap: float,
         fall_asleep: Callable[[PutOff, Sequence[Outgoing]], None],
     ) -> None:

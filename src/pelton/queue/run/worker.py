@@ -1,8 +1,8 @@
 """The worker: runs jobs in slots, keeps their leases, stops gracefully.
 
 Design: ``fetch.py`` takes as many jobs as can start soon. A slot is a task that runs one attempt after another; when
-none can start, it settles those that have ended, together (``held.py``). How many may end before they are settled is
-decided in ``slots.py``. A separate thread keeps the leases (``leases.py``).
+none can start, it settles those that have ended, together (``leased_jobs.py``). How many may end before they are
+settled is decided in ``slots.py``. A separate thread keeps the leases (``leases.py``).
 
 States: working; stopping (no more jobs are taken, waiting ones are handed back, running ones are notified and have
 their grace); cancelling (async jobs are cancelled and handed back, threads are waited for: a thread cannot be killed,
@@ -34,8 +34,8 @@ from pelton.queue.run.batches import JobBatches
 from pelton.queue.run.children import JobChildren
 from pelton.queue.run.context import Sweeper
 from pelton.queue.run.fetch import JobIntake
-from pelton.queue.run.held import EndedAttempt, HeldJobs, order_reader
 from pelton.queue.run.job_threads import Called, Copies, JobThreads
+from pelton.queue.run.leased_jobs import EndedAttempt, LeasedJobs, order_reader
 from pelton.queue.run.slots import JobSlots, WorkerSettings
 from pelton.runtime import Home, Signal, StopSignals
 
@@ -173,7 +173,7 @@ class Worker:
         self._clock = queue.runtime.clock
         self._loop = asyncio.get_running_loop()
         self.home: Home = Home(self._loop)
-        self._held = HeldJobs[JobAttempt](queue, on_error=settings.on_error)
+        self._held = LeasedJobs[JobAttempt](queue, on_error=settings.on_error)
         self._threads = JobThreads(settings.concurrency, self._called)
         self._children = JobChildren(settings.concurrency)
         # The number of jobs that run on threads.

@@ -1,10 +1,9 @@
 """Taking jobs, holding their leases, and settling them in batches: the core of the worker and of the claims.
 
-**Taking jobs, holding their leases, and settling them in batches: the core of the worker and of the claims.** Jobs that
-are taken together share a lease, which a thread renews until the last of them is released. Attempts that have ended are
-settled together, on an embedded store in one transaction, yet independently: one that was lost, or whose messages are
-refused, does not affect the others. While the store is busy or away, what is left is tried again for as long as its
-leases are kept.
+Jobs that are taken together share a lease, which a thread renews until the last of them is released. Attempts that have
+ended are settled together, on an embedded store in one transaction, yet independently: one that was lost, or whose
+messages are refused, does not affect the others. While the store is busy or away, what is left is tried again for as
+long as its leases are kept.
 """
 
 from __future__ import annotations
@@ -177,7 +176,7 @@ _MOST_UNKNOWN: Final = 100
 _asked, _delivered = attrgetter("asked"), attrgetter("delivered")
 
 
-class HeldJob(msgspec.Struct, eq=False):
+class LeasedJob(msgspec.Struct, eq=False):
     """A job that this process holds under a lease.
 
     ``lost``: another worker may have it. ``lease`` is shared with the jobs that were taken with it; None once it was
@@ -207,7 +206,7 @@ class HeldJob(msgspec.Struct, eq=False):
         raise NotImplementedError
 
 
-J = TypeVar("J", bound=HeldJob)
+J = TypeVar("J", bound=LeasedJob)
 
 
 class EndedAttempt(msgspec.Struct, Generic[J], frozen=True, gc=False):
@@ -217,7 +216,7 @@ class EndedAttempt(msgspec.Struct, Generic[J], frozen=True, gc=False):
     ended: Ended
 
 
-class HeldJobs(Generic[J]):
+class LeasedJobs(Generic[J]):
     """The jobs that one worker holds. ``make`` returns the job of a delivery's records.
 
     ``rules`` apply to every job, whatever its name; None: each registered job has its own, others are unknown.
@@ -314,36 +313,36 @@ class HeldJobs(Generic[J]):
         """Return all jobs that are held."""
         return [job for lease in self._leases for job in lease.holders]
 
-    def is_held(self, job: HeldJob) -> bool:
+    def is_held(self, job: LeasedJob) -> bool:
         """Whether a job is held here, lost or not."""
         return job.lease in self._leases
 
-    def is_late(self, job: HeldJob) -> bool:
+    def is_late(self, job: LeasedJob) -> bool:
         """Whether another worker may have the job, known or not."""
         lease = job.lease
         if job.lost or lease is None or not self.by_clock:
             return job.lost
         return lease.is_over(self._clock.boottime())
 
-    def is_doubtful(self, job: HeldJob) -> bool:
+    def is_doubtful(self, job: LeasedJob) -> bool:
         """Whether another worker may have the job, by the time since boot: this process may have been paused."""
         lease = job.lease
         if job.lost or lease is None:
             return job.lost
         return lease.is_doubtful(self._clock.boottime())
 
-    def left(self, job: HeldJob) -> float:
+    def left(self, job: LeasedJob) -> float:
         """Return for how many seconds the job is held if its lease is not extended."""
         return job.lease.clock.left(self._clock.boottime()) if job.lease is not None else 0.0
 
-    async def is_sure(self, job: HeldJob) -> bool:
+    async def is_sure(self, job: LeasedJob) -> bool:
         """Whether the job is held, now; the store is asked when that is in doubt."""
         while self.is_doubtful(job):
             if job.lost or not await self._confirm(job):
                 return False
         return True
 
-    async def _confirm(self, job: HeldJob) -> bool:
+    async def _confirm(self, job: LeasedJob) -> bool:
         """Check a doubtful lease; return whether the job is still held."""
         lease, asked = job.lease, self._clock.boottime()
         assert lease is not None
@@ -367,7 +366,7 @@ class HeldJobs(Generic[J]):
                 hold.lose(str(refused))
         return not job.lost
 
-    def release(self, jobs: Iterable[HeldJob]) -> None:
+    def release(self, jobs: Iterable[LeasedJob]) -> None:
         """Hold jobs no longer, settled or not."""
         released, beginnings = list(jobs), self.source.beginnings
         is_written = beginnings.is_written
@@ -390,7 +389,7 @@ class HeldJobs(Generic[J]):
 
     # --- deciding
 
-    def refusal(self, job: HeldJob) -> AfterAttempt | None:
+    def refusal(self, job: LeasedJob) -> AfterAttempt | None:
         """Read a job, and return how it ends if it is not to start, whatever the limits; None if it is.
 
         It does not if it can't or may not run at all, was cancelled, or is paused. Ask at each delivery, before its
@@ -413,7 +412,7 @@ class HeldJobs(Generic[J]):
             return decision
         return self._ordered(job) if self.orders.has_any else None
 
-    def _ordered(self, job: HeldJob) -> AfterAttempt | None:
+    def _ordered(self, job: LeasedJob) -> AfterAttempt | None:
         envelope = job.records.envelope
         if (cancelled := self.orders.cancellation(job.records.id, envelope.key)) is not None:
             return self.after(job, cancelled)
@@ -421,7 +420,7 @@ class HeldJobs(Generic[J]):
             return PutOff(None, "it is paused", pause=pause)
         return None
 
-    def _wait_for_one_who_knows(self, job: HeldJob) -> AfterAttempt:
+    def _wait_for_one_who_knows(self, job: LeasedJob) -> AfterAttempt:
         """Give back a job whose name is unknown here: another program runs it, or a later version of this one."""
         name = job.records.envelope.job
         self._warn_of(
@@ -438,7 +437,7 @@ class HeldJobs(Generic[J]):
             self._unknown.add((name, text))
             _log.warning(text, self._queue.name, name, why, extra={"queue": self._queue.name, "job": name})
 
-    async def skipped(self, job: HeldJob) -> Finish | None:
+    async def skipped(self, job: LeasedJob) -> Finish | None:
         """Return the end of a job of a schedule that is not to run beside an earlier one, or right after it."""
         timetable = job.records.envelope.timetable
         if timetable is None or timetable.overlap != "skip" or job.records.attempt > 1:
@@ -448,7 +447,7 @@ class HeldJobs(Generic[J]):
         report(self._queue.name, job.records, SKIPPED)
         return SKIPPED
 
-    def after(self, job: HeldJob, error: BaseException, decide: Decide = after_error) -> AfterAttempt:
+    def after(self, job: LeasedJob, error: BaseException, decide: Decide = after_error) -> AfterAttempt:
         """Decide what follows an attempt that raised, and log it."""
         records = job.records
         if self._on_error is not None:
