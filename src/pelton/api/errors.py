@@ -115,7 +115,7 @@ def says(sentence: str) -> Callable[[type[E]], type[E]]:
             super(PeltonError, self).__init__(sentence.format(**facts, because=because, keyed=keyed))
 
         own = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
-        construct.__signature__ = signature.replace(parameters=[own, *fields])  # type: ignore[attr-defined]
+        construct.__signature__ = signature.replace(parameters=[own, *fields])  # type: ignore[attr-defined]  # what inspect and documentation read
         kind.__init__ = construct  # type: ignore[assignment, method-assign]  # it is of the declared fields
         return kind
 

@@ -13,7 +13,7 @@ from pelton.contrib.process_store import CachedValues
 __all__ = ["PeltonCache"]
 
 
-class PeltonCache(BaseCache):  # type: ignore[misc]
+class PeltonCache(BaseCache):  # type: ignore[misc]  # cachelib has no types
     """Keeps values, pickled, in ``bucket`` of a ``store``: a file, or ``nats://host:4222``.
 
     ``default_timeout`` and each ``timeout`` are in seconds or a ``timedelta``; 0: values do not expire. ``key_prefix``

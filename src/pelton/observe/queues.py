@@ -360,7 +360,7 @@ async def _summary_of_limit(jet: Jet, stream: Stream, names: QueueNames, limit: 
         per_key=limit.per_key,
         concurrency=limit.concurrency,
         starts=None if rate is None else rate.starts,
-        per=0.0 if rate is None else float(rate.per),  # type: ignore[arg-type]
+        per=0.0 if rate is None else float(rate.per),  # type: ignore[arg-type]  # a limit that was read has seconds
         burst=0 if rate is None else rate.burst,
         running=sum(held),
         keys=sum(map(bool, held)) if limit.per_key else 0,

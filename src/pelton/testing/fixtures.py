@@ -27,7 +27,7 @@ def _async_fixture(function: F) -> F:
     else:
         # In its strict mode, it runs only fixtures that are declared as its own.
         made = pytest_asyncio.fixture(function)
-    return made  # type: ignore[no-any-return]
+    return made  # type: ignore[no-any-return]  # pytest's and pytest-asyncio's decorators differ in their types
 
 
 @pytest.fixture

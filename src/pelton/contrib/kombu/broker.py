@@ -382,7 +382,7 @@ class Broker:
     async def exchange(self, name: str) -> ExchangeRecord | None:
         """Return the durable bindings of an exchange, None if it has none."""
         try:
-            return (await (await self._exchanges()).get(token(name))).value  # type: ignore[no-any-return]
+            return (await (await self._exchanges()).get(token(name))).value  # type: ignore[no-any-return]  # only records are put there
         except BucketKeyNotFoundError:
             return None
 

@@ -42,7 +42,7 @@ def _reject(job: ClaimedJob) -> None:
     job.fail(PermanentJobError("the consumer rejected the message"))
 
 
-class QoS(virtual.QoS):  # type: ignore[misc]
+class QoS(virtual.QoS):  # type: ignore[misc]  # kombu has no types
     """Messages of a channel that are not acknowledged."""
 
     def ack(self, delivery_tag: str) -> None:
@@ -66,7 +66,7 @@ class QoS(virtual.QoS):  # type: ignore[misc]
         return []
 
 
-class PeltonChannel(virtual.Channel):  # type: ignore[misc]
+class PeltonChannel(virtual.Channel):  # type: ignore[misc]  # kombu has no types
     """A channel of a connection to a store."""
 
     QoS = QoS
@@ -252,7 +252,7 @@ class PeltonChannel(virtual.Channel):  # type: ignore[misc]
 # --- kombu's virtual transport on a store: what runs on the thread that drives a connection
 
 
-class Transport(virtual.Transport):  # type: ignore[misc]
+class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
     """kombu's transport on a store: ``pelton:///folder/shop.pelton``, ``pelton://shop.pelton``,
     ``pelton+nats://host:4222``.
 

@@ -229,9 +229,8 @@ class ReadOnlyEngine:
     def reading(self, timeout: float) -> SqlSnapshot:
         """Return SQL on one snapshot, open for at most ``timeout`` seconds."""
         self._current()
-        settings = self._settings
-        opened = lambda: ReadOnlyDatabase(settings.path, key=settings.key, vfs=settings.vfs)  # noqa: E731
-        return SqlSnapshot(opened, self._runtime.clock, timeout)
+        path, key, vfs = self._settings.path, self._settings.key, self._settings.vfs
+        return SqlSnapshot(lambda: ReadOnlyDatabase(path, key=key, vfs=vfs), self._runtime.clock, timeout)
 
     # --- refused
 

@@ -63,7 +63,7 @@ def job_filter(
     if key is not None:
         encode_key(key)  # type: ignore[arg-type]  # it checks that, too
     if tenant is not None:
-        encode_tenant(tenant)  # type: ignore[arg-type]
+        encode_tenant(tenant)  # type: ignore[arg-type]  # it checks that, too
     return JobFilter(
         state="" if state is None else str(state),
         key="" if key is None else str(key),

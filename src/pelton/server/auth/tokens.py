@@ -267,7 +267,7 @@ def read_token(text: str, kind: type[Claims]) -> Token[Claims]:
 
 
 def _decoded(body: bytes, kind: type[Claims]) -> Token[Claims]:
-    token: Token[Claims] = msgspec.json.decode(body, type=Token[kind])  # type: ignore[valid-type]
+    token: Token[Claims] = msgspec.json.decode(body, type=Token[kind])  # type: ignore[valid-type]  # the type is a value here
     if not token.type:
         return token
     if kind is UserClaims:

@@ -334,7 +334,7 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return 0
         return first - 1
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Return where the next batch ends; ``start`` itself if there is no batch yet."""
         before = from_json(start)
         self._tracker.reconcile(before)
@@ -353,16 +353,16 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._batch_began = stopwatch()
         return to_json(next_end(before, ends))
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
         """Return the limit that Spark shows: it can show only one, so this reader applies all limits itself."""
         return ReadMaxBytes(self.options.max_bytes) if self.options.max_bytes else ReadMaxRows(self.options.max_rows)
 
-    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Return where the streams end, for the query's progress: the difference is the lag."""
         found = self._store.present(self.options.streams)
         return to_json({stream.name: StreamPosition(stream.last, stream.created) for stream in found})
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """Record where the streams end now, because the query ends there."""
         found = self._store.present(self.options.streams)
         self._target = {stream.name: StreamPosition(stream.last, stream.created) for stream in found}
