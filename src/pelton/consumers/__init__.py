@@ -1,15 +1,20 @@
 """Consumers: delivery, redelivery, acks, exclusive subjects, priority groups."""
 
-from pelton.consumers.cursor import begin, follow_purge, follow_roll_ups, start_cursor
 from pelton.consumers.deliver import Delivery
-from pelton.consumers.groups import GroupDecision, is_conditional
-from pelton.consumers.info import consumer_info
-from pelton.consumers.interest import Interest, first_wanted
-from pelton.consumers.log import NEVER, ConsumerLog, drop_rows, is_pending
-from pelton.consumers.pulls import check_pull, too_many_waiting
-from pelton.consumers.rules import check_consumer, check_consumer_update
+from pelton.consumers.interest import Interest, begin, first_wanted, follow_purge, follow_roll_ups, start_cursor
+from pelton.consumers.log import NEVER, ConsumerLog, consumer_info, drop_rows, is_pending
+from pelton.consumers.rules import check_consumer, check_consumer_update, check_pull, too_many_waiting
 from pelton.consumers.settle import Settlement
-from pelton.consumers.turns import Puller, Turn, next_refresh, say_unpinned, unpin, waiting_pulls
+from pelton.consumers.turns import (
+    GroupDecision,
+    Puller,
+    Turn,
+    is_conditional,
+    next_refresh,
+    say_unpinned,
+    unpin,
+    waiting_pulls,
+)
 
 __all__ = [
     "NEVER",

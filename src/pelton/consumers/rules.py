@@ -10,7 +10,17 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, Final
 
-from pelton.api import ConfigError, ConsumerConfig, ConsumerLimits, StreamConfig, api_error, parse_rfc3339
+from pelton.api import (
+    ApiError,
+    ConfigError,
+    ConsumerConfig,
+    ConsumerLimits,
+    PullRequest,
+    StreamConfig,
+    api_error,
+    from_reply,
+    parse_rfc3339,
+)
 from pelton.api.json_values import go_integer, quoted
 from pelton.api.times import ZERO, format_duration
 from pelton.subjects import clash_between, clash_within, has_wildcard, is_filter, is_subject, overlaps
@@ -378,3 +388,61 @@ def check_pedantic(config: ConsumerConfig, limits: ConsumerLimits) -> None:
 
 def _pedantic(config: ConsumerConfig, text: str) -> Exception:
     return api_error("JSPedanticErrF", consumer=config.name, err=text)
+
+
+# --- the checks of a pull request. Pure; statuses and texts are nats-server 2.15's
+
+_BAD_REQUEST: Final = 400
+_CONFLICT: Final = 409
+_LOWEST_PRIORITY: Final = 9
+_NEAREST_NS: Final = 5 * 10**9
+_FARTHEST_NS: Final = 3600 * 10**9
+
+
+def check_pull(request: PullRequest, config: ConsumerConfig, stream: str) -> None:
+    """Raise PullRefusedError or BadRequestError if a consumer does not accept such a pull."""
+    text = _excess(request, config)
+    if text:
+        raise _pull_refused(_CONFLICT, text, config, stream)
+    text = _misfit(request, config)
+    if text:
+        raise _pull_refused(_BAD_REQUEST, f"Bad Request - {text}", config, stream)
+
+
+def _excess(request: PullRequest, config: ConsumerConfig) -> str:
+    if config.deliver_subject:
+        return "Consumer is push based"
+    if 0 < config.max_batch < request.batch:
+        return f"Exceeded MaxRequestBatch of {config.max_batch}"
+    if 0 < config.max_expires.ns < (request.expires_ns or 0):
+        return f"Exceeded MaxRequestExpires of {config.max_expires.seconds:g}s"
+    if 0 < config.max_bytes < request.max_bytes:
+        return f"Exceeded MaxRequestMaxBytes of {config.max_bytes}"
+    return ""
+
+
+def _misfit(request: PullRequest, config: ConsumerConfig) -> str:
+    """Return what is wrong with the fields of priority groups (ADR-42)."""
+    policy = config.priority_policy
+    if config.priority_groups and not request.group:
+        return "Priority Group missing"
+    if config.priority_groups and request.group not in config.priority_groups:
+        return "Invalid Priority Group"
+    if not 0 <= request.priority <= _LOWEST_PRIORITY:
+        return "Priority must be between 0 and 9"
+    if policy != "overflow" and (request.min_pending or request.min_ack_pending or request.failover_ns):
+        return "Not a Overflow Priority consumer"
+    if request.failover_ns and not _NEAREST_NS <= request.failover_ns <= _FARTHEST_NS:
+        return "Failover must be between 5s and 3600s"
+    if policy != "pinned_client" and request.pin_id:
+        return "Not a Pinned Client Priority consumer"
+    return ""
+
+
+def too_many_waiting(config: ConsumerConfig, stream: str) -> ApiError:
+    """Return the error for a pull when ``max_waiting`` others are waiting."""
+    return _pull_refused(_CONFLICT, "Exceeded MaxWaiting", config, stream)
+
+
+def _pull_refused(status: int, text: str, config: ConsumerConfig, stream: str) -> ApiError:
+    return from_reply(status, 0, text, stream=stream, consumer=config.name)
