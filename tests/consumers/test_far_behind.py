@@ -9,7 +9,7 @@ import pytest
 
 import pelton
 from pelton.consumers import deliver
-from pelton.streams import lookups, subject_rows
+from pelton.streams import reader, subject_rows
 from pelton.subjects import matches
 
 FILTERS: list[tuple[str, ...]] = [("mine.>",), ("mine.a", "mine.b.>"), ("rare", "mine.>"), ("*.a",), ("rare",)]
@@ -23,7 +23,7 @@ async def test_all_of_its_messages_are_delivered_in_order(
     rng = random.Random(seed)
     monkeypatch.setattr(deliver, "_FAR", rng.choice([0, 3]))
     monkeypatch.setattr(subject_rows, "MOST_UNCOUNTED", rng.choice([4, 30, 16_384]))
-    monkeypatch.setattr(lookups, "_FEW_ROWS", rng.choice([2, 1_000]))
+    monkeypatch.setattr(reader, "_FEW_ROWS", rng.choice([2, 1_000]))
     async with pelton.open(tmp_path / "store.pelton", sync="off") as jet:
         stream = await jet.create_stream("s", subjects=["mine.>", "rare", "other.*"])
         consumers = [

@@ -195,7 +195,7 @@ async def test_sequences_beyond_all_bounds(jet: Jet) -> None:
 async def test_answers_of_many_parts_are_of_one_moment(jet: Jet, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = await jet.stream("S")
     await jet.publish_batch([(f"s.{number}", bytes(90)) for number in range(10)])
-    monkeypatch.setattr("pelton.streams.direct.MAX_BYTES", 200)
+    monkeypatch.setattr("pelton.streams.reads.MAX_BYTES", 200)
     assert [message.seq for message in await stream.get_messages(seq=6)] == [6, 7, 8]
     asked = jet.backend.direct_get
     parts = 0

@@ -12,7 +12,7 @@ import pelton
 from pelton import Jet, MessageNotFoundError, PeltonError, StoredMessage
 from pelton.jet import Stream
 from pelton.storage import MessageTable
-from pelton.streams import lookups, reader, subject_rows
+from pelton.streams import reader, subject_rows
 from pelton.subjects import matches
 
 FILTERS = ["rank.1.>", "rank.2.>", "rank.>", "free.>", "*.*.a", "rank.*.b", ">", "none.>"]
@@ -70,7 +70,7 @@ async def test_it_is_the_last_one_that_is_stored(
 ) -> None:
     rng = random.Random(seed)
     monkeypatch.setattr(subject_rows, "MOST_UNCOUNTED", rng.choice([5, 16_384]))
-    monkeypatch.setattr(lookups, "_FEW_ROWS", rng.choice([3, 1_000]))
+    monkeypatch.setattr(reader, "_FEW_ROWS", rng.choice([3, 1_000]))
     monkeypatch.setattr(reader, "_NEAR", rng.choice([0, 3, 4096]))
     path = tmp_path / "store.pelton"
     async with pelton.open(path, sync="off") as jet, pelton.open(path, sync="off") as other:

@@ -165,6 +165,15 @@ def with_header(block: bytes, name: str, value: str) -> bytes:
     return block[:start] + line + block[block.find(b"\r\n", start + 2) :]
 
 
+def without_headers(block: bytes | None, *names: str) -> bytes:
+    """Return a block without the headers of these names; a name that ends in ``-`` is a prefix."""
+    if not block:
+        return f"{_VERSION}\r\n\r\n".encode()
+    opening, *lines = block[:-4].split(b"\r\n")
+    prefixes = tuple((name if name.endswith("-") else f"{name}:").encode() for name in names)
+    return b"\r\n".join([opening, *(line for line in lines if not line.startswith(prefixes)), b"", b""])
+
+
 def as_lists(headers: Mapping[str, str | Sequence[str]]) -> dict[str, Sequence[str]]:
     """Return every header with all its values, unchecked; `ConfigError` if it is no mapping of headers."""
     if isinstance(headers, Headers):

@@ -239,7 +239,7 @@ class Delivery:
             # Exhausted: as in NATS, it stays in the stream and is not redelivered; its subject continues.
             exhaust(c, seq)
             event = MaxDeliveries(stream=self._log.name, consumer=c.name, stream_seq=seq, deliveries=deliveries)
-            c.advisories.send(event)
+            c.advise(event)
             c.forget_missing(seq, subject)
             return
         if not self._take(row, deliveries + 1):
@@ -540,7 +540,7 @@ class Delivery:
         reason = "the checksum does not match the row"
         sql = "INSERT OR IGNORE INTO quarantine VALUES(?, ?, ?, ?)"
         self._c.db.execute(sql, (stream.id, seq, self._now, reason))
-        self._c.advisories.send(MessageQuarantined(stream=stream.name, stream_seq=seq, reason=reason))
+        self._c.advise(MessageQuarantined(stream=stream.name, stream_seq=seq, reason=reason))
         _log.error(
             "message %d of stream %r is damaged and was put in quarantine: %s",
             seq,

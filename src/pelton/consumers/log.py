@@ -24,12 +24,13 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from pelton.api import ConsumerConfig, ConsumerInfo, PriorityGroupState, SequenceInfo, parse_rfc3339, rfc3339
+from pelton.api.events import Event
 from pelton.api.schedule import LATEST
 from pelton.api.times import Duration
 from pelton.consumers.claims import Claim, ClaimTable
 from pelton.consumers.rules import sample_percent
 from pelton.storage import Condition, DamagedRowError, Database, decoded, integer, integers, subject_condition, text
-from pelton.streams import Advisories, StreamLog
+from pelton.streams import StreamLog
 from pelton.subjects import first_match, has_wildcard
 
 
@@ -113,13 +114,13 @@ class ConsumerLog:
         log: StreamLog,
         config: ConsumerConfig,
         created: int,
-        advisories: Advisories,
+        advise: Callable[[Event], None],
         *,
         token_floor: int,
         loaded: set[ConsumerLog],
     ) -> None:
         self.db = database
-        self.advisories = advisories
+        self.advise = advise
         self.id = consumer
         self.log = log
         self.created = created

@@ -178,9 +178,9 @@ class Settlement:
             if self._c.sampled:
                 self._sample(ack, deliveries)
         elif after == "termed":
-            self._c.advisories.send(MessageTerminated(**self._names(ack, deliveries), reason=ack.reason))
+            self._c.advise(MessageTerminated(**self._names(ack, deliveries), reason=ack.reason))
         elif after == "due":
-            self._c.advisories.send(MessageNaked(**self._names(ack, deliveries)))
+            self._c.advise(MessageNaked(**self._names(ack, deliveries)))
 
     def _due(self, ack: AckOp, after: Answered, deliveries: int) -> int:
         """Return when an unsettled message may be redelivered."""
@@ -231,7 +231,7 @@ class Settlement:
         due = c.db.value("SELECT due FROM pending WHERE consumer=? AND seq=?", (c.id, ack.seq))
         # It was delivered one ack wait before it falls due.
         taken = self._now - integer(due) + due_after(c.config, deliveries, 0)
-        c.advisories.send(AckSample(**self._names(ack, deliveries), ack_time=Duration.of_ns(max(taken, 0))))
+        c.advise(AckSample(**self._names(ack, deliveries), ack_time=Duration.of_ns(max(taken, 0))))
 
     def _settle(self, ack: AckOp, known: Known) -> None:
         if self._c.config.ack_policy == "all":

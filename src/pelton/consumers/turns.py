@@ -274,7 +274,7 @@ class Turn:
             values = (*self._key, pin, self._now, self._now)
             self._db.execute("INSERT OR REPLACE INTO pins VALUES(?, ?, ?, ?, ?)", values)
             names = {"stream": self._c.log.name, "consumer": self._c.name, "group": self._group}
-            self._c.advisories.send(GroupPinned(account=ACCOUNT, **names, pinned_id=pin))
+            self._c.advise(GroupPinned(account=ACCOUNT, **names, pinned_id=pin))
         for message in messages:
             message.headers = headers.with_value(message.headers, headers.PIN_ID, pin)
         return pin
@@ -311,7 +311,7 @@ def unpin(consumer: ConsumerLog, group: str) -> bool:
 
 def say_unpinned(consumer: ConsumerLog, group: str, reason: Literal["admin", "timeout"]) -> None:
     names = {"stream": consumer.log.name, "consumer": consumer.name, "group": group}
-    consumer.advisories.send(GroupUnpinned(account=ACCOUNT, **names, reason=reason))
+    consumer.advise(GroupUnpinned(account=ACCOUNT, **names, reason=reason))
 
 
 def next_refresh(now: int, timeout: int) -> int:

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from pelton.api import Duration, StoredMessage, StreamConfig, StreamState, headers
 from pelton.queue.backing.setup import EXCLUSIVE, KEYS, RECORDS
-from pelton.streams import without_headers
 
 MARK: Final = "pelton.copy"
 """The metadata of a stream that is being copied."""
@@ -108,5 +107,5 @@ def as_published(message: StoredMessage) -> bytes | None:
     """Return the header block to publish a message with again: without conditions that held when it was published."""
     if _OURS not in message.hdrs:
         return message.hdrs or None
-    block = without_headers(message.hdrs, *_DROPPED)
+    block = headers.without_headers(message.hdrs, *_DROPPED)
     return None if block == _EMPTY else block

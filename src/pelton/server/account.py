@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from pelton.api import Incoming, Outgoing
+from pelton.api import Incoming, Outgoing, headers
 from pelton.server.accounts import AccountUsage
 from pelton.server.clients import Client, Published, SubjectService, in_portions
 from pelton.server.crossing import (
@@ -34,7 +34,6 @@ from pelton.server.router import (
     encoded,
 )
 from pelton.server.settings.options import TraceConfig
-from pelton.streams import without_headers
 from pelton.subjects import has_wildcard
 from pelton.subjects.index import LONGEST_CACHED
 from pelton.wire import Command, Hpub, Pub, encode_msg, status_block
@@ -440,7 +439,7 @@ class ServerAccount:
 def _kept(block: bytes, *, is_traced: bool) -> bytes | None:
     """Return the headers as a stream keeps them; as on NATS, not who asked a service."""
     if _INFO in block:
-        block = without_headers(block, REQUEST_INFO)
+        block = headers.without_headers(block, REQUEST_INFO)
     if is_traced:
         block = without_trace(block, is_traced=True)
     return None if block == _NO_HEADERS else block

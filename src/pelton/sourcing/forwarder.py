@@ -66,7 +66,6 @@ from pelton.api.store_errors import FINAL_ERRORS
 from pelton.api.times import SECOND, Duration
 from pelton.runtime import Runtime
 from pelton.sourcing.plan import identity_of
-from pelton.streams import without_headers
 
 T = TypeVar("T")
 _log: Final = logging.getLogger("pelton.sourcing")
@@ -337,9 +336,9 @@ class Forwarder:
             more, total = self._totals.added_by(message)
             data, asked = b"", f"{headers.INCREMENT}: {to_digits(more)}\r\n"
             place = f"{place} {to_digits(total)}"
-            block = without_headers(message.headers, *_NOT_COUNTED)
+            block = headers.without_headers(message.headers, *_NOT_COUNTED)
         else:
-            block = without_headers(message.headers, *_NOT_CARRIED) if message.headers else b"NATS/1.0\r\n\r\n"
+            block = headers.without_headers(message.headers, *_NOT_CARRIED) if message.headers else b"NATS/1.0\r\n\r\n"
         ours = f"{headers.MSG_ID}: {name}\r\n{FEED}: {place}\r\n{asked}\r\n".encode()
         return Outgoing(message.subject, data, block[:-2] + ours)
 

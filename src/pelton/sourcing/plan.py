@@ -17,7 +17,6 @@ from typing import Final
 from pelton.api import ApiError, ConfigError, StreamConfig, StreamSource, SubjectTransform, api_error, headers
 from pelton.api.config import External, SourceConsumer
 from pelton.storage import Condition, subject_condition
-from pelton.streams import without_headers
 from pelton.subjects import Draw, Transform, TransformError, clash_within, first_match, is_filter, is_subject
 
 _DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -101,13 +100,13 @@ class Plan:
         if not hdr:
             return f"NATS/1.0\r\n{line}".encode()
         if _OURS in hdr:
-            hdr = without_headers(hdr, headers.STREAM_SOURCE, _CONDITIONS)
+            hdr = headers.without_headers(hdr, headers.STREAM_SOURCE, _CONDITIONS)
         return hdr[:-2] + line.encode()
 
 
 def unconditional(hdr: bytes | None) -> bytes | None:
     """Return a block without the conditions of the original publisher."""
-    return hdr if hdr is None or _OURS not in hdr else without_headers(hdr, _CONDITIONS)
+    return hdr if hdr is None or _OURS not in hdr else headers.without_headers(hdr, _CONDITIONS)
 
 
 _API: Final = "$JS.API"

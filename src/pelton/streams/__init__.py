@@ -1,25 +1,31 @@
 """Streams: appending, limits, deduplication, expectations, counters, batches, removal."""
 
-from pelton.streams.advisories import Advisories
 from pelton.streams.appender import Packed
-from pelton.streams.atomic import append_atomic, spans_streams
-from pelton.streams.blocks import without_headers
-from pelton.streams.changes import changed_stream, check_consumers
 from pelton.streams.checked_bulk import PlannedMessage
-from pelton.streams.direct import DirectReads, stored_message, wire_message
-from pelton.streams.effects import StreamEffects
-from pelton.streams.env import CheckQuota, IsWanted, StreamEnv
-from pelton.streams.last_headers import last_headers_of
 from pelton.streams.log import StreamLog
-from pelton.streams.looks import Look, find_messages, subject_totals
 from pelton.streams.publish_checks import is_bare, schedule_of
-from pelton.streams.rules import check_copies, check_creation, check_new_stream, check_stream, check_time_pedantic
-from pelton.streams.staging import Staging, is_member
-from pelton.streams.state import Jumps
+from pelton.streams.reads import (
+    DirectReads,
+    Look,
+    find_messages,
+    last_headers_of,
+    stored_message,
+    subject_totals,
+    wire_message,
+)
+from pelton.streams.rules import (
+    changed_stream,
+    check_consumers,
+    check_copies,
+    check_creation,
+    check_new_stream,
+    check_stream,
+    check_time_pedantic,
+)
+from pelton.streams.staging import Staging, append_atomic, is_member, spans_streams
+from pelton.streams.state import IsWanted, Jumps, StreamEnv
 
 __all__ = [
-    "Advisories",
-    "CheckQuota",
     "DirectReads",
     "IsWanted",
     "Jumps",
@@ -27,7 +33,6 @@ __all__ = [
     "Packed",
     "PlannedMessage",
     "Staging",
-    "StreamEffects",
     "StreamEnv",
     "StreamLog",
     "append_atomic",
@@ -47,5 +52,4 @@ __all__ = [
     "stored_message",
     "subject_totals",
     "wire_message",
-    "without_headers",
 ]

@@ -241,7 +241,7 @@ class Appender:
         state.last, state.last_ts, state.dirty = state.last + added, now, True
 
     def append_own(self, subject: str, hdr: bytes, data: bytes, now: int, expires: int | None) -> None:
-        """Store a message that the stream itself makes (``ticking.py``): without conditions; it may replace others."""
+        """Store a message that the stream itself makes (``log.py``): without conditions; it may replace others."""
         if not self.state.is_wanted(subject):
             self.skip_one(now)
             return

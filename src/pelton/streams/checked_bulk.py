@@ -23,10 +23,8 @@ import msgspec
 from pelton.api import ApiError, Outgoing, PubAck, api_error, headers
 from pelton.api.schedule import first_due, parse_schedule
 from pelton.streams.appender import Appender
-from pelton.streams.blocks import with_header
-from pelton.streams.lookups import Spots, SubjectBounds
 from pelton.streams.publish_checks import is_bare
-from pelton.streams.reader import Reader
+from pelton.streams.reader import Reader, Spots, SubjectBounds
 from pelton.streams.state import StreamState
 from pelton.streams.timers import Firing
 
@@ -161,7 +159,7 @@ class CheckedBulk:
             fires = self._fires(form, subject)
             if fires is None:
                 return None
-            block = with_header(block, headers.ROLLUP, _SUB)
+            block = headers.with_value(block, headers.ROLLUP, _SUB)
         if not form.expected:
             return PlannedMessage(message, block, token, fires, msg_id=form.msg_id)
         spots = self._reader.spots_of(form.where_parent)

@@ -24,7 +24,6 @@ from pelton.api.errors import MAXIMUM_BYTES, MAXIMUM_MESSAGES, MAXIMUM_MESSAGES_
 from pelton.api.json_values import quoted, whole
 from pelton.api.schedule import LATEST, Schedule, first_due, parse_schedule, parse_zone
 from pelton.api.times import NEVER, SECOND, parse_duration
-from pelton.streams.blocks import with_header, without_headers
 from pelton.streams.counters import increment_of
 from pelton.streams.reader import Reader
 from pelton.streams.state import StreamState
@@ -215,7 +214,7 @@ def _lifetime(config: StreamConfig, options: StorageOptions, text: str, now: int
     least = lifted(config, seconds)
     hdr = options.hdr
     if least != seconds:
-        hdr = with_header(without_headers(hdr, headers.TTL), headers.TTL, str(least))
+        hdr = headers.with_value(headers.without_headers(hdr, headers.TTL), headers.TTL, str(least))
     return options._replace(hdr=hdr, expires=expiry(least, now))
 
 
@@ -233,7 +232,7 @@ def _schedule_options(target: Target, subject: str, hdr: bytes, now: int) -> Sto
         _check_schedule(target, subject, hdr)
         options = options._replace(fires=fires)
         if not headers.first_value(hdr, headers.ROLLUP):
-            options = options._replace(hdr=with_header(hdr, headers.ROLLUP, _SUBJECT))
+            options = options._replace(hdr=headers.with_value(hdr, headers.ROLLUP, _SUBJECT))
     return options._replace(ends=_ended(target, subject, hdr))
 
 

@@ -1,16 +1,214 @@
-"""Reading a stream's messages: by sequence, subject and time, and counting them."""
+"""Reading a stream's messages: by sequence, subject and time, and counting them.
+
+**Look-ups by a filter, without a scan of the whole stream each time: the last and the next message that it matches.** A
+filter with many subjects is looked for from the last message backwards. If nothing matches, that would read the whole
+stream, and again at the next call: a worker that asks whether there are jobs of a priority, beside millions of others,
+asks often. So what a search has found is remembered: nothing matches between two sequences. Messages are only added at
+the end, and one that is removed matches no more, so that stays true until a rollback. For the first search, the rows of
+subjects tell where the last match may be, if they can be listed at once and are few.
+
+A condition such as ``jobs.*.u1`` stands for a few literal subjects, each of which costs one look-up.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from pelton.storage import Condition, MessageRow, column, intact, integer, integers, subject_condition, text
-from pelton.streams.lookups import ANY, FilterLookup, LastMatches, Spots
+from pelton.api import StreamConfig
+from pelton.storage import Condition, Database, MessageRow, column, intact, integer, integers, subject_condition, text
 from pelton.streams.state import StreamState
 from pelton.streams.subject_rows import SubjectRow
-from pelton.subjects import has_wildcard
+from pelton.subjects import candidates, has_wildcard, is_filter
+
+_WITHIN: Final = "SELECT 1 FROM subjects WHERE stream=? AND subject>=? AND subject<=? LIMIT 1"
+_OF_ALL: Final = (
+    "SELECT count(*), ifnull(max(last), 0) FROM (SELECT last FROM subjects WHERE stream=? AND msgs>0 AND {} LIMIT ?)"
+)
+_FROM: Final = (
+    "SELECT count(*), ifnull(min(first), 0) FROM "
+    "(SELECT first FROM subjects WHERE stream=? AND msgs>0 AND last>=? AND {} LIMIT ?)"
+)
+
+
+class SubjectBounds:
+    """Bounds in the stream with row id ``stream``."""
+
+    def __init__(self, database: Database, stream: int) -> None:
+        self._db = database
+        self._stream = stream
+
+    def has_within(self, first: str, last: str) -> bool:
+        """Whether a subject from ``first`` to ``last``, both included, has a row."""
+        return self._db.value(_WITHIN, (self._stream, first, last)) is not None
+
+    def of_few(self, condition: Condition, most: int) -> int | None:
+        """Return the bound of the last sequence of all subjects that meet a condition, 0 if none has a row.
+
+        None if they are ``most`` or more.
+        """
+        sql = _OF_ALL.format(condition.sql)
+        [row] = self._db.execute(sql, (self._stream, *condition.bindings, most)).fetchall()
+        number, last = integers(row)
+        return last if number < most else None
+
+    def first_from(self, seq: int, condition: Condition, most: int) -> int | None:
+        """Return the bound of the first sequence of all subjects that meet a condition and may have some from ``seq``.
+
+        0 if there is no such subject; None if they are ``most`` or more.
+        """
+        sql = _FROM.format(condition.sql)
+        [row] = self._db.execute(sql, (self._stream, seq, *condition.bindings, most)).fetchall()
+        number, first = integers(row)
+        return first if number < most else None
+
+
+ANY: Final = Condition("1", ())
+_FEW_ROWS: Final = 1_000
+_FILTERS: Final = 64
+
+
+class SearchedRange(NamedTuple):
+    """No message matches after ``bound``, up to ``upto``."""
+
+    bound: int
+    upto: int
+
+
+class LastMatches:
+    """The last matches of filters in one stream; whoever asks has written the appended messages."""
+
+    def __init__(self, state: StreamState) -> None:
+        self._state = state
+        self._bounds = SubjectBounds(state.db, state.id)
+        self._searched: dict[str, SearchedRange] = {}
+        self._resets = -1
+
+    def find(self, subject_filter: str) -> MessageRow | None:
+        """Return the last message that matches."""
+        state = self._state
+        if self._resets != state.resets or len(self._searched) >= _FILTERS:
+            # Sequences that were rolled back are given again.
+            self._searched.clear()
+            self._resets = state.resets
+        condition = subject_condition([subject_filter]) or ANY
+        searched = self._searched.get(subject_filter) or self._first_range(subject_filter, condition)
+        found = state.table.last_where(state.last, condition, after=searched.upto)
+        if found is None and searched.bound:
+            found = state.table.last_where(searched.bound, condition)
+        self._searched[subject_filter] = SearchedRange(0 if found is None else found.seq, state.last)
+        return found
+
+    def _first_range(self, subject_filter: str, condition: Condition) -> SearchedRange:
+        """Return what the rows of subjects tell, which count messages up to a sequence."""
+        upto = self._state.subjects.upto
+        bound = self._bounds.of_few(condition, _FEW_ROWS) if _is_range(subject_filter) else None
+        return SearchedRange(upto if bound is None else bound, upto)
+
+    def none_between(self, seq: int, filters: Sequence[str]) -> int:
+        """Return up to which sequence nothing after ``seq`` matches any of some filters, if it is known at once.
+
+        Flush the stream first.
+        """
+        for subject_filter in filters:
+            condition = subject_condition([subject_filter])
+            if condition is None or not _is_range(subject_filter):
+                return seq
+            bound = self._bounds.of_few(condition, _FEW_ROWS)
+            if bound is None or bound > seq:
+                return seq
+        return max(seq, self._state.subjects.upto) if filters else seq
+
+    def next_possible(self, seq: int, subject_filter: str) -> int:
+        """Return the first sequence from ``seq`` on whose message may match, as far as the rows of subjects tell."""
+        condition = subject_condition([subject_filter]) if _is_range(subject_filter) else None
+        if condition is None:
+            return seq
+        first = self._bounds.first_from(seq, condition, _FEW_ROWS)
+        if first is None:
+            return seq
+        return max(seq, first or self._state.subjects.upto + 1)
+
+
+def _is_range(subject_filter: str) -> bool:
+    """Whether the subjects that a filter matches follow each other: it is a subject, or a beginning of subjects."""
+    return not {"*", ">"} & set(subject_filter.removesuffix(".>").split("."))
+
+
+Spots = tuple[str, ...]
+"""The beginnings of subjects, each with its last dot: with one token more, the subjects that a filter matches."""
+
+_MOST: Final = 16
+_KNOWN_LIMIT: Final = 10_000
+_WILD: Final = ("*", ">")
+
+
+class FilterLookup:
+    """Lists the subjects of one stream that a filter can match.
+
+    A stream's subjects say which exist, unless a transform or a source brings others, or an earlier configuration took
+    them: the latter is checked once for each configuration.
+    """
+
+    def __init__(self, state: StreamState) -> None:
+        self._state = state
+        # What is known of the filters' parents, as long as the configuration is this one.
+        self._config: StreamConfig | None = None
+        self._is_complete = False
+        self._spots: dict[str, Spots | None] = {}
+
+    def subjects_of(self, subject_filter: str) -> Collection[str] | None:
+        """Return the literal subjects of a filter; None if they cannot be listed, or are many."""
+        parent, _, token = subject_filter.rpartition(".")
+        spots = None if token in _WILD else self.spots_of(parent)
+        return self._listed(subject_filter) if spots is None else [spot + token for spot in spots]
+
+    def spots_of(self, parent: str) -> Spots | None:
+        """Return where subjects may be that a filter matches, from all its tokens but the last; None: unknown."""
+        self._know_config()
+        if len(self._spots) > _KNOWN_LIMIT:
+            self._spots.clear()
+        if parent not in self._spots:
+            self._spots[parent] = self._found_spots(parent)
+        return self._spots[parent]
+
+    def _found_spots(self, parent: str) -> Spots | None:
+        position, example = parent.count(".") + 1, f"{parent}.0"
+        if not is_filter(example) or any(_names(subject, position) for subject in self._state.config.subjects):
+            return None
+        found = self._listed(example)
+        return None if found is None else tuple(sorted(subject[:-1] for subject in found))
+
+    def _listed(self, subject_filter: str) -> set[str] | None:
+        self._know_config()
+        if not self._is_complete:
+            return None
+        found = candidates(subject_filter, self._state.config.subjects)
+        return None if found is None or len(found) > _MOST else found
+
+    def _know_config(self) -> None:
+        config = self._state.config
+        if self._config is not config:
+            self._config = config
+            self._spots.clear()
+            maps = config.sources or config.mirror is not None or config.subject_transform is not None
+            self._is_complete = bool(config.subjects) and not maps and self._has_no_others(config)
+
+    def _has_no_others(self, config: StreamConfig) -> bool:
+        state = self._state
+        taken = subject_condition(config.subjects)
+        if taken is None:
+            return True
+        query = state.subjects.each(Condition(f"NOT {taken.sql}", taken.bindings), state.last)
+        return state.db.execute(f"SELECT 1 FROM {query.sql} LIMIT 1", query.bindings).fetchone() is None
+
+
+def _names(pattern: str, position: int) -> bool:
+    """Whether a pattern names the token at a position, so that what it matches depends on that token."""
+    tokens = pattern.split(".")
+    return len(tokens) > position and tokens[position] not in _WILD
+
 
 _FEW: Final = 4
 # So many rows are read before the rows of subjects are asked.

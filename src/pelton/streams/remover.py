@@ -7,8 +7,7 @@ from operator import attrgetter
 from typing import Final
 
 from pelton.storage import Removed, runs, subject_condition, text
-from pelton.streams.lookups import ANY
-from pelton.streams.reader import Reader
+from pelton.streams.reader import ANY, Reader
 from pelton.streams.state import StreamState
 
 _CHUNK: Final = 4096

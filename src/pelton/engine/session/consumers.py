@@ -23,11 +23,12 @@ from operator import attrgetter
 from typing import Final, Protocol
 
 from pelton.api import ConsumerConfig, Delivered, Incoming, PullRequest
+from pelton.api.events import Event
 from pelton.consumers import NEVER, ConsumerLog, Delivery, Settlement, drop_rows
 from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session.configs import decode_config
 from pelton.storage import DamagedRowError, Database, blob, integer, integers, text, token_floor
-from pelton.streams import Advisories, StreamLog
+from pelton.streams import StreamLog
 
 _CONSUMERS: Final = "SELECT id, stream, CAST(name AS BLOB), config, created, token_floor FROM consumers ORDER BY id"
 
@@ -37,9 +38,9 @@ class ConsumerRegistry:
 
     token_floor: int
 
-    def __init__(self, database: Database, advisories: Advisories) -> None:
+    def __init__(self, database: Database, advise: Callable[[Event], None]) -> None:
         self._db = database
-        self._advisories = advisories
+        self._advise = advise
         # The store's token floor (``storage/copies.py``).
         self.token_floor = 0
         self.by_name: dict[tuple[str, str], ConsumerLog] = {}
@@ -108,9 +109,7 @@ class ConsumerRegistry:
         self._next_sweep = min(next_sweep, now + threshold) if threshold > 0 else next_sweep
 
     def _made(self, row_id: int, log: StreamLog, config: ConsumerConfig, created: int, floor: int) -> ConsumerLog:
-        return ConsumerLog(
-            self._db, row_id, log, config, created, self._advisories, token_floor=floor, loaded=self._loaded
-        )
+        return ConsumerLog(self._db, row_id, log, config, created, self._advise, token_floor=floor, loaded=self._loaded)
 
     def drop(self, consumer: ConsumerLog) -> None:
         key = stream, name = consumer.log.name, consumer.name

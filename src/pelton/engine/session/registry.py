@@ -20,6 +20,7 @@ from pelton.api import (
     StreamConfig,
     api_error,
 )
+from pelton.api.events import Event
 from pelton.consumers import ConsumerLog, Delivery, Interest, Settlement
 from pelton.engine.pubsub.bus import Bus
 from pelton.engine.session.account import Account
@@ -28,7 +29,7 @@ from pelton.engine.session.consumed_origin import ConsumedOrigin
 from pelton.engine.session.consumers import ConsumerRegistry, LivePushes
 from pelton.sourcing import SourceGraph
 from pelton.storage import DamagedRowError, Database, integer, text
-from pelton.streams import Advisories, IsWanted, StreamEnv, StreamLog
+from pelton.streams import IsWanted, StreamEnv, StreamLog
 from pelton.subjects import Draw, SubjectIndex, fits, is_subject, is_subset
 from pelton.subjects.index import LONGEST_CACHED
 
@@ -132,14 +133,14 @@ class Registry:
         draw: Draw,
         bus: Bus,
         limits: AccountLimits,
-        advisories: Advisories,
+        advise: Callable[[Event], None],
     ) -> None:
         self.db = database
         self._bus = bus
         self._now = now
         self.streams: dict[str, StreamLog] = {}
         self.republishers: list[StreamLog] = []
-        self.consumers: ConsumerRegistry = ConsumerRegistry(database, advisories)
+        self.consumers: ConsumerRegistry = ConsumerRegistry(database, advise)
         # For the streams with interest retention.
         self.interests: dict[StreamLog, Interest] = {}
         self._wanted: dict[int, IsWanted] = {}

@@ -35,8 +35,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from pelton.api import AccountLimits, ApiError, Incoming, Outgoing
-from pelton.api.events import CheckpointBlocked, Event, SlowSync, WriterBusy
+from pelton.api import AccountLimits, ApiError, Incoming, Outgoing, rfc3339
+from pelton.api.events import CheckpointBlocked, Event, SlowSync, WriterBusy, encode_event
 from pelton.api.times import SECOND, Duration
 from pelton.consumers import ConsumerLog, follow_roll_ups
 from pelton.engine.pubsub.bus import Bus, LocalDelivery
@@ -44,8 +44,8 @@ from pelton.engine.session.deadlines import clamp_deadlines, jumps_after, last_u
 from pelton.engine.session.registry import Registry
 from pelton.runtime import Clock, wall_ahead
 from pelton.storage import Database, Trouble, text
-from pelton.streams import Advisories, Jumps, Staging, StreamLog, is_bare, is_member
-from pelton.streams.effects import MANY
+from pelton.streams import Jumps, Staging, StreamLog, is_bare, is_member
+from pelton.streams.subject_rows import MANY
 from pelton.subjects import Draw
 
 Key = tuple[str, str]
@@ -302,7 +302,6 @@ class Session:
         self.now, self.new_id = surroundings.now, surroundings.new_id
         self.waiting_pulls: Callable[[ConsumerLog], int] = surroundings.waiting_pulls
         self._has_waiters = surroundings.has_waiters
-        self._advisories = Advisories(self._has_recipient, self.send, surroundings.now, surroundings.new_id)
         self.staging: Staging = Staging(database, self.advise)
         self.registry: Registry = Registry(
             database,
@@ -310,7 +309,7 @@ class Session:
             draw=surroundings.draw,
             bus=bus,
             limits=surroundings.limits,
-            advisories=self._advisories,
+            advise=self.advise,
         )
         self.dispatcher: Dispatcher = Dispatcher(self.registry, bus, self.staging, surroundings.now)
         # Messages to dispatch that no stream holds: advisories, and messages that users send without an answer.
@@ -324,9 +323,6 @@ class Session:
         self.changed = False
         self.news = Wakes()
         self._deadlines: dict[str, int] = {}
-
-    def _has_recipient(self, subject: str) -> bool:
-        return self.registry.has_recipient(subject)
 
     # --- the transaction
 
@@ -449,7 +445,9 @@ class Session:
 
     def advise(self, event: Event) -> None:
         """Dispatch an advisory when the transaction ends, if it would have a recipient."""
-        self._advisories.send(event)
+        if self.registry.has_recipient(event.subject):
+            stamped = msgspec.structs.replace(event, id=self.new_id(), timestamp=rfc3339(self.now()))
+            self.send(Outgoing(event.subject, encode_event(stamped)))
 
     def would_reach(self, subject: str) -> bool:
         """Return whether a message on a subject would reach a stream or a subscriber."""

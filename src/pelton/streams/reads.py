@@ -11,19 +11,28 @@ removal increases it, nothing decreases it. Messages appended since are counted 
 **The last message of each subject, now or as it was at an earlier sequence.** The rows of subjects answer for those
 that have not been written since. For the others, the stream is scanned backwards from the requested sequence until each
 of them is found.
+
+**Looks through a whole stream, which take their time: for what messages contain, and for how many some subjects have.**
+A look goes on portion by portion until its time is over; where the rows of subjects tell that nothing matches, it reads
+nothing.
+
+**The last message of each subject without its payload, page by page: how a bucket's keys are listed.** One statement
+joins the ``subjects`` table with the message rows. Payloads are not read, so checksums are not verified either. Pages
+are in the order of subjects, so that each continues where the previous one ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
-from typing import Final
+from typing import Final, NamedTuple, cast
 
 from pelton.api import (
     ConfigError,
     CorruptMessageError,
     DirectGet,
     DirectReply,
+    LastHeaders,
     PeltonError,
     StoredMessage,
     WireMessage,
@@ -33,8 +42,12 @@ from pelton.api import (
 )
 from pelton.api.direct import MAX_BYTES, MAX_SUBJECTS
 from pelton.api.errors import from_reply
+from pelton.api.requests import FindMessages, FindMessagesReply, SubjectTotals, SubjectTotalsReply
+from pelton.runtime import Clock, Deadline
 from pelton.storage import Condition, MessageRow, intact, integer, subject_condition, text
+from pelton.storage.messages import text_condition
 from pelton.streams.log import StreamLog
+from pelton.streams.reader import ANY, LastMatches
 
 
 class FilterCount:
@@ -302,3 +315,94 @@ def _check(stream: str, request: DirectGet) -> None:
         or (request.up_to_seq and request.up_to_time)
     ):
         raise _refused(stream, "Bad Request")
+
+
+_PORTION: Final = 50_000
+_MOST_SUBJECTS: Final = 150_000
+_NUMBER: Final = "SELECT count(*) FROM (SELECT 1 FROM {} LIMIT ?)"
+# With a limit, the subquery is not merged into the query, which would compute each rest four times.
+_TOTALS: Final = (
+    "SELECT CAST(iif(instr(rest, ?), substr(rest, 1, instr(rest, ?) - 1), rest) AS BLOB) AS name, sum(msgs) AS total "
+    "FROM (SELECT substr(subject, CASE {} END) AS rest, msgs FROM {} LIMIT -1) "
+    "GROUP BY name ORDER BY total DESC, name LIMIT ?"
+)
+
+
+class Look(NamedTuple):
+    """A stream on a snapshot; ``is_left``: nobody waits for the answer any more."""
+
+    log: StreamLog
+    clock: Clock
+    is_left: Callable[[], bool]
+
+
+def find_messages(look: Look, request: FindMessages) -> FindMessagesReply:
+    """Return messages that match; damaged ones are left out."""
+    log, deadline, bounds = look.log, Deadline(look.clock, request.within), LastMatches(look.log.state)
+    rows = {each: log.reader.bounds_of(subject_condition([each])) for each in request.filters or (">",)}
+    there = {each: row for each, row in rows.items() if row.msgs}
+    last, total = max((row.last for row in there.values()), default=0), sum(row.msgs for row in there.values())
+    condition = text_condition(request.contains, subject_condition(list(there)))
+    found, looked_at, at = list[StoredMessage](), 0, max(request.begin, 1)
+    while at <= last and (number := request.limit - len(found)) > 0:
+        at = log.table.next_seq(min(bounds.next_possible(at, each) for each in there)) or last + 1
+        if at > last:
+            break
+        end = min(at + _PORTION - 1, last)
+        scanned = log.table.scan(at, end, number, condition)
+        end = scanned[-1].seq if len(scanned) == number else end
+        found += [stored_message(row) for row in scanned if intact(row) and request.is_in(row.data)]
+        if request.contains:
+            looked_at += end - at + 1 if log.state.is_gapless else log.table.count(at, end)
+        else:
+            looked_at += len(scanned)
+        is_whole = len(found) == total and request.begin <= 1
+        at = last + 1 if is_whole else end + 1
+        if deadline.is_over or look.is_left():
+            break
+    return FindMessagesReply(
+        messages=tuple(found), looked_at=looked_at, next_begin=at if at <= last else 0, total=total
+    )
+
+
+def subject_totals(look: Look, request: SubjectTotals) -> SubjectTotalsReply:
+    """Return how many messages the subjects have, summed up by a part of each."""
+    state, until = look.log.state, f".{request.until}."
+    every = state.subjects.parts(None, state.last)
+    if state.db.value(_NUMBER.format(every.sql), (*every.bindings, _MOST_SUBJECTS + 1)) > _MOST_SUBJECTS:
+        return SubjectTotalsReply()
+    each = [(len(one), subject_condition([one]) or ANY) for one in request.filters]
+    cases = " ".join(f"WHEN {condition.sql} THEN {begin}" for begin, condition in each)
+    query = state.subjects.parts(subject_condition(request.filters), state.last)
+    bindings = [until, until, *(value for _, condition in each for value in condition.bindings), *query.bindings]
+    rows = state.db.execute(_TOTALS.format(cases, query.sql), (*bindings, request.limit))
+    return SubjectTotalsReply(totals={text(name): integer(total) for name, total in rows})
+
+
+_PAGE: Final = (
+    "SELECT s.subject, m.seq, m.hdr FROM (SELECT subject, last FROM {} ORDER BY subject LIMIT ?) s "
+    "LEFT JOIN {table} m ON m.seq=s.last AND m.subject=s.subject ORDER BY s.subject"
+)
+
+
+def last_headers_of(log: StreamLog, filters: Sequence[str], after: str, limit: int) -> list[LastHeaders]:
+    """Return the last headers of at most ``limit`` subjects that match a filter and follow ``after``.
+
+    Flush the stream first.
+    """
+    wanted = subject_condition(filters)
+    further = Condition("subject>?", (after,))
+    if wanted is not None:
+        further = Condition(f"{further.sql} AND {wanted.sql}", (after, *wanted.bindings))
+    found = log.reader.subjects(_PAGE.replace("{table}", log.table.name), further, limit)
+    rows = cast("list[tuple[str, int | None, bytes | None]]", found)
+    heads = (
+        LastHeaders(subject, seq, hdr) if seq is not None else _looked_for(log, subject) for subject, seq, hdr in rows
+    )
+    return [head for head in heads if head is not None]
+
+
+def _looked_for(log: StreamLog, subject: str) -> LastHeaders | None:
+    """Return the last headers of a subject whose recorded last sequence is not its last message."""
+    row = log.reader.last_row_of(subject)
+    return None if row is None else LastHeaders(subject, row.seq, row.hdr)
