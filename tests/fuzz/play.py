@@ -14,9 +14,10 @@ from typing import Any, Final, NamedTuple
 
 from pelton.api import ConfigError
 from pelton.server.settings.load import config_of
-from pelton.wire import InfoLine, Msg, Parser, Ping, Pong, Violation
+from pelton.wire import Ping, Pong, Violation
 from tests.fuzz import access, jetstream, protocol, wild
 from tests.fuzz.sides import Side
+from tests.kit.wire_client import ClientParser, InfoLine, Msg
 from tests.server.raw import shown
 from tests.server.settings.oracle import verdict
 
@@ -125,7 +126,7 @@ def _told(data: bytes, is_ended: bool) -> list[str]:
     """Describe commands; those between pongs are sorted, as no subscription has to get a message first."""
     found: list[str] = []
     some: list[str] = []
-    for command in Parser("client").feed(data):
+    for command in ClientParser().feed(data):
         if isinstance(command, InfoLine | Ping):
             continue
         if isinstance(command, Msg) and command.subject.startswith(("~", "$JS.EVENT.")):
@@ -217,7 +218,7 @@ class _Client:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
-        self._parser = Parser("client")
+        self._parser = ClientParser()
         self.seen: dict[str, list[str]] = {}
         self.raw: dict[str, bytes] = {}
         self.errors: list[str] = []

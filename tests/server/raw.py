@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from pelton.wire import InfoLine, Msg, Parser, Ping, Pong, ServerHello, encode_pub, encode_sub, parse_info
-from pelton.wire.protocol import Command, ErrLine
+from pelton.wire import Ping, Pong, ServerHello
+from pelton.wire.protocol import Command
+from tests.kit.wire_client import ClientParser, ErrLine, InfoLine, Msg, encode_pub, encode_sub, parse_info
 
 PLAIN = '{"verbose":false,"pedantic":false,"headers":true,"no_responders":true,"protocol":1}'
 _TIMEOUT_S = 10.0
@@ -41,7 +42,7 @@ class RawClient:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._parser = Parser("client")
+        self._parser = ClientParser()
         self._commands: list[Command] = []
         self._is_greeted = False
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from pelton.wire import Msg
+from tests.kit.wire_client import Msg
 from tests.server.raw import RawClient
 
 Connect = Callable[..., AbstractAsyncContextManager[RawClient]]

@@ -91,7 +91,7 @@ async def test_what_is_read_before_and_after_a_login(started: Started, guarded_p
 
 
 def test_a_parser_keeps_nothing_before_a_login() -> None:
-    parser = Parser("server")
+    parser = Parser()
     parser.awaits_connect = True
     assert parser.feed(b"CONN") == []
     assert parser.feed(b"ECT {}\r\nPUB a 3\r\nabc\r\nPING\r\n") == [Connect(b"{}")]
@@ -99,7 +99,7 @@ def test_a_parser_keeps_nothing_before_a_login() -> None:
     parser.awaits_connect = False
     assert parser.go_on() == [Pub("a", "", b"abc"), Ping()]
     assert parser.feed(b"NG\r\n") == [Ping()]
-    parser = Parser("server", WireLimits(line=100))
+    parser = Parser(WireLimits(line=100))
     parser.awaits_connect = True
     assert parser.feed(b"CONNECT {}\r\n") == [Connect(b"{}")]
     assert parser.feed(bytes(100)) == []
@@ -107,7 +107,7 @@ def test_a_parser_keeps_nothing_before_a_login() -> None:
 
 
 def test_small_portions_cost_no_more_than_their_bytes() -> None:
-    parser, size = Parser("server"), 200_000
+    parser, size = Parser(), 200_000
     parser.feed(b"PUB a %d\r\n" % size)
     tracemalloc.start()
     try:

@@ -199,7 +199,7 @@ def test_lines_that_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "_KNOWN_LINES", 4)
     for size, is_known in ((128, True), (129, False)):
         lines = KnownLines()
-        parser = Parser("server", lines=lines)
+        parser = Parser(lines=lines)
         subject = "a" * (size - len("PUB  0\r"))
         for _ in range(3):
             assert parser.feed(f"PUB {subject} 0\r\n\r\n".encode()) == [Pub(subject, "", b"")]

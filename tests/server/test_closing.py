@@ -12,9 +12,9 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from pelton.server import WebSocketDoor
-from pelton.wire import Msg
 from pelton.wire.protocol import Command
 from tests.cluster.people import Certificates
+from tests.kit.wire_client import Msg
 from tests.server.conftest import Started
 from tests.server.raw import PLAIN, RawClient, raw_client
 from tests.server.test_tls import door, trusting

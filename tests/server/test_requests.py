@@ -18,10 +18,10 @@ from typing import Any, Final
 
 import pytest
 
-from pelton.wire import Msg
 from pelton.wire.protocol import Command, Pong
 from tests.kit.nats_server import nats_server
 from tests.kit.served import served_store
+from tests.kit.wire_client import Msg
 from tests.server.conftest import Started
 from tests.server.oracle import Oracle, running_oracle
 from tests.server.raw import RawClient, raw_client, shown

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pelton.server import router as routers
 from pelton.server.router import ClientSubscription, MessageFrame, Router
 from pelton.subjects import matches
-from pelton.wire import Msg, Parser
+from tests.kit.wire_client import ClientParser, Msg
 
 
 class Ear:
@@ -68,7 +68,7 @@ def test_a_message_is_encoded_for_clients_that_know_headers_and_for_others(
     for headers in (True, False):
         head, tail = frame.parts(headers)
         expected = Msg("a.b", b"7", reply, block if headers else None, data)
-        assert Parser("client").feed(head + b"7" + tail) == [expected]
+        assert ClientParser().feed(head + b"7" + tail) == [expected]
 
 
 def test_a_subject_with_very_many_subscriptions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import weakref
 import pytest
 
 from pelton.server import Server
-from pelton.wire import Msg
+from tests.kit.wire_client import Msg
 from tests.server.conftest import Started
 from tests.server.raw import RawClient, raw_client
 

@@ -12,9 +12,10 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from pelton.server import Server, TlsDoor, WebSocketDoor, tls_context
-from pelton.wire import InfoLine, Msg, Parser, Pong, encode_pub, parse_info
-from pelton.wire.protocol import Command, ErrLine
+from pelton.wire import Pong
+from pelton.wire.protocol import Command
 from tests.cluster.people import Certificates
+from tests.kit.wire_client import ClientParser, ErrLine, InfoLine, Msg, encode_pub, parse_info
 from tests.server.conftest import Started
 from tests.server.raw import PLAIN, raw_client
 
@@ -29,7 +30,7 @@ class Framed:
 
     def __init__(self, socket: WebSocket) -> None:
         self.socket = socket
-        self._parser = Parser("client")
+        self._parser = ClientParser()
         self._commands: list[Command] = []
         self._is_greeted = False
 

@@ -2,29 +2,20 @@
 
 import msgspec
 
-from pelton.wire import (
-    Connect,
-    ConnectOptions,
-    Parser,
-    ServerHello,
-    encode_connect,
-    encode_info,
-    parse_info,
-    status_block,
-)
-from pelton.wire.protocol import InfoLine
+from pelton.wire import Connect, ConnectOptions, Parser, ServerHello, encode_info, status_block
+from tests.kit.wire_client import ClientParser, InfoLine, encode_connect, parse_info
 
 
 def test_info_is_read_back() -> None:
     hello = ServerHello(server_id="i", server_name="n", version="2.15.1", host="::1", port=4222, headers=True, proto=1)
-    (line,) = Parser("client").feed(encode_info(hello))
+    (line,) = ClientParser().feed(encode_info(hello))
     assert isinstance(line, InfoLine)
     assert parse_info(line.facts) == hello
 
 
 def test_connect_is_read_back() -> None:
     options = ConnectOptions(verbose=False, user="me", password="secret", echo=False)
-    (line,) = Parser("server").feed(encode_connect(options))
+    (line,) = Parser().feed(encode_connect(options))
     assert isinstance(line, Connect)
     assert msgspec.json.decode(line.options, type=ConnectOptions) == options
 

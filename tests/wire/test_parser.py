@@ -8,11 +8,7 @@ from hypothesis import strategies as st
 
 from pelton.wire import (
     Connect,
-    ErrLine,
     Hpub,
-    InfoLine,
-    Msg,
-    OkLine,
     Parser,
     Ping,
     Pong,
@@ -23,11 +19,9 @@ from pelton.wire import (
     WireLimits,
     encode_err,
     encode_msg,
-    encode_pub,
-    encode_sub,
-    encode_unsub,
 )
 from pelton.wire.protocol import MALFORMED, TOO_LARGE, TOO_LONG, UNKNOWN, Command
+from tests.kit.wire_client import ClientParser, ErrLine, InfoLine, Msg, OkLine, encode_pub, encode_sub, encode_unsub
 
 SESSION = (
     b'CONNECT {"verbose":false}\r\n'
@@ -73,7 +67,6 @@ SERVER_COMMANDS: list[Command] = [
     Ping(),
     Pong(),
 ]
-SIDES = [("server", SESSION, COMMANDS), ("client", FROM_SERVER, SERVER_COMMANDS)]
 
 
 def fed(parser: Parser, *portions: bytes) -> list[Command]:
@@ -87,35 +80,38 @@ def all_of(parser: Parser, portion: bytes) -> list[Command]:
     return found
 
 
-@pytest.mark.parametrize(("side", "sent", "commands"), SIDES)
-def test_whole(side: str, sent: bytes, commands: list[Command]) -> None:
-    assert fed(Parser(side), sent) == commands
+def test_whole() -> None:
+    assert fed(Parser(), SESSION) == COMMANDS
 
 
-@pytest.mark.parametrize(("side", "sent", "commands"), SIDES)
-def test_byte_by_byte(side: str, sent: bytes, commands: list[Command]) -> None:
-    assert fed(Parser(side), *(sent[at : at + 1] for at in range(len(sent)))) == commands
+def test_byte_by_byte() -> None:
+    assert fed(Parser(), *(SESSION[at : at + 1] for at in range(len(SESSION)))) == COMMANDS
 
 
-@pytest.mark.parametrize(("side", "sent", "commands"), SIDES)
 @pytest.mark.parametrize("size", [2, 3, 7, 13, 64])
-def test_in_portions_repeated(side: str, sent: bytes, commands: list[Command], size: int) -> None:
+def test_in_portions_repeated(size: int) -> None:
     # Three times, so that known lines are met as well.
-    whole = sent * 3
-    assert fed(Parser(side), *(whole[at : at + size] for at in range(0, len(whole), size))) == commands * 3
+    whole = SESSION * 3
+    assert fed(Parser(), *(whole[at : at + size] for at in range(0, len(whole), size))) == COMMANDS * 3
 
 
-@pytest.mark.parametrize(("side", "sent", "commands"), SIDES)
-def test_trailing_bytes_wait(side: str, sent: bytes, commands: list[Command]) -> None:
-    parser = Parser(side)
-    assert all_of(parser, sent + b"PI") == commands
+def test_trailing_bytes_wait() -> None:
+    parser = Parser()
+    assert all_of(parser, SESSION + b"PI") == COMMANDS
     assert parser.feed(b"NG\r\n") == [Ping()]
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_the_client_of_the_tests_reads_what_a_server_sends(size: int) -> None:
+    parser = ClientParser()
+    portions = [FROM_SERVER[at : at + size] for at in range(0, len(FROM_SERVER), size)]
+    assert [command for portion in portions for command in parser.feed(portion)] == SERVER_COMMANDS
 
 
 def test_white_space_and_case_as_on_nats() -> None:
     sent = b"pub\ta\t 2 \r\nhi\r\nPING\r\nPiNgx y\nSUB  a   1\r\nSUB b\r x\r2\r\nPUB a\r 0\r\n\r\nUNSUB 1 x\r\n"
     read = [Pub("a", "", b"hi"), Ping(), Ping(), Sub("a", "", b"1"), Sub("b", "x", b"2"), Pub("a\r", "", b"")]
-    assert fed(Parser("server"), sent) == [*read, Unsub(b"1", 0)]
+    assert fed(Parser(), sent) == [*read, Unsub(b"1", 0)]
 
 
 @pytest.mark.parametrize(
@@ -144,13 +140,13 @@ def test_white_space_and_case_as_on_nats() -> None:
     ],
 )
 def test_what_breaks_the_protocol_ends_it(sent: bytes, text: str) -> None:
-    parser = Parser("server", WireLimits(line=256, payload=100))
+    parser = Parser(WireLimits(line=256, payload=100))
     assert parser.feed(b"PING\r\n" + sent + b"PING\r\n") == [Ping(), Violation(text)]
     assert parser.feed(b"PING\r\n") == []
 
 
 def test_a_large_message_is_joined_once() -> None:
-    parser = Parser("server", WireLimits(payload=1 << 20))
+    parser = Parser(WireLimits(payload=1 << 20))
     data = bytes(1 << 20)
     sent = encode_pub("big", "", None, data) + b"PING\r\n"
     assert fed(parser, *(sent[at : at + 1000] for at in range(0, len(sent), 1000))) == [Pub("big", "", data), Ping()]
@@ -188,23 +184,23 @@ def _encoded(command: Command) -> bytes:
 def test_what_is_encoded_is_parsed(commands: list[Command], cuts: list[int]) -> None:
     sent = b"".join(map(_encoded, commands))
     marks = [0, *sorted(min(cut, len(sent)) for cut in cuts), len(sent)]
-    assert fed(Parser("server"), *(sent[a:b] for a, b in pairwise(marks))) == commands
+    assert fed(Parser(), *(sent[a:b] for a, b in pairwise(marks))) == commands
 
 
 @given(st.builds(Msg, _NAMES, st.just(b"3"), st.just("") | _NAMES, st.none() | _BLOCKS, st.binary(max_size=50)))
 def test_what_a_server_delivers_is_parsed(message: Msg) -> None:
-    assert fed(Parser("client"), _encoded(message), encode_err("no")) == [message, ErrLine("no")]
+    assert ClientParser().feed(_encoded(message) + encode_err("no")) == [message, ErrLine("no")]
 
 
 _WORDS = b"PUB |HPUB |SUB |UNSUB |CONNECT |MSG |-ERR|\r\n|\n| |1|12|a.b|NATS/1.0\r\n\r\n|{}|PING\r\n|\xff".split(b"|")
 _NONSENSE = st.lists(st.sampled_from(_WORDS) | st.binary(max_size=8), max_size=30)
 
 
-@given(_NONSENSE, st.sampled_from(["server", "client"]))
-def test_nonsense_never_raises_and_portions_do_not_matter(words: list[bytes], side: str) -> None:
+@given(_NONSENSE)
+def test_nonsense_never_raises_and_portions_do_not_matter(words: list[bytes]) -> None:
     sent = b"".join(words)
     limits = WireLimits(line=64, payload=64)
-    whole = fed(Parser(side, limits), sent)
-    apart = fed(Parser(side, limits), *(sent[at : at + 1] for at in range(len(sent))))
+    whole = fed(Parser(limits), sent)
+    apart = fed(Parser(limits), *(sent[at : at + 1] for at in range(len(sent))))
     assert apart[: len(whole)] == whole or whole == apart
     assert sum(isinstance(command, Violation) for command in whole) <= 1

@@ -72,7 +72,7 @@ class ClientConnection(ClientOutput):
         self.user: ServerUser | None = None
         self.account: AccountPort | None = None
         self.echo = True
-        self._parser = Parser("server", host.settings.wire, host.known_lines)
+        self._parser = Parser(host.settings.wire, host.known_lines)
         self._membership = Membership()
         # Asked for each message: most clients have no limits of their own.
         self._is_limited = self._notes_replies = self._is_plain = False

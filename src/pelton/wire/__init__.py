@@ -1,4 +1,4 @@
-"""The client protocol of NATS, without sockets: bytes in, commands out, and the other way round."""
+"""The client protocol of NATS, without sockets: what a client sends becomes commands, and what it is sent bytes."""
 
 from pelton.wire.protocol import (
     OK,
@@ -8,12 +8,8 @@ from pelton.wire.protocol import (
     Connect,
     ConnectionState,
     ConnectOptions,
-    ErrLine,
     Hpub,
-    InfoLine,
     KnownLines,
-    Msg,
-    OkLine,
     Parser,
     Ping,
     Pong,
@@ -23,14 +19,9 @@ from pelton.wire.protocol import (
     Unsub,
     Violation,
     WireLimits,
-    encode_connect,
     encode_err,
     encode_info,
     encode_msg,
-    encode_pub,
-    encode_sub,
-    encode_unsub,
-    parse_info,
     status_block,
 )
 
@@ -42,12 +33,8 @@ __all__ = [
     "Connect",
     "ConnectOptions",
     "ConnectionState",
-    "ErrLine",
     "Hpub",
-    "InfoLine",
     "KnownLines",
-    "Msg",
-    "OkLine",
     "Parser",
     "Ping",
     "Pong",
@@ -57,13 +44,8 @@ __all__ = [
     "Unsub",
     "Violation",
     "WireLimits",
-    "encode_connect",
     "encode_err",
     "encode_info",
     "encode_msg",
-    "encode_pub",
-    "encode_sub",
-    "encode_unsub",
-    "parse_info",
     "status_block",
 ]

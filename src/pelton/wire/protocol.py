@@ -14,7 +14,6 @@ The parser never raises: input that breaks the protocol becomes a final :class:`
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Final, Literal
 
@@ -74,32 +73,6 @@ class Pong(Command, frozen=True, gc=False):
     """The answer to a ping."""
 
 
-class InfoLine(Command, frozen=True, gc=False):
-    """A server introduces itself, or tells what changed; ``facts`` is its JSON."""
-
-    facts: bytes
-
-
-class Msg(Command, frozen=True, gc=False):
-    """A server delivers a message to a subscription; ``block`` is its header block, or None."""
-
-    subject: str
-    sid: bytes
-    reply: str
-    block: bytes | None
-    data: bytes
-
-
-class OkLine(Command, frozen=True, gc=False):
-    """A server confirms a command to a client that wants this (``verbose``)."""
-
-
-class ErrLine(Command, frozen=True, gc=False):
-    """A server refuses something."""
-
-    text: str
-
-
 class Violation(Command, frozen=True, gc=False):
     """What was received is no command, or exceeds a limit. Nothing after it is read: close the connection.
 
@@ -126,8 +99,6 @@ _PORTION: Final = 64 << 10
 # The limit of a line applies to what follows its name.
 _NAME: Final = 64
 
-Side = Literal["server", "client"]
-
 
 class WireLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The most bytes of a line behind its name, and of a message with its headers."""
@@ -136,9 +107,9 @@ class WireLimits(msgspec.Struct, frozen=True, kw_only=True):
     payload: int = 1_048_576
 
 
-_Head = tuple[str, bytes, str, int, int]
-"""The line of a message: subject, subscription's id, reply, the sizes of its header block (-1: none) and of all that
-follows. A plain tuple: one is made for every line that is not known."""
+_Head = tuple[str, str, int, int]
+"""The line of a message: subject, reply, the sizes of its header block (-1: none) and of all that follows. A plain
+tuple: one is made for every line that is not known."""
 
 
 class _BrokenError(Exception):
@@ -146,7 +117,7 @@ class _BrokenError(Exception):
 
 
 class KnownLines:
-    """The lines of messages that were seen before, and what they mean; for all connections of one side."""
+    """The lines of messages that were seen before, and what they mean; for all connections of a server."""
 
     def __init__(self) -> None:
         self.meanings: dict[bytes, _Head] = {}
@@ -167,18 +138,10 @@ class KnownLines:
 
 
 class Parser:
-    """Reads what the other side sends; ``side`` is the side that reads.
+    """Reads what a client sends; while ``awaits_connect``, that may be its ``CONNECT`` and nothing else."""
 
-    While ``awaits_connect``, a client may send its ``CONNECT`` and nothing else.
-    """
-
-    def __init__(self, side: Side, limits: WireLimits | None = None, lines: KnownLines | None = None) -> None:
+    def __init__(self, limits: WireLimits | None = None, lines: KnownLines | None = None) -> None:
         self.limits: WireLimits = WireLimits() if limits is None else limits
-        self._messages, self._lines, self._portion = _FROM_CLIENT, _CLIENT_LINES, _PORTION
-        if side == "client":
-            self._messages, self._lines, self._portion = _FROM_SERVER, _SERVER_LINES, sys.maxsize
-            # What a server says of itself is not limited by what a client may say.
-            self.limits = msgspec.structs.replace(self.limits, line=1 << 20)
         self.awaits_connect = False
         self._known = KnownLines() if lines is None else lines
         self._held = bytearray()
@@ -233,7 +196,7 @@ class Parser:
         find, longest, largest = data.find, self.limits.line, self.limits.payload
         if self.awaits_connect and data and data[:1] not in b"Cc":
             raise _BrokenError(NOT_LOGGED_IN)
-        last = min(end, self._needed + self._portion)
+        last = min(end, self._needed + _PORTION)
         self._needed = 0
         while position < last:
             stop = find(b"\n", position)
@@ -250,7 +213,7 @@ class Parser:
                     if self.is_paused:
                         break
                     continue
-            subject, sid, reply, block_size, size = head
+            subject, reply, block_size, size = head
             if size > largest:
                 raise _BrokenError(TOO_LARGE)
             start = stop + 1
@@ -261,11 +224,11 @@ class Parser:
                 return position
             if data[body:behind] != b"\r\n":
                 raise _BrokenError(UNKNOWN)
-            if block_size < 0 and not sid:
-                # Most of what a server reads: not worth a call.
+            if block_size < 0:
                 add(Pub(subject, reply, data[start:body]))
             else:
-                add(_message(head, data, start, body))
+                block = start + block_size
+                add(Hpub(subject, reply, data[start:block], data[block:body]))
             position = behind
         self.is_paused = self.is_paused or position < end
         return position
@@ -281,9 +244,9 @@ class Parser:
             line = line[:-1]
             words = [word for word in line.replace(b"\t", b" ").split(b" ") if word]
         name = words[0].upper() if words and line[0] > _SPACE else b""
-        read_message = self._messages.get(name)
+        read_message = _MESSAGES.get(name)
         if read_message is None:
-            read = self._lines.get(name) or _WITH_ANYTHING.get(name[:4])
+            read = _LINES.get(name) or _WITH_ANYTHING.get(name[:4])
             if read is None:
                 raise _BrokenError(UNKNOWN)
             command = read(line.strip()[len(name) :].lstrip())
@@ -301,22 +264,14 @@ def _is_too_long(line: bytes, longest: int) -> bool:
     return len(line) > longest + _NAME or (len(words) > 1 and len(words[1].removesuffix(b"\r")) > longest)
 
 
-def _message(head: _Head, data: bytes, start: int, body: int) -> Command:
-    subject, sid, reply, block_size, _ = head
-    if block_size < 0:
-        return Msg(subject, sid, reply, None, data[start:body])
-    block, data = data[start : start + block_size], data[start + block_size : body]
-    return Msg(subject, sid, reply, block, data) if sid else Hpub(subject, reply, block, data)
-
-
 # --- messages
 
 
 def _pub(words: list[bytes]) -> _Head:
     if len(words) == 3:
-        return _text(words[1]), b"", "", _NO_SIZE, _number(words[2])
+        return _text(words[1]), "", _NO_SIZE, _number(words[2])
     if len(words) == 4:
-        return _text(words[1]), b"", _text(words[2]), _NO_SIZE, _number(words[3])
+        return _text(words[1]), _text(words[2]), _NO_SIZE, _number(words[3])
     raise _BrokenError(MALFORMED)
 
 
@@ -324,21 +279,7 @@ def _hpub(words: list[bytes]) -> _Head:
     if len(words) not in (4, 5):
         raise _BrokenError(MALFORMED)
     reply = _text(words[2]) if len(words) == 5 else ""
-    return (_text(words[1]), b"", reply, *_sizes(words))
-
-
-def _msg(words: list[bytes]) -> _Head:
-    if len(words) not in (4, 5):
-        raise _BrokenError(MALFORMED)
-    reply = _text(words[3]) if len(words) == 5 else ""
-    return _text(words[1]), words[2], reply, _NO_SIZE, _number(words[-1])
-
-
-def _hmsg(words: list[bytes]) -> _Head:
-    if len(words) not in (5, 6):
-        raise _BrokenError(MALFORMED)
-    reply = _text(words[3]) if len(words) == 6 else ""
-    return (_text(words[1]), words[2], reply, *_sizes(words))
+    return (_text(words[1]), reply, *_sizes(words))
 
 
 def _sizes(words: list[bytes]) -> tuple[int, int]:
@@ -349,8 +290,7 @@ def _sizes(words: list[bytes]) -> tuple[int, int]:
     return block or _NO_SIZE, size
 
 
-_FROM_CLIENT: Final = {b"PUB": _pub, b"HPUB": _hpub}
-_FROM_SERVER: Final = {b"MSG": _msg, b"HMSG": _hmsg}
+_MESSAGES: Final = {b"PUB": _pub, b"HPUB": _hpub}
 
 
 # --- lines
@@ -387,22 +327,9 @@ def _pong(rest: bytes) -> Command:
     return Pong()
 
 
-def _info(rest: bytes) -> Command:
-    return InfoLine(rest.strip())
-
-
-def _ok(rest: bytes) -> Command:
-    return OkLine()
-
-
-def _err(rest: bytes) -> Command:
-    return ErrLine(rest.strip().strip(b"'").decode("utf-8", "replace"))
-
-
-_CLIENT_LINES: Final = {b"CONNECT": _connect, b"SUB": _sub, b"UNSUB": _unsub, b"PING": _ping, b"PONG": _pong}
+_LINES: Final = {b"CONNECT": _connect, b"SUB": _sub, b"UNSUB": _unsub, b"PING": _ping, b"PONG": _pong}
 # What follows their names at once is not looked at.
 _WITH_ANYTHING: Final = {b"PING": _ping, b"PONG": _pong}
-_SERVER_LINES: Final = {b"INFO": _info, b"PING": _ping, b"PONG": _pong, b"+OK": _ok, b"-ERR": _err}
 
 
 def _text(word: bytes) -> str:
@@ -422,7 +349,7 @@ def _is_number(word: bytes) -> bool:
     return word.isdigit() and len(word) <= _MAX_DIGITS
 
 
-# --- encodes commands of both sides
+# --- what both sides say of themselves, and what a server sends
 
 
 class ServerHello(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -480,14 +407,6 @@ class ConnectOptions(msgspec.Struct, kw_only=True, omit_defaults=True):
     no_responders: bool = False
 
 
-def parse_info(facts: bytes) -> ServerHello | None:
-    """Return a server's introduction, or None if it is no valid JSON of one."""
-    try:
-        return msgspec.json.decode(facts, type=ServerHello)
-    except (msgspec.DecodeError, msgspec.ValidationError):
-        return None
-
-
 OK: Final = b"+OK\r\n"
 PING: Final = b"PING\r\n"
 PONG: Final = b"PONG\r\n"
@@ -500,33 +419,9 @@ def encode_info(hello: ServerHello) -> bytes:
     return b"INFO %b\r\n" % msgspec.json.encode(msgspec.to_builtins(hello) | always)
 
 
-def encode_connect(options: ConnectOptions) -> bytes:
-    """Return the ``CONNECT`` line of a client."""
-    always = {"verbose": options.verbose, "pedantic": options.pedantic, "echo": options.echo}
-    return b"CONNECT %b\r\n" % msgspec.json.encode(msgspec.to_builtins(options) | always)
-
-
 def encode_err(text: str) -> bytes:
     """Return the line by which a server refuses something."""
     return b"-ERR '%b'\r\n" % text.encode()
-
-
-def encode_sub(subject: str, sid: bytes, queue: str = "") -> bytes:
-    """Return the line that subscribes."""
-    return b"SUB %b %b\r\n" % ((f"{subject} {queue}" if queue else subject).encode(), sid)
-
-
-def encode_unsub(sid: bytes, limit: int = 0) -> bytes:
-    """Return the line that unsubscribes, at once or after ``limit`` messages."""
-    return b"UNSUB %b %d\r\n" % (sid, limit) if limit else b"UNSUB %b\r\n" % sid
-
-
-def encode_pub(subject: str, reply: str, block: bytes | None, data: bytes) -> bytes:
-    """Return a message that a client publishes."""
-    names = (f"{subject} {reply}" if reply else subject).encode()
-    if not block:
-        return b"PUB %b %d\r\n%b\r\n" % (names, len(data), data)
-    return b"HPUB %b %d %d\r\n%b%b\r\n" % (names, len(block), len(block) + len(data), block, data)
 
 
 def encode_msg(subject: str, sid: bytes, reply: str, block: bytes | None, data: bytes) -> bytes:
