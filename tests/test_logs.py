@@ -44,7 +44,7 @@ def test_each_room_has_its_own_logger() -> None:
 
 
 def test_fields_are_those_of_the_page_everywhere() -> None:
-    listed = fields((ROOT / "docs" / "guides" / "logging.md").read_text())
+    listed = fields((ROOT / "docs" / "guides" / "observing" / "logging.md").read_text())
     used: set[str] = set()
     for path in FILES:
         for call, name in calls(path):

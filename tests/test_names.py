@@ -1,4 +1,4 @@
-"""One concept, one name: classes of two modules with the same name mean the same thing (see docs/glossary.md)."""
+"""One concept, one name: classes of two modules with the same name mean the same thing (the glossary)."""
 
 from __future__ import annotations
 

@@ -179,7 +179,8 @@ def main() -> int:
                 clean.run("import pelton.cli.main, pelton.cluster, pelton.metrics, pelton.otel, pelton.server")
                 clean.run_pages(ROOT / "README.md")
                 clean.install(f"{wheel}[{FRAMEWORKS}]", "httpx2", constraints=lowest(requirements(wheel), FRAMEWORKS))
-                clean.run_pages(ROOT / "docs/reference/frameworks.md", ROOT / "docs/guides/celery-broker.md")
+                docs = ROOT / "docs"
+                clean.run_pages(docs / "reference/examples/frameworks.md", docs / "guides/jobs/celery-broker.md")
     print("tried with:", *found_pythons)
     return 0
 

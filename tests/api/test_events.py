@@ -18,7 +18,7 @@ from pelton.api import (
 )
 from pelton.api.times import Duration
 
-PAGE = (Path(__file__).parents[2] / "docs" / "events.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "events.md").read_text()
 COMMON = {"id", "timestamp"}
 
 

@@ -1,4 +1,4 @@
-"""What an operator meets, found and mended with the commands alone: see docs/guides/operating.md."""
+"""What an operator meets, found and mended with the commands alone: see docs/guides/operating/operating.md."""
 
 from __future__ import annotations
 

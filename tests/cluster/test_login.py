@@ -149,7 +149,7 @@ async def test_no_permission_at_all(tmp_path: Path, kind: str) -> None:
     user = f'{{ user: a, password: b, permissions: {{ {kind}: "nothing" }} }}'
     with (
         nats_server(tmp_path, extra=f"authorization {{ users: [{user}] }}") as server,
-        pytest.raises(pelton.api.ServerPermissionError, match=r"docs/guides/cluster\.md"),
+        pytest.raises(pelton.api.ServerPermissionError, match=r"docs/guides/servers/cluster\.md"),
     ):
         await pelton.open(server.url, user="a", password="b")
 

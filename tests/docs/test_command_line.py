@@ -14,7 +14,7 @@ from pelton.cli.main import main
 from tests.docs.pages import ROOT, blocks
 from tests.kit.nats_server import nats_server
 
-PAGE = ROOT / "docs" / "guides" / "command-line.md"
+PAGE = ROOT / "docs" / "guides" / "operating" / "command-line.md"
 
 
 class Step(NamedTuple):

@@ -10,7 +10,7 @@ import pytest
 import pelton
 from pelton import jet
 
-PAGE = (Path(__file__).parents[2] / "docs" / "glossary.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "glossary.md").read_text()
 ROWS = [row.split(" | ") for row in re.findall(r"^\| (.+) \|$", PAGE, re.MULTILINE)]
 TERMS = [(term, meaning) for term, meaning in ROWS if term != "word"]
 # How settings, reports and the like are called is said by the noun in front of these.

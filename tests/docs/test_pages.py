@@ -139,8 +139,8 @@ def test_every_page_is_reached_from_the_readme() -> None:
 
 
 def test_every_room_is_in_the_architecture_and_its_drawing() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text()
-    drawing = (ROOT / "docs" / "rooms.svg").read_text()
+    page = (ROOT / "docs" / "internals" / "architecture.md").read_text()
+    drawing = (ROOT / "docs" / "internals" / "rooms.svg").read_text()
     for path in (ROOT / "src" / "pelton").iterdir():
         room = path.stem
         if room.startswith("_") or path.suffix not in ("", ".py"):
@@ -150,13 +150,13 @@ def test_every_room_is_in_the_architecture_and_its_drawing() -> None:
 
 
 def test_the_states_of_a_job_are_drawn_as_they_are() -> None:
-    (drawing,) = blocks(ROOT / "docs" / "guides" / "queue.md", "mermaid")
+    (drawing,) = blocks(ROOT / "docs" / "guides" / "jobs" / "queue.md", "mermaid")
     drawn = re.findall(r"(\S+) --> (\w+): (.+)", drawing.text)
     assert drawn == [(before or "[*]", after, event) for before, event, after in JOB_LINES]
 
 
 def test_the_states_of_a_delivery_are_drawn_as_they_are() -> None:
-    (drawing,) = blocks(ROOT / "docs" / "consumers.md", "mermaid")
+    (drawing,) = blocks(ROOT / "docs" / "explanation" / "consumers.md", "mermaid")
     drawn = re.findall(r"(\S+) --> (\w+): (.+)", drawing.text)
     assert drawn == [(before or "[*]", after, event) for before, event, after in DELIVERY_LINES]
 
@@ -165,12 +165,13 @@ def test_the_states_of_a_delivery_are_drawn_as_they_are() -> None:
 
 
 def test_every_public_error_is_on_the_page_of_errors() -> None:
-    page = (ROOT / "docs" / "errors.md").read_text()
+    path = ROOT / "docs" / "reference" / "errors.md"
+    page, tree = path.read_text(), blocks(path, "text")[0].text
     for name in pelton.__all__:
         kind = getattr(pelton, name)
         if isinstance(kind, type) and issubclass(kind, BaseException):
             assert f"`{name}`" in page, name
-            assert name in blocks(ROOT / "docs" / "errors.md", "text")[0].text, f"{name} is not in the tree"
+            assert name in tree, f"{name} is not in the tree"
 
 
 def test_every_public_name_has_a_docstring() -> None:

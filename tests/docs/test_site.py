@@ -43,20 +43,20 @@ _SEARCHED = (
 )  # fmt: skip
 # What the site's own search has to find, and the page that explains it.
 _FOUND = {
-    "delay": "guides/queue/",
-    "ETA": "guides/queue/",
-    "cancel": "guides/queue/",
-    "revoke": "guides/queue/",
-    "cron": "guides/queue/",
+    "delay": "guides/jobs/queue/",
+    "ETA": "guides/jobs/queue/",
+    "cancel": "guides/jobs/queue/",
+    "revoke": "guides/jobs/queue/",
+    "cron": "guides/jobs/queue/",
     "outbox": "guides/transactions/",
-    "dead letter": "guides/queue/",
-    "consumer group": "guides/pull/",
+    "dead letter": "guides/jobs/queue/",
+    "consumer group": "guides/streams/pull/",
     "exactly once": "explanation/delivery/",
-    "celery broker": "guides/celery-broker/",
-    "visibility timeout": "synonyms/",
+    "celery broker": "guides/jobs/celery-broker/",
+    "visibility timeout": "coming-from/synonyms/",
 }
 # They are listed on a page of their own.
-_LISTED = ("decisions/0", "results/")
+_LISTED = ("decisions/0", "project/measurements/")
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +77,11 @@ def test_every_page_is_in_the_navigation_once(pages: Path) -> None:
     assert {path for path in written - set(listed) if not path.startswith(_LISTED)} == set()
 
 
+def test_the_folder_of_a_page_is_its_section() -> None:
+    for page in nav():
+        assert page.path.rpartition("/")[0] == "/".join(page.sections).lower().replace(" ", "-")
+
+
 def test_links_of_the_site_lead_to_its_pages(pages: Path) -> None:
     for path in pages.rglob("*.md"):
         for target in _LINK.findall(re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)):
@@ -89,13 +94,13 @@ def test_llms_txt_has_a_line_for_each_page(pages: Path) -> None:
     assert text.startswith("# Pelton\n\n> Durable streams")
     assert len(lines) == len(nav()) == len({address for _, address, _ in lines})
     assert all(len(gist) > 10 for _, _, gist in lines)
-    assert ("Job queues", "guides/queue/") in [line[:2] for line in lines]
+    assert ("Job queues", "guides/jobs/queue/") in [line[:2] for line in lines]
 
 
 @pytest.mark.parametrize("word", _SEARCHED)
 def test_words_that_people_search_for_are_translated(word: str) -> None:
-    page = (ROOT / "docs" / "synonyms.md").read_text().lower()
-    glossary = (ROOT / "docs" / "glossary.md").read_text().lower()
+    page = (ROOT / "docs" / "coming-from" / "synonyms.md").read_text().lower()
+    glossary = (ROOT / "docs" / "reference" / "glossary.md").read_text().lower()
     assert word.lower() in page or word.lower() in glossary
 
 
@@ -153,7 +158,7 @@ def test_every_field_has_a_sentence_of_its_own(page: str) -> None:
                 assert re.search(r"second|minute", texts[field]), f"{kind.__name__}.{field} does not tell its unit"
 
 
-@pytest.mark.parametrize("page", ["infos", "queues", "flows", "buckets", "locks", "stores", "streams", "events"])
+@pytest.mark.parametrize("page", ["infos", "queues", "flows", "buckets", "locks", "stores", "streams", "event-classes"])
 def test_every_field_of_a_structure_is_explained(page: str) -> None:
     for name in names_by_page()[page]:
         if has_fields(name.value) and isinstance(name.value, type):

@@ -19,9 +19,9 @@ from pelton.runtime import system_runtime
 from pelton.server import Server, ServerSettings, StoreSettings
 from pelton.server.settings import Endpoint
 
-PAGE = Path(__file__).parents[2] / "docs" / "walkthrough.md"
+PAGE = Path(__file__).parents[2] / "docs" / "internals" / "walkthrough.md"
 WALKS = {title: text for title, _, text in (part.partition("\n") for part in PAGE.read_text().split("\n## ")[1:])}
-_STEP = re.compile(r"\]\((?P<path>\.\./src/[^)]+)\)(?P<text>.*?)(?=\]\(\.\./src/|\Z)", re.DOTALL)
+_STEP = re.compile(r"\]\((?P<path>\.\./\.\./src/[^)]+)\)(?P<text>.*?)(?=\]\(\.\./\.\./src/|\Z)", re.DOTALL)
 _NAME = re.compile(r"`(\w+)`")
 FOREIGN = {"PullRequest"}  # named beside the file, defined elsewhere
 
@@ -86,7 +86,7 @@ def trace() -> Iterator[Trace]:
 
 
 def named_in(walk: str) -> set[str]:
-    return {step["path"].removeprefix("../src/pelton/") for step in _STEP.finditer(WALKS[walk])}
+    return {step["path"].removeprefix("../../src/pelton/") for step in _STEP.finditer(WALKS[walk])}
 
 
 async def test_a_publish_enters_the_files_that_its_walk_names(trace: Trace, tmp_path: Path) -> None:

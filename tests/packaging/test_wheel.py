@@ -53,7 +53,7 @@ def test_the_lowest_versions_of_all_dependencies_do(wheel: Path, tmp_path: Path)
     env.install(f"{wheel}[arrow,cli,cluster,dashboard,metrics,otel,serve]", constraints=lowest(requirements(wheel)))
     rooms = ("arrow", "cli.main", "cluster", "dashboard", "metrics", "otel", "server")
     env.run(f"import {', '.join(f'pelton.{room}' for room in rooms)}")
-    env.run_pages(ROOT / "README.md", ROOT / "docs/guides/streams.md", ROOT / "docs/guides/transactions.md")
+    env.run_pages(ROOT / "README.md", ROOT / "docs/guides/streams/streams.md", ROOT / "docs/guides/transactions.md")
 
 
 @pytest.mark.parametrize("version", ["lowest", "highest"])

@@ -8,7 +8,7 @@ from pathlib import Path
 from pelton.storage.schema import APPLICATION_ID, SCHEMA_VERSION
 from tests.storage.stores import a_store, raw
 
-PAGE = (Path(__file__).parents[2] / "docs" / "file-format.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "internals" / "file-format.md").read_text()
 _ROW = re.compile(r"^\| `(\w+)` \| ((?:`\w+`(?:, )?)+) \|", re.MULTILINE)
 
 

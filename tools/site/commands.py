@@ -12,8 +12,8 @@ from pelton.server.settings.options import FLAGS, OPTIONS, Option
 _HEAD: Final = """# Commands
 
 Every command of `pelton` with its arguments and options. For what they print, see [the guide to the command
-line](../guides/command-line.md). A command exits with 0 if it is done, 1 if it failed, 2 for a usage error, 130 if it
-was interrupted.
+line](../guides/operating/command-line.md). A command exits with 0 if it is done, 1 if it failed, 2 for a usage error,
+130 if it was interrupted.
 
 `PELTON_STORE` gives the store to commands that look at one, if you name none.
 """

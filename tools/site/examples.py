@@ -1,4 +1,4 @@
-"""Finds the examples of the public names: the sections of the pages in ``docs/reference``, by their titles."""
+"""Finds the examples of the public names: the sections of the pages in ``docs/reference/examples``, by their titles."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-FOLDER: Final = ROOT / "docs" / "reference"
+FOLDER: Final = ROOT / "docs" / "reference" / "examples"
 _SECTION: Final = re.compile(r"^## (`[^\n]+`)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 
 

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from tools.site.examples import FOLDER as EXAMPLES
 from tools.site.public import public_names
 
 ROOT: Final = Path(__file__).parents[2]
@@ -28,19 +29,19 @@ def sources() -> dict[Path, str]:
     """Return the files that are pages or pictures of the site, and the path of each there."""
     found = {
         ROOT / "README.md": "index.md",
-        ROOT / "CONTRIBUTING.md": "contributing.md",
-        ROOT / "CHANGELOG.md": "changes.md",
-        ROOT / "LICENSE": "license.md",
+        ROOT / "CONTRIBUTING.md": "project/contributing.md",
+        ROOT / "CHANGELOG.md": "project/changes.md",
+        ROOT / "LICENSE": "project/license.md",
     }
     for path in sorted(DOCS.rglob("*")):
         within = path.relative_to(DOCS)
         # The examples of the reference are shown with what they are examples of.
-        if path.is_file() and within.parts[0] != "reference":
+        if path.is_file() and EXAMPLES not in path.parents:
             found[path] = within.as_posix().replace("README.md", "index.md")
     for path in sorted((ROOT / "benchmarks" / "results").glob("*.md")):
-        found[path] = f"results/{path.name}"
+        found[path] = f"project/measurements/{path.name}"
     for path in sorted((ROOT / "examples").glob("*.py")):
-        found[path] = f"examples/{path.stem}.md"
+        found[path] = f"guides/examples/{path.stem}.md"
     return found
 
 
@@ -68,7 +69,7 @@ def with_links_of_the_site(source: Path, known: dict[Path, str]) -> str:
         path = (source.parent / target).resolve()
         if path.is_dir() and (path / "README.md") in known:
             path /= "README.md"
-        if path == DOCS / "reference" / "README.md":
+        if path == EXAMPLES / "README.md":
             return f"[{text}]({os.path.relpath('reference/index.md', here)})"
         if path not in known:
             return text

@@ -62,14 +62,14 @@ PAGES: Final = {
     "locks": ReferencePage(
         "Locks, semaphores, elections", "One holder at a time, with a fencing token.", ("pelton.locks",)
     ),
-    "errors": ReferencePage(
+    "error-classes": ReferencePage(
         "Exceptions",
-        "Everything that Pelton raises. For the tree, the error codes and what to do, see [Errors](../errors.md).",
+        "Everything that Pelton raises. For the tree, the error codes and what to do, see [Errors](errors.md).",
         ("pelton.api.errors", "pelton.api.store_errors", "pelton.api.job_errors"),
     ),
-    "events": ReferencePage(
+    "event-classes": ReferencePage(
         "Events",
-        "Advisories and metrics as Python objects. For their subjects, see [Events](../events.md).",
+        "Advisories and metrics as Python objects. For their subjects, see [Events](events.md).",
         ("pelton.api.events",),
     ),
     "backend": ReferencePage(
@@ -90,7 +90,7 @@ PAGES: Final = {
     "frameworks": ReferencePage(
         "Frameworks",
         "`pelton.contrib`: parts for Celery, Django and others. Methods that only the framework calls are left out. "
-        "[The guide](../guides/frameworks.md) shows them at work.",
+        "[The guide](../guides/jobs/frameworks.md) shows them at work.",
         ("pelton.contrib",),
     ),
     "serve": ReferencePage(

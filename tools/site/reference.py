@@ -26,7 +26,8 @@ with pelton.sync.open("memory:") as jet:
     print(jet.publish("orders.eu.1", b"two shovels").seq)  # 1
 ```
 
-`JobContext` is what a job on a thread is given, in either world. See [the guide](../guides/streams.md#without-await).
+`JobContext` is what a job on a thread is given, in either world. See [the
+guide](../guides/streams/streams.md#without-await).
 """
 
 

@@ -23,28 +23,28 @@ _HINTS: Final = (
 
 
 class NavPage(NamedTuple):
-    """A page in the navigation: the section that it is in, and its path below the pages."""
+    """A page in the navigation: the sections that it is in, outermost first, and its path below the pages."""
 
-    section: str
+    sections: tuple[str, ...]
     path: str
 
 
 def nav() -> list[NavPage]:
     """Return the pages in the order of the navigation."""
     project = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
-    return list(_pages("", project["nav"]))
+    return list(_pages((), project["nav"]))
 
 
-def _pages(section: str, entries: list[Any]) -> Iterator[NavPage]:
+def _pages(sections: tuple[str, ...], entries: list[Any]) -> Iterator[NavPage]:
     for entry in entries:
         if isinstance(entry, str):
-            yield NavPage(section, entry)
+            yield NavPage(sections, entry)
             continue
         for title, below in entry.items():
             if isinstance(below, str):
-                yield NavPage(section, below)
+                yield NavPage(sections, below)
             else:
-                yield from _pages(section or title, below)
+                yield from _pages((*sections, title), below)
 
 
 def llms_txt(pages: Path) -> str:
@@ -52,9 +52,9 @@ def llms_txt(pages: Path) -> str:
     lines = ["# Pelton", "", f"> {_gist((pages / 'index.md').read_text())}"]
     section = None
     for page in nav():
-        if page.section != section:
-            section = page.section
-            lines += ["", f"## {section or 'Start'}", ""]
+        if page.sections[:1] != section:
+            section = page.sections[:1]
+            lines += ["", f"## {section[0] if section else 'Start'}", ""]
         text = (pages / page.path).read_text()
         lines.append(f"- [{_title(text)}]({_address(page.path)}): {_gist(text)}")
     return "\n".join(lines) + "\n"

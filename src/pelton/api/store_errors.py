@@ -137,7 +137,9 @@ class ServerRefusedError(StoreError):
 class ServerPermissionError(ServerRefusedError):
     """The connection is accepted, but lacks permission for a required subject."""
 
-    text = "{path!r} forbids this{reason}: allow the user to publish and subscribe there (docs/guides/cluster.md)"
+    text = (
+        "{path!r} forbids this{reason}: allow the user to publish and subscribe there (docs/guides/servers/cluster.md)"
+    )
 
 
 class ServerTimeoutError(StoreError):

@@ -286,8 +286,8 @@ class Jet(Streams):
         """Return reads with SQL: ``async with jet.read() as view: rows = await view.sql("SELECT ...")``.
 
         All statements of the block see the store as it was when the block began, your own tables and Pelton's
-        (``docs/file-format.md``). They run on a thread, and no publisher waits for them. After ``timeout`` seconds
-        the block is ended (SnapshotTimeoutError): the store's log grows while a snapshot is held. ``memory:`` is
-        copied for the block. Raises ConfigError, also on a cluster.
+        (``docs/internals/file-format.md``). They run on a thread, and no publisher waits for them. After ``timeout``
+        seconds the block is ended (SnapshotTimeoutError): the store's log grows while a snapshot is held.
+        ``memory:`` is copied for the block. Raises ConfigError, also on a cluster.
         """
         return SqlReads(self.backend, timeout)

@@ -20,8 +20,8 @@ these states; its rows determine which::
 
 An ack names the delivery it belongs to. An ack of an earlier delivery, or of a message that is settled or exhausted,
 changes nothing and is rejected; an ack of a removed message is accepted in time, and harmless later. Everything else
-that moves a message (pulls, time, limits) moves rows in SQL: ``docs/consumers.md`` draws all of it, and a test plays
-each line.
+that moves a message (pulls, time, limits) moves rows in SQL: ``docs/explanation/consumers.md`` draws all of it, and a
+test plays each line.
 """
 
 from __future__ import annotations

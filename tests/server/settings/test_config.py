@@ -388,7 +388,7 @@ def test_variables_are_no_unknown_keys() -> None:
 
 
 def test_the_guide_shows_a_configuration() -> None:
-    guide = (Path(__file__).parents[3] / "docs" / "guides" / "serve.md").read_text()
+    guide = (Path(__file__).parents[3] / "docs" / "guides" / "servers" / "serve.md").read_text()
     text = guide.partition("```text\nlisten")[2].partition("```")[0]
     loaded = config_of(f"listen{text}", read=lambda path: "", environment={"WORKER_PASSWORD": "x"})
     assert not loaded.warnings

@@ -145,7 +145,7 @@ def places(path: str, keys: str) -> list[str]:
 
 
 def test_the_guide_names_no_flag_that_is_not_there() -> None:
-    guide = (Path(__file__).parents[3] / "docs" / "guides" / "serve.md").read_text()
+    guide = (Path(__file__).parents[3] / "docs" / "guides" / "servers" / "serve.md").read_text()
     table = guide.partition("\n## Flags\n")[2].partition("\n## ")[0]
     named = {
         name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`--?([\w-]+)", row)
