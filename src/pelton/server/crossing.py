@@ -14,7 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -56,28 +56,18 @@ class StreamRoute(NamedTuple):
     allow_trace: bool = False
 
 
-class _Service(NamedTuple):
-    account: str
-    transform: Transform
-    response_type: ResponseType
-    threshold_s: float
-    share: bool
-    allow_trace: bool
-
-
-class _Stream(NamedTuple):
-    account: str
-    transform: Transform
-    allow_trace: bool
+_Route = TypeVar("_Route", ServiceRoute, StreamRoute)
+_Imports = SubjectIndex[tuple[_Route, Transform]]
+"""By a filter of local names, or of a stream's own: where they lead, and how the subject there is made."""
 
 
 class AccountExchange:
     """The imports of all accounts. Raises ConfigError if they contradict each other."""
 
     def __init__(self, accounts: Iterable[AccountConfig]) -> None:
-        self._services: defaultdict[str, SubjectIndex[_Service]] = defaultdict(SubjectIndex)
-        self._origins: defaultdict[str, SubjectIndex[_Stream]] = defaultdict(SubjectIndex)
-        self._streams: defaultdict[str, SubjectIndex[_Stream]] = defaultdict(SubjectIndex)
+        self._services: defaultdict[str, _Imports[ServiceRoute]] = defaultdict(SubjectIndex)
+        self._origins: defaultdict[str, _Imports[StreamRoute]] = defaultdict(SubjectIndex)
+        self._streams: defaultdict[str, _Imports[StreamRoute]] = defaultdict(SubjectIndex)
         named = {account.name: account for account in accounts}
         for account in named.values():
             self._check(account, named)
@@ -107,32 +97,26 @@ class AccountExchange:
         local = local_of(imported)
         if imported.kind == "stream":
             renamed = Transform(imported.subject, _numbered(imported), _no_draw)
-            stream = _Stream(importer, renamed, imported.allow_trace)
-            self._streams[imported.account].insert(imported.subject, stream)
+            stream = StreamRoute(importer, "", imported.allow_trace)
+            self._streams[imported.account].insert(imported.subject, (stream, renamed))
             with suppress(ConfigError):
-                origin = _Stream(imported.account, Transform(local, _ordered(imported), _no_draw), False)
-                self._origins[importer].insert(local, origin)
+                back = Transform(local, _ordered(imported), _no_draw)
+                self._origins[importer].insert(local, (StreamRoute(imported.account, ""), back))
             return
         export = next(each for each in exports if each.kind == "service" and is_subset(imported.subject, each.subject))
-        service = _Service(
+        service = ServiceRoute(
             imported.account,
-            Transform(local, _ordered(imported), _no_draw),
+            "",
             export.response_type,
             export.response_threshold or _DEFAULT_THRESHOLD_S,
             imported.share,
             export.allow_trace,
         )
-        self._services[importer].insert(local, service)
+        self._services[importer].insert(local, (service, Transform(local, _ordered(imported), _no_draw)))
 
     def services(self, account: str, subject: str) -> tuple[ServiceRoute, ...]:
         """Return the service imports that a subject published in ``account`` reaches, with the subject there."""
-        if account not in self._services:
-            return ()
-        found = []
-        for service in self._services[account].match(subject):
-            if (there := service.transform.apply(subject)) is not None:
-                found.append(ServiceRoute(service.account, there, *service[2:]))
-        return tuple(found)
+        return _routes(self._services, account, subject)
 
     def streams(self, account: str, subject: str) -> tuple[StreamRoute, ...]:
         """Return the stream imports in which a subject published in ``account`` appears, with the subject there."""
@@ -143,14 +127,11 @@ class AccountExchange:
         return _routes(self._origins, account, subject)
 
 
-def _routes(index: Mapping[str, SubjectIndex[_Stream]], account: str, subject: str) -> tuple[StreamRoute, ...]:
+def _routes(index: Mapping[str, _Imports[_Route]], account: str, subject: str) -> tuple[_Route, ...]:
     if account not in index:
         return ()
-    found = []
-    for stream in index[account].match(subject):
-        if (there := stream.transform.apply(subject)) is not None:
-            found.append(StreamRoute(stream.account, there, stream.allow_trace))
-    return tuple(found)
+    found = [(route, transform.apply(subject)) for route, transform in index[account].match(subject)]
+    return tuple([route._replace(subject=there) for route, there in found if there is not None])
 
 
 def local_of(imported: ImportConfig) -> str:

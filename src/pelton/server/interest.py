@@ -27,7 +27,7 @@ from pelton.engine.pubsub.bus import RELAYED
 from pelton.engine.serving import Serving
 from pelton.runtime import Runtime
 from pelton.server.clients import AccountPort
-from pelton.server.router import ClientSubscription, MessageFrame, Receiver, Router
+from pelton.server.router import ClientSubscription, MessageFrame, Receiver
 
 _log: Final = logging.getLogger("pelton.server")
 _INBOXES: Final = "_INBOX"
@@ -46,16 +46,9 @@ class _Row(NamedTuple):
 class RelayedInterest:
     """Keeps the rows of one account's clients."""
 
-    def __init__(
-        self,
-        serving: Serving,
-        router: Router,
-        runtime: Runtime,
-        account: AccountPort,
-    ) -> None:
+    def __init__(self, serving: Serving, account: AccountPort, runtime: Runtime) -> None:
         self._account = account
         self._serving = serving
-        self._router = router
         self._runtime = runtime
         self._plain: Counter[str] = Counter()
         self._groups: Counter[tuple[str, str]] = Counter()
@@ -188,7 +181,7 @@ class RelayedInterest:
     def _look_at_push(self, deliver: str) -> None:
         row = _Row(deliver, "")
         # That of a group has its row already. A wildcard is no interest, as on nats-server.
-        subscriptions = () if self._pushed[deliver] else self._router.subscriptions(deliver)
+        subscriptions = () if self._pushed[deliver] else self._account.router.subscriptions(deliver)
         is_here = any(one.subject == deliver and not one.queue for one in subscriptions)
         if is_here or (not self._pushed[deliver] and self._account.importing(deliver)):
             self._want(row)
@@ -253,7 +246,7 @@ class RelayedInterest:
         missing = sorted((row for row in rows if row in self._wanted and row not in self._rows), key=_is_evidence)
         extra = sorted((row for row in rows if row not in self._wanted and row in self._rows), key=_is_evidence)
         made = await self._serving.change(
-            [(row.subject, row.queue, _Relay(row, self._router, self._account)) for row in missing],
+            [(row.subject, row.queue, _Relay(row, self._account)) for row in missing],
             [self._rows[row] for row in reversed(extra)],
         )
         for row in extra:
@@ -306,10 +299,9 @@ class _Relay:
 
     is_relay = True
 
-    def __init__(self, row: _Row, router: Router, account: AccountPort) -> None:
+    def __init__(self, row: _Row, account: AccountPort) -> None:
         self._row = row
         self._account = account
-        self._router = router
 
     def receive(self, route: str, messages: Sequence[Incoming]) -> None:
         """Deliver messages to the clients for whom the row stands."""
@@ -322,7 +314,7 @@ class _Relay:
         wanted = "" if queue == RELAYED else queue
         for message in messages:
             frame = MessageFrame(message.subject, message.reply, message.headers, message.data)
-            self._router.deliver(route, frame, queue=wanted)
+            self._account.router.deliver(route, frame, queue=wanted)
 
     @property
     def capacity(self) -> int:
@@ -337,7 +329,9 @@ class _Relay:
     def _clients(self) -> list[Receiver]:
         row = self._row
         there = self._account.importing(row.subject) if not row.queue else []
-        return [one.client for one in (*self._router.subscriptions(row.subject), *there) if one.queue == row.queue]
+        return [
+            one.client for one in (*self._account.router.subscriptions(row.subject), *there) if one.queue == row.queue
+        ]
 
     def _together(self, rooms: Sequence[int]) -> int:
         return (max(rooms) if self._row.queue else min(rooms)) if rooms else 0

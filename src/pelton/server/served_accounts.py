@@ -107,7 +107,7 @@ class ServedAccounts:
         settings = EngineSettings(path=store.path, sync=store.sync, limits=store.limits, key=store.key)
         engine = Engine(settings, self._runtime)
         engine.on_end(self._store_ended)
-        return StoreLink(engine, account.router, account.send, self._runtime, domain, account)
+        return StoreLink(engine, account, self._runtime, domain)
 
     def _connect(self, exchange: AccountExchange | None) -> None:
         """Let messages cross between accounts that import from each other."""
@@ -126,16 +126,7 @@ class ServedAccounts:
         account.usage.limits, account.crossing, account.tracing = config.limits, self._crossing, config.tracing
         if opened is not None:
             completion = ReplyCompletion(self._server.name, settings.domain, partial(self._config, account.name))
-            account.services["$JS"] = JetStreamService(
-                opened,
-                account.send,
-                account.answer,
-                account.receives,
-                account.has_room_for,
-                self._runtime,
-                account.name,
-                completion,
-            )
+            account.services["$JS"] = JetStreamService(opened, completion)
         elif store is None:
             account.services.pop("$JS", None)
             if settings.stores:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import IO, Final
 
 from msgspec.structs import replace
@@ -33,10 +33,10 @@ from pelton.api.codec import (
 from pelton.api.events import ClientInfo, RestoreEnded, RestoreStarted, SnapshotEnded, SnapshotStarted
 from pelton.engine.archives import ArchivedStream, ArchiveReader, RestoreFolder
 from pelton.engine.session.account import most_bytes
-from pelton.runtime import Deadline, Halt, Runtime, Signal
+from pelton.runtime import Deadline, Halt, Signal
 from pelton.server.archive import ArchiveSource, ArchiveWriter
 from pelton.server.clients import Published
-from pelton.server.jetstream.link import ACKS, CHUNKS, Send, StoreLink, TransferTable
+from pelton.server.jetstream.link import ACKS, CHUNKS, StoreLink
 from pelton.server.jetstream.verbs import as_api_error
 from pelton.subjects import is_subject
 from pelton.wire import status_block
@@ -55,49 +55,28 @@ def _clamped(wanted: int, bounds: tuple[int, int, int]) -> int:
     return min(max(wanted or default, least), most)
 
 
-class SnapshotService:
-    """Answers ``STREAM.SNAPSHOT``."""
-
-    def __init__(
-        self,
-        link: StoreLink,
-        transfers: TransferTable,
-        send: Send,
-        answer: Callable[[str, bytes | None, bytes], None],
-        runtime: Runtime,
-    ) -> None:
-        self._link = link
-        self._transfers = transfers
-        self._send = send
-        self._answer = answer
-        self._runtime = runtime
-
-    def take(self, stream: str, message: Published) -> bool:
-        """Begin to send an archive of a stream."""
-        self._runtime.spawn(self._begin(stream, message), "pelton begins an archive")
-        return True
-
-    async def _begin(self, stream: str, message: Published) -> None:
-        sending: _Sending | None = None
-        try:
-            request = decode_snapshot_request(message.data)
-            if not is_subject(request.deliver_subject):
-                raise api_error("JSSnapshotDeliverSubjectInvalidErr", stream=stream)
-            await self._link.storing.up_to_here()
-            info = await self._link.engine.ask(StreamInfoRequest(name=stream))
-            sending = _Sending(self._link, self._send, self._runtime, request, info, self._link.about(message.client))
-            await sending.prepare()
-            sending.subject = self._transfers.new_subject(ACKS, stream)
-            self._transfers.begin(sending.subject, sending, sending.run)
-        except PeltonError as error:
-            if sending is not None:
-                sending.close()
-            shown = error if isinstance(error, ApiError) else api_error("JSStreamSnapshotErrF", err=str(error))
-            body, is_refused = encode_failure(_SNAPSHOT_KIND, shown), True
-        else:
-            body, is_refused = encode_snapshot_reply(info, sending.state), False
-        self._answer(message.reply, None, body)
-        self._link.audit(message, f"{_SNAPSHOT_VERB}{stream}", body, is_refused=is_refused)
+async def begin_snapshot(link: StoreLink, stream: str, message: Published) -> None:
+    """Begin to send an archive of a stream, and answer ``STREAM.SNAPSHOT``."""
+    sending: _Sending | None = None
+    try:
+        request = decode_snapshot_request(message.data)
+        if not is_subject(request.deliver_subject):
+            raise api_error("JSSnapshotDeliverSubjectInvalidErr", stream=stream)
+        await link.storing.up_to_here()
+        info = await link.engine.ask(StreamInfoRequest(name=stream))
+        sending = _Sending(link, request, info, link.about(message.client))
+        await sending.prepare()
+        sending.subject = link.transfers.new_subject(ACKS, stream)
+        link.transfers.begin(sending.subject, sending, sending.run)
+    except PeltonError as error:
+        if sending is not None:
+            sending.close()
+        shown = error if isinstance(error, ApiError) else api_error("JSStreamSnapshotErrF", err=str(error))
+        body, is_refused = encode_failure(_SNAPSHOT_KIND, shown), True
+    else:
+        body, is_refused = encode_snapshot_reply(info, sending.state), False
+    link.account.answer(message.reply, None, body)
+    link.audit(message, f"{_SNAPSHOT_VERB}{stream}", body, is_refused=is_refused)
 
 
 class _TransferError(Exception):
@@ -111,18 +90,9 @@ class _TransferError(Exception):
 class _Sending:
     """One archive that is sent."""
 
-    def __init__(
-        self,
-        link: StoreLink,
-        send: Send,
-        runtime: Runtime,
-        request: SnapshotRequest,
-        info: StreamInfo,
-        client: ClientInfo,
-    ) -> None:
+    def __init__(self, link: StoreLink, request: SnapshotRequest, info: StreamInfo, client: ClientInfo) -> None:
         self._link = link
-        self._send = send
-        self._clock = runtime.clock
+        self._clock = link.runtime.clock
         self._request = request
         self._info = info
         self._client = client
@@ -185,14 +155,14 @@ class _Sending:
 
     def _deliver(self, reply: str, block: bytes | None, data: bytes) -> int:
         subject = self._request.deliver_subject
-        return self._send(subject, subject, reply, block, data)
+        return self._link.account.send(subject, subject, reply, block, data)
 
     async def _find_interest(self) -> None:
         """Wait for a subscription to the deliver subject; what only matches it is taken after a while."""
         deadline, subject = Deadline(self._clock, _INTEREST_S), self._request.deliver_subject
         while not self._link.has_own_subscription(subject) and not deadline.is_over:
             await self._clock.sleep(_LOOK_S)
-        if not self._link.receives(subject):
+        if not self._link.account.router.has_subscriber(subject):
             raise _TransferError(408, "No Interest")
 
     async def _send_full(self) -> None:
@@ -223,42 +193,23 @@ _BESIDES: Final = 1 << 20
 _OF_FREE: Final = (3, 8)
 
 
-class RestoreService:
-    """Answers ``STREAM.RESTORE``."""
-
-    def __init__(
-        self,
-        link: StoreLink,
-        transfers: TransferTable,
-        answer: Callable[[str, bytes | None, bytes], None],
-        runtime: Runtime,
-    ) -> None:
-        self._link = link
-        self._transfers = transfers
-        self._answer = answer
-        self._runtime = runtime
-
-    def take(self, stream: str, message: Published) -> bool:
-        """Begin to take an archive of a stream."""
-        self._runtime.spawn(self._begin(stream, message), "pelton begins to restore")
-        return True
-
-    async def _begin(self, stream: str, message: Published) -> None:
-        config = StreamConfig(name=stream)
-        try:
-            request = decode_restore_request(message.data)
-            # Only here may the configuration leave out the name.
-            config = replace(request.config, name=request.config.name or stream)
-            if config.name != stream:
-                raise api_error("JSStreamMismatchErr", stream=stream)
-            config = await self._link.archives.check(config)
-            subject = self._transfers.new_subject(CHUNKS, stream)
-            receiving = _Receiving(self._link, self._answer, self._runtime, config, message, subject)
-            self._transfers.begin(subject, receiving, receiving.run)
-        except (PeltonError, OSError) as error:
-            body = encode_failure(_RESTORE_KIND, _shown(error, config))
-            self._answer(message.reply, None, body)
-            self._link.audit(message, f"{_RESTORE_VERB}{stream}", body, is_refused=True)
+async def begin_restore(link: StoreLink, stream: str, message: Published) -> None:
+    """Begin to take an archive of a stream, and answer ``STREAM.RESTORE``."""
+    config = StreamConfig(name=stream)
+    try:
+        request = decode_restore_request(message.data)
+        # Only here may the configuration leave out the name.
+        config = replace(request.config, name=request.config.name or stream)
+        if config.name != stream:
+            raise api_error("JSStreamMismatchErr", stream=stream)
+        config = await link.archives.check(config)
+        subject = link.transfers.new_subject(CHUNKS, stream)
+        receiving = _Receiving(link, config, message, subject)
+        link.transfers.begin(subject, receiving, receiving.run)
+    except (PeltonError, OSError) as error:
+        body = encode_failure(_RESTORE_KIND, _shown(error, config))
+        link.account.answer(message.reply, None, body)
+        link.audit(message, f"{_RESTORE_VERB}{stream}", body, is_refused=True)
 
 
 def _shown(error: Exception, config: StreamConfig) -> ApiError:
@@ -271,18 +222,9 @@ def _shown(error: Exception, config: StreamConfig) -> ApiError:
 class _Receiving:
     """One archive that is received, on a subject of its own."""
 
-    def __init__(
-        self,
-        link: StoreLink,
-        answer: Callable[[str, bytes | None, bytes], None],
-        runtime: Runtime,
-        config: StreamConfig,
-        request: Published,
-        subject: str,
-    ) -> None:
+    def __init__(self, link: StoreLink, config: StreamConfig, request: Published, subject: str) -> None:
         self._link = link
-        self._answer = answer
-        self._runtime = runtime
+        self._runtime = link.runtime
         self._config = config
         self._request = request
         self._subject = subject
@@ -313,7 +255,7 @@ class _Receiving:
                 self._failure = failure
         self._told.notify()
         if message.data:
-            self._answer(message.reply, None, b"")
+            self._link.account.answer(message.reply, None, b"")
 
     async def run(self) -> None:
         """Say where the archive goes, wait for all of it, restore it, and tell how it ended.
@@ -331,7 +273,7 @@ class _Receiving:
             self._begun(encode_restore_reply(self._subject), is_refused=False)
             await self._received()
             if self._last is not None:
-                self._answer(self._last.reply, None, await self._restored(self._folder))
+                self._link.account.answer(self._last.reply, None, await self._restored(self._folder))
         finally:
             if self._folder is not None:
                 self._folder.remove()
@@ -340,7 +282,7 @@ class _Receiving:
         await self._link.archives.advise(event)
 
     def _begun(self, body: bytes, *, is_refused: bool) -> None:
-        self._answer(self._request.reply, None, body)
+        self._link.account.answer(self._request.reply, None, body)
         self._link.audit(self._request, f"{_RESTORE_VERB}{self._config.name}", body, is_refused=is_refused)
 
     async def _received(self) -> None:

@@ -33,7 +33,6 @@ from pelton.engine.serving import Serving
 from pelton.runtime import Clock, Runtime, Signal
 from pelton.server.clients import AccountPort, Client, Published
 from pelton.server.interest import RelayedInterest
-from pelton.server.router import Router
 
 ACKS: Final = "$JS.SNAPSHOT.ACK."
 CHUNKS: Final = "$JS.SNAPSHOT.RESTORE."
@@ -127,14 +126,12 @@ class _Place(NamedTuple):
 
 
 class Storing:
-    """Stores messages of clients; ``answer`` sends a reply subject its answer. ``domain`` is JetStream's, or ""."""
+    """Stores messages of clients, which ``account`` answers. ``domain`` is JetStream's, or ""."""
 
-    def __init__(
-        self, serving: Serving, interest: RelayedInterest, answer: Callable[[str, bytes], object], domain: str
-    ) -> None:
+    def __init__(self, serving: Serving, interest: RelayedInterest, account: AccountPort, domain: str) -> None:
         self._serving = serving
         self._interest = interest
-        self._answer = answer
+        self._account = account
         self._domain = domain
         self._messages: list[Outgoing] = []
         self._places: list[_Place] = []
@@ -175,13 +172,13 @@ class Storing:
     def _answered(
         self, places: Sequence[_Place], size: int, left: list[int], first: int, results: Sequence[PubAck | PeltonError]
     ) -> None:
-        answer, domain = self._answer, self._domain
+        send, domain = self._account.send, self._domain
         for (reply, stream), result in zip(places[first:], results, strict=False):
             if reply:
                 if isinstance(result, PubAck):
-                    answer(reply, encode_pub_ack(result, domain))
+                    send(reply, reply, "", None, encode_pub_ack(result, domain))
                 else:
-                    answer(reply, encode_pub_error(result, stream))
+                    send(reply, reply, "", None, encode_pub_error(result, stream))
         self._waiting -= len(results)
         left[0] -= len(results)
         if not left[0]:
@@ -205,35 +202,29 @@ class Storing:
             self._awaiting -= 1
 
 
-Send = Callable[[str, str, str, bytes | None, bytes], int]
-"""Delivers to clients: route, subject, reply, header block, data; returns how many got it."""
 _LONGEST_ANSWER_S: Final = 2.0
 _MOST_REQUESTS: Final = 32
 
 
 class StoreLink:
-    """An account's open store. ``answer`` sends a reply to a client."""
+    """An account's open store."""
 
-    def __init__(
-        self, engine: Engine, router: Router, send: Send, runtime: Runtime, domain: str, account: AccountPort
-    ) -> None:
+    def __init__(self, engine: Engine, account: AccountPort, runtime: Runtime, domain: str) -> None:
         self.engine = engine
-        self._router = router
+        self.account = account
+        self.runtime = runtime
         self.serving: Serving = engine.serving()
         self.archives: StreamArchives = engine.archives()
         self.transfers: TransferTable = TransferTable(runtime)
-        self.interest: RelayedInterest = RelayedInterest(self.serving, router, runtime, account)
-        self.storing: Storing = Storing(
-            self.serving, self.interest, lambda reply, data: send(reply, reply, "", None, data), domain
-        )
+        self.interest: RelayedInterest = RelayedInterest(self.serving, account, runtime)
+        self.storing: Storing = Storing(self.serving, self.interest, account, domain)
         self.announcing: Announcing = Announcing(self.serving)
         self._requests = OpenRequests()
-        self._runtime = runtime
         self._unanswered: set[asyncio.Future[Any]] = set()
 
     def spawn(self, client: Client, answer: Coroutine[Any, Any, None], name: str) -> None:
         """Answer a request of a client in the background."""
-        task = self._runtime.spawn(answer, name)
+        task = self.runtime.spawn(answer, name)
         self.answers_after(task)
         self._requests.begin(client)
         task.add_done_callback(lambda _: self._requests.end(client))
@@ -250,7 +241,7 @@ class StoreLink:
 
     def about(self, client: Client) -> ClientInfo:
         """Return what audits and advisories tell of a client."""
-        return info_of(client, self._runtime.clock)
+        return info_of(client, self.runtime.clock)
 
     def answers_after(self, future: asyncio.Future[Any]) -> None:
         """Note that a request is answered when a future ends."""
@@ -267,13 +258,9 @@ class StoreLink:
         # The callbacks of what ended last.
         await asyncio.sleep(0)
 
-    def receives(self, subject: str) -> bool:
-        """Whether a client subscribes to a subject."""
-        return self._router.has_subscriber(subject)
-
     def has_own_subscription(self, subject: str) -> bool:
         """Whether a client subscribes to exactly a subject, by itself: a wildcard may be for something else."""
-        return any(one.subject == subject and not one.queue for one in self._router.subscriptions(subject))
+        return any(one.subject == subject and not one.queue for one in self.account.router.subscriptions(subject))
 
     def poke(self) -> None:
         """Let push consumers continue: a client has room again."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -42,64 +42,14 @@ from pelton.api.message import (
     long_ack_prefix,
 )
 from pelton.engine.serving import Serving
-from pelton.runtime import Runtime
-from pelton.server.clients import Published
-from pelton.server.jetstream.link import Send, StoreLink
+from pelton.server.clients import AccountPort, Published
+from pelton.server.jetstream.link import StoreLink
 from pelton.server.jetstream.verbs import ApiVerbs, ReplyCompletion
 from pelton.wire import status_block
 
 TRANSFERS: Final = "$JS.SNAPSHOT."
-_SNAPSHOT: Final = "STREAM.SNAPSHOT."
-_RESTORE: Final = "STREAM.RESTORE."
-_KINDS: Final = {_SNAPSHOT: "stream_snapshot", _RESTORE: "stream_restore"}
+_ARCHIVES: Final = {"STREAM.SNAPSHOT.": "stream_snapshot", "STREAM.RESTORE.": "stream_restore"}
 _MISSING: Final = "archives need cramjam and crc32c: pip install 'pelton[serve]'"
-
-
-class _Verb(Protocol):
-    def take(self, stream: str, message: Published) -> bool: ...
-
-
-class ArchiveService:
-    """Answers the requests of one account about archives."""
-
-    def __init__(
-        self, link: StoreLink, send: Send, answer: Callable[[str, bytes | None, bytes], None], runtime: Runtime
-    ) -> None:
-        self._link = link
-        self._send = send
-        self._answer = answer
-        self._runtime = runtime
-        self._verbs: dict[str, _Verb] = {}
-
-    def take(self, path: str, message: Published) -> bool:
-        """Answer a request; False if it is another one."""
-        verb = next((verb for verb in _KINDS if path.startswith(verb)), "")
-        if not verb:
-            return False
-        try:
-            self._load()
-        except ModuleNotFoundError:
-            error = api_error("JSStreamGeneralErrorF", err=_MISSING)
-            self._answer(message.reply, None, encode_failure(_KINDS[verb], error))
-            return True
-        return self._verbs[verb].take(path[len(verb) :], message)
-
-    def take_transfer(self, message: Published) -> bool:
-        """Take a chunk of an archive, or the ack of one; False if none is under way."""
-        return self._link.transfers.take(message)
-
-    def _load(self) -> None:
-        if self._verbs:
-            return
-        from pelton.server.jetstream.archives import RestoreService, SnapshotService
-
-        transfers = self._link.transfers
-        self._verbs = {
-            _SNAPSHOT: SnapshotService(self._link, transfers, self._send, self._answer, self._runtime),
-            _RESTORE: RestoreService(self._link, transfers, self._answer, self._runtime),
-        }
-
-
 _Key = tuple[str, str]
 
 
@@ -113,13 +63,12 @@ class ClientAcks:
     def __init__(
         self,
         link: StoreLink,
-        answer: Callable[[str, bytes | None, bytes], None],
         pull: Callable[[str, str, NextRequest, str], None],
         long_prefix: str,
     ) -> None:
         self._link = link
         self._serving = link.serving
-        self._answer = answer
+        self._answer = link.account.answer
         self._pull = pull
         self._long_prefix = long_prefix
         self._waiting: dict[_Key, list[tuple[AckOp, str]]] = {}
@@ -180,19 +129,9 @@ _PAUSE_S: Final = 0.005
 class DirectGetService:
     """Answers direct gets."""
 
-    def __init__(
-        self,
-        link: StoreLink,
-        answer: Callable[[str, bytes | None, bytes], None],
-        receives: Callable[[str], bool],
-        has_room: Callable[[str], bool],
-        runtime: Runtime,
-    ) -> None:
+    def __init__(self, link: StoreLink) -> None:
         self._link = link
-        self._answer = answer
-        self._receives = receives
-        self._has_room = has_room
-        self._runtime = runtime
+        self._account = link.account
 
     def take(self, path: str, message: Published) -> bool:
         """Answer a request; ``path`` is the stream, and the subject whose last message is wanted."""
@@ -218,7 +157,7 @@ class DirectGetService:
             else:
                 self._send(reply, name, request, await self._link.engine.direct_get(stream, request))
         except (StreamNotFoundError, DirectGetDisabledError):
-            self._answer(reply, status_block(503, Nats_Subject=subject), b"")
+            self._account.answer(reply, status_block(503, Nats_Subject=subject), b"")
         except PeltonError as error:
             self._refuse(reply, error, request)
 
@@ -242,8 +181,8 @@ class DirectGetService:
 
     async def _room(self, reply: str) -> None:
         """Wait until the client has read most of what it was sent; if it is gone, nothing more is sent anyway."""
-        while self._receives(reply) and not self._has_room(reply):
-            await self._runtime.clock.sleep(_PAUSE_S)
+        while self._account.receives(reply) and not self._account.has_room_for(reply):
+            await self._link.runtime.clock.sleep(_PAUSE_S)
 
     def _send(
         self,
@@ -256,11 +195,11 @@ class DirectGetService:
         is_over: bool = True,
     ) -> None:
         for frame in direct_frames(stream, request, found, after=after, is_over=is_over):
-            self._answer(reply, frame.block or None, frame.data)
+            self._account.answer(reply, frame.block or None, frame.data)
 
     def _refuse(self, reply: str, error: PeltonError, request: WireGet | None = None) -> None:
         frame = direct_refusal(error, request)
-        self._answer(reply, frame.block, frame.data)
+        self._account.answer(reply, frame.block, frame.data)
 
 
 # --- pulls of clients: each stands in the engine until it is filled or over, and answers on its reply subject (ADR-13)
@@ -269,24 +208,11 @@ _COUNTED: Final = (EXPIRED, TOO_LARGE, BATCH_COMPLETED, PIN_TAKEN)
 
 
 class ClientPulls:
-    """The pulls of one account's clients.
+    """The pulls of one account's clients."""
 
-    ``receives``: whether a subject has a subscriber, ``has_room``: whether one of them keeps up.
-    """
-
-    def __init__(
-        self,
-        serving: Serving,
-        send: Send,
-        answer: Callable[[str, bytes | None, bytes], None],
-        receives: Callable[[str], bool],
-        has_room: Callable[[str], bool],
-    ) -> None:
-        self._has_room = has_room
+    def __init__(self, serving: Serving, account: AccountPort) -> None:
         self._serving = serving
-        self._send = send
-        self._answer = answer
-        self._receives = receives
+        self._account = account
 
     def take(self, names: str, message: Published) -> bool:
         """Let a pull stand; False if there is no such consumer."""
@@ -299,56 +225,52 @@ class ClientPulls:
         try:
             request = decode_next(message.data)
         except ApiError as error:
-            self._answer(message.reply, status_block(error.code, error.description), b"")
+            self._account.answer(message.reply, status_block(error.code, error.description), b"")
             return True
         self.pull(stream, consumer, request, message.reply)
         return True
 
     def pull(self, stream: str, consumer: str, asked: NextRequest, reply: str) -> None:
         """Let a pull stand."""
-        sink = _ClientSink(self._send, self._receives, self._has_room, reply)
+        sink = _ClientSink(self._account, reply)
         self._serving.standing.pull(stream, consumer, asked.request, max(asked.idle_heartbeat, 0) / 1e9, sink)
 
 
 class _ClientSink:
     """Sends what a pull gets to its reply subject."""
 
-    def __init__(
-        self, send: Send, receives: Callable[[str], bool], has_room: Callable[[str], bool], reply: str
-    ) -> None:
-        self._send = send
-        self._room = has_room
-        self._receives = receives
+    def __init__(self, account: AccountPort, reply: str) -> None:
+        self._account = account
         self._reply = reply
 
     @property
     def is_gone(self) -> bool:
         """Whether nobody subscribes to the reply subject any more."""
-        return not self._receives(self._reply)
+        return not self._account.receives(self._reply)
 
     @property
     def has_room(self) -> bool:
         """Whether the client reads what it gets."""
-        return self._room(self._reply)
+        return self._account.has_room_for(self._reply)
 
     def deliver(self, messages: Sequence[Delivered]) -> None:
         """Send messages, each with the subject that acknowledges it."""
         for message in messages:
-            self._send(self._reply, message.subject, message.reply, message.headers, message.data)
+            self._account.send(self._reply, message.subject, message.reply, message.headers, message.data)
 
     def beat(self, last_consumer: int, last_stream: int) -> None:
         """Send a sign of life."""
-        values = {headers.LAST_CONSUMER: last_consumer, headers.LAST_STREAM: last_stream}
-        self._send(self._reply, self._reply, "", status_block(HEARTBEAT.code, HEARTBEAT.text, **values), b"")
+        self._tell(HEARTBEAT, {headers.LAST_CONSUMER: last_consumer, headers.LAST_STREAM: last_stream})
 
     def end(self, status: PullStatus, left: int, left_bytes: int) -> None:
         """Tell how the pull ended, and what it did not get."""
         counts = {headers.PENDING_MESSAGES: left, headers.PENDING_BYTES: left_bytes} if status in _COUNTED else {}
-        self._send(self._reply, self._reply, "", status_block(status.code, status.text, **counts), b"")
+        self._tell(status, counts)
+
+    def _tell(self, status: PullStatus, values: dict[str, int]) -> None:
+        self._account.send(self._reply, self._reply, "", status_block(status.code, status.text, **values), b"")
 
 
-Answer = Callable[[str, bytes | None, bytes], None]
-"""Sends an answer: reply subject, header block, data."""
 _ACKS: Final = "$JS.ACK."
 _API: Final = "$JS.API."
 _NEXT: Final = "CONSUMER.MSG.NEXT."
@@ -358,24 +280,14 @@ _DIRECT: Final = "DIRECT.GET."
 class JetStreamService:
     """Answers messages on ``$JS.>``, and those of a domain on ``$JS.<domain>.>``."""
 
-    def __init__(
-        self,
-        link: StoreLink,
-        send: Send,
-        answer: Answer,
-        receives: Callable[[str], bool],
-        has_room: Callable[[str], bool],
-        runtime: Runtime,
-        account: str,
-        completion: ReplyCompletion,
-    ) -> None:
+    def __init__(self, link: StoreLink, completion: ReplyCompletion) -> None:
+        self._link = link
         domain = completion.domain
         self._domain = f"$JS.{domain}.API." if domain else ""
-        self._pulls = ClientPulls(link.serving, send, answer, receives, has_room)
-        self._acks = ClientAcks(link, answer, self._pulls.pull, long_ack_prefix(account, domain))
-        self._direct = DirectGetService(link, answer, receives, has_room, runtime)
-        self._verbs = ApiVerbs(link, answer, completion)
-        self._archives = ArchiveService(link, send, answer, runtime)
+        self._pulls = ClientPulls(link.serving, link.account)
+        self._acks = ClientAcks(link, self._pulls.pull, long_ack_prefix(link.account.name, domain))
+        self._direct = DirectGetService(link)
+        self._verbs = ApiVerbs(link, completion)
 
     def take(self, message: Published) -> bool:
         """Answer a message; False if nobody does."""
@@ -383,7 +295,7 @@ class JetStreamService:
         if subject.startswith(_ACKS):
             return self._acks.take(message)
         if subject.startswith(TRANSFERS):
-            return self._archives.take_transfer(message)
+            return self._link.transfers.take(message)
         if subject.startswith(_API):
             path = subject[len(_API) :]
         elif self._domain and subject.startswith(self._domain):
@@ -394,4 +306,16 @@ class JetStreamService:
             return self._pulls.take(path[len(_NEXT) :], message)
         if path.startswith(_DIRECT):
             return self._direct.take(path[len(_DIRECT) :], message)
-        return self._archives.take(path, message) or self._verbs.take(path, message)
+        verb = next((verb for verb in _ARCHIVES if path.startswith(verb)), "")
+        return self._take_archive(verb, path[len(verb) :], message) if verb else self._verbs.take(path, message)
+
+    def _take_archive(self, verb: str, stream: str, message: Published) -> bool:
+        try:
+            from pelton.server.jetstream.archives import begin_restore, begin_snapshot
+        except ModuleNotFoundError:
+            error = api_error("JSStreamGeneralErrorF", err=_MISSING)
+            self._link.account.answer(message.reply, None, encode_failure(_ARCHIVES[verb], error))
+            return True
+        begin = begin_snapshot if verb == "STREAM.SNAPSHOT." else begin_restore
+        self._link.runtime.spawn(begin(self._link, stream, message), "pelton begins to transfer an archive")
+        return True

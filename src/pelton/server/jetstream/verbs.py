@@ -164,11 +164,8 @@ _OF_CLUSTERS: Final = {
 class ApiVerbs:
     """Answers the verbs of one account."""
 
-    def __init__(
-        self, link: StoreLink, answer: Callable[[str, bytes | None, bytes], None], completion: ReplyCompletion
-    ) -> None:
+    def __init__(self, link: StoreLink, completion: ReplyCompletion) -> None:
         self._link = link
-        self._answer = answer
         self._completion = completion
 
     def take(self, path: str, message: Published) -> bool:
@@ -199,7 +196,7 @@ class ApiVerbs:
 
     def _refuse(self, message: Published, subject: str, body: bytes) -> None:
         """Answer a request that the store does not hear of, but for its audit."""
-        self._answer(message.reply, None, body)
+        self._link.account.answer(message.reply, None, body)
         self._link.audit(message, subject, body, is_refused=True)
 
     async def _call(self, request: Request[Any], message: Published) -> None:
@@ -214,7 +211,7 @@ class ApiVerbs:
             body = encode_reply(kind, self._completion.complete(request, found))
         except PeltonError as error:
             body = encode_error(kind, as_api_error(request, error))
-        self._answer(message.reply, None, body)
+        self._link.account.answer(message.reply, None, body)
 
 
 def refusal_for_clusters(path: str) -> bytes | None:
