@@ -21,7 +21,7 @@ import msgspec
 
 import pelton
 from pelton.api import Backoff
-from pelton.queue.run.attempt import JobAttempt
+from pelton.queue.run.leased_jobs import LeasedJob, LeasedJobs
 from tests.journal import machine_ns
 from tests.storm import inherited
 from tests.storm.cast import Player
@@ -199,19 +199,19 @@ async def forester(pipe: Connection, place: Place, who: str, seed: int) -> None:
 @asynccontextmanager
 async def marking(folder: Path, queue: pelton.Queue) -> AsyncIterator[None]:
     """Let the worker of this process write what it begins, before it does: an attempt must have been written."""
-    mark = JobAttempt.mark
+    begin = LeasedJobs.begin
 
-    @wraps(mark)
-    def noted(self: JobAttempt) -> None:
-        event = DepotEvent(kind="begins", queue=queue.name, id=self.records.id, at=machine_ns(), pid=os.getpid())
+    @wraps(begin)
+    def noted(self: LeasedJobs[Any], job: LeasedJob) -> None:
+        event = DepotEvent(kind="begins", queue=queue.name, id=job.records.id, at=machine_ns(), pid=os.getpid())
         note(folder, event)
-        mark(self)
+        begin(self, job)
 
-    JobAttempt.mark = noted  # type: ignore[method-assign]
+    LeasedJobs.begin = noted  # type: ignore[method-assign]
     try:
         yield
     finally:
-        JobAttempt.mark = mark  # type: ignore[method-assign]
+        LeasedJobs.begin = begin  # type: ignore[method-assign]
 
 
 async def make_depot(jet: pelton.Jet) -> None:

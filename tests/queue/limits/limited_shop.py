@@ -16,7 +16,7 @@ from pelton.queue.limits.admission import Admission, SlotExtender
 from pelton.queue.limits.parking import Parking
 from pelton.queue.model.decide import PutOff
 from pelton.queue.model.limits import JobLimit
-from pelton.queue.model.orders import Order
+from pelton.queue.model.orders import Order, Orders
 from pelton.queue.model.records import AttemptRecords, Ended, records_of
 from pelton.queue.ports import JobSource
 from pelton.queue.run.leases import DeliveryHold, LeaseKeeper, SharedLease
@@ -162,9 +162,9 @@ class LimitedHand:
         source = queue._context.source_for(name)
         self.admission = Admission(context, name)
         self.extender = SlotExtender(
-            source.extender, context.backend, queue.names, self.admission.slots, name, self._clock
+            source.extender, context.backend, self.admission.register, self.admission.slots, name, self._clock
         )
-        self.parking: Parking[HandJob] = Parking(context, self.admission, 2)
+        self.parking: Parking[HandJob] = Parking(context, self.admission, Orders(), 2)
         for limit in self._shop.rules.limits:
             self.admission.heed(Order(limit=limit))
         self._client.spawn(self.parking.follow(lambda jobs: [job.go.set() for job in jobs] and None))
@@ -209,7 +209,7 @@ class LimitedHand:
             if held_back is None:
                 return await self._run(job, lease)
             job.go.clear()
-            put_off = self.parking.take(job, held_back)
+            put_off = self.parking.hold_back(job, held_back)
             if put_off is not None:
                 return self._put_off(job, put_off)
             await job.go.wait()

@@ -14,6 +14,7 @@ from pelton.queue import JobContext, JobCounts, Queue
 from pelton.queue.model.records import records_of
 from pelton.queue.run.attempt import JobAttempt
 from pelton.queue.run.fetch import Appetite, JobIntake
+from pelton.queue.run.leased_jobs import LeasedJobs
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import Child, drain, working
 from tests.queue.roles import QUEUE, register
@@ -79,12 +80,12 @@ async def test_what_is_being_handed_back_when_it_stops_burns_no_attempt(
     keyed: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handing, go_on = asyncio.Event(), asyncio.Event()
-    hand_back = JobIntake.hand_back
+    hand_back = LeasedJobs.hand_back
 
-    async def slowly(intake: JobIntake, attempts: Sequence[JobAttempt]) -> None:
+    async def slowly(held: LeasedJobs[JobAttempt], attempts: Sequence[JobAttempt]) -> None:
         handing.set()
         await go_on.wait()
-        await hand_back(intake, attempts)
+        await hand_back(held, attempts)
 
     async def for_nobody(intake: JobIntake, found: list[JobAttempt], asked: float) -> None:
         monkeypatch.setattr(Appetite, "room", lambda appetite, running, waiting: 0)
@@ -94,7 +95,7 @@ async def test_what_is_being_handed_back_when_it_stops_burns_no_attempt(
 
     take_in = JobIntake._take_in
     with monkeypatch.context() as patch:
-        patch.setattr(JobIntake, "hand_back", slowly)
+        patch.setattr(LeasedJobs, "hand_back", slowly)
         patch.setattr(JobIntake, "_take_in", for_nobody)
 
         @keyed.job(max_attempts=1)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.limits.admission import Admission, HeldBack
     from pelton.queue.model.limits import JobLimit
+    from pelton.queue.model.orders import Orders
 
 _LONGEST_WAIT_S: Final = 5.0
 _SHORTEST_S: Final = 0.001
@@ -42,10 +43,13 @@ class _Parked:
 class Parking(Generic[J]):
     """The jobs of one worker that wait for a limit; at most ``size`` at each place, or all (``keeps_all``)."""
 
-    def __init__(self, queue: QueueContext, admission: Admission, size: int, *, keeps_all: bool = False) -> None:
+    def __init__(
+        self, queue: QueueContext, admission: Admission, orders: Orders, size: int, *, keeps_all: bool = False
+    ) -> None:
         self._clock = queue.clock
         self._random = queue.runtime.random
         self._admission = admission
+        self._orders = orders
         self._size = size
         self._keeps_all = keeps_all
         self._most = 4 * size + 16
@@ -62,14 +66,14 @@ class Parking(Generic[J]):
             start(self.ready())
             await self._admission.changed.wait_at_most(self._clock, self._looks_in(), seen)
 
-    def take(self, job: J, held_back: HeldBack) -> PutOff | None:
-        """Have a job wait here; or return for how long it is to be put off."""
+    def hold_back(self, job: J, held_back: HeldBack) -> PutOff | None:
+        """Have a job wait here; or return for how long it is to be put off: always while the queue is paused."""
         place = held_back.place
         fits = (
             self._at.get(place, 0) < self._most_at(held_back.limit, held_back.wait) and len(self._parked) < self._most
         )
-        if not (fits or self._keeps_all):
-            return self.put_off(job, held_back)
+        if self._orders.is_all_paused or not (fits or self._keeps_all):
+            return self._put_off(job, held_back)
         self._parked[job] = _Parked(held_back, self._clock.boottime(), job.records.lives_for())
         self._at[place] = self._at.get(place, 0) + 1
         self._admission.changed.notify()
@@ -108,7 +112,7 @@ class Parking(Generic[J]):
             for job, parked in self._parked.items()
         ]
 
-    def put_off(self, job: J, held_back: HeldBack) -> PutOff:
+    def _put_off(self, job: J, held_back: HeldBack) -> PutOff:
         """Return for how long a job is to be given back."""
         place, now = held_back.place, self._clock.boottime()
         if self._lines_of != self._admission.limits_heard:

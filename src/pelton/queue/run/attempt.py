@@ -29,7 +29,6 @@ from pelton.api import (
     PeltonError,
 )
 from pelton.api.times import Seconds
-from pelton.jet.registers import ASK_AGAIN_S, is_busy
 from pelton.queue.define.hooks import blocking
 from pelton.queue.define.job import AsyncJob, Job
 from pelton.queue.define.registry import BatchJob
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
     from pelton.api import Outgoing
     from pelton.api.tracing import Tracing
     from pelton.queue.define.queue_context import QueueContext
-    from pelton.queue.limits.parking import Parking
     from pelton.queue.run.batches import JobBatches
     from pelton.queue.run.children import JobChildren
     from pelton.queue.run.job_threads import JobThreads
@@ -74,7 +72,6 @@ class AttemptEnv(NamedTuple):
     threads: JobThreads[JobAttempt]
     children: JobChildren
     batches: JobBatches
-    parking: Parking[JobAttempt]
     tell_lost: Callable[[JobAttempt, str], None]
     begins: Callable[[JobAttempt], None] | None
     is_cancelled: Callable[[], bool]
@@ -122,14 +119,6 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
                 context.lose(reason)
             self.env.tell_lost(self, reason)
 
-    @property
-    def is_lost(self) -> bool:
-        """Whether another worker may have the job, known or not."""
-        lease = self.lease
-        if self.lost or lease is None or not lease.by_clock:
-            return self.lost
-        return self.env.held.is_late(self)
-
     def interrupt(self) -> None:
         """Do not start the job, or cancel it if possible: a job on a thread keeps running."""
         self.interrupted = True
@@ -162,16 +151,11 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
 
         None if nothing is left to be settled, or ``on_thread``. Raises CancelledError if interrupted before its end.
         """
-        env, records, held = self.env, self.records, self.env.held
-        if self.lost or (held.by_clock and self.is_lost):
+        env, held = self.env, self.env.held
+        if self.lost or (held.by_clock and held.is_late(self)):
             self.report_not_begun()
             return None
-        if records.delivered.num_delivered > 1:
-            await self.look_up()
-        refusal = held.refusal(self)
-        if refusal is None and records.envelope.timetable is not None:
-            refusal = await held.skipped(self)
-        if refusal is not None:
+        if (refusal := await held.judge(self)) is not None:
             return self._concluded(refusal, None)
         if held.admission.is_on:
             ended = await self._admit(task)
@@ -218,10 +202,7 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
             return None
         if has_listeners(self.env.queue):
             await announce_held(self.env.queue, self.records, self.env.held.worker, held_back.limit.name)
-        parking = self.env.parking
-        # A queue that is paused is to be left by all jobs.
-        hold_back = parking.put_off if self.env.held.orders.is_all_paused else parking.take
-        put_off = hold_back(self, held_back)
+        put_off = self.env.held.parking.hold_back(self, held_back)
         self.is_parked = put_off is None
         return None if put_off is None else self._concluded(put_off, None)
 
@@ -233,7 +214,7 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
             raise error
         if isinstance(error, asyncio.CancelledError) and self.interrupted:
             # It was to be started on a thread, and was interrupted before.
-            return self.handed_back()
+            return self.env.held.handed_back(self)
         if self._has_ended:
             _log.warning(
                 "job %s raised after it was completed: %s",
@@ -261,7 +242,7 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
     def _concluded(self, decision: AfterAttempt | None, result: object) -> Ended | None:
         if self._has_ended:
             return None
-        if self.lost or (self.env.held.by_clock and self.is_lost):
+        if self.lost or (self.env.held.by_clock and self.env.held.is_late(self)):
             queue = self.env.queue.name
             _log.warning(
                 "job %s of queue %r lost its lease; its result is dropped",
@@ -291,31 +272,9 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
         return self.definition.results.encode(result)
 
     def _gone_to_sleep(self, why: PutOff, kept: Sequence[Outgoing]) -> Ended | None:
-        return None if self._has_ended or self.is_lost else self.records.put_off(why, self.env.clock.now(), kept)
-
-    def handed_back(self) -> Ended | None:
-        """Return the end of an attempt that is not counted; None if the job has ended all the same."""
-        return None if self._has_ended or self.is_lost else self.records.handed_back()
-
-    async def look_up(self) -> None:
-        """Load what earlier attempts left, once; while the store is busy or away, try for as long as it is held."""
-        while not (self.has_looked_up or self.is_lost):
-            try:
-                self.records.learn(await self.env.held.source.known(self.records.delivered))
-            except PeltonError as error:
-                if not is_busy(error):
-                    raise
-                queue = self.env.queue
-                _log.warning(
-                    "job %s of queue %r can't be looked up yet: %s",
-                    self.records.id,
-                    queue.name,
-                    error,
-                    extra=log_fields(queue.name, self.records),
-                )
-                await queue.clock.sleep(ASK_AGAIN_S)
-            else:
-                self.has_looked_up = True
+        if self._has_ended or self.env.held.is_late(self):
+            return None
+        return self.records.put_off(why, self.env.clock.now(), kept)
 
     # --- the job itself
 
@@ -340,7 +299,7 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
         ):
             return self._call_with_all(job, arguments, backend.tracing)
         # That was the look at its lease: nothing comes between.
-        self.mark()
+        env.held.begin(self)
         found: Awaitable[object] = job.function(**arguments)
         return found
 
@@ -458,19 +417,10 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
 
     async def prepare(self) -> None:
         """Do what takes time before the job begins: make sure that it is held, and tell that it begins."""
-        env, delivered = self.env, self.records.delivered
+        env = self.env
         if has_listeners(env.queue):
             await announce_start(env.queue, self.records, env.held.worker)
-        beginnings = env.held.source.beginnings
-        while beginnings.is_written and not self.is_lost:
-            try:
-                await beginnings.write((delivered,))
-                break
-            except PeltonError as error:
-                if not is_busy(error):
-                    raise
-                await env.queue.clock.sleep(ASK_AGAIN_S)
-        await env.held.is_sure(self)
+        await env.held.make_sure([self])
 
     def begin(self) -> None:
         """Note that the function is called now, on any thread, as the last thing before.
@@ -478,14 +428,7 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
         Raises CancelledError for a job that must not start any more, JobCancelledError.
         """
         self._check()
-        self.mark()
-
-    def mark(self) -> None:
-        """Note, on any thread, that its function is called now: the last thing before."""
-        records, marks = self.records, self.env.held.source.beginnings.marks
-        if marks is not None:
-            marks.mark(records.delivered.seq, records.delivered.num_delivered)
-        records.has_begun, records.started = True, self.env.clock.now()
+        self.env.held.begin(self)
 
     def _check(self) -> None:
         """Raise CancelledError for a job that must not start any more, or JobCancelledError."""

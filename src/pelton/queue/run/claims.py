@@ -31,13 +31,12 @@ from pelton.api.admission import check_subject
 from pelton.api.tracing import Tracing
 from pelton.queue.define.arguments import encoded_result
 from pelton.queue.limits.admission import LOOK_AGAIN_S
-from pelton.queue.limits.parking import Parking
 from pelton.queue.model.checks import seconds, whole
 from pelton.queue.model.options import JobRules
-from pelton.queue.model.records import Ended, job_id_of
+from pelton.queue.model.records import Ended
 from pelton.queue.model.states import NOTHING
-from pelton.queue.run.fetch import RankedTakes
-from pelton.queue.run.leased_jobs import EndedAttempt, LeasedJob, LeasedJobs, order_reader
+from pelton.queue.run.fetch import RankedTakes, order_reader
+from pelton.queue.run.leased_jobs import EndedAttempt, LeasedJob, LeasedJobs
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -191,8 +190,6 @@ class ClaimedJob(LeasedJob, eq=False):
 _log: Final = logging.getLogger("pelton.queue")
 # The share of a lease that a pull may wait: a lease counts from when it was asked for.
 _PULL: Final = 1 / 3
-# Nobody would start them while the program is busy with others.
-_MOST_PARKED: Final = 0
 
 
 class Claims:
@@ -202,10 +199,10 @@ class Claims:
         self._queue = queue
         self._clock = queue.runtime.clock
         self._check_loop = queue.backend.check_loop
+        # None is parked: nobody would start them while the program is busy with others.
         self._held = LeasedJobs[ClaimedJob](queue, rules)
         self._job_source = self._held.source
         self._admission = self._held.admission
-        self._parking: Parking[ClaimedJob] = Parking(queue, self._admission, _MOST_PARKED)
         self._orders = self._held.orders
         self._order_reader = order_reader(queue, self._heed)
         self._following: asyncio.Task[None] | None = None
@@ -238,15 +235,11 @@ class Claims:
                 await asyncio.gather(self._following, return_exceptions=True)
                 self._following = None
             await self._order_reader.close()
-            await self._admission.close()
-            await self._job_source.beginnings.close()
-            await self._job_source.close()
+            await self._held.close()
 
     def _heed(self, order: Order) -> None:
-        self._held.heed(order)
-        if order.cancel and not order.over:
-            for job in self._held.held():
-                job.cancelled = job.cancelled or job_id_of(job.records.delivered) == order.cancel
+        for job in self._held.heed(order):
+            job.cancelled = True
         if order.pause_all:
             self._admission.changed.notify()
 
@@ -296,9 +289,9 @@ class Claims:
 
     async def _take_now(self, limit: int, ahead: int) -> bool:
         # Jobs ahead would keep others from the places of a limit, and from the jobs of their keys.
-        limit = self._allowed(limit if self._admission.is_on or self._queue.exclusive else limit + ahead)
+        limit = self._held.room(limit if self._admission.is_on or self._queue.exclusive else limit + ahead)
         channels = self._job_source.channels
-        if not limit:
+        if limit <= 0:
             return False
         for _ in channels:
             # The other channel's turn: neither starves.
@@ -310,19 +303,13 @@ class Claims:
                 return True
         return False
 
-    def _allowed(self, limit: int) -> int:
-        if self._orders.is_all_paused:
-            return 0
-        room = self._parking.room() if self._admission.is_on else None
-        return limit if room is None else min(limit, room)
-
     async def _wait(self, limit: int, left: float, seen: int) -> None:
         """Wait for jobs on every channel at once, or until a limit has room for any, for part of a lease at most."""
         if left <= 0:
             return
         left = min(left, self._queue.lease * _PULL)
-        limit = self._allowed(limit)
-        if not limit:
+        limit = self._held.room(limit)
+        if limit <= 0:
             longest = min(left, self._admission.room_in(), LOOK_AGAIN_S)
             await self._admission.changed.wait_at_most(self._clock, longest, seen)
             return
@@ -363,22 +350,19 @@ class Claims:
         """Return the jobs that may run; settle the others."""
         self._held.release([job for job in found if job.lost])
         jobs = [job for job in found if not job.lost]
-        await self._look_up(jobs)
+        await self._held.look_up(jobs)
         if self._orders.is_all_paused:
             # They were asked for before the pause. On a cluster, a key whose retry is due is still taken by then.
-            await self._held.settle([EndedAttempt(job, job.records.handed_back()) for job in jobs])
+            await self._held.hand_back(jobs)
             return []
         now = self._clock.now()
         fit: list[ClaimedJob] = []
         unfit: list[EndedAttempt[ClaimedJob]] = []
         for job in jobs:
-            decision = self._held.refusal(job)
-            if decision is None and job.records.envelope.timetable is not None:
-                decision = await self._held.skipped(job)
-            if decision is None:
+            if (refusal := await self._held.judge(job)) is None:
                 fit.append(job)
             else:
-                unfit.append(EndedAttempt(job, job.records.after(decision, now)))
+                unfit.append(EndedAttempt(job, job.records.after(refusal, now)))
         if self._admission.is_on:
             fit, held_back = await self._admit(fit, now)
             unfit += held_back
@@ -387,17 +371,10 @@ class Claims:
 
     async def _begin(self, jobs: Sequence[ClaimedJob]) -> list[ClaimedJob]:
         """Return the jobs that are still held, which begin: from now on their program may do anything with them."""
-        beginnings = self._job_source.beginnings
-        if beginnings.is_written and jobs:
-            await beginnings.write([job.records.delivered for job in jobs])
-        held = [job for job in jobs if await self._held.is_sure(job)]
+        held = await self._held.make_sure(jobs)
         self._held.release([job for job in jobs if job.lost])
-        now = self._clock.now()
         for job in held:
-            delivered = job.records.delivered
-            if beginnings.marks is not None:
-                beginnings.marks.mark(delivered.seq, delivered.num_delivered)
-            job.records.begin(now)
+            self._held.begin(job)
         return held
 
     async def _admit(self, jobs: list[ClaimedJob], now: int) -> tuple[list[ClaimedJob], list[EndedAttempt[ClaimedJob]]]:
@@ -405,21 +382,12 @@ class Claims:
         fit: list[ClaimedJob] = []
         put_off: list[EndedAttempt[ClaimedJob]] = []
         answers = await asyncio.gather(*map(self._admission.enter, jobs))
-        # A queue that is paused is to be left by all jobs.
-        hold_back = self._parking.put_off if self._orders.is_all_paused else self._parking.take
         for job, held_back in zip(jobs, answers, strict=True):
             if held_back is None:
                 fit.append(job)
-            elif (later := hold_back(job, held_back)) is not None:
+            elif (later := self._held.parking.hold_back(job, held_back)) is not None:
                 put_off.append(EndedAttempt(job, job.records.after(later, now)))
         return fit, put_off
-
-    async def _look_up(self, jobs: list[ClaimedJob]) -> None:
-        tried = [job for job in jobs if job.records.delivered.num_delivered > 1 and not job.has_looked_up]
-        found = await asyncio.gather(*(self._job_source.known(job.records.delivered) for job in tried))
-        for job, known in zip(tried, found, strict=True):
-            job.records.learn(known)
-            job.has_looked_up = True
 
     # --- settling
 
@@ -449,19 +417,15 @@ class Claims:
         self._check_loop()
         left, self._ready = self._ready, []
         try:
-            await self._look_up(left)
-            await self._held.settle([EndedAttempt(job, job.records.handed_back()) for job in left])
+            await self._held.hand_back(left)
         except BaseException:
             # They are given back when the claims are closed.
             self._ready = [job for job in left if self._held.is_held(job)]
             raise
 
     async def _hand_back(self) -> None:
-        left = self._held.held()
         try:
-            # For jobs that no take has returned, it is not known yet how often they were handed back.
-            await self._look_up(self._ready)
-            await self._held.settle([EndedAttempt(job, job.records.handed_back()) for job in left if not job.lost])
+            await self._held.hand_back(self._held.held())
         finally:
             self._held.release(self._held.held())
 

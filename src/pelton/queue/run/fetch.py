@@ -16,20 +16,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from pelton.api import PeltonError, PullRequest
+from pelton.api import ConsumerNotFoundError, PeltonError, PullRequest
+from pelton.api.json_values import UNREADABLE
 from pelton.api.store_errors import FINAL_ERRORS
-from pelton.jet.registers import ASK_AGAIN_S
+from pelton.jet.registers import ASK_AGAIN_S, Follower, is_busy
+from pelton.queue.model.orders import Order, decode
 from pelton.queue.model.turns import RankTurn, RankTurns
-from pelton.queue.run.leased_jobs import EndedAttempt, LeasedJob, LeasedJobs
+from pelton.queue.run.leased_jobs import LeasedJob, LeasedJobs
 from pelton.runtime import Signal
 
 if TYPE_CHECKING:
+    from pelton.jet import Message
     from pelton.queue.define.queue_context import QueueContext
-    from pelton.queue.limits.parking import Parking
     from pelton.queue.ports import FlowFollower
     from pelton.queue.run.attempt import JobAttempt
     from pelton.queue.run.batches import JobBatches
@@ -38,6 +41,53 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("pelton.queue")
 J = TypeVar("J", bound=LeasedJob)
+
+
+_PAGE: Final = 256
+_PULL_S: Final = 30.0
+_INACTIVE_S: Final = 120.0
+
+
+def order_reader(
+    queue: QueueContext, heed: Callable[[Order], None], begun: Callable[[], None] = lambda: None
+) -> Follower[Message]:
+    """Return what calls ``heed`` with each order that holds, then ``begun``, and then ``heed`` with every new one.
+
+    What is read a second time after an outage changes nothing.
+    """
+
+    async def saw(one: Message | None) -> None:
+        if one is None:
+            begun()
+            return
+        # One that cannot be read is of a newer version; other orders still count.
+        with suppress(*UNREADABLE):
+            heed(decode(one.data))
+
+    outage = queue.outage("its orders", is_busy)
+    return Follower(partial(_pulled, queue), saw, outage.wait, outage.end)
+
+
+async def _pulled(queue: QueueContext) -> AsyncGenerator[Message | None, None]:
+    """Yield orders by a consumer, which costs an idle worker less than being pushed to."""
+    stream = await queue.jet.stream(queue.names.control)
+    consumer = await stream.create_consumer(
+        ack_policy="none", deliver_policy="last_per_subject", filter_subject=">", inactive_threshold=_INACTIVE_S
+    )
+    try:
+        while found := await consumer.fetch(_PAGE, no_wait=True):
+            for message in found:
+                yield message
+        yield None
+        while True:
+            for message in await consumer.fetch(_PAGE, timeout=_PULL_S):
+                yield message
+    except ConsumerNotFoundError:
+        # It was away for too long: the next one begins at once.
+        return
+    finally:
+        with suppress(PeltonError):
+            await consumer.delete()
 
 
 class RankedTakes(Generic[J]):
@@ -142,7 +192,6 @@ class JobIntake:
         held: LeasedJobs[JobAttempt],
         slots: JobSlots[JobAttempt],
         batches: JobBatches,
-        parking: Parking[JobAttempt],
         flows: Callable[[Callable[[], None]], FlowFollower],
         stop: Callable[[], None],
         may_begin: Callable[[], float],
@@ -157,7 +206,7 @@ class JobIntake:
         self._slots = slots
         self._batches = batches
         self._waiting = slots.waiting
-        self._parking = parking
+        self._parking = held.parking
         self._orders = held.orders
         # How many jobs the worker has taken so far.
         self.taken = 0
@@ -379,14 +428,8 @@ class JobIntake:
             self.changed.notify()
 
     def _wanted(self) -> int:
-        if self._orders.is_all_paused:
-            return 0
-        most = self._may_begin()
-        wanted = self.appetite.wanted(self._slots.active, len(self._waiting))
-        if most < wanted:
-            wanted = int(most)
-        room = self._parking.room() if self._held.admission.is_on else None
-        return wanted if room is None else min(wanted, room - len(self._waiting))
+        waiting = len(self._waiting)
+        return self._held.room(int(min(self.appetite.wanted(self._slots.active, waiting), self._may_begin())), waiting)
 
     async def _take_in(self, found: list[JobAttempt], asked: float) -> None:
         """Accept what fits, and hand the rest back: two channels may have been asked to fill the same slots."""
@@ -405,7 +448,7 @@ class JobIntake:
         if not surplus:
             return
         try:
-            await self.hand_back(surplus)
+            await self._held.hand_back(surplus)
         finally:
             # A stopping worker hands back the rest.
             self._surplus += [attempt for attempt in surplus if self._held.is_held(attempt)]
@@ -417,21 +460,13 @@ class JobIntake:
         # There may be room for others.
         self.changed.notify()
 
-    async def hand_back(self, attempts: Sequence[JobAttempt]) -> None:
-        """Give jobs back that were not started, so that another worker can start them at once."""
-        tried = [attempt for attempt in attempts if attempt.records.delivered.num_delivered > 1]
-        await asyncio.gather(*(attempt.look_up() for attempt in tried))
-        ended = [(attempt, attempt.handed_back()) for attempt in attempts]
-        self._held.release([attempt for attempt, end in ended if end is None])
-        await self._held.settle([EndedAttempt(attempt, end) for attempt, end in ended if end is not None])
-
     async def hand_back_waiting(self) -> None:
         """Give back all jobs that were taken and not started."""
         waiting = [*self._waiting, *self._surplus, *self._parking.clear()]
         self._waiting.clear()
         self._surplus.clear()
         with suppress(PeltonError):
-            await self.hand_back(waiting)
+            await self._held.hand_back(waiting)
 
     async def _end(self, seen: int) -> None:
         """Let the worker end, unless ``on_idle`` says that it is to look again."""

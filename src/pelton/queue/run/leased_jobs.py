@@ -8,11 +8,10 @@ long as its leases are kept.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import suppress
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from operator import attrgetter
 from traceback import format_exception
@@ -24,7 +23,6 @@ from pelton.api import (
     AckRejectedError,
     ApiError,
     ConfigError,
-    ConsumerNotFoundError,
     Discard,
     JobArgumentsError,
     MessageTooLargeError,
@@ -32,12 +30,12 @@ from pelton.api import (
     RetryJob,
     UnknownJobError,
 )
-from pelton.api.json_values import UNREADABLE
 from pelton.jet import ack_of
-from pelton.jet.registers import ASK_AGAIN_S, Follower, can_pass, is_busy
+from pelton.jet.registers import ASK_AGAIN_S, can_pass, is_busy
 from pelton.queue.backing.scan import has_overlap
 from pelton.queue.define.job import Job
 from pelton.queue.limits.admission import Admission, SlotExtender
+from pelton.queue.limits.parking import Parking
 from pelton.queue.model.decide import (
     SKIPPED,
     AfterAttempt,
@@ -53,63 +51,16 @@ from pelton.queue.model.decide import (
     trace,
 )
 from pelton.queue.model.options import JobRules
-from pelton.queue.model.orders import Order, Orders, decode
-from pelton.queue.model.records import AttemptRecords, Ended
+from pelton.queue.model.orders import Order, Orders
+from pelton.queue.model.records import AttemptRecords, Ended, job_id_of
 from pelton.queue.run.leases import AnyLease, DeliveryHold, LeaseKeeper, SharedLease
 from pelton.runtime import steady_now
 
 if TYPE_CHECKING:
     from pelton.api import PullRequest
-    from pelton.jet import Message
     from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.model.states import Timetable
     from pelton.queue.ports import JobSource
-
-_PAGE: Final = 256
-_PULL_S: Final = 30.0
-_INACTIVE_S: Final = 120.0
-
-
-def order_reader(
-    queue: QueueContext, heed: Callable[[Order], None], begun: Callable[[], None] = lambda: None
-) -> Follower[Message]:
-    """Return what calls ``heed`` with each order that holds, then ``begun``, and then ``heed`` with every new one.
-
-    What is read a second time after an outage changes nothing.
-    """
-
-    async def saw(one: Message | None) -> None:
-        if one is None:
-            begun()
-            return
-        # One that cannot be read is of a newer version; other orders still count.
-        with suppress(*UNREADABLE):
-            heed(decode(one.data))
-
-    outage = queue.outage("its orders", is_busy)
-    return Follower(partial(_pulled, queue), saw, outage.wait, outage.end)
-
-
-async def _pulled(queue: QueueContext) -> AsyncGenerator[Message | None, None]:
-    """Yield orders by a consumer, which costs an idle worker less than being pushed to."""
-    stream = await queue.jet.stream(queue.names.control)
-    consumer = await stream.create_consumer(
-        ack_policy="none", deliver_policy="last_per_subject", filter_subject=">", inactive_threshold=_INACTIVE_S
-    )
-    try:
-        while found := await consumer.fetch(_PAGE, no_wait=True):
-            for message in found:
-                yield message
-        yield None
-        while True:
-            for message in await consumer.fetch(_PAGE, timeout=_PULL_S):
-                yield message
-    except ConsumerNotFoundError:
-        # It was away for too long: the next one begins at once.
-        return
-    finally:
-        with suppress(PeltonError):
-            await consumer.delete()
-
 
 _log: Final = logging.getLogger("pelton.queue")
 
@@ -220,7 +171,8 @@ class LeasedJobs(Generic[J]):
     """The jobs that one worker holds. ``make`` returns the job of a delivery's records.
 
     ``rules`` apply to every job, whatever its name; None: each registered job has its own, others are unknown.
-    ``on_error`` is called with a job's id and what its attempt raised. Call :meth:`start` first.
+    ``on_error`` is called with a job's id and what its attempt raised. ``parked`` jobs wait here for each limit, or all
+    (``parks_all``). Call :meth:`start` first.
     """
 
     def __init__(
@@ -228,6 +180,8 @@ class LeasedJobs(Generic[J]):
         queue: QueueContext,
         rules: JobRules | None = None,
         on_error: Callable[[str, BaseException], None] | None = None,
+        parked: int = 0,
+        parks_all: bool = False,
     ) -> None:
         self._queue = queue
         self._make: Callable[[AttemptRecords], J]
@@ -247,6 +201,7 @@ class LeasedJobs(Generic[J]):
         self.by_clock: bool = not queue.backend.planning.refuses_late_acks
         # What is cancelled or paused, as far as it is known here.
         self.orders: Orders = Orders()
+        self.parking: Parking[J] = Parking(queue, self.admission, self.orders, parked, keeps_all=parks_all)
         # The names of jobs that a warning was given for, and which.
         self._unknown: set[tuple[str, str]] = set()
         # Each lists its jobs.
@@ -261,14 +216,30 @@ class LeasedJobs(Generic[J]):
         """Stop keeping leases; those that are left run out."""
         self._keeper.stop()
 
-    def heed(self, order: Order) -> None:
-        """Take note of an order."""
+    async def close(self) -> None:
+        """Leave the limits, and take no more; leases are kept until :meth:`stop`."""
+        await self.admission.close()
+        await self.source.close()
+        await self.source.beginnings.close()
+
+    def heed(self, order: Order) -> list[J]:
+        """Take note of an order; return the jobs held here that it cancels."""
         self.orders.heed(order)
         self.admission.heed(order)
         if order.weight is not None:
             self.source.weigh(order.weight.tenant, order.weight.weight)
+        if not order.cancel or order.over:
+            return []
+        return [job for job in self.held() if job_id_of(job.records.delivered) == order.cancel]
 
     # --- taking and holding
+
+    def room(self, wanted: int, waiting: int = 0) -> int:
+        """Return how many of ``wanted`` jobs are worth taking beside those that wait, by pauses and limits."""
+        if self.orders.is_all_paused:
+            return 0
+        room = self.parking.room() if self.admission.is_on else None
+        return wanted if room is None else min(wanted, room - waiting)
 
     async def take(self, channel: str, request: PullRequest) -> list[J]:
         """Take jobs, and hold them from then on."""
@@ -387,15 +358,41 @@ class LeasedJobs(Generic[J]):
         if self.admission.slots:
             self.admission.leave(released)
 
-    # --- deciding
+    # --- before a job begins
 
-    def refusal(self, job: LeasedJob) -> AfterAttempt | None:
+    async def look_up(self, jobs: Iterable[LeasedJob]) -> None:
+        """Load what earlier attempts of jobs left, once; while the store is busy or away, try while they are held."""
+        tried = [job for job in jobs if job.records.delivered.num_delivered > 1 and not job.has_looked_up]
+        await asyncio.gather(*map(self._look_up, tried))
+
+    async def _look_up(self, job: LeasedJob) -> None:
+        while not self.is_late(job):
+            try:
+                job.records.learn(await self.source.known(job.records.delivered))
+            except PeltonError as error:
+                if not is_busy(error):
+                    raise
+                _log.warning(
+                    "job %s of queue %r can't be looked up yet: %s",
+                    job.records.id,
+                    self._queue.name,
+                    error,
+                    extra=log_fields(self._queue.name, job.records),
+                )
+                await self._clock.sleep(ASK_AGAIN_S)
+            else:
+                job.has_looked_up = True
+                return
+
+    async def judge(self, job: LeasedJob) -> AfterAttempt | None:
         """Read a job, and return how it ends if it is not to start, whatever the limits; None if it is.
 
-        It does not if it can't or may not run at all, was cancelled, or is paused. Ask at each delivery, before its
-        function is called; and for a job of a schedule :meth:`skipped`.
+        It does not if it can't or may not run at all, was cancelled, is paused, or overlaps with another one of its
+        schedule. Ask at each delivery, before its function is called.
         """
         records, rules = job.records, self._rules
+        if records.delivered.num_delivered > 1 and not job.has_looked_up:
+            await self._look_up(job)
         # First, because this reads what the others need to know.
         decision = records.read()
         if decision is None and rules is None:
@@ -410,9 +407,12 @@ class LeasedJobs(Generic[J]):
         if decision is not None:
             report(self._queue.name, records, decision)
             return decision
-        return self._ordered(job) if self.orders.has_any else None
+        if self.orders.has_any and (ordered := self._order_for(job)) is not None:
+            return ordered
+        timetable = records.envelope.timetable
+        return None if timetable is None else await self._skip(job, timetable)
 
-    def _ordered(self, job: LeasedJob) -> AfterAttempt | None:
+    def _order_for(self, job: LeasedJob) -> AfterAttempt | None:
         envelope = job.records.envelope
         if (cancelled := self.orders.cancellation(job.records.id, envelope.key)) is not None:
             return self.after(job, cancelled)
@@ -437,15 +437,36 @@ class LeasedJobs(Generic[J]):
             self._unknown.add((name, text))
             _log.warning(text, self._queue.name, name, why, extra={"queue": self._queue.name, "job": name})
 
-    async def skipped(self, job: LeasedJob) -> Finish | None:
+    async def _skip(self, job: LeasedJob, timetable: Timetable) -> Finish | None:
         """Return the end of a job of a schedule that is not to run beside an earlier one, or right after it."""
-        timetable = job.records.envelope.timetable
-        if timetable is None or timetable.overlap != "skip" or job.records.attempt > 1:
+        if timetable.overlap != "skip" or job.records.attempt > 1:
             return None
         if not await has_overlap(self._queue, job.records.delivered):
             return None
         report(self._queue.name, job.records, SKIPPED)
         return SKIPPED
+
+    async def make_sure(self, jobs: Sequence[J]) -> list[J]:
+        """Store that jobs begin, where that is stored, and return those that are still held then."""
+        beginnings = self.source.beginnings
+        while beginnings.is_written and (held := [job for job in jobs if not self.is_late(job)]):
+            try:
+                await beginnings.write([job.records.delivered for job in held])
+                break
+            except PeltonError as error:
+                if not is_busy(error):
+                    raise
+                await self._clock.sleep(ASK_AGAIN_S)
+        return [job for job in jobs if await self.is_sure(job)]
+
+    def begin(self, job: LeasedJob) -> None:
+        """Note, on any thread, that a job's function is called now: the last thing before."""
+        records, marks = job.records, self.source.beginnings.marks
+        if marks is not None:
+            marks.mark(records.delivered.seq, records.delivered.num_delivered)
+        records.has_begun, records.started = True, self._clock.now()
+
+    # --- after that
 
     def after(self, job: LeasedJob, error: BaseException, decide: Decide = after_error) -> AfterAttempt:
         """Decide what follows an attempt that raised, and log it."""
@@ -461,7 +482,16 @@ class LeasedJobs(Generic[J]):
             report(self._queue.name, records, decision, error)
         return decision
 
-    # --- settling
+    def handed_back(self, job: LeasedJob) -> Ended | None:
+        """Return the end of an attempt that is not counted; None if the job has ended all the same, or is lost."""
+        return None if job.is_settled or self.is_late(job) else job.records.handed_back()
+
+    async def hand_back(self, jobs: Sequence[J]) -> None:
+        """Give jobs back that were not started, so that another worker can start them at once."""
+        await self.look_up(jobs)
+        ended = [(job, self.handed_back(job)) for job in jobs]
+        self.release([job for job, end in ended if end is None])
+        await self.settle([EndedAttempt(job, end) for job, end in ended if end is not None])
 
     async def settle(
         self, endings: Sequence[EndedAttempt[J]], done: Callable[[Sequence[J]], None] | None = None

@@ -25,17 +25,16 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from pelton.api import JobCancelledError, JobError, PeltonError, headers
-from pelton.queue.limits.parking import Parking
 from pelton.queue.model.orders import Order
-from pelton.queue.model.records import Ended, job_id_of
+from pelton.queue.model.records import Ended
 from pelton.queue.model.states import WorkerReport
 from pelton.queue.run.attempt import AttemptEnv, JobAttempt
 from pelton.queue.run.batches import JobBatches
 from pelton.queue.run.children import JobChildren
 from pelton.queue.run.context import Sweeper
-from pelton.queue.run.fetch import JobIntake
+from pelton.queue.run.fetch import JobIntake, order_reader
 from pelton.queue.run.job_threads import Called, Copies, JobThreads
-from pelton.queue.run.leased_jobs import EndedAttempt, LeasedJobs, order_reader
+from pelton.queue.run.leased_jobs import EndedAttempt, LeasedJobs
 from pelton.queue.run.slots import JobSlots, WorkerSettings
 from pelton.runtime import Home, Signal, StopSignals
 
@@ -173,15 +172,15 @@ class Worker:
         self._clock = queue.runtime.clock
         self._loop = asyncio.get_running_loop()
         self.home: Home = Home(self._loop)
-        self._held = LeasedJobs[JobAttempt](queue, on_error=settings.on_error)
+        self._held = LeasedJobs[JobAttempt](
+            queue, None, settings.on_error, settings.concurrency, parks_all=settings.until_idle
+        )
         self._threads = JobThreads(settings.concurrency, self._called)
         self._children = JobChildren(settings.concurrency)
         # The number of jobs that run on threads.
         self._on_threads = 0
         self._orders = self._held.orders
-        self._parking: Parking[JobAttempt] = Parking(
-            queue, self._held.admission, settings.concurrency, keeps_all=settings.until_idle
-        )
+        self._parking = self._held.parking
         self._sweeper = Sweeper(queue)
         now = self._clock.now()
         self._report = WorkerReport(
@@ -194,7 +193,7 @@ class Worker:
         batches = JobBatches(queue.runtime, settings.concurrency, joined)
         self._env = AttemptEnv(
             queue, self._clock, self._held, self._threads, self._children, batches,
-            self._parking, self._tell_lost, None if settings.max_jobs is None else self._begins,
+            self._tell_lost, None if settings.max_jobs is None else self._begins,
             self._is_cancelled, Copies(), _LONGEST_NAP_S if settings.on_idle is None else 0.0,
         )  # fmt: skip
         together = queue.backend.planning.atomic_batches
@@ -202,7 +201,7 @@ class Worker:
         self._waiting, self._running = self._slots.waiting, self._slots.running
         self._unsettled, self._idle = self._slots.unsettled, self._slots.idle
         self._intake = JobIntake(
-            queue, settings, self._held, self._slots, batches, self._parking, flows,
+            queue, settings, self._held, self._slots, batches, flows,
             self.stop, self._startable,
         )  # fmt: skip
         self._taken: Signal = self._intake.changed
@@ -258,9 +257,7 @@ class Worker:
         endings.push_async_callback(self._children.close)
         endings.push_async_callback(self._sweeper.close)
         endings.push_async_callback(self._roll_call.stop)
-        endings.push_async_callback(self._held.source.beginnings.close)
-        endings.push_async_callback(self._held.source.close)
-        endings.push_async_callback(self._held.admission.close)
+        endings.push_async_callback(self._held.close)
         return endings
 
     def stop(self) -> None:
@@ -347,7 +344,7 @@ class Worker:
 
     def _heed(self, order: Order) -> None:
         """Take note of an order, and end the job that it cancels if it is held here."""
-        self._held.heed(order)
+        cancelled = self._held.heed(order)
         if order.flows:
             self._intake.flows.notice()
         self._taken.notify()
@@ -355,12 +352,9 @@ class Worker:
             self._intake.unpark(self._parking.clear())
         if order.pause_all:
             self._roll_call.tell()
-        if order.cancel and not order.over:
-            for attempt in self._held.held():
-                records = attempt.records
-                if job_id_of(records.delivered) == order.cancel:
-                    attempt.cancel(JobCancelledError(order.cancel, records.envelope.key, order.reason))
-                    self._intake.unpark([attempt] if self._parking.remove(attempt) else [])
+        for attempt in cancelled:
+            attempt.cancel(JobCancelledError(order.cancel, attempt.records.envelope.key, order.reason))
+            self._intake.unpark([attempt] if self._parking.remove(attempt) else [])
 
     # --- running jobs
 
@@ -431,8 +425,8 @@ class Worker:
     async def _interrupted(self, attempt: JobAttempt, task: asyncio.Task[None]) -> Ended | None:
         """Return the end of an attempt that the worker has interrupted: it is not counted."""
         await self._clear(task)
-        await attempt.look_up()
-        return attempt.handed_back()
+        await self._held.look_up([attempt])
+        return self._held.handed_back(attempt)
 
     def _leave_slot(self, attempt: JobAttempt, ended: Ended | None) -> Ended | None:
         """Let an attempt leave its slot that may have no end yet; return the end that it has now."""
@@ -441,7 +435,7 @@ class Worker:
         elif attempt.is_parked:
             attempt.is_parked = False
             if self._stopping and self._parking.remove(attempt):
-                ended = attempt.handed_back()
+                ended = self._held.handed_back(attempt)
             else:
                 del self._running[attempt]
                 self._taken.notify()
