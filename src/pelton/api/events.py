@@ -295,27 +295,7 @@ class MessageQuarantined(Event, kw_only=True, frozen=True, tag="io.pelton.adviso
     reason: str
 
 
-EVENTS: Final[tuple[type[Event], ...]] = (
-    StreamAction,
-    BatchAbandoned,
-    ConsumerAction,
-    ConsumerPaused,
-    GroupPinned,
-    GroupUnpinned,
-    MaxDeliveries,
-    MessageNaked,
-    MessageTerminated,
-    AckSample,
-    SnapshotStarted,
-    SnapshotEnded,
-    RestoreStarted,
-    RestoreEnded,
-    ApiAudit,
-    CheckpointBlocked,
-    SlowSync,
-    WriterBusy,
-    MessageQuarantined,
-)
+EVENTS: Final[tuple[type[Event], ...]] = tuple(Event.__subclasses__())
 """All events."""
 
 _encode: Final = msgspec.json.Encoder(enc_hook=enc_hook).encode

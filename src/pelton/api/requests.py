@@ -161,6 +161,23 @@ class SubjectTotalsReply(msgspec.Struct, kw_only=True, omit_defaults=True):
 # --- requests -------------------------------------------------------------------------------------
 
 
+class StreamRequest(Request[R], Generic[R], kw_only=True, frozen=True):
+    """A request about a stream, which its API subject names."""
+
+    _subject_fields: ClassVar[tuple[str, ...]] = ("stream",)
+
+    stream: str
+
+
+class ConsumerRequest(Request[R], Generic[R], kw_only=True, frozen=True):
+    """A request about a consumer, which its API subject names behind its stream."""
+
+    _subject_fields: ClassVar[tuple[str, ...]] = ("stream", "name")
+
+    stream: str
+    name: str
+
+
 class AccountInfoRequest(Request[AccountInfo], kw_only=True, frozen=True):
     """The account's usage and limits."""
 
@@ -223,12 +240,9 @@ class StreamPurge(Request[PurgeReply], kw_only=True, frozen=True):
     keep: int = 0
 
 
-class MsgGet(Request[MsgGetReply], kw_only=True, frozen=True):
+class MsgGet(StreamRequest[MsgGetReply], kw_only=True, frozen=True):
     """A message: by `seq`, the last of a subject, or the first from `seq` or `start_time` on (of a subject filter)."""
 
-    _subject_fields: ClassVar[tuple[str, ...]] = ("stream",)
-
-    stream: str
     seq: int = 0
     last_by_subj: str = ""
     next_by_subj: str = ""
@@ -236,12 +250,9 @@ class MsgGet(Request[MsgGetReply], kw_only=True, frozen=True):
     no_hdr: bool = False
 
 
-class MsgDelete(Request[Success], kw_only=True, frozen=True):
+class MsgDelete(StreamRequest[Success], kw_only=True, frozen=True):
     """Remove one message; its bytes are overwritten unless `no_erase`."""
 
-    _subject_fields: ClassVar[tuple[str, ...]] = ("stream",)
-
-    stream: str
     seq: int = 0
     no_erase: bool = False
 
@@ -255,117 +266,76 @@ class ConsumerCreate(Request[ConsumerInfo], kw_only=True, frozen=True):
     pedantic: bool = False
 
 
-class ConsumerInfoRequest(Request[ConsumerInfo], kw_only=True, frozen=True):
+class ConsumerInfoRequest(ConsumerRequest[ConsumerInfo], kw_only=True, frozen=True):
     """A consumer's configuration and state."""
 
-    _subject_fields: ClassVar[tuple[str, ...]] = ("stream", "name")
 
-    stream: str
-    name: str
-
-
-class ConsumerNames(Request[ConsumerNamesReply], kw_only=True, frozen=True):
+class ConsumerNames(StreamRequest[ConsumerNamesReply], kw_only=True, frozen=True):
     """Names of a stream's consumers."""
 
-    _subject_fields: ClassVar[tuple[str, ...]] = ("stream",)
-
-    stream: str
     offset: int = shown(0)
 
 
-class ConsumerList(Request[ConsumerListReply], kw_only=True, frozen=True):
+class ConsumerList(StreamRequest[ConsumerListReply], kw_only=True, frozen=True):
     """A stream's consumers."""
 
-    _subject_fields: ClassVar[tuple[str, ...]] = ("stream",)
-
-    stream: str
     offset: int = shown(0)
 
 
-class ConsumerDelete(Request[Success], kw_only=True, frozen=True):
+class ConsumerDelete(ConsumerRequest[Success], kw_only=True, frozen=True):
     """Remove a consumer; its unacknowledged messages stay in the stream."""
 
-    _subject_fields: ClassVar[tuple[str, ...]] = ("stream", "name")
 
-    stream: str
-    name: str
-
-
-class ConsumerPause(Request[PauseReply], kw_only=True, frozen=True):
+class ConsumerPause(ConsumerRequest[PauseReply], kw_only=True, frozen=True):
     """Pause delivery until a time; empty or past: resume."""
 
-    _subject_fields: ClassVar[tuple[str, ...]] = ("stream", "name")
-
-    stream: str
-    name: str
     pause_until: str = ""
 
 
-class ConsumerReset(Request[ConsumerResetReply], kw_only=True, frozen=True):
+class ConsumerReset(ConsumerRequest[ConsumerResetReply], kw_only=True, frozen=True):
     """Forget all deliveries, and continue from `seq`; 0: from the first unacknowledged message."""
 
-    _subject_fields: ClassVar[tuple[str, ...]] = ("stream", "name")
-
-    stream: str
-    name: str
     seq: int = 0
 
 
-class ConsumerUnpin(Request[UnpinReply], kw_only=True, frozen=True):
+class ConsumerUnpin(ConsumerRequest[UnpinReply], kw_only=True, frozen=True):
     """Take the pin from the client that holds it, so that another gets it (ADR-42)."""
 
-    _subject_fields: ClassVar[tuple[str, ...]] = ("stream", "name")
-
-    stream: str
-    name: str
     group: str = shown("")
 
 
-class ConsumerUnsettled(Request[ConsumerUnsettledReply], kw_only=True, frozen=True):
+class ConsumerUnsettled(ConsumerRequest[ConsumerUnsettledReply], kw_only=True, frozen=True):
     """Pelton's own: the messages delivered and not settled, by sequence; NATS has no such verb."""
 
-    _subject_fields: ClassVar[tuple[str, ...]] = ("stream", "name")
-
-    stream: str
-    name: str
     offset: int = 0
 
 
-class StreamFill(Request[StreamFillReply], kw_only=True, frozen=True):
+class StreamFill(StreamRequest[StreamFillReply], kw_only=True, frozen=True):
     """Pelton's own: store messages of another stream under their own sequences and with their own times.
 
     Those that are not later than the last one are left out, and sequences up to `last_seq` are skipped, so it can be
     repeated. `schedules` are stored messages whose schedules begin to run now.
     """
 
-    _subject_fields: ClassVar[tuple[str, ...]] = ("stream",)
-
-    stream: str
     messages: tuple[StoredMessage, ...] = ()
     last_seq: int = 0
     schedules: tuple[int, ...] = ()
 
 
-class StreamLastHeaders(Request[StreamLastHeadersReply], kw_only=True, frozen=True):
+class StreamLastHeaders(StreamRequest[StreamLastHeadersReply], kw_only=True, frozen=True):
     """Pelton's own: the last message of each subject that matches, at most `limit` from `after` on; payloads unread."""
 
-    _subject_fields: ClassVar[tuple[str, ...]] = ("stream",)
-
-    stream: str
     filters: tuple[str, ...]
     after: str = ""
     limit: int = 1000
 
 
-class FindMessages(Request[FindMessagesReply], kw_only=True, frozen=True):
+class FindMessages(StreamRequest[FindMessagesReply], kw_only=True, frozen=True):
     """Pelton's own: messages from `begin` on that match a filter and contain one of the texts, if any are given.
 
     It ends at `limit`, or after about `within` seconds. A cluster has to read them all to find those that contain it.
     """
 
-    _subject_fields: ClassVar[tuple[str, ...]] = ("stream",)
-
-    stream: str
     filters: tuple[str, ...] = ()
     contains: tuple[str, ...] = ()
     begin: int = 1
@@ -377,12 +347,9 @@ class FindMessages(Request[FindMessagesReply], kw_only=True, frozen=True):
         return not self.contains or any(text.encode() in data for text in self.contains)
 
 
-class SubjectTotals(Request[SubjectTotalsReply], kw_only=True, frozen=True):
+class SubjectTotals(StreamRequest[SubjectTotalsReply], kw_only=True, frozen=True):
     """Pelton's own: the numbers of messages by what stands for the `>` that ends a filter, up to the token `until`."""
 
-    _subject_fields: ClassVar[tuple[str, ...]] = ("stream",)
-
-    stream: str
     filters: tuple[str, ...]
     until: str
     limit: int = 25
