@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import pelton
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.testing import ManualRuntime
 from tests.storage.processes import Child
 from tests.storage.stores import raw

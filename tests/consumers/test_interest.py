@@ -8,7 +8,7 @@ import pytest
 
 import pelton
 from pelton.api import AckOp, Outgoing
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 
 
 async def _messages(jet: pelton.Jet) -> int:

@@ -12,7 +12,7 @@ import pytest
 
 import pelton
 from pelton.api import AckKind, AckOp, AckRejectedError
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.testing import ManualRuntime
 from tests.storage.processes import Child, hear_in_child
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pelton
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.testing import ManualRuntime
 
 

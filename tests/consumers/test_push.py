@@ -13,7 +13,7 @@ import pelton
 from pelton.api import ConsumerCreate, ConsumerNotFoundError, Incoming, StoreClosedError, consumer_config
 from pelton.engine import Engine
 from pelton.engine.delivery import pushes, subscriptions
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.jet import Consumer, Message, Stream
 from pelton.testing import ManualRuntime, manual_runtime
 

@@ -11,7 +11,7 @@ import pytest
 import pelton
 from pelton.api import AckOp, Delivered, PullRequest
 from pelton.consumers import deliver
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.runtime import RankBypass
 
 RANKS = {

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 import pelton
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from tests.crash.test_kill import killed
 from tests.storage.processes import Child
 

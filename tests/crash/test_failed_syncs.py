@@ -14,7 +14,7 @@ import pytest
 import pelton
 from pelton.api import StoreError, StoreFailedError
 from pelton.connect import Jet
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.storage.wal import SyncFile, SyncRecord, WriteFile
 from tests.crash.failures import fold, killed
 from tests.kit.power import RecordingDisk, write_image

@@ -19,7 +19,7 @@ import pytest
 
 import pelton
 from pelton.api import AckOp
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.jet import Message
 from tests.crash.roles import name_of, payload
 from tests.crash.test_kill import killed

@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 import pelton
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from tests.crash.roles import STREAM, WORK, make_store, name_of, publisher, stored, worker
 from tests.storage.processes import Child
 

@@ -20,7 +20,7 @@ import pytest
 
 from pelton.api import ApiError, StoreError
 from pelton.connect import Jet
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.storage import Database, Fault
 from pelton.streams import subject_rows
 from tests.crash.failures import database, fold, killed

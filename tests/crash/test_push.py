@@ -14,7 +14,7 @@ import pytest
 
 import pelton
 from pelton.engine.delivery import pushes
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.jet import Message
 from tests.stopping import stand_still
 from tests.storage.processes import Child, hear_in_child

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import pelton
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from tests.crash.roles import STREAM, WORK, make_store, resender, stored, subject_of, worker
 from tests.crash.test_kill import Record
 from tests.storage.processes import Child

@@ -16,7 +16,7 @@ from time import monotonic_ns
 import pytest
 
 import pelton
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from tests.crash.roles import name_of, payload
 from tests.crash.test_kill import killed
 from tests.storage.processes import Child

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pelton
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from tests.crash.roles import STREAM, WORK, make_store, publisher, stored, worker
 from tests.storage.processes import Child
 

@@ -13,7 +13,7 @@ import pytest
 
 import pelton
 from pelton.api import AckRejectedError
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from tests.crash.test_kill import killed
 from tests.storage.processes import Child
 

@@ -11,7 +11,7 @@ import pytest
 
 import pelton
 from pelton.api import ApiError, PubAck
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.testing import manual_runtime
 from tests.kit.faults import FaultySync
 from tests.storage.stores import Unstorable, open_engine

@@ -12,7 +12,7 @@ import pytest
 import pelton
 from pelton.api import AckRejectedError
 from pelton.api.times import SECOND
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.testing import ManualClock, ManualRuntime, manual_runtime
 
 DAY = 86_400

@@ -10,7 +10,7 @@ import pytest
 
 import pelton
 from pelton.api import CorruptMessageError, MessageNotFoundError, StoreError
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from tests.storage.stores import raw
 
 _FLIPS = {

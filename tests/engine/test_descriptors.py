@@ -12,7 +12,7 @@ import pytest
 
 import pelton
 from pelton.api import StoreDescriptorsError
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from tests.storage.stores import a_store, last_seq
 
 

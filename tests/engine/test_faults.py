@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from pelton.api.store_errors import FINAL_ERRORS
-from pelton.engine.faults import public_error
+from pelton.engine.host import public_error
 from pelton.storage import FINAL_FAULTS, Fault, FaultKind
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import pelton
 from pelton.api import StoreForkedError
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.storage import Database, Fault
 from tests.storage.processes import Child
 from tests.storage.stores import a_store, last_seq

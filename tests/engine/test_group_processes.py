@@ -12,7 +12,7 @@ import pytest
 
 import pelton
 from pelton.api import PullRefusedError
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from tests.stopping import stand_still
 from tests.storage.processes import Child
 

@@ -20,7 +20,7 @@ from pelton.api import (
     Settled,
     StreamNotFoundError,
 )
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from tests.kit.faults import FaultySync
 from tests.storage.stores import Unstorable, a_store, last_seq, open_engine
 

@@ -11,7 +11,7 @@ import pytest
 
 import pelton
 from pelton.api import NoStreamForSubjectError, Outgoing, PubAck
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.sourcing import link
 
 _MANY = 40

@@ -12,7 +12,7 @@ import pytest
 
 import pelton
 from pelton.api import AckOp, AckRejectedError, Delivered, Outgoing, PullRequest, Settled
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 
 EACH_OWN: dict[str, Any] = {}
 TRIMMED: dict[str, Any] = {"max_msgs_per_subject": 2}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.engine.session.registry import Registry
 
 

@@ -12,10 +12,9 @@ import pytest
 
 import pelton
 from pelton.api import ConfigError, ExpectationError, Incoming, Outgoing, StoreClosedError
-from pelton.engine import Engine
+from pelton.engine import Engine, bus
 from pelton.engine.delivery import subscriptions
-from pelton.engine.maintenance.recount import recount
-from pelton.engine.pubsub import bus
+from pelton.engine.salvage import recount
 from pelton.testing import ManualRuntime, manual_runtime
 from tests.storage.processes import Child, hear_in_child
 from tests.storage.stores import raw

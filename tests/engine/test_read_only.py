@@ -141,7 +141,7 @@ async def test_a_read_is_repeated_if_the_store_is_opened_meanwhile(
     path: Path, jet: pelton.Jet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a file without locks gives while its log is folded into it may be torn."""
-    from pelton.engine.snapshots import read_only_engine
+    from pelton.engine import read_only_engine
 
     answers: list[int] = []
     original = read_only_engine.living_answer

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pelton
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 
 
 async def _subjects(stream: pelton.Stream) -> list[str]:

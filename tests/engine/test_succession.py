@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -10,7 +10,7 @@ import pytest
 
 import pelton
 from pelton.api import StoreClosedError, StoreFailedError
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.runtime import pause, stopwatch
 from tests.kit.faults import FaultySync
 from tests.storage.processes import Child

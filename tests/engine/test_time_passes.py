@@ -14,7 +14,7 @@ import pytest
 
 import pelton
 from pelton.api.times import SECOND
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.testing import ManualClock, manual_runtime
 from tests.storage.processes import Child
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.testing import ManualRuntime, manual_runtime
 
 

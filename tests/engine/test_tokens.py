@@ -11,7 +11,7 @@ import pytest
 
 import pelton
 from pelton.api import AckOp, Outgoing
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.jet import ack_of
 from pelton.runtime import clock
 from pelton.testing import ManualRuntime, manual_runtime

@@ -26,7 +26,7 @@ from pelton.api import (
     TransactionError,
     TransactionTimeoutError,
 )
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.testing import manual_runtime
 from tests.kit.faults import FaultySync
 from tests.storage.stores import open_engine

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from tests.engine.test_fork import forked
 from tests.storage.processes import Child
 from tests.storage.stores import a_store, last_seq

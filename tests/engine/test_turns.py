@@ -14,7 +14,7 @@ import pytest
 
 import pelton
 from pelton.api import StoreBusyError
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.queue import JobContext
 from tests.storage.processes import Child, hear_in_child
 from tests.storage.stores import a_store, last_seq, open_engine

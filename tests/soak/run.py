@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pelton
 from pelton.api.events import MaxDeliveries, decode_event
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from tests.kit.clocks import PassingClock, runtime_with
 from tests.kit.deliveries import Ending, Step, check_deliveries
 from tests.soak import cast, plan

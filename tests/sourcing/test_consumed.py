@@ -11,7 +11,7 @@ import pytest
 import pelton
 from pelton.api import rfc3339
 from pelton.api.times import SECOND
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.testing import ManualClock, manual_runtime
 
 FROM_C: Any = {"name": "O", "consumer": {"name": "C", "deliver_subject": "to.s"}}

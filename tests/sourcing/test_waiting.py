@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pelton
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.testing import ManualClock, manual_runtime
 
 WORK = {

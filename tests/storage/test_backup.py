@@ -12,7 +12,7 @@ import pytest
 
 import pelton
 from pelton.api import StoreSettingsError
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.storage import Database
 from pelton.storage.copies import belonging
 from tests.storage.stores import a_store

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.engine.maintenance.recount import recount
-from pelton.engine.maintenance.recount import recount as counted
+from pelton.engine.salvage import recount
+from pelton.engine.salvage import recount as counted
 from pelton.runtime import Halt, on_thread
 from pelton.storage import Fault, copies
 

@@ -11,7 +11,7 @@ import pytest
 
 import pelton
 from pelton.api.keys import Key
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from tests.storage.processes import Child
 from tests.storage.stores import last_seq
 

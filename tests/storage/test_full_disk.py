@@ -18,7 +18,7 @@ import pytest
 
 import pelton
 from pelton.api import StoreError, StoreFullError
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from tests.storage.processes import Child, hear_in_child
 from tests.storage.stores import a_store, last_seq
 

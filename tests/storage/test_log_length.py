@@ -12,7 +12,7 @@ import pytest
 import pelton
 from pelton import metrics
 from pelton.api import CheckpointBlocked
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.storage import wal
 from tests.kit.faults import FaultySync
 from tests.storage.stores import a_store, open_engine, raw

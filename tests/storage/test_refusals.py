@@ -14,7 +14,7 @@ import pytest
 
 import pelton
 from pelton.api import NotAStoreError, StoreError, StoreReadOnlyError, StoreSettingsError, StoreVersionError
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.storage import SCHEMA_VERSION
 from tests.storage.processes import Child
 from tests.storage.stores import a_store, last_seq, raw

@@ -10,7 +10,7 @@ import pytest
 
 import pelton
 from pelton.cli.main import main
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from tests.storage.stores import a_store, raw
 
 

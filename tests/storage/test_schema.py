@@ -9,7 +9,7 @@ import pytest
 
 import pelton
 from pelton.api import StoreVersionError
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.storage import SCHEMA_VERSION, Database, Fault, schema
 from pelton.storage import database as database_module
 from tests.storage.stores import a_store, last_seq, raw, undo_version_5

@@ -17,7 +17,7 @@ import pytest
 
 import pelton
 from pelton.api import StoreError, StoreGoneError, StoreSettingsError
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from tests.storage.processes import Child, hear_in_child
 from tests.storage.stores import a_store, last_seq, open_engine, raw
 

@@ -22,7 +22,7 @@ import pelton
 from pelton import observe
 from pelton.api import StoreReadOnlyError
 from pelton.cli.main import main
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.queue import JobContext, Queue
 from pelton.runtime import Ids, Random
 from pelton.storage import SCHEMA_VERSION, schema

@@ -11,7 +11,7 @@ import pytest
 
 import pelton
 from pelton.connect import Jet
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.storage import Database
 from pelton.streams import subject_rows
 

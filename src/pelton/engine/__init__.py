@@ -1,11 +1,10 @@
 """The embedded Backend: durable streams in one SQLite file, without a server."""
 
-from pelton.engine.bulk import BulkReader
+from pelton.engine.bulk import BulkReader, StagedWriter, load, staged
+from pelton.engine.connections import EngineSettings
 from pelton.engine.engine import Engine
-from pelton.engine.maintenance.upkeep import backup, compact, rekey, restore, salvage, verify
-from pelton.engine.settings import EngineSettings
-from pelton.engine.snapshots.read_only_engine import ReadOnlyEngine
-from pelton.engine.transactions.staged import StagedWriter, load, staged
+from pelton.engine.read_only_engine import ReadOnlyEngine
+from pelton.engine.upkeep import backup, compact, rekey, restore, salvage, verify
 
 __all__ = [
     "BulkReader",

@@ -21,16 +21,57 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Final
 
-from pelton.api import AccountLimits
+from pelton.api import AccountLimits, ConsumerUnsettled, StreamFill, StreamLastHeaders
+from pelton.api.backend import Planning, StoreTroubles
 from pelton.consumers import ConsumerLog
-from pelton.engine.faults import public_error
-from pelton.engine.pubsub.bus import Bus, Peers
+from pelton.engine.bus import Bus, Peers
+from pelton.engine.host import public_error
 from pelton.engine.session import Session, StoreClock, Surroundings
-from pelton.engine.settings import EngineSettings
 from pelton.runtime import Runtime, boot_id
-from pelton.storage import CopiedDatabase, Database, Fault, Medium, ReadOnlyDatabase, raise_token_floor
+from pelton.storage import (
+    OWNER_ONLY,
+    CopiedDatabase,
+    Database,
+    Fault,
+    Medium,
+    ReadOnlyDatabase,
+    SyncMode,
+    column,
+    raise_token_floor,
+)
+from pelton.storage.wal import SyncFile, WriteFile, sync_to_disk, write_to
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """How one process uses a store. ``interval`` and ``busy_timeout`` in seconds; ``mode`` of a new file."""
+
+    path: str
+    memory: bool = False
+    sync: SyncMode = "commit"
+    interval: float = 0.1
+    busy_timeout: float = 30.0
+    limits: AccountLimits = field(default_factory=AccountLimits)
+    sync_file: SyncFile = sync_to_disk
+    write_file: WriteFile = write_to
+    key: bytes | None = field(default=None, repr=False)
+    vfs: str | None = None
+    mode: int = OWNER_ONLY
+
+
+PLANNING: Final = Planning(
+    overlapping_pulls=False,
+    consumer_timeout=None,
+    atomic_batches=True,
+    refuses_late_acks=True,
+    has_exclusive_subjects=True,
+    own_verbs=frozenset({ConsumerUnsettled, StreamFill, StreamLastHeaders}),
+    steady_time=True,
+)
+"""The capabilities of every embedded store, for callers to plan with."""
 
 
 def move_after_restart(database: Database, boot: Callable[[], str] = boot_id) -> None:
@@ -138,3 +179,21 @@ class Connections:
         with self._keying:
             yield
             self.settings = replace(self.settings, key=key)
+
+
+# --- what has slowed a store down, or damaged it
+
+_QUARANTINED = "SELECT count(*) FROM quarantine"
+
+
+def troubles_of(database: Database) -> StoreTroubles:
+    """Return the damaged messages that are known, and what this connection has met."""
+    met = database.troubles
+    return StoreTroubles(
+        quarantined=column(database.execute(_QUARANTINED).fetchall())[0],
+        slow_syncs=met.slow_syncs,
+        slowest_sync=met.slowest_sync,
+        writer_waits=met.writer_waits,
+        longest_writer_wait=met.longest_writer_wait,
+        blocked_checkpoints=met.blocked_checkpoints,
+    )

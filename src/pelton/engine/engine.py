@@ -37,29 +37,26 @@ from pelton.api.message import encode_pub_ack, encode_pub_error
 from pelton.api.tracing import Replacement, Tracing, Withdrawn
 from pelton.consumers import ConsumerLog, is_pending
 from pelton.engine.archives import StreamArchives
+from pelton.engine.background import Background
 from pelton.engine.bulk import column_reader
-from pelton.engine.connections import Connections
+from pelton.engine.bus import Bus
+from pelton.engine.connections import PLANNING, Connections, EngineSettings, troubles_of
 from pelton.engine.delivery.pulls import Pulls
 from pelton.engine.delivery.pushes import Pushes
 from pelton.engine.delivery.standing import StandingPulls
 from pelton.engine.delivery.subscriptions import EngineSubscription, Subscriptions
 from pelton.engine.delivery.waiting import WaitingPulls
-from pelton.engine.door import Door
-from pelton.engine.faults import public_error
-from pelton.engine.maintenance.background import Background
-from pelton.engine.maintenance.online import OnlineMaintenance
-from pelton.engine.pubsub.bus import Bus
+from pelton.engine.host import Door, public_error
 from pelton.engine.questions import Audit, Questions
 from pelton.engine.serving import Serving
 from pelton.engine.session import Committed, Session
 from pelton.engine.session.account import Account
-from pelton.engine.settings import PLANNING, EngineSettings
-from pelton.engine.snapshots.sql_snapshot import SqlSnapshot, SqlSnapshots
-from pelton.engine.transactions.submissions import Publishing, Settling, Submissions, settle_all, settling_apart
-from pelton.engine.transactions.transaction import OpenTransaction
-from pelton.engine.transactions.transactions import Transactions
-from pelton.engine.troubles import troubles_of
-from pelton.engine.verbs.table import withdraw
+from pelton.engine.snapshots import SqlSnapshot, SqlSnapshots
+from pelton.engine.submissions import Publishing, Settling, Submissions, settle_all, settling_apart
+from pelton.engine.transaction import OpenTransaction
+from pelton.engine.transactions import Transactions
+from pelton.engine.upkeep import OnlineMaintenance
+from pelton.engine.verbs import withdraw
 from pelton.runtime import Runtime
 from pelton.storage import BegunMarks, Committer, Database, Fault, MemoryChannel, StreamMarks, WakeChannel
 

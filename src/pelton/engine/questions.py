@@ -21,12 +21,11 @@ from pelton.api import ApiError, ConfigError, DirectGet, DirectReply, MsgGet, Re
 from pelton.api.codec import api_subject, encode_body, encode_error, encode_reply, names_of
 from pelton.api.events import ACCOUNT, ApiAudit, ClientInfo
 from pelton.api.requests import VERB_OF
-from pelton.engine.direct import DirectGets
 from pelton.engine.host import Host
 from pelton.engine.session import Session
-from pelton.engine.snapshots.sql_snapshot import LOOKS, SqlSnapshot, look
-from pelton.engine.transactions.transactions import Transactions
-from pelton.engine.verbs.table import QUESTIONS, READS, answer
+from pelton.engine.snapshots import LOOKS, DirectGets, SqlSnapshot, look
+from pelton.engine.transactions import Transactions
+from pelton.engine.verbs import QUESTIONS, READS, answer
 from pelton.storage import SnapshotOnlyError
 
 R = TypeVar("R")

@@ -2,7 +2,7 @@
 
 A server passes messages on to its clients itself, at once. So it stores what they publish without hearing of it again,
 tells other processes of what no stream takes, and hears what these publish by a few rows that cover its clients'
-subscriptions (``pubsub/bus.py``). Its clients' pulls stand until they are filled (``delivery/standing.py``).
+subscriptions (``bus.py``). Its clients' pulls stand until they are filled (``delivery/standing.py``).
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from pelton.api import (
     StreamConfig,
     api_error,
 )
+from pelton.engine.bus import Subscriber
 from pelton.engine.delivery.standing import StandingPulls
-from pelton.engine.faults import public_error
-from pelton.engine.host import Host
-from pelton.engine.pubsub.bus import Subscriber
+from pelton.engine.host import Host, public_error
 from pelton.engine.session import Session
-from pelton.engine.transactions.submissions import Settling, store
+from pelton.engine.submissions import Settling, store
 from pelton.storage import Committer, Fault, Work
 
 Answered = Callable[[int, Sequence[PubAck | PeltonError]], None]

@@ -1,6 +1,6 @@
 """Copies a store or cluster, or some of its streams, to another one.
 
-Design: Between two files, rows are copied in one transaction (``engine/maintenance/online.py``); between two
+Design: Between two files, rows are copied in one transaction (``engine/upkeep.py``); between two
 clusters, the servers' own snapshots are, stream by stream. Both keep everything. Between a file and a cluster, the
 messages are read and stored again, stream by stream. A stream is filled without limits and marked as unfinished in its
 metadata; it gets its own configuration when all is there.

@@ -23,7 +23,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from pelton.api import Incoming, PeltonError
-from pelton.engine.pubsub.bus import RELAYED
+from pelton.engine.bus import RELAYED
 from pelton.engine.serving import Serving
 from pelton.runtime import Runtime
 from pelton.server.clients import AccountPort

@@ -1,7 +1,7 @@
 """Failures below the engine, in storage's own terms.
 
 Storage knows rows and files, not the public vocabulary, so it raises :class:`Fault` with a kind; the engine maps each
-kind to one public error in one place (``engine/faults.py``). SQLite's exceptions never leave this room:
+kind to one public error in one place (``engine/host.py``). SQLite's exceptions never leave this room:
 :func:`translated` is the only boundary.
 """
 

@@ -9,17 +9,25 @@ streams).
 **Which changes of a stream's configuration are allowed, and the configuration that results. Pure.** Most settings can
 change freely. Some are fixed when the stream is created, and some can be switched on but never off again, because
 others may rely on what the stream has promised (nothing is deleted, messages may carry a TTL).
+
+**Configurations of streams and consumers as they are stored: JSON that carries its own checksum.** A flipped bit may
+leave valid JSON that says something else, so ``crc``, the last field, is the CRC-32 of the JSON without it.
+Configurations that an earlier version stored have none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final, TypeVar
+from zlib import crc32
+
+import msgspec
 
 from pelton.api import ApiError, ConfigError, ConsumerConfig, StreamConfig, api_error
 from pelton.api.build import STREAM_NAME_RULE
 from pelton.api.config import DUPLICATE_WINDOW, sealed_stream
-from pelton.api.times import SECOND
+from pelton.api.times import SECOND, dec_hook, enc_hook
+from pelton.storage import DamagedRowError, blob
 from pelton.streams.counters import check_counting
 from pelton.streams.mappings import check_mappings
 from pelton.subjects import clash_within, is_filter, is_subset, overlaps
@@ -256,3 +264,53 @@ def check_consumers(old: StreamConfig, new: StreamConfig, consumers: Iterable[Co
 
 def _update_failed(text: str, stream: str) -> ApiError:
     return api_error("JSStreamUpdateErrF", stream=stream, err=text)
+
+
+C = TypeVar("C", StreamConfig, ConsumerConfig)
+
+_encode: Final = msgspec.json.Encoder(enc_hook=enc_hook).encode
+_decoders: Final[dict[type, msgspec.json.Decoder[Any]]] = {
+    kind: msgspec.json.Decoder(kind, dec_hook=dec_hook) for kind in (StreamConfig, ConsumerConfig)
+}
+_BEGIN: Final = b',"crc":"'
+_SEAL: Final = len(_BEGIN) + len('00000000"}')
+
+
+def encode_config(config: StreamConfig | ConsumerConfig) -> bytes:
+    """Return a configuration as it is stored."""
+    return _sealed(_encode(config))
+
+
+def decode_config(kind: type[C], stored: object) -> C:
+    """Return a stored configuration. Raises DamagedRowError."""
+    raw = blob(stored)
+    if raw[-_SEAL:].startswith(_BEGIN) and _sealed(_plain(raw)) != raw:
+        raise DamagedRowError("a configuration does not match its checksum")
+    try:
+        config: C = _decoders[kind].decode(raw)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise DamagedRowError(f"a configuration cannot be decoded ({error})") from error
+    return config
+
+
+def mended_config(kind: type[C], stored: object) -> C | None:
+    """Return what a stored configuration was before one of its bytes was changed; None if that is unknown.
+
+    A CRC-32 tells which byte, and how: no two changes of one byte give the same sum.
+    """
+    raw = bytearray(blob(stored))
+    for place, byte in enumerate(raw):
+        for other in range(256):
+            raw[place] = other
+            if _sealed(_plain(raw)) == raw:
+                return decode_config(kind, bytes(raw))
+        raw[place] = byte
+    return None
+
+
+def _plain(raw: bytes | bytearray) -> bytes:
+    return bytes(raw[:-_SEAL]) + b"}"
+
+
+def _sealed(plain: bytes) -> bytes:
+    return b'%b%b%08x"}' % (plain[:-1], _BEGIN, crc32(plain))

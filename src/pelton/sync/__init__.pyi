@@ -31,12 +31,12 @@ from pelton.buckets.objects.object_store import Target
 from pelton.buckets.objects.upload import Content, Progress
 from pelton.columns.arrow_batches import Decode
 from pelton.connect.opening import ClusterOptions as ClusterOptions
-from pelton.engine.maintenance.upkeep import backup as backup
-from pelton.engine.maintenance.upkeep import compact as compact
-from pelton.engine.maintenance.upkeep import rekey as rekey
-from pelton.engine.maintenance.upkeep import restore as restore
-from pelton.engine.maintenance.upkeep import salvage as salvage
-from pelton.engine.maintenance.upkeep import verify as verify
+from pelton.engine.upkeep import backup as backup
+from pelton.engine.upkeep import compact as compact
+from pelton.engine.upkeep import rekey as rekey
+from pelton.engine.upkeep import restore as restore
+from pelton.engine.upkeep import salvage as salvage
+from pelton.engine.upkeep import verify as verify
 from pelton.jet.message import AnyMessage, HeaderValues, PublishOptions
 from pelton.jet.message import Metadata as Metadata
 from pelton.jet.streams import CoreMessage as CoreMessage

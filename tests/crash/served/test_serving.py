@@ -17,7 +17,7 @@ import nats.errors
 import pytest
 
 import pelton
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from tests.crash.roles import stored
 from tests.crash.served.company import LOG, PUSHED, WORK, Company
 from tests.kit.deliveries import Ending, Promise, Step, StepKind, check_deliveries

@@ -9,7 +9,7 @@ import pytest
 import pelton
 from pelton import Jet, JobContext
 from pelton.api import ConfigError, JobArgumentsError, LeaseLostError
-from pelton.engine.maintenance.recount import recount
+from pelton.engine.salvage import recount
 from pelton.queue import Queue
 from tests.queue.helpers import FAST, drain, ended, waiting
 

@@ -27,9 +27,9 @@ from pelton.consumers import (
     too_many_waiting,
     waiting_pulls,
 )
+from pelton.engine.bus import Peers
 from pelton.engine.delivery.waiting import WaitingPulls, delays_of
 from pelton.engine.host import Host
-from pelton.engine.pubsub.bus import Peers
 from pelton.engine.session import Key
 from pelton.runtime import Clock, Deadline
 

@@ -33,9 +33,9 @@ from typing import Final, TypeVar
 from pelton.api import AckOp, Delivered, Incoming, NotFoundError, PeltonError, PullRequest, StoreError, headers
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.consumers import ConsumerLog
+from pelton.engine.bus import Peers, SubscriptionRow
 from pelton.engine.delivery.waiting import WaitingPulls, delays_of
 from pelton.engine.host import Host
-from pelton.engine.pubsub.bus import Peers, SubscriptionRow
 from pelton.engine.session import Key, Session, delete_consumers, incoming
 from pelton.runtime import Clock, Runtime, Signal, Timer
 from pelton.storage import integer

@@ -8,10 +8,10 @@ from pelton.api import ConsumerConfig, StreamConfig, rfc3339
 from pelton.api.events import ConsumerAction, ConsumerPaused, StreamAction
 from pelton.api.times import NEVER, ZERO_TIME
 from pelton.consumers import ConsumerLog, begin, first_wanted
-from pelton.engine.session.configs import encode_config
 from pelton.engine.session.session import Session
 from pelton.storage import message_table
 from pelton.streams import StreamLog
+from pelton.streams.rules import encode_config
 
 _ROWS_OF_A_STREAM: Final = (
     "DELETE FROM streams WHERE id=?",

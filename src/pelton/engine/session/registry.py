@@ -22,14 +22,13 @@ from pelton.api import (
 )
 from pelton.api.events import Event
 from pelton.consumers import ConsumerLog, Delivery, Interest, Settlement
-from pelton.engine.pubsub.bus import Bus
+from pelton.engine.bus import Bus
 from pelton.engine.session.account import Account
-from pelton.engine.session.configs import decode_config
-from pelton.engine.session.consumed_origin import ConsumedOrigin
-from pelton.engine.session.consumers import ConsumerRegistry, LivePushes
+from pelton.engine.session.consumers import ConsumedOrigin, ConsumerRegistry, LivePushes
 from pelton.sourcing import SourceGraph
 from pelton.storage import DamagedRowError, Database, integer, text
 from pelton.streams import IsWanted, StreamEnv, StreamLog
+from pelton.streams.rules import decode_config
 from pelton.subjects import Draw, SubjectIndex, fits, is_subject, is_subset
 from pelton.subjects.index import LONGEST_CACHED
 

@@ -39,7 +39,7 @@ from pelton.api import AccountLimits, ApiError, Incoming, Outgoing, rfc3339
 from pelton.api.events import CheckpointBlocked, Event, SlowSync, WriterBusy, encode_event
 from pelton.api.times import SECOND, Duration
 from pelton.consumers import ConsumerLog, follow_roll_ups
-from pelton.engine.pubsub.bus import Bus, LocalDelivery
+from pelton.engine.bus import Bus, LocalDelivery
 from pelton.engine.session.deadlines import clamp_deadlines, jumps_after, last_used, shift_deadlines, stored_ahead
 from pelton.engine.session.registry import Registry
 from pelton.runtime import Clock, wall_ahead

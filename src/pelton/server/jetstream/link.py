@@ -28,7 +28,7 @@ from pelton.api.events import ClientInfo
 from pelton.api.message import encode_pub_ack, encode_pub_error
 from pelton.api.times import SECOND, Duration
 from pelton.engine import Engine
-from pelton.engine.archives.archives import StreamArchives
+from pelton.engine.archives import StreamArchives
 from pelton.engine.serving import Serving
 from pelton.runtime import Clock, Runtime, Signal
 from pelton.server.clients import AccountPort, Client, Published

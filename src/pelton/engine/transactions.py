@@ -17,11 +17,9 @@ from collections.abc import Hashable
 from typing import Any
 
 from pelton.api import StoreBusyError, StoreClosedError
-from pelton.engine.faults import public_error
-from pelton.engine.host import Host
-from pelton.engine.transactions.operations import Operations
-from pelton.engine.transactions.submissions import CallWork
-from pelton.engine.transactions.transaction import OpenTransaction
+from pelton.engine.host import Host, public_error
+from pelton.engine.submissions import CallWork
+from pelton.engine.transaction import OpenTransaction, Operations
 from pelton.runtime import Clock, Signal, owner, within
 from pelton.storage import Committer, Database, Fault, MemoryChannel
 

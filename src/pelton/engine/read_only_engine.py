@@ -38,14 +38,12 @@ from pelton.api.backend import Backups, EmbeddedStore, Planning, RowReader, Stor
 from pelton.api.codec import names_of
 from pelton.api.times import NEVER
 from pelton.api.tracing import Tracing
-from pelton.engine.door import Door
-from pelton.engine.faults import public_error
-from pelton.engine.pubsub.bus import Bus
+from pelton.engine.bus import Bus
+from pelton.engine.connections import PLANNING, EngineSettings, troubles_of
+from pelton.engine.host import Door, public_error
 from pelton.engine.session import Session, Surroundings
-from pelton.engine.settings import PLANNING, EngineSettings
-from pelton.engine.snapshots.sql_snapshot import LOOKS, SqlSnapshot, look
-from pelton.engine.troubles import troubles_of
-from pelton.engine.verbs.table import QUESTIONS, answer
+from pelton.engine.snapshots import LOOKS, SqlSnapshot, look
+from pelton.engine.verbs import QUESTIONS, answer
 from pelton.runtime import Runtime
 from pelton.storage import BegunMarks, Fault, ReadOnlyDatabase, StreamMarks, may_run
 from pelton.streams import DirectReads, StreamLog

@@ -21,8 +21,7 @@ import msgspec
 from pelton.api import AckOp, ApiError, ConfigError, Outgoing, PeltonError, PubAck, Settled
 from pelton.api.admission import not_taken
 from pelton.consumers import Settlement
-from pelton.engine.door import Door
-from pelton.engine.faults import public_error
+from pelton.engine.host import Door, public_error
 from pelton.engine.session import Session, retire
 from pelton.runtime import running_loop
 from pelton.storage import Committer, Fault, Work

@@ -50,12 +50,12 @@ from pelton.api.keys import Key
 from pelton.api.schedule import first_due
 from pelton.consumers import NEVER, ConsumerLog, consumer_info
 from pelton.engine.bulk import BulkReader
+from pelton.engine.bus import Bus, NoPeers
 from pelton.engine.connections import Connections
 from pelton.engine.host import Host
-from pelton.engine.maintenance.upkeep import public_faults
-from pelton.engine.pubsub.bus import Bus, NoPeers
 from pelton.engine.session import Session, Surroundings, create_consumer, create_stream, update_stream
 from pelton.engine.session.account import most_bytes
+from pelton.engine.upkeep import public_faults
 from pelton.engine.verbs import streams
 from pelton.engine.verbs.consumers import check_new_consumer
 from pelton.runtime import Clock, Halt, on_thread

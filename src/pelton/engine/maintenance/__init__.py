@@ -1,1 +1,0 @@
-"""Background work and upkeep: timers for deadlines, source catch-up, checks, copies and repair."""

@@ -1,1 +1,0 @@
-"""Publish and subscribe between the processes that have a store open."""

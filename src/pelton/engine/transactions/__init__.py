@@ -1,1 +1,0 @@
-"""Work of shared transactions, and transactions that users hold open."""
