@@ -36,16 +36,14 @@ ALL_LISTED: Final = Unlisted({}, 0)
 
 
 class QueueStats(Protocol):
-    """How the views of a queue learn what its workers hold; ``lists_all``: of every job."""
-
-    lists_all: bool
+    """How the views of a queue learn what its workers hold."""
 
     async def underway(self) -> Underway:
         """Return the jobs that were taken and have not ended, by sequence."""
         ...
 
     async def unlisted(self) -> Unlisted:
-        """Return which jobs may have been taken that :meth:`underway` does not return."""
+        """Return which jobs may have been taken that :meth:`underway` does not return; ALL_LISTED if it returns all."""
         ...
 
     async def untouched(self, underway: Underway) -> int:

@@ -342,7 +342,7 @@ class ConsumerStats:
 
     def __init__(self, backend: Backend, names: QueueNames, stream: Stream, consumers: Sequence[Consumer]) -> None:
         self._backend = backend
-        self.lists_all: bool = ConsumerUnsettled in backend.planning.own_verbs
+        self._lists_all: bool = ConsumerUnsettled in backend.planning.own_verbs
         self._names = names
         self._stream = stream
         self._consumers = consumers
@@ -367,7 +367,7 @@ class ConsumerStats:
 
     async def unlisted(self) -> Unlisted:
         """Return nothing in a store file, which lists all; on servers, what consumers have delivered so far."""
-        if self.lists_all:
+        if self._lists_all:
             return ALL_LISTED
         return await delivered_by(self._stream, self._names, self._consumers)
 

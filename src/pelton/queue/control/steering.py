@@ -56,6 +56,7 @@ from pelton.queue.model.options import job_filter
 from pelton.queue.model.orders import Order, TenantWeight, to_cancel
 from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import ENDINGS, Outcome, WorkerInfo, decode_envelope
+from pelton.queue.ports import ALL_LISTED
 from pelton.runtime import Deadline
 
 if TYPE_CHECKING:
@@ -455,7 +456,7 @@ async def _pause_all(queue: QueueContext) -> int:
 
 async def _held(queue: QueueContext, since: int) -> str:
     """Return what is held, in words; empty if nothing is. ``since``: when the pause was stored."""
-    if queue.stats.lists_all:
+    if await queue.stats.unlisted() is ALL_LISTED:
         held = await _listed(queue)
         return f"{held} jobs" if held else ""
     names = queue.names

@@ -393,8 +393,6 @@ _AT_ONCE: Final = 64
 class KeyedStats:
     """Views of an exclusive queue on a cluster. For jobs without a key only their number is known."""
 
-    lists_all = False
-
     def __init__(self, jet: Streams, names: QueueNames, jobs: Stream, free: Sequence[Consumer]) -> None:
         self._jet = jet
         self._jobs = jobs

@@ -5,8 +5,8 @@ pause, reads these records, and has each job delivered at once that was put off 
 the pause, the oldest first, whether its worker still lives or not. A worker that did not know of the change yet recalls
 what it has put off since.
 
-A store file refuses to give back a delivery twice. Servers do not: there, the record is claimed first, so that nobody
-recalls what somebody else has recalled, and those are left alone that are due in a moment.
+The record is claimed as the job is delivered, so that nobody recalls what somebody else has recalled or taken. Those
+are left alone that are due in a moment: on servers, a job that is delivered anyway may be before its record is claimed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from pelton.api import AckOp, ConsumerNotFoundError, MessageNotFoundError, Outgoing, PubAck, headers
+from pelton.api import ConsumerNotFoundError, MessageNotFoundError, Outgoing, Settled, headers
 from pelton.api.json_values import UNREADABLE
 from pelton.jet.registers import MovedError
 from pelton.queue.backing.scan import stored_messages
@@ -86,22 +86,16 @@ class Recall:
         now = self._queue.clock.now()
         jobs = [job for job in jobs if job.record.retry_at > now + _SOON_NS]
         await asyncio.gather(*(self._recall_key(job) for job in jobs if job.delivery.consumer == CHANNEL))
-        given_back = [job for job in jobs if job.delivery.consumer != CHANNEL]
-        if not self._queue.backend.planning.refuses_late_acks:
-            given_back = await self._claimed(given_back)
-        acks: dict[str, list[AckOp]] = {}
-        for job in given_back:
-            acks.setdefault(job.delivery.consumer, []).append(job.delivery.nak())
-        for consumer, naks in acks.items():
+        given_back: dict[str, list[Settled]] = {}
+        for job in jobs:
+            if job.delivery.consumer != CHANNEL:
+                settled = Settled((self._claim_of(job),), job.delivery.nak())
+                given_back.setdefault(job.delivery.consumer, []).append(settled)
+        for consumer, endings in given_back.items():
             with suppress(ConsumerNotFoundError):
-                await self._queue.backend.ack(self._queue.names.jobs, consumer, naks)
+                await self._queue.backend.settle_many(endings, self._queue.names.jobs, consumer)
 
-    async def _claimed(self, jobs: Sequence[PutOffJob]) -> list[PutOffJob]:
-        """Return those of some jobs that nobody else recalls, or has taken."""
-        answers = await self._queue.backend.publish_apart([self._claim(job) for job in jobs])
-        return [job for job, answer in zip(jobs, answers, strict=True) if isinstance(answer, PubAck)]
-
-    def _claim(self, job: PutOffJob) -> Outgoing:
+    def _claim_of(self, job: PutOffJob) -> Outgoing:
         record = msgspec.structs.replace(job.record, put_off=None, retry_at=0)
         block = headers.encode({headers.EXPECTED_LAST_SUBJECT_SEQUENCE: str(job.seq)})
         return Outgoing(self._queue.names.attempt_subject(record.id), _encode(record), block)

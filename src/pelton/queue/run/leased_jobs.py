@@ -187,8 +187,6 @@ class LeasedJobs(Generic[J]):
         self._make: Callable[[AttemptRecords], J]
         self._rules = rules
         self._own_jobs = queue.jobs.own
-        # The clock of a file is that of its machine.
-        self._is_here = queue.backend.planning.steady_time
         self._on_error = on_error
         self._clock = queue.clock
         self.worker: str = f"{os.getpid()}-{queue.runtime.ids.new()[-6:]}"
@@ -244,14 +242,12 @@ class LeasedJobs(Generic[J]):
     async def take(self, channel: str, request: PullRequest) -> list[J]:
         """Take jobs, and hold them from then on."""
         make, names, worker = self._make, self._queue.names, self.worker
-        if not self._is_here:
-            await self._queue.time.refresh(names.jobs)
+        await self._queue.time.refresh(names.jobs)
         asked = self._clock.boottime()
         jobs: list[J] = []
         found = await self.source.take(channel, request)
         # Afterwards: the clock may have jumped while it waited.
-        own = steady_now(self._clock)
-        now = own if self._is_here else self._queue.time.steady()
+        own, now = steady_now(self._clock), self._queue.time.steady()
         # Mostly all at once: only some sources tell of each from when on it is held, and may have several consumers.
         for since, group in groupby(found, _asked):
             together = [
