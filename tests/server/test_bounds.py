@@ -16,7 +16,6 @@ from pelton.server import Endpoint, Server, WebSocketDoor
 from pelton.server import account as accounts
 from pelton.server import interest as interests
 from pelton.server.auth.identity import ClientRights, Permissions, ServerUser, SubjectRules
-from pelton.server.clients import Client
 from pelton.server.connection import ClientConnection
 from pelton.server.door import FairChecks
 from pelton.server.jetstream import link
@@ -155,7 +154,7 @@ async def test_what_waits_to_be_read(over: int, started: Started) -> None:
         if over:
             one.receive(b"PUB a 0\r\n\r\n")
         assert (one.state == "closed") == bool(over)
-        assert server.totals.slow_consumers == over
+        assert server.roster.totals.slow_consumers == over
 
 
 @pytest.mark.parametrize(("bound", "most"), [("_MOST_WAITING", 4), ("_MOST_BYTES", 40)])
@@ -232,7 +231,7 @@ async def test_clients_that_have_left(started: Started) -> None:
             await client.settle()
         while server.num_clients:
             await asyncio.sleep(0)
-        assert len(server.closed_clients) == count
+        assert len(server.roster.closed) == count
 
 
 def test_requests_that_may_be_answered() -> None:
@@ -301,7 +300,7 @@ async def test_requests_that_are_answered_together(
     server, most = await started(), 0
     begin = OpenRequests.begin
 
-    def counted(requests: OpenRequests, client: Client) -> None:
+    def counted(requests: OpenRequests, client: ClientConnection) -> None:
         nonlocal most
         begin(requests, client)
         most = max(most, requests._open[client])

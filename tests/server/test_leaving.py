@@ -14,7 +14,7 @@ from pelton.server import Server, account, clients
 from pelton.server.account import _ENDED_AT_ONCE
 from pelton.server.auth.identity import Permissions, ServerUser, SubjectRules
 from pelton.server.connection import ClientConnection
-from pelton.server.monitoring.observed import ReportParameters, subsz
+from pelton.server.monitoring.observed import ReportParameters, own_subscriptions, subsz
 from pelton.server.router import ClientSubscription, Router
 from tests.server.conftest import Started
 from tests.server.raw import PLAIN, RawClient, raw_client
@@ -53,7 +53,7 @@ async def counted(server: Server) -> int:
     """How many subscriptions of clients the reports tell of."""
     found = await subsz(server, ReportParameters({}))
     assert found["num_inserts"] - found["num_removes"] == found["num_subscriptions"]
-    return int(found["num_subscriptions"]) - sum(one.num_own() for one in server.observed_accounts.values())
+    return int(found["num_subscriptions"]) - sum(own_subscriptions(server, one) for one in server.accounts.values())
 
 
 async def test_others_have_their_turn(server: Server, removed: list[ClientSubscription]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pelton.server.clients import SharedBuffer
+from pelton.server.connection import SharedBuffer
 
 
 def rooms(buffer: SharedBuffer, *readers: int) -> list[int]:
@@ -19,4 +19,4 @@ def test_who_is_alone_gets_more_at_a_time() -> None:
 def test_what_was_read() -> None:
     buffer = SharedBuffer()
     buffer.room_for(1)[:3] = b"abc"
-    assert buffer.taken(2) == b"ab"
+    assert buffer.take(2) == b"ab"

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from pelton.api import Incoming, Outgoing, headers
 from pelton.server.accounts import AccountUsage
-from pelton.server.clients import Client, Published, SubjectService, in_portions
+from pelton.server.connection import ClientConnection, Published, SubjectService, in_portions
 from pelton.server.crossing import (
     REQUEST_INFO,
     TRACE,
@@ -82,7 +82,7 @@ class ServerAccount:
         self.usage = usage
         self._now = now
         self.router: Router = Router(choose)
-        self.clients: set[Client] = set()
+        self.clients: set[ClientConnection] = set()
         self.link: StoreLink | None = None
         self.crossing: AccountCrossing | None = None
         self.tracer: MessageTracer | None = None
@@ -94,19 +94,19 @@ class ServerAccount:
         self._alike: dict[_Route, _Route] = {}
         self._departures = Departures(self.router, self.unsubscribe)
         # What is on its way to very many, and whose it is.
-        self._wide: dict[WideDelivery, Client] = {}
+        self._wide: dict[WideDelivery, ClientConnection] = {}
         # That of acks, if they lead to the service alone; None if that is not known.
         self._ack_route: _Route | None = None
         self._stamp = (-1, -1)
 
     # --- clients
 
-    def join(self, client: Client) -> None:
+    def join(self, client: ClientConnection) -> None:
         """Add a client."""
         self.usage.connections += 1
         self.clients.add(client)
 
-    def leave(self, client: Client, subscriptions: dict[bytes, ClientSubscription]) -> None:
+    def leave(self, client: ClientConnection, subscriptions: dict[bytes, ClientSubscription]) -> None:
         """Remove a client, and the subscriptions that it has no more; if they are very many, in a while."""
         if client in self.clients:
             self.usage.connections -= 1
@@ -139,7 +139,7 @@ class ServerAccount:
             subscription.known_to = self.link
             self.link.interest.added(subscription)
 
-    def excess(self) -> list[Client]:
+    def excess(self) -> list[ClientConnection]:
         """Return the newest clients if there are more than there may be by now."""
         most = self.usage.limits.max_connections
         return sorted(self.clients, key=lambda each: each.number)[most:] if most >= 0 else []
@@ -161,7 +161,7 @@ class ServerAccount:
         if self.crossing is not None:
             self.crossing.subscribed(self.name, subscription.subject)
 
-    def is_settled(self, client: Client) -> bool:
+    def is_settled(self, client: ClientConnection) -> bool:
         """Whether other processes know all subscriptions of a client."""
         return self.link is None or self.link.interest.is_settled(client)
 
@@ -204,14 +204,14 @@ class ServerAccount:
 
     # --- messages
 
-    def tell_no_responders(self, client: Client, subject: str, reply: str) -> None:
+    def tell_no_responders(self, client: ClientConnection, subject: str, reply: str) -> None:
         """Tell a client that nobody takes its request, by one of its own subscriptions of no group."""
         targets = NO_TARGETS if "" in reply.split(".") else self.router.targets(reply)
         own = next((one for one in targets.plain if one.client is client), None)
         if own is not None:
             client.write(encode_msg(reply, own.sid, "", status_block(503, Nats_Subject=subject), b""))
 
-    def pass_on_run(self, client: Client, commands: Sequence[Command], begin: int, until: float) -> int:
+    def pass_on_run(self, client: ClientConnection, commands: Sequence[Command], begin: int, until: float) -> int:
         """Pass on the messages of a client from ``begin`` to the next other command, whose index is returned.
 
         What takes longer than ``until`` (seconds of the monotonic clock) ends the run sooner.
@@ -252,7 +252,7 @@ class ServerAccount:
 
     def pass_on(
         self,
-        client: Client,
+        client: ClientConnection,
         subject: str,
         reply: str,
         block: bytes | None,
@@ -297,7 +297,7 @@ class ServerAccount:
         return bool(found)
 
     def _deliver_widely(
-        self, targets: Sequence[ClientSubscription], subject: str, frame: MessageFrame, client: Client
+        self, targets: Sequence[ClientSubscription], subject: str, frame: MessageFrame, client: ClientConnection
     ) -> bool:
         """Deliver to very many, so many in a round of the event loop; return whether somebody gets it.
 
@@ -329,7 +329,9 @@ class ServerAccount:
         """Do nothing more for clients that have left: the store is closed."""
         self._departures.forget()
 
-    def _trace(self, client: Client, route: _Route, subject: str, block: bytes, data: bytes) -> TraceRequest | None:
+    def _trace(
+        self, client: ClientConnection, route: _Route, subject: str, block: bytes, data: bytes
+    ) -> TraceRequest | None:
         """Tell where a message goes, if it or its account asks for that (ADR-41); return the request."""
         asked = None if self.tracer is None else self.tracer.asked(client, block, self.tracing)
         if asked is not None and self.tracer is not None:

@@ -1,97 +1,267 @@
-"""One client: its bytes become commands, commands become effects on its account, and its messages become bytes.
+"""One connection: its bytes become commands, what it publishes goes to its account, and its messages become bytes.
 
-Design: all connections read into one shared buffer, of a size at which a flooding client leaves others their share of
-the loop. A client that has to log in is read as far as its ``CONNECT``, and no further until it was let in. What it is
-written, when it is cut for not reading, who it is, and what it may do, stands in ``clients.py``. A connection that has
-ended holds nothing, and nothing holds it: no circle of references waits for the garbage collector.
+All connections read into one shared buffer. A client that floods would have the loop for as long as its bytes take. So
+it gets little at a time as long as others send something, too, and more only if it has been alone for a while, when
+there is nobody to wait for it. A client that has not logged in gets as much as a login may be long, and is read as far
+as its ``CONNECT``, and no further until it was let in (``clients.py``).
+
+What is written in a round of the event loop is joined and written once, at its end. While the socket takes nothing,
+what is written waits here, in one piece, so that many small answers cost no more than their bytes. A client that does
+not read is cut when too much waits for it, or when what waits is not taken for too long; also if the connection is to
+be closed, which counts as long as it is there.
+
+A connection ends in order: what is written is followed by the end of the stream, and what the client still sends is
+read and dropped until it has closed, too. A socket that is closed with unread input resets the connection, and the
+client loses what it was sent last. A connection that has ended holds nothing, and nothing holds it: no circle of
+references waits for the garbage collector.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any, Final
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from itertools import islice
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from pelton.api.json_values import GoJsonError, StructReader
-from pelton.server.auth import Credentials, LoginRefusal, ServerUser, credentials_of
-from pelton.server.auth import identity as said
-from pelton.server.auth.identity import peer_of
-from pelton.server.clients import AccountPort, ClientOutput, Membership, ServerHost
-from pelton.server.router import ClientSubscription, MessageFrame
-from pelton.subjects import is_subject
+from pelton.api import Incoming
+from pelton.runtime import Clock
+from pelton.server.accounts import AccountUsage
+from pelton.server.auth import Authenticator, ServerUser
+from pelton.server.auth.identity import ClientRights
+from pelton.server.router import ClientSubscription, MessageFrame, Router, Targets
+from pelton.server.settings import ServerSettings
 from pelton.wire import (
-    OK,
-    PING,
-    PONG,
     Command,
-    Connect,
+    ConnectionState,
     ConnectOptions,
     Hpub,
+    KnownLines,
     Parser,
-    Ping,
-    Pong,
     Pub,
-    Sub,
-    Unsub,
-    Violation,
-    WireLimits,
+    ServerHello,
     encode_err,
     encode_info,
 )
 
+_T = TypeVar("_T")
+_AT_ONCE: Final = 256
+
+
+async def in_portions(items: Iterable[_T], at_once: int = _AT_ONCE) -> AsyncIterator[list[_T]]:
+    """Yield the next items together, and let clients have their turn after each time."""
+    rest = iter(items)
+    while some := list(islice(rest, at_once)):
+        yield some
+        await asyncio.sleep(0)
+
+
+# --- how the parts of a server see each other: a client's account, services on subjects, and the server itself
+
+
+class Published(NamedTuple):
+    """A message that a client published."""
+
+    client: ClientConnection
+    subject: str
+    reply: str
+    block: bytes | None
+    data: bytes
+
+
+class SubjectService(Protocol):
+    """Answers messages on some subjects in place of a client."""
+
+    def take(self, message: Published) -> bool:
+        """Answer a message, now or later; return False if nobody does, and it is to be treated as any other."""
+        ...
+
+
+class AccountPort(Protocol):
+    """An account, for its clients, and for other accounts and what its store delivers.
+
+    ``is_settled``: other processes know all subscriptions of a client.
+    """
+
+    name: str
+    usage: AccountUsage
+    router: Router
+
+    def is_settled(self, client: ClientConnection) -> bool: ...
+    def on_settled(self, call: Callable[[], None]) -> None: ...
+    def join(self, client: ClientConnection) -> None: ...
+    def leave(self, client: ClientConnection, subscriptions: dict[bytes, ClientSubscription]) -> None: ...
+    def resume_consumers(self) -> None: ...
+    def subscribe(self, subscription: ClientSubscription) -> None: ...
+    def unsubscribe(self, subscription: ClientSubscription) -> None: ...
+    def pass_on(
+        self,
+        client: ClientConnection,
+        subject: str,
+        reply: str,
+        block: bytes | None,
+        data: bytes,
+        *,
+        is_imported: bool = False,
+        is_asked: bool = False,
+    ) -> bool: ...
+    def pass_on_run(self, client: ClientConnection, commands: Sequence[Command], begin: int, until: float) -> int: ...
+    def tell_no_responders(self, client: ClientConnection, subject: str, reply: str) -> None: ...
+    def reached(self, subject: str) -> tuple[Targets, str]: ...
+    def send(self, route: str, subject: str, reply: str, block: bytes | None, data: bytes) -> int: ...
+    def receives(self, subject: str) -> bool: ...
+    def answer(self, reply: str, block: bytes | None, data: bytes) -> None: ...
+    def has_room_for(self, subject: str) -> bool: ...
+    def poke(self) -> None: ...
+    def look_at_push(self, subject: str) -> None: ...
+    def importing(self, subject: str) -> list[ClientSubscription]: ...
+    def push_abroad(self, subject: str, message: Incoming) -> None: ...
+
+
+class ServerHost(Protocol):
+    """The server, for its parts; ``reloads`` is how often its settings were changed.
+
+    ``facts`` are what each answer and event says of it.
+    """
+
+    name: str
+    settings: ServerSettings
+    reloads: int
+    authenticator: Authenticator
+    clock: Clock
+
+    def admit(self, client: ClientConnection) -> str: ...
+    def on_entry(self, client: ClientConnection) -> None: ...
+    def on_refusal(self, client: ClientConnection) -> None: ...
+    def on_closing(self, client: ClientConnection) -> None: ...
+    def on_closed(self, number: int) -> None: ...
+    def hello(self, client: ClientConnection, nonce: str) -> ServerHello: ...
+    def facts(self) -> dict[str, Any]: ...
+    def account(self, name: str) -> AccountPort | None: ...
+    def new_nonce(self) -> str: ...
+    def spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]: ...
+
+
+# --- what all connections of an event loop share
+
+_SIZE: Final = 32 << 10
+_BESIDE_OTHERS: Final = 8 << 10
+_ALONE_AFTER: Final = 64
+_LOGIN: Final = 4 << 10
+
+
+class SharedBuffer:
+    """The buffer that connections read into, the lines they know, and those that have gathered output in this round.
+
+    For reading, each names itself by a number.
+    """
+
+    def __init__(self) -> None:
+        self.whole: memoryview[int] = memoryview(bytearray(_SIZE))
+        self._part = self.whole[:_BESIDE_OTHERS]
+        self.for_login: memoryview[int] = self.whole[:_LOGIN]
+        self._reader = -1
+        self._in_a_row = 0
+        # How often anything was read.
+        self.reads = 0
+        self.lines: KnownLines = KnownLines()
+        self._unflushed: list[ClientConnection] = []
+
+    def room_for(self, reader: int) -> memoryview:
+        """Return where a connection reads into."""
+        if reader != self._reader:
+            self._reader, self._in_a_row = reader, 0
+            return self._part
+        self._in_a_row += 1
+        return self.whole if self._in_a_row > _ALONE_AFTER else self._part
+
+    def take(self, size: int) -> bytes:
+        """Return what was read."""
+        self.reads += 1
+        return bytes(self.whole[:size])
+
+    def flush_later(self, client: ClientConnection) -> None:
+        """Write what gathers for a client at the end of this round."""
+        if not self._unflushed:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._unflushed.append(client)
+
+    def _flush(self) -> None:
+        unflushed, self._unflushed = self._unflushed, []
+        for client in unflushed:
+            client.flush()
+
+
 _log: Final = logging.getLogger("pelton.server")
-STALE_CONNECTION: Final = "Stale Connection"
-_GONE: Final = "Client Closed"
-_MEASURED_AFTER_S: Final = 2.0
-_read_options: Final = StructReader(ConnectOptions)
+SLOW_CONSUMER: Final = "Slow Consumer"
+_ROOM: Final = 2048
+_ROOM_BYTES: Final = 16 << 20
+_RESERVE: Final = 65_536
+_SLOW_BYTES: Final = 1 << 16
+# For so long a client may take to close its side, once everything was sent to it.
+LINGER_S: Final = 1.0
 # For so long a client may have the loop, before others have their turn.
 _TURN_S: Final = 0.005
 # Of a client that has not introduced itself.
-_UNSAID: Final = ConnectOptions()
+UNSAID: Final = ConnectOptions()
 
 
-class ClientConnection(ClientOutput):
-    """The server's side of one connection. ``number`` names it."""
+class ClientConnection(asyncio.BufferedProtocol):
+    """One connection, as far as bytes and messages go; ``number`` names it, ``is_bridged``: it comes by WebSocket."""
 
-    options: ConnectOptions
-    echo: bool
-    started: float
-    heard: float
-    pinged: float
-    pings: int
-    in_msgs: int
-    in_bytes: int
-    out_msgs: int
-    out_bytes: int
-    peer: str
-
-    def __init__(self, host: ServerHost, number: int) -> None:
-        super().__init__(host, number)
-        self.options = _UNSAID
+    def __init__(self, host: ServerHost, shared: SharedBuffer, number: int) -> None:
+        self._host = host
+        self._shared = shared
+        self.number: int = number
+        self.peer: str = ""
+        self.reason: str = ""
+        self.state: ConnectionState = "greeted"
+        self.options: ConnectOptions = UNSAID
+        self.echo: bool = True
         self.user: ServerUser | None = None
         self.account: AccountPort | None = None
-        self.echo = True
-        self._parser = Parser(host.settings.wire, host.known_lines)
-        self._membership = Membership()
+        self.rights: ClientRights = ClientRights(ServerUser())
+        self.subscriptions: dict[bytes, ClientSubscription] = {}
         # Asked for each message: most clients have no limits of their own.
         self._is_limited = self._notes_replies = self._is_plain = False
+        self._parser = Parser(host.settings.wire, shared.lines)
         self._nonce = ""
-        self._is_greeted = self.is_bridged = self._has_entered = self._knows_account = False
-        self._login: asyncio.Task[None] | None = None
-        self._reconsidered: float | None = None
-        # By which of the server's settings it was let in, and the look at whether it still is.
+        self._is_greeted = self.is_bridged = False
+        # By which of the server's settings it was let in.
         self._reloads = host.reloads
-        self._look: asyncio.Task[None] | None = None
-        self._holds = 0
+        self._login: asyncio.Task[None] | None = None
+        self._holds = self._stops = 0
         self._left: list[Command] | None = None
-        self.started = self.heard = self.pinged = host.clock.monotonic()
-        self.pings = 0
+        self._transport: asyncio.Transport | None = None
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._waiting = bytearray()
+        self._is_full = False
+        self._max_pending = host.settings.max_pending
+        self.stalled_since: float | None = None
+        self.started: float = host.clock.monotonic()
+        self.heard: float = self.started
         self.rtt: float | None = None
-        self._has_measured = False
         self.in_msgs = self.in_bytes = self.out_msgs = self.out_bytes = 0
 
-    # --- the transport's side
+    @abstractmethod
+    def _begin(self) -> None:
+        """Let in who need not log in."""
+
+    @abstractmethod
+    def _take(self, command: Command) -> None:
+        """Carry out one command."""
+
+    @abstractmethod
+    def reconsider(self) -> asyncio.Task[None] | None:
+        """Let the client in again if settings were changed since, or not; what it sends waits until that is known."""
+
+    @abstractmethod
+    def _leave(self) -> None:
+        """Leave the account, and the server."""
+
+    # --- reading
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet the client."""
@@ -107,12 +277,8 @@ class ClientConnection(ClientOutput):
             self.write(self.greeting(address))
         if refused:
             self.refuse(refused)
-        elif self._host.authenticator.is_required(self.kind):
-            self._parser.awaits_connect = True
         else:
-            # A client that never introduces itself may do everything, and is told everything.
-            self.state = "open"
-            self._let_in(self._host.authenticator.anonymous(self._credentials(self.options)))
+            self._begin()
 
     def greeting(self, address: object) -> bytes:
         """Return what the client is told first; once it was returned, the connection does not write it by itself."""
@@ -124,12 +290,12 @@ class ClientConnection(ClientOutput):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer that all connections read into."""
-        buffer = self._host.buffer
+        buffer = self._shared
         return buffer.for_login if self._parser.awaits_connect else buffer.room_for(self.number)
 
     def buffer_updated(self, nbytes: int) -> None:
         """Carry out what the client sent."""
-        self.receive(self._host.buffer.taken(nbytes))
+        self.receive(self._shared.take(nbytes))
 
     def receive(self, data: bytes) -> None:
         """Carry out what the client sent, as far as it may be carried out now."""
@@ -142,7 +308,8 @@ class ClientConnection(ClientOutput):
             self._carry_out(commands)
 
     def _carry_out(self, commands: list[Command]) -> None:
-        self.reconsider()
+        if self._reloads != self._host.reloads:
+            self.reconsider()
         now = self._host.clock.monotonic
         index, until = 0, now() + _TURN_S
         while index < len(commands) and self.state != "closed":
@@ -155,7 +322,7 @@ class ClientConnection(ClientOutput):
                 index = self.account.pass_on_run(self, commands, index, until)
                 continue
             index += 1
-            _TAKES[kind](self, command)
+            self._take(command)
         if self._holds:
             self._parser.pause()
         if self._parser.is_paused and self._login is None and self.state != "closed":
@@ -187,9 +354,18 @@ class ClientConnection(ClientOutput):
         """Whether nothing more is carried out for now."""
         return self._holds > 0
 
-    def eof_received(self) -> bool:
-        """Close the connection when the client has."""
-        return False
+    def stop_reading(self) -> None:
+        """Read nothing until :meth:`read_again` was called as often as this."""
+        self._stops += 1
+        if self.state != "closed" and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def read_again(self) -> None:
+        """Read what the client sends, unless there is another reason not to."""
+        self._stops -= 1
+        transport = self._transport
+        if self.state != "closed" and not self._stops and transport is not None and not transport.is_closing():
+            transport.resume_reading()
 
     # --- writing
 
@@ -206,9 +382,9 @@ class ClientConnection(ClientOutput):
         if self.state == "closed":
             return
         if self._notes_replies:
-            self._membership.rights.expect_answer(reply, self._host.clock.monotonic())
+            self.rights.expect_answer(reply, self._host.clock.monotonic())
         if not self._out:
-            self._host.round_end.flush_later(self)
+            self._shared.flush_later(self)
         self._out.append(message)
         size = len(message)
         self._out_bytes += size
@@ -217,307 +393,107 @@ class ClientConnection(ClientOutput):
         self.out_bytes += size - message.find(b"\r\n") - 4
         subscription.received += 1
         if subscription.limit and subscription.received >= subscription.limit:
-            self._membership.drop(subscription)
+            self.drop(subscription)
         if self._out_bytes > self._max_pending:
             self._cut_slow()
 
-    def _on_room(self) -> None:
+    def pause_writing(self) -> None:
+        """Note since when the socket does not take what is written."""
+        self.stalled_since = self._host.clock.monotonic()
+
+    def resume_writing(self) -> None:
+        """Write what has waited: everything before it is on its way."""
+        if self.state == "closed":
+            return
+        self.stalled_since = None
+        waiting, self._waiting = self._waiting, bytearray()
+        if waiting and self._transport is not None:
+            self._transport.write(waiting)
+        if self.room:
+            self._resume_consumers()
+
+    def write(self, data: bytes) -> None:
+        """Write bytes at the end of this round of the loop."""
+        if not self._out:
+            self._shared.flush_later(self)
+        self._out.append(data)
+        self._out_bytes += len(data)
+
+    def flush(self) -> None:
+        """Write what has gathered."""
+        out, self._out, self._out_bytes = self._out, [], 0
+        transport = self._transport
+        if transport is None or not out or self.state == "closed":
+            return
+        data = b"".join(out)
+        if self.stalled_since is None:
+            transport.write(data)
+        else:
+            self._waiting += data
+        if self.pending_bytes > self._max_pending:
+            self._cut_slow()
+        elif self._is_full and self.room:
+            self._resume_consumers()
+
+    def _cut_slow(self) -> None:
+        if self.state != "closed":
+            _log.warning(
+                "client %d (%s) was cut: it reads too slowly",
+                self.number,
+                self.peer,
+                extra={"client": self.number, "peer": self.peer},
+            )
+            self.cut(SLOW_CONSUMER)
+
+    @property
+    def room(self) -> int:
+        """How many more messages a push consumer should deliver to this client."""
+        if self._transport is None or self.state == "closed":
+            return 0
+        self._is_full = self.pending_bytes >= (_ROOM_BYTES if self.stalled_since is None else _SLOW_BYTES)
+        return 0 if self._is_full else _ROOM
+
+    @property
+    def reserve(self) -> int:
+        """How many more messages may be delivered to this client although it reads slowly."""
+        if self._transport is None or self.state == "closed":
+            return 0
+        return 0 if 2 * self.pending_bytes >= self._max_pending else _RESERVE
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes wait to be written."""
+        written = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        return self._out_bytes + len(self._waiting) + written
+
+    @property
+    def tls(self) -> tuple[str, str] | None:
+        """The version and the cipher of the connection, None without TLS."""
+        cipher = None if self._transport is None else self._transport.get_extra_info("cipher")
+        return None if cipher is None else (cipher[1].removeprefix("TLSv"), cipher[0])
+
+    def _resume_consumers(self) -> None:
         if self.account is not None:
             self.account.resume_consumers()
 
-    # --- time
-
-    def look(self, now: float) -> None:
-        """Check what only time tells: a client that is silent, one that never introduced itself, one that is stuck."""
-        settings = self._host.settings
-        if self.state == "closed":
-            if self.stalled_since is not None and now - self.stalled_since > self.lingers_for:
-                self.cut(self.reason)
-        elif self.stalled_since is not None and now - self.stalled_since > settings.write_deadline:
-            self._cut_slow()
-        elif (since := self._unproven_since) is not None and now - since > settings.auth_timeout_of(self.kind):
-            self.refuse(said.AUTHENTICATION_TIMEOUT)
-        elif self.user is not None and self._has_expired(self.user):
-            self.refuse(said.USER_EXPIRED)
-        elif self.state == "open" and now - max(self.pinged, 0 if self.pings else self.heard) > settings.ping_interval:
-            if self.pings >= settings.ping_max:
-                self.refuse(STALE_CONNECTION)
-                return
-            self.pings += 1
-            self.pinged = now
-            self.write(PING)
-        elif self.state == "open" and not self._has_measured and now - self.started > _MEASURED_AFTER_S:
-            # Not counted: it only shows how long the way to the client is.
-            self._has_measured, self.pinged = True, now
-            self.write(PING)
-
-    @property
-    def _unproven_since(self) -> float | None:
-        """Since when the client has to prove who it is, or to be checked again; None if it does not have to."""
-        return self.started if self.state == "greeted" else self._reconsidered
-
-    def _has_expired(self, user: ServerUser) -> bool:
-        return user.expires is not None and user.expires * 1e9 <= self._host.clock.now()
-
-    # --- commands
-
-    def _connect(self, command: Connect) -> None:
-        try:
-            # A second one changes what the first one said.
-            options = _read_options(command.options, self.options if self.is_introduced else None)
-        except GoJsonError:
-            self.close("Parse Error")
-            return
-        self.options, self.echo = options, options.echo
-        # Nobody may fill the memory before it is known who it is.
-        self.stop_reading()
-        self._login = self._host.spawn(self._log_in(options), f"pelton lets client {self.number} in")
-
-    async def _log_in(self, options: ConnectOptions) -> None:
-        user = await self._identify(self._credentials(options))
-        self._login = None
-        if self.state == "closed" or not self._let_in(user) or not self._speaks_our_protocol():
-            return
-        self.state, self._parser.awaits_connect = "open", False
-        self._confirm()
-        self.read_again()
-        self._carry_out(self._parser.go_on())
-
-    def _speaks_our_protocol(self) -> bool:
-        """Whether a client asks for what there is; it is refused if not."""
-        if self.options.account or self.options.new_account:
-            # Which account it is in is not for a client to say.
-            self.refuse(said.AUTHORIZATION_VIOLATION)
-        elif self.options.protocol not in (0, 1):
-            self.refuse("invalid client protocol")
-        elif self.options.no_responders and not self.options.headers:
-            self.refuse("no responders requires headers support")
-        return self.state != "closed"
-
-    async def _identify(self, shown: Credentials) -> ServerUser | LoginRefusal:
-        try:
-            while True:
-                reloads = self._host.reloads
-                user = await self._host.authenticator.user(shown)
-                if reloads == self._host.reloads:
-                    return user
-        except Exception as error:
-            _log.exception(
-                "client %d (%s) could not be let in",
-                self.number,
-                self.peer,
-                extra={"client": self.number, "peer": self.peer},
-            )
-            return LoginRefusal(f"the authenticator failed: {error!r}")
-
-    def _credentials(self, options: ConnectOptions) -> Credentials:
-        address = self.peer.rpartition(":")[0].strip("[]")
-        certificate = None if self._transport is None else self._transport.get_extra_info("peercert")
-        return credentials_of(options, nonce=self._nonce, kind=self.kind, address=address, peer=peer_of(certificate))
-
-    def _let_in(self, user: ServerUser | LoginRefusal) -> bool:
-        """Make the client a user of its account; return False if it was refused, and told."""
-        account = None if isinstance(user, LoginRefusal) else self._host.account(user.account)
-        if isinstance(user, LoginRefusal) or account is None:
-            reason = user.reason if isinstance(user, LoginRefusal) else f"account {user.account!r} is not served"
-            _log.info(
-                "client %d (%s) was refused: %s",
-                self.number,
-                self.peer,
-                reason,
-                extra={"client": self.number, "peer": self.peer},
-            )
-            self._host.turned_away(self)
-            self.refuse(said.AUTHORIZATION_VIOLATION)
-            return False
-        is_new = account is not self.account or not self._has_entered
-        refused = self._membership.enter(self, user, account, self._host.settings.max_subscriptions)
-        if refused:
-            self.refuse(refused)
-            return False
-        self.user, self.account = user, account
-        self._is_limited, self._notes_replies = self._membership.is_limited, self._membership.rights.answers
-        settings, own = self._host.settings, self._membership.max_payload
-        largest = settings.max_payload if own < 0 else min(own, settings.max_payload)
-        self._parser.limits = WireLimits(line=settings.max_control_line, payload=largest)
-        self._max_pending = settings.max_pending
-        options = self.options
-        self._is_plain = options.headers and not (self._is_limited or options.verbose or options.pedantic)
-        if is_new and self.is_introduced:
-            self._has_entered = True
-            self._host.entered(self)
-        return True
-
-    def reconsider(self) -> asyncio.Task[None] | None:
-        """Let the client in again if settings were changed since, or not; what it sends waits until that is known.
-
-        Returns the look at that which is under way, if there is one.
-        """
-        if self._reloads != self._host.reloads:
-            self._reloads = self._host.reloads
-            if self.state == "open":
-                self.hold()
-                self._look = self._host.spawn(self._let_in_again(), f"pelton looks at client {self.number}")
-        return self._look
-
-    async def _let_in_again(self) -> None:
-        """Let the client in again, or not; end what it may no longer subscribe to."""
-        try:
-            is_in = await self._is_still_let_in()
-        finally:
-            self.release()
-        if is_in:
-            await self._membership.drop_forbidden(self._deny)
-        if self._look is asyncio.current_task():
-            self._look = None
-
-    async def _is_still_let_in(self) -> bool:
-        if self.state == "open" and self._host.account(self.account_name) is not self.account:
-            # As on nats-server, it is not told that its account is gone.
-            self.close(_GONE)
-        if self.state != "open":
-            return False
-        authenticator, shown = self._host.authenticator, self._credentials(self.options)
-        is_unknown = shown.is_anonymous and shown.peer is None and not authenticator.is_required(self.kind)
-        self._reconsidered = self._host.clock.monotonic()
-        user = authenticator.anonymous(shown) if is_unknown else await self._identify(shown)
-        self._reconsidered = None
-        if self.state != "open":
-            return False
-        if isinstance(user, ServerUser) and self._host.account(user.account) is not self.account:
-            # It would keep none of its subscriptions, and not know that.
-            self.close(_GONE)
-        elif self._let_in(user) and self._membership.has_too_many:
-            self.refuse(said.MAX_SUBSCRIPTIONS)
-        return self.state == "open"
-
-    def _ended(self) -> None:
-        if self._login is not None:
-            # Its password need not be checked any more.
-            self._login.cancel()
-        self._parser.close()
-        self._membership.leave(self)
-        self._host.forget(self)
-
-    def _confirm(self) -> None:
-        if self.options.verbose:
-            self.write(OK)
-
-    def _ping(self, command: Ping) -> None:
-        self.pings = 0
-        if self.account is None or self.account.is_settled(self):
-            self._answer_ping()
-            return
-        # Other processes learn of its subscriptions first; what it has sent after its ping is carried out then.
-        self.hold()
-        self.account.on_settled(self._answer_held_ping)
-
-    def _answer_held_ping(self) -> None:
-        self._answer_ping()
-        self.release()
-
-    def _answer_ping(self) -> None:
-        self.write(PONG)
-        self._tell_account()
-
-    def _tell_account(self) -> None:
-        """Tell a client once, after its first ping, what its account is."""
-        if not self._knows_account and self.is_introduced and self.options.protocol >= 1:
-            self._knows_account = True
-            self.write(encode_info(self._host.hello(self, self._nonce)))
-
-    def _pong(self, command: Pong) -> None:
-        if self.pinged > self.started:
-            self.rtt = self._host.clock.monotonic() - self.pinged
-        self.pings = 0
-
-    def _violation(self, command: Violation) -> None:
-        self.refuse(command.text)
-
-    def _publish(self, command: Pub) -> None:
-        self._publish_message(command.subject, command.reply, None, command.data)
-
-    def _publish_block(self, command: Hpub) -> None:
-        if not self.options.headers:
-            self.close("message headers not supported")
-            return
-        self._publish_message(command.subject, command.reply, command.block, command.data)
-
-    def _publish_message(self, subject: str, reply: str, block: bytes | None, data: bytes) -> None:
-        assert self.account is not None
-        self.in_msgs += 1
-        self.in_bytes += len(data) + (len(block) if block else 0)
-        if self._is_limited and not self._may_publish(subject):
-            return
-        options = self.options
-        if options.pedantic and not is_subject(subject):
-            # As on NATS, it reaches those who subscribe to a filter that matches it nevertheless.
-            self.write(encode_err("Invalid Publish Subject"))
-        if options.verbose:
-            self.write(OK)
-        if not self.account.pass_on(self, subject, reply, block, data) and reply and options.no_responders:
-            self.account.tell_no_responders(self, subject, reply)
-
-    def _subscribe(self, command: Sub) -> None:
-        objection = self._membership.objection(command)
-        if objection:
-            self._deny(objection)
-            return
-        self._confirm()
-        self._membership.subscribe(self, command)
-
-    def _unsubscribe(self, command: Unsub) -> None:
-        one = self._membership.subscriptions.get(command.sid)
-        self._confirm()
-        if one is None:
-            return
-        one.limit = command.limit
-        if command.limit == 0 or one.received >= command.limit:
-            self._membership.drop(one)
-
-    # --- permissions
-
-    def _deny(self, text: str) -> None:
-        _log.warning(
-            "client %d (%s): %s", self.number, self.peer, text, extra={"client": self.number, "peer": self.peer}
-        )
-        self.write(encode_err(text))
+    # --- its account
 
     def may_publish(self, subject: str) -> bool:
         """Whether the client may publish to a subject."""
-        return self._membership.rights.may_publish(subject, self._host.clock.monotonic())
-
-    def _may_publish(self, subject: str) -> bool:
-        """Whether the client may publish to a subject; if not, it was told."""
-        if self.may_publish(subject):
-            return True
-        self._deny(said.publish_violation(subject))
-        return False
+        return self.rights.may_publish(subject, self._host.clock.monotonic())
 
     def may_receive(self, subscription: ClientSubscription, subject: str) -> bool:
         """Whether a subscription, of which not all messages may reach the client, gets a message."""
-        return self._membership.rights.may_receive(subject, subscription.queue)
+        return self.rights.may_receive(subject, subscription.queue)
 
     def has(self, subscription: ClientSubscription) -> bool:
         """Whether a subscription has not ended."""
-        return self._membership.subscriptions.get(subscription.sid) is subscription
+        return self.subscriptions.get(subscription.sid) is subscription
 
-    # --- monitoring
-
-    @property
-    def has_to_log_in(self) -> bool:
-        """Whether nothing but its ``CONNECT`` is read."""
-        return self._parser.awaits_connect
-
-    @property
-    def has_more(self) -> bool:
-        """Whether it has sent what is not carried out yet: others have their turn, or too much waits to be stored."""
-        return self._parser.is_paused or self._stops > 0
-
-    @property
-    def max_payload(self) -> int:
-        """The most bytes of a message that it may publish."""
-        return self._parser.limits.payload
+    def drop(self, one: ClientSubscription) -> None:
+        """End a subscription. Idempotent."""
+        if self.subscriptions.pop(one.sid, None) is not None and self.account is not None:
+            self.account.unsubscribe(one)
 
     @property
     def kind(self) -> str:
@@ -527,12 +503,12 @@ class ClientConnection(ClientOutput):
     @property
     def num_subscriptions(self) -> int:
         """How many subscriptions the client has."""
-        return len(self._membership.subscriptions)
+        return len(self.subscriptions)
 
     @property
     def subscription_list(self) -> list[ClientSubscription]:
         """What it subscribes to."""
-        return list(self._membership.subscriptions.values())
+        return list(self.subscriptions.values())
 
     @property
     def account_name(self) -> str:
@@ -542,24 +518,65 @@ class ClientConnection(ClientOutput):
     @property
     def is_introduced(self) -> bool:
         """Whether its ``CONNECT`` has come."""
-        return self.options is not _UNSAID
+        return self.options is not UNSAID
 
     @property
     def user_name(self) -> str:
         """The name of its user, empty for nobody in particular."""
         return "" if self.user is None else self.user.name
 
+    # --- the end
 
-_TAKES: Final[dict[type[Command], Callable[[ClientConnection, Any], None]]] = {
-    Pub: ClientConnection._publish,
-    Hpub: ClientConnection._publish_block,
-    Sub: ClientConnection._subscribe,
-    Unsub: ClientConnection._unsubscribe,
-    Ping: ClientConnection._ping,
-    Pong: ClientConnection._pong,
-    Connect: ClientConnection._connect,
-    Violation: ClientConnection._violation,
-}
+    def refuse(self, text: str) -> None:
+        """Tell the client why, and close the connection once it was told."""
+        if self.state == "closed":
+            return
+        self.write(encode_err(text))
+        self.close(text)
+
+    def cut(self, reason: str) -> None:
+        """Close the connection at once: the client does not listen."""
+        self._close_state(reason)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close(self, reason: str) -> None:
+        """Close the connection once everything for it is written, or the client takes nothing of it for too long."""
+        if self.state == "closed":
+            return
+        self.flush()
+        self._close_state(reason)
+        transport = self._transport
+        if transport is None:
+            return
+        self.stalled_since = self._host.clock.monotonic()
+        if self._waiting:
+            transport.write(self._waiting)
+            self._waiting = bytearray()
+        if transport.is_closing() or not transport.can_write_eof():
+            # TLS says goodbye in its own way.
+            transport.close()
+            return
+        transport.write_eof()
+        transport.resume_reading()
+
+    @property
+    def lingers_for(self) -> float:
+        """How long a connection may stay that is to be closed (s)."""
+        return self._host.settings.write_deadline if self.pending_bytes else LINGER_S
+
+    def _close_state(self, reason: str) -> None:
+        if self.state == "closed":
+            return
+        self.state, self.reason = "closed", reason
+        self._leave()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Forget the client."""
+        self._close_state(self.reason or "Client Closed")
+        self._transport = None
+        self._waiting.clear()
+        self._host.on_closed(self.number)
 
 
 def _name_of(address: object) -> str:

@@ -22,9 +22,8 @@ from pelton.api import ConfigError, Incoming, headers, rfc3339
 from pelton.api.json_values import UNREADABLE
 from pelton.api.times import enc_hook
 from pelton.runtime import Clock, Random
-from pelton.server.clients import AccountPort, Client
+from pelton.server.connection import AccountPort, ClientConnection, ServerHost
 from pelton.server.jetstream.link import info_of
-from pelton.server.monitoring.observed import Observed, server_facts
 from pelton.server.router import ClientSubscription, Targets
 from pelton.server.settings.options import AccountConfig, ExportConfig, ImportConfig, ResponseType, TraceConfig
 from pelton.subjects import SubjectIndex, Transform, is_subject, is_subset, overlaps
@@ -300,11 +299,11 @@ class CrossedTrace(NamedTuple):
 class MessageTracer:
     """Describes messages of one server."""
 
-    def __init__(self, server: Observed, random: Random) -> None:
+    def __init__(self, server: ServerHost, random: Random) -> None:
         self._server = server
         self._random = random
 
-    def asked(self, client: Client, block: bytes, account: TraceConfig) -> TraceRequest | None:
+    def asked(self, client: ClientConnection, block: bytes, account: TraceConfig) -> TraceRequest | None:
         """Return where a client's message is traced to: by its headers, or where its account wants to see traces."""
         if destination := headers.first(block, _DESTINATION):
             is_only = (headers.first(block, _ONLY) or "").lower() in _TRUE
@@ -316,7 +315,7 @@ class MessageTracer:
 
     def describe(
         self,
-        client: Client,
+        client: ClientConnection,
         subject: str,
         block: bytes,
         data: bytes,
@@ -347,7 +346,7 @@ class MessageTracer:
         ]
         timed = [{"type": event.pop("type"), "ts": now, **event} for event in events]
         request = {"header": _shown(block), "msgsize": len(block) + len(data)}
-        return msgspec.json.encode({"server": server_facts(self._server), "request": request, "events": timed})
+        return msgspec.json.encode({"server": self._server.facts(), "request": request, "events": timed})
 
 
 def _is_sampled(block: bytes) -> bool:
@@ -415,7 +414,7 @@ class AccountCrossing:
     def pass_on(
         self,
         account: str,
-        client: Client,
+        client: ClientConnection,
         subject: str,
         reply: str,
         block: bytes | None,
@@ -452,7 +451,7 @@ class AccountCrossing:
                 found.append(CrossedTrace(imported, [one] if imported.allow_trace else ()))
         return found
 
-    def _with_info(self, client: Client, account: str, block: bytes | None, *, share: bool) -> bytes:
+    def _with_info(self, client: ClientConnection, account: str, block: bytes | None, *, share: bool) -> bytes:
         """Return the headers of a request with what the server says of its client, and nobody else.
 
         As on NATS: its account, and all that is known if the import has ``share``. A service that is asked by way of

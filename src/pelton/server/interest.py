@@ -26,7 +26,7 @@ from pelton.api import Incoming, PeltonError
 from pelton.engine.bus import RELAYED
 from pelton.engine.serving import Serving
 from pelton.runtime import Runtime
-from pelton.server.clients import AccountPort
+from pelton.server.connection import AccountPort
 from pelton.server.router import ClientSubscription, MessageFrame, Receiver
 
 _log: Final = logging.getLogger("pelton.server")

@@ -41,19 +41,11 @@ class ServedAccounts:
         self._store_ended = store_ended
         self._new_token = new_token
         self._tracer = MessageTracer(server, runtime.random)
-        self._accounts: dict[str, ServerAccount] = {}
+        self.by_name: dict[str, ServerAccount] = {}
         self._crossing: AccountCrossing | None = None
         # Since the last change: the accounts that got a store, and the stores that are not served any more.
         self._new: list[ServerAccount] = []
         self._gone: list[StoreLink] = []
-
-    def get(self, name: str) -> ServerAccount | None:
-        """Return an account, or None."""
-        return self._accounts.get(name)
-
-    def all(self) -> list[ServerAccount]:
-        """Return all accounts."""
-        return list(self._accounts.values())
 
     async def change(self, settings: ServerSettings, apply: Callable[[], None] = lambda: None) -> None:
         """Serve the accounts and stores of ``settings`` instead; ``apply`` is called when nothing can fail any more.
@@ -64,7 +56,7 @@ class ServedAccounts:
         imports = any(account.imports for account in settings.accounts.values())
         exchange = AccountExchange(settings.accounts.values()) if imports else None
         wanted = filter(None, (GLOBAL_ACCOUNT, settings.system_account, *settings.stores, *settings.accounts))
-        accounts = {name: self._accounts.get(name) or self._new_account(name) for name in wanted}
+        accounts = {name: self.by_name.get(name) or self._new_account(name) for name in wanted}
         opened: dict[str, StoreLink] = {}
         try:
             for name, store in settings.stores.items():
@@ -76,12 +68,12 @@ class ServedAccounts:
                 await link.close()
             raise
         apply()
-        self._gone += [one.link for name, one in self._accounts.items() if one.link and name not in settings.stores]
+        self._gone += [one.link for name, one in self.by_name.items() if one.link and name not in settings.stores]
         self._new += [accounts[name] for name in opened]
-        for name in self._accounts.keys() - accounts.keys():
-            self._accounts[name].retire()
-        self._accounts.clear()
-        self._accounts.update(accounts)
+        for name in self.by_name.keys() - accounts.keys():
+            self.by_name[name].retire()
+        self.by_name.clear()
+        self.by_name.update(accounts)
         self._connect(exchange)
         for name, account in accounts.items():
             self._set_up(account, settings, opened.get(name))
@@ -115,7 +107,7 @@ class ServedAccounts:
             self._crossing = None
         elif self._crossing is None:
             clock = self._runtime.clock
-            self._crossing = AccountCrossing(exchange, self._accounts, clock, self._new_token, self._server.name)
+            self._crossing = AccountCrossing(exchange, self.by_name, clock, self._new_token, self._server.name)
         else:
             self._crossing.exchange = exchange
 
@@ -145,7 +137,7 @@ class ServedAccounts:
 
     def _purge(self, name: str, done: Callable[[], None]) -> None:
         """Remove the streams of an account (``nats server account purge``), and call back."""
-        account = self._accounts.get(name)
+        account = self.by_name.get(name)
 
         async def purge() -> None:
             if account is not None and account.link is not None:
@@ -158,13 +150,13 @@ class ServedAccounts:
         """Do what only time tells."""
         if self._crossing is not None:
             self._crossing.look()
-        for account in self.all():
+        for account in list(self.by_name.values()):
             if account.link is not None:
                 account.link.interest.look_at_pushes()
 
     async def finish(self) -> None:
         """Answer everything that clients have published."""
-        for account in self.all():
+        for account in list(self.by_name.values()):
             account.finish()
             if account.link is not None:
                 with suppress(PeltonError):
@@ -172,7 +164,7 @@ class ServedAccounts:
 
     async def close(self) -> None:
         """Close the stores."""
-        for account in self.all():
+        for account in list(self.by_name.values()):
             account.forget()
             if account.link is not None:
                 await account.link.close()

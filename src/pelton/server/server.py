@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import socket
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
@@ -23,79 +22,16 @@ from pelton.server.account import ServerAccount
 from pelton.server.accounts import AccountResolver
 from pelton.server.auth import Authenticator, OpenDoor
 from pelton.server.auth.identity import MAX_ACCOUNT_CONNECTIONS
-from pelton.server.clients import LINGER_S, SLOW_CONSUMER, Client, RoundEnd, SharedBuffer, in_portions
-from pelton.server.connection import STALE_CONNECTION, ClientConnection
+from pelton.server.clients import Client
+from pelton.server.connection import LINGER_S, ClientConnection, SharedBuffer, in_portions
 from pelton.server.listening import Listener, introduction, let_in
-from pelton.server.monitoring import MonitoringListener, Observed, ObservedAccount, TrafficTotals
+from pelton.server.monitoring import ClientRoster, MonitoringListener
 from pelton.server.monitoring.answers import SystemEvents
-from pelton.server.monitoring.observed import OwnSubscriptions, client_facts
 from pelton.server.nkey import server_key
 from pelton.server.served_accounts import ServedAccounts
 from pelton.server.settings import Endpoint, ServerSettings, WebSocketDoor
 from pelton.server.settings.runtime import check_settings
-from pelton.wire import KnownLines, ServerHello, encode_info
-
-_KICKED: Final = "Kicked"
-_COUNTS: Final = ("in_msgs", "out_msgs", "in_bytes", "out_bytes")
-
-
-class ClientRoster:
-    """The clients of a server, by their numbers; ``most_closed`` is how many that have left are remembered.
-
-    A connection that is being closed is reported no more, but counts until it is.
-    """
-
-    def __init__(self, most_closed: int) -> None:
-        self.totals: TrafficTotals = TrafficTotals()
-        self.closed: deque[dict[str, Any]] = deque(maxlen=most_closed)
-        self._clients: dict[int, ClientConnection] = {}
-        self._closing: dict[int, ClientConnection] = {}
-
-    def __len__(self) -> int:
-        return len(self._clients) + len(self._closing)
-
-    def all(self) -> list[ClientConnection]:
-        """Return those that are connected."""
-        return list(self._clients.values())
-
-    def closing(self) -> list[ClientConnection]:
-        """Return those whose connections are being closed."""
-        return list(self._closing.values())
-
-    def add(self, client: ClientConnection) -> None:
-        """Count a new connection."""
-        self._clients[client.number] = client
-        self.totals.connections += 1
-
-    def remove(self, server: Observed, number: int) -> ClientConnection | None:
-        """Report a client no more, and remember what was known of it; return it unless that was done before."""
-        gone = self._clients.pop(number, None)
-        if gone is None:
-            return None
-        self._closing[number] = gone
-        for name in _COUNTS:
-            setattr(self.totals, name, getattr(self.totals, name) + getattr(gone, name))
-        self.totals.slow_consumers += gone.reason == SLOW_CONSUMER
-        self.totals.stale_connections += gone.reason == STALE_CONNECTION
-        stop = {"stop": rfc3339(server.clock.now()), "reason": gone.reason}
-        self.closed.append({**client_facts(server, gone), **stop})
-        return gone
-
-    def released(self, number: int) -> None:
-        """Count the connection of a ``number`` no more: it is closed."""
-        self._closing.pop(number, None)
-
-    def get(self, number: int) -> ClientConnection | None:
-        """Return a client, or None."""
-        return self._clients.get(number)
-
-    def kick(self, number: int) -> bool:
-        """Let a client go; False if there is none of the number."""
-        client = self._clients.get(number)
-        if client is not None:
-            client.close(_KICKED)
-        return client is not None
-
+from pelton.wire import ServerHello, encode_info
 
 _LOOKS: Final = 10
 # So many clients are looked at or cut in one round of the event loop when settings have changed.
@@ -109,6 +45,8 @@ _LAST_READ_S: Final = 0.25
 _QUIET_ROUNDS: Final = 3
 _LOOK_AT_CLOSING_S: Final = 0.01
 _KEY_BYTES: Final = 32
+# JetStream, archives of streams in its binary format, and one that only clusters have.
+_JETSTREAM_FLAGS: Final = 7
 
 
 class Server:
@@ -128,19 +66,17 @@ class Server:
         self.settings = settings
         self.clock: Clock = runtime.clock
         self.authenticator: Authenticator = OpenDoor() if authenticator is None else authenticator
-        self.buffer: SharedBuffer = SharedBuffer()
-        self.round_end: RoundEnd = RoundEnd()
-        self.known_lines: KnownLines = KnownLines()
+        self._shared = SharedBuffer()
         self.id: str = server_key(runtime.random.randbytes(_KEY_BYTES))
         self.name: str = settings.server_name or self.id
         self._runtime = runtime
         self.begun = self.configured = runtime.clock.now()
         self.reloads = 0
         self._monitoring: MonitoringListener | None = None
-        self._events = SystemEvents(self, lambda: self._accounts.get(settings.system_account), runtime)
+        self._events = SystemEvents(self, lambda: self._accounts.by_name.get(settings.system_account), runtime)
         self._accounts = ServedAccounts(self, runtime, self._store_ended, self._new_token)
         self._changing = asyncio.Lock()
-        self._roster = ClientRoster(settings.max_closed_clients)
+        self.roster: ClientRoster = ClientRoster(settings.max_closed_clients)
         # Those whose TLS or WebSocket is not ready yet.
         self._shaking: set[socket.socket] = set()
         self._numbers = self._told = 0
@@ -179,7 +115,7 @@ class Server:
         self.failure = error
         for told in self._on_failure:
             told()
-        for client in self._roster.all():
+        for client in self.roster.all():
             client.close(_SHUTDOWN)
 
     def on_failure(self, told: Callable[[], None]) -> None:
@@ -194,7 +130,7 @@ class Server:
     @property
     def num_clients(self) -> int:
         """How many clients are connected."""
-        return len(self._roster)
+        return len(self.roster)
 
     async def close(self) -> None:
         """Finish what has arrived, and close everything. Idempotent."""
@@ -208,11 +144,11 @@ class Server:
         if self._monitoring is not None:
             await self._monitoring.close()
         await self._read_what_is_there()
-        for client in self._roster.all():
+        for client in self.roster.all():
             client.stop_reading()
         async with self._changing:
             await self._accounts.finish()
-            await self._let_go(self._roster.all())
+            await self._let_go(self.roster.all())
             await self._accounts.close()
 
     async def _read_what_is_there(self) -> None:
@@ -220,17 +156,17 @@ class Server:
         until, quiet, seen = self.clock.monotonic() + _LAST_READ_S, 0, -1
         while quiet < _QUIET_ROUNDS and self.clock.monotonic() < until:
             await asyncio.sleep(0)
-            is_quiet = seen == self.buffer.reads and not any(client.has_more for client in self._roster.all())
-            quiet, seen = quiet + 1 if is_quiet else 0, self.buffer.reads
+            is_quiet = seen == self._shared.reads and not any(client.has_more for client in self.roster.all())
+            quiet, seen = quiet + 1 if is_quiet else 0, self._shared.reads
 
-    async def _let_go(self, clients: Sequence[ClientConnection]) -> None:
+    async def _let_go(self, clients: Sequence[Client]) -> None:
         """Close connections, and wait until that is done; those that do not close their side are cut."""
         for client in clients:
             client.close(_SHUTDOWN)
         until = self.clock.monotonic() + LINGER_S
-        while self._roster.closing() and self.clock.monotonic() < until:
+        while self.roster.closing() and self.clock.monotonic() < until:
             await self.clock.sleep(_LOOK_AT_CLOSING_S)
-        for client in self._roster.closing():
+        for client in self.roster.closing():
             client.cut(client.reason)
 
     async def _stop_listening(self) -> None:
@@ -259,13 +195,13 @@ class Server:
 
             await self._accounts.change(settings, change)
             looks: list[asyncio.Task[None]] = []
-            async for some in in_portions(self._roster.all(), _RECONSIDERED_AT_ONCE):
+            async for some in in_portions(self.roster.all(), _RECONSIDERED_AT_ONCE):
                 looks += [look for client in some if (look := client.reconsider()) is not None]
-            await _refuse(self._roster.all()[settings.max_connections :], _TOO_MANY)
+            await _refuse(self.roster.all()[settings.max_connections :], _TOO_MANY)
             await self._accounts.settle()
         # Those whose password has to be checked again keep nobody waiting who has to go.
         await asyncio.gather(*looks)
-        for account in self._accounts.all():
+        for account in self.accounts.values():
             await _refuse(account.excess(), MAX_ACCOUNT_CONNECTIONS)
 
     def on_reload(self, read: Callable[[], Awaitable[None]]) -> None:
@@ -285,14 +221,14 @@ class Server:
         self._is_lame = True
         self._events.ends("LAMEDUCK")
         await self._stop_listening()
-        for client in self._roster.all():
+        for client in self.roster.all():
             client.write(encode_info(self.hello(client, "")))
         await self._runtime.clock.sleep(self.settings.lame_duck_grace_period)
-        clients = self._roster.all()
+        clients = self.roster.all()
         if clients:
             pause = self.settings.lame_duck_duration / len(clients)
             for client in clients:
-                account = self._accounts.get(client.account_name)
+                account = self._accounts.by_name.get(client.account_name)
                 if account is not None and account.link is not None:
                     await account.link.up_to_here()
                 client.close(_SHUTDOWN)
@@ -313,7 +249,7 @@ class Server:
 
     def _arriving(self, accepted: socket.socket) -> Callable[[], None] | None:
         """Count a connection until its handshake is over and what is returned is called; None if there are too many."""
-        if len(self._roster) + len(self._shaking) >= self.settings.max_connections:
+        if len(self.roster) + len(self._shaking) >= self.settings.max_connections:
             accepted.close()
             return None
         self._shaking.add(accepted)
@@ -333,7 +269,7 @@ class Server:
             loop, tls = asyncio.get_running_loop(), now.tls
             try:
                 await loop.connect_accepted_socket(
-                    lambda: WebSocketBridge(now, self._new_bridged, self.buffer, arrived),
+                    lambda: WebSocketBridge(now, self._new_bridged, self._shared, arrived),
                     accepted,
                     ssl=None if tls is None else tls.context,
                     ssl_handshake_timeout=None if tls is None else tls.timeout,
@@ -345,90 +281,62 @@ class Server:
         self._websocket = Listener(Endpoint(host=door.host, port=door.port), accept, self._runtime)
         self._websocket.open()
 
-    def _new_bridged(self) -> ClientConnection:
+    def _new_bridged(self) -> Client:
         client = self._new_client()
         client.is_bridged = True
         return client
 
-    def _new_client(self) -> ClientConnection:
+    def _new_client(self) -> Client:
         self._numbers += 1
-        return ClientConnection(self, self._numbers)
+        return Client(self, self._shared, self._numbers)
 
-    def admit(self, client: Client) -> str:
+    def admit(self, client: ClientConnection) -> str:
         """Count a new connection; return why it is refused, or an empty text."""
-        assert isinstance(client, ClientConnection)
-        refused = _TOO_MANY if len(self._roster) >= self.settings.max_connections else ""
-        self._roster.add(client)
+        assert isinstance(client, Client)
+        refused = _TOO_MANY if len(self.roster) >= self.settings.max_connections else ""
+        self.roster.add(client)
         return refused
 
-    def entered(self, client: Client) -> None:
+    def on_entry(self, client: ClientConnection) -> None:
         """Tell that a client was let in."""
-        assert isinstance(client, ClientConnection)
-        self._events.connected(client)
+        self._events.on_entry(client)
 
-    def turned_away(self, client: Client) -> None:
+    def on_refusal(self, client: ClientConnection) -> None:
         """Tell that a client was not let in."""
-        assert isinstance(client, ClientConnection)
-        self._events.refused(client)
+        self._events.on_refusal(client)
 
-    def forget(self, client: Client) -> None:
-        """Report a connection no more."""
-        gone = self._roster.remove(self, client.number)
+    def on_closing(self, client: ClientConnection) -> None:
+        """Report a connection no more: it is being closed."""
+        gone = self.roster.remove(self.clock, client.number)
         if gone is not None and gone.account_name:
-            self._events.disconnected(gone, gone.reason)
+            self._events.on_leave(gone, gone.reason)
 
-    def released(self, number: int) -> None:
-        """Count the connection of a ``number`` no more: it is closed."""
-        self._roster.released(number)
-
-    def kick(self, number: int) -> bool:
-        """Let a client go; False if there is none of the number."""
-        return self._roster.kick(number)
+    def on_closed(self, number: int) -> None:
+        """Count the connection of a ``number`` no more."""
+        self.roster.forget(number)
 
     def send_away(self, number: int) -> bool:
         """Ask a client to go elsewhere, as in lame duck mode; False if there is none of the number."""
-        client = self._roster.get(number)
+        client = self.roster.get(number)
         if client is not None:
             client.write(encode_info(replace(self.hello(client, ""), ldm=True)))
         return client is not None
 
-    @property
-    def closed_clients(self) -> list[dict[str, Any]]:
-        """What was known of the last clients that have left."""
-        return list(self._roster.closed)
-
-    @property
-    def totals(self) -> TrafficTotals:
-        """What the clients did that have left."""
-        return self._roster.totals
-
     def account(self, name: str) -> ServerAccount | None:
         """Return an account, or None."""
-        return self._accounts.get(name)
+        return self._accounts.by_name.get(name)
 
     # --- monitoring
 
     @property
-    def clients(self) -> list[ClientConnection]:
+    def clients(self) -> list[Client]:
         """The clients that are connected."""
-        return self._roster.all()
+        return self.roster.all()
 
     @property
-    def observed_accounts(self) -> dict[str, ObservedAccount]:
-        """The accounts, for reports."""
-        accounts = self._accounts.all()
-        stores = {one.name: one.link for one in accounts if one.link is not None}
-        own = OwnSubscriptions(self.settings, {name: link.serving for name, link in stores.items()})
-        return {
-            one.name: ObservedAccount(
-                one.name,
-                one.clients,
-                one.router,
-                stores[one.name].engine.ask if one.name in stores else None,
-                partial(own.of, one.name),
-            )
-            for one in accounts
-        }
+    def accounts(self) -> dict[str, ServerAccount]:
+        """The accounts as they are now, by their names."""
+        return dict(self._accounts.by_name)
 
     @property
     def websocket_endpoint(self) -> Endpoint | None:
@@ -440,7 +348,7 @@ class Server:
         """Where reports are told over HTTP, with the port that it got; None if nowhere."""
         return None if self._monitoring is None else self._monitoring.endpoint
 
-    def hello(self, client: Client, nonce: str) -> ServerHello:
+    def hello(self, client: ClientConnection, nonce: str) -> ServerHello:
         """Return what a client is told of the server."""
         address = client.peer.rpartition(":")[0].strip("[]")
         about = self.about()
@@ -460,7 +368,7 @@ class Server:
         """Return what everybody is told of the server."""
         first = self._listeners[0].endpoint if self._listeners else Endpoint()
         host, port = self.settings.told_address(first)
-        has_jetstream = any(account.link is not None for account in self._accounts.all())
+        has_jetstream = any(account.link is not None for account in self.accounts.values())
         return introduction(
             self.settings,
             server_id=self.id,
@@ -472,10 +380,21 @@ class Server:
             ldm=self._is_lame,
         )
 
-    def next_number(self) -> int:
-        """Return the number of the next report or event."""
+    def facts(self) -> dict[str, Any]:
+        """Return what each answer and event says of the server."""
+        about = self.about()
         self._told += 1
-        return self._told
+        return {
+            "name": self.name,
+            "host": about.host,
+            "id": self.id,
+            "ver": about.version,
+            "jetstream": about.jetstream,
+            "flags": _JETSTREAM_FLAGS if about.jetstream else 0,
+            "seq": self._told,
+            "time": rfc3339(self.clock.now()),
+            **({"domain": about.domain} if about.domain else {}),
+        }
 
     def new_nonce(self) -> str:
         """Return a text for a client to sign."""
@@ -494,7 +413,7 @@ class Server:
         """Check what only time tells, now and again."""
         now = self.clock.monotonic()
         self._events.look()
-        for client in (*self._roster.all(), *self._roster.closing()):
+        for client in (*self.roster.all(), *self.roster.closing()):
             client.look(now)
         self._accounts.look()
         settings = self.settings
@@ -503,7 +422,7 @@ class Server:
         self._look_timer = self.clock.call_later(min(shortest / _LOOKS, _LONGEST_LOOK_S), self._look)
 
 
-async def _refuse(clients: Sequence[Client], reason: str) -> None:
+async def _refuse(clients: Sequence[ClientConnection], reason: str) -> None:
     """Tell clients why they have to go: some in each round of the event loop."""
     async for some in in_portions(clients, _RECONSIDERED_AT_ONCE):
         for client in some:

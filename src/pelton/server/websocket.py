@@ -18,8 +18,8 @@ from websockets.http11 import Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
-from pelton.server.clients import SharedBuffer
-from pelton.server.connection import ClientConnection
+from pelton.server.clients import Client
+from pelton.server.connection import SharedBuffer
 from pelton.server.settings.runtime import WebSocketDoor
 from pelton.wire.protocol import TOO_LONG
 
@@ -40,7 +40,7 @@ class WebSocketBridge(asyncio.BufferedProtocol):
     def __init__(
         self,
         door: WebSocketDoor,
-        make: Callable[[], ClientConnection],
+        make: Callable[[], Client],
         buffer: SharedBuffer,
         arrived: Callable[[], None],
     ) -> None:
@@ -48,7 +48,7 @@ class WebSocketBridge(asyncio.BufferedProtocol):
         self._make = make
         self._buffer = buffer
         self._arrived = arrived
-        self._client: ClientConnection | None = None
+        self._client: Client | None = None
         self._raw: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._left = _HANDSHAKE
@@ -70,7 +70,7 @@ class WebSocketBridge(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Pass on what the frames carry."""
-        data, client = self._buffer.taken(nbytes), self._client
+        data, client = self._buffer.take(nbytes), self._client
         if client is not None and client.state == "closed":
             # It is read until it has closed its side.
             return

@@ -35,7 +35,7 @@ from pelton.engine.archives import ArchivedStream, ArchiveReader, RestoreFolder
 from pelton.engine.session.account import most_bytes
 from pelton.runtime import Deadline, Halt, Signal
 from pelton.server.archive import ArchiveSource, ArchiveWriter
-from pelton.server.clients import Published
+from pelton.server.connection import Published
 from pelton.server.jetstream.link import ACKS, CHUNKS, StoreLink
 from pelton.server.jetstream.verbs import as_api_error
 from pelton.subjects import is_subject

@@ -31,7 +31,7 @@ from pelton.engine import Engine
 from pelton.engine.archives import StreamArchives
 from pelton.engine.serving import Serving
 from pelton.runtime import Clock, Runtime, Signal
-from pelton.server.clients import AccountPort, Client, Published
+from pelton.server.connection import AccountPort, ClientConnection, Published
 from pelton.server.interest import RelayedInterest
 
 ACKS: Final = "$JS.SNAPSHOT.ACK."
@@ -96,7 +96,7 @@ class TransferTable:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def info_of(client: Client, clock: Clock) -> ClientInfo:
+def info_of(client: ClientConnection, clock: Clock) -> ClientInfo:
     """Return what an audit tells of a client."""
     user, options = client.user, client.options
     return ClientInfo(
@@ -138,12 +138,12 @@ class Storing:
         self._waiting = 0
         self._bytes = 0
         self._finished = 0
-        self._paused: set[Client] = set()
+        self._paused: set[ClientConnection] = set()
         self._done = Signal()
         # How many wait for what was added.
         self._awaiting = 0
 
-    def add(self, client: Client | None, message: Outgoing, reply: str, stream: str) -> None:
+    def add(self, client: ClientConnection | None, message: Outgoing, reply: str, stream: str) -> None:
         """Store a message at the end of this round."""
         if not self._messages:
             self._serving.soon(self._flush)
@@ -222,7 +222,7 @@ class StoreLink:
         self._requests = OpenRequests()
         self._unanswered: set[asyncio.Future[Any]] = set()
 
-    def spawn(self, client: Client, answer: Coroutine[Any, Any, None], name: str) -> None:
+    def spawn(self, client: ClientConnection, answer: Coroutine[Any, Any, None], name: str) -> None:
         """Answer a request of a client in the background."""
         task = self.runtime.spawn(answer, name)
         self.answers_after(task)
@@ -239,7 +239,7 @@ class StoreLink:
 
         self.spawn(message.client, audited(), "pelton audits a request")
 
-    def about(self, client: Client) -> ClientInfo:
+    def about(self, client: ClientConnection) -> ClientInfo:
         """Return what audits and advisories tell of a client."""
         return info_of(client, self.runtime.clock)
 
@@ -301,17 +301,17 @@ class OpenRequests:
     """
 
     def __init__(self) -> None:
-        self._open: Counter[Client] = Counter()
-        self._held: set[Client] = set()
+        self._open: Counter[ClientConnection] = Counter()
+        self._held: set[ClientConnection] = set()
 
-    def begin(self, client: Client) -> None:
+    def begin(self, client: ClientConnection) -> None:
         """Count a request."""
         self._open[client] += 1
         if self._open[client] >= _MOST_REQUESTS and client not in self._held:
             self._held.add(client)
             client.hold()
 
-    def end(self, client: Client) -> None:
+    def end(self, client: ClientConnection) -> None:
         """Count a request no more: it was answered."""
         self._open[client] -= 1
         left = self._open[client]

@@ -42,7 +42,7 @@ from pelton.api.message import (
     long_ack_prefix,
 )
 from pelton.engine.serving import Serving
-from pelton.server.clients import AccountPort, Published
+from pelton.server.connection import AccountPort, Published
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.jetstream.verbs import ApiVerbs, ReplyCompletion
 from pelton.wire import status_block

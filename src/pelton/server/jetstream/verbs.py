@@ -39,7 +39,7 @@ from pelton.api.codec import decode_request, encode_error, encode_failure, encod
 from pelton.api.json_values import is_level
 from pelton.api.times import ZERO_TIME
 from pelton.engine.verbs.streams import checked_update
-from pelton.server.clients import Published
+from pelton.server.connection import Published
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.settings.options import SINGLE_TIER, AccountConfig
 

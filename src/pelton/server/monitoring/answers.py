@@ -24,15 +24,13 @@ from pelton.api import ConfigError, PeltonError, rfc3339
 from pelton.runtime import Clock, Runtime, within
 from pelton.server.accounts import AccountResolver, ResolverError
 from pelton.server.auth.identity import ServerUser
-from pelton.server.clients import AccountPort, Published
-from pelton.server.connection import ClientConnection
+from pelton.server.connection import AccountPort, ClientConnection, Published
 from pelton.server.monitoring.observed import (
     Observed,
     ReportError,
     ReportParameters,
     connz,
     json_parts,
-    server_facts,
     subsz,
 )
 from pelton.server.monitoring.reports import (
@@ -71,21 +69,21 @@ class SystemEvents:
 
     # --- clients
 
-    def connected(self, client: ClientConnection) -> None:
+    def on_entry(self, client: ClientConnection) -> None:
         """Tell that a client was let in."""
         name = client.account_name
         self._tell_connections(name)
         if name != _GLOBAL and self._is_heard(subject := f"$SYS.ACCOUNT.{name}.CONNECT"):
             self._send(subject, "client_connect", {"client": self._client(client)})
 
-    def disconnected(self, client: ClientConnection, reason: str) -> None:
+    def on_leave(self, client: ClientConnection, reason: str) -> None:
         """Tell that a client has left its account."""
         name = client.account_name
         self._tell_connections(name)
         if name != _GLOBAL and self._is_heard(subject := f"$SYS.ACCOUNT.{name}.DISCONNECT"):
             self._send(subject, "client_disconnect", self._ended(client, reason))
 
-    def refused(self, client: ClientConnection) -> None:
+    def on_refusal(self, client: ClientConnection) -> None:
         """Tell that a client was not let in."""
         if self._is_heard(subject := f"$SYS.SERVER.{self._server.id}.CLIENT.AUTH.ERR"):
             self._send(subject, "client_disconnect", self._ended(client, "Authentication Failure"))
@@ -133,13 +131,13 @@ class SystemEvents:
             self._runtime.spawn(self._tell_stats(subject), "pelton tells how the server does")
 
     async def _tell_stats(self, subject: str) -> None:
-        body = {"server": server_facts(self._server), "statsz": await statsz(self._server, ReportParameters({}))}
+        body = {"server": self._server.facts(), "statsz": await statsz(self._server, ReportParameters({}))}
         self._publish(subject, body)
 
     def ends(self, how: str) -> None:
         """Tell that the server ends: ``LAMEDUCK`` or ``SHUTDOWN``."""
         if self._is_heard(subject := f"$SYS.SERVER.{self._server.id}.{how}"):
-            self._publish(subject, server_facts(self._server))
+            self._publish(subject, self._server.facts())
 
     # --- sending
 
@@ -149,7 +147,7 @@ class SystemEvents:
 
     def _send(self, subject: str, kind: str, what: dict[str, Any]) -> None:
         head = _event_head(kind, self._runtime)
-        self._publish(subject, {**head, "server": server_facts(self._server), **what})
+        self._publish(subject, {**head, "server": self._server.facts(), **what})
 
     def _publish(self, subject: str, body: dict[str, Any]) -> None:
         there = self._subscribers()
@@ -160,9 +158,7 @@ class SystemEvents:
 def connections_event(server: Observed, account: str, runtime: Runtime) -> dict[str, Any]:
     """Return the event of how many clients an account has."""
     return (
-        _event_head("account_connections", runtime)
-        | {"server": server_facts(server)}
-        | account_connections(server, account)
+        _event_head("account_connections", runtime) | {"server": server.facts()} | account_connections(server, account)
     )
 
 
@@ -394,7 +390,7 @@ class ClaimsService:
             self._tell(message, {"data": {"code": 200, "message": f"deleted {count} accounts"}})
 
     def _tell(self, message: Published, found: dict[str, Any]) -> None:
-        self._answer(message.reply, None, msgspec.json.encode({"server": server_facts(self._server), **found}))
+        self._answer(message.reply, None, msgspec.json.encode({"server": self._server.facts(), **found}))
 
 
 def _text(message: Published) -> str:
@@ -484,7 +480,7 @@ class SystemService:
     def _take_for_account(self, message: Published, account: str, name: str = "") -> bool:
         if (account, name) == ("PING", "STATZ"):
             self._spawn(self._told(accstatz, message, {}), message.reply)
-        elif name == "CONNS" and account in self._server.observed_accounts:
+        elif name == "CONNS" and account in self._server.accounts:
             self._reply(message.reply, connections_event(self._server, account, self._runtime))
         elif (report := _OF_ACCOUNT.get(name)) is not None:
             given = {"acc": account} | ({"subs": True} if name == "SUBSZ" else {})
@@ -537,7 +533,7 @@ class SystemService:
                 await self._server.reload_settings()
                 return {}
             number = ReportParameters.of_json(body).number("cid")
-            known = self._server.kick(number) if name == "KICK" else self._server.send_away(number)
+            known = self._server.roster.kick(number) if name == "KICK" else self._server.send_away(number)
         except PeltonError as error:
             return {"error": {"code": 500, "description": str(error)}}
         return {} if known else {"error": {"code": 500, "description": "no such client id"}}
@@ -558,7 +554,7 @@ class SystemService:
         return found
 
     def _reply(self, reply: str, found: dict[str, Any]) -> None:
-        named = found if "id" in found else {"server": server_facts(self._server), **found}
+        named = found if "id" in found else {"server": self._server.facts(), **found}
         self._answer(reply, None, b"".join(json_parts(named)))
 
 

@@ -7,7 +7,8 @@ nats-server 2.15: a subscription for each subject of a request, and for what str
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from typing import Any, Final, Protocol
 
@@ -16,13 +17,13 @@ import msgspec
 from pelton.api import PeltonError, rfc3339
 from pelton.api.json_values import UNREADABLE
 from pelton.api.times import format_duration
-from pelton.engine.serving import Serving
 from pelton.runtime import Clock
+from pelton.server.account import ServerAccount
 from pelton.server.accounts import AccountResolver
-from pelton.server.clients import in_portions
-from pelton.server.connection import ClientConnection
-from pelton.server.router import ClientSubscription, Router
-from pelton.server.settings import ServerSettings
+from pelton.server.clients import STALE_CONNECTION, Client
+from pelton.server.connection import SLOW_CONSUMER, ServerHost, in_portions
+from pelton.server.jetstream.link import StoreLink
+from pelton.server.router import ClientSubscription
 from pelton.server.settings.options import GLOBAL_ACCOUNT
 from pelton.subjects import is_subject, matches, overlaps
 from pelton.wire import ServerHello
@@ -33,36 +34,32 @@ _OF_SYSTEM: Final = 56
 _OF_SYSTEM_FOR_JETSTREAM: Final = 2
 
 
-class OwnSubscriptions:
-    """Counts the server's own subscriptions; ``stores`` are those of accounts that have one."""
+def own_subscriptions(server: Observed, account: ServerAccount) -> int:
+    """Return how many subscriptions the server itself has in an account."""
+    settings, has_stores = server.settings, bool(server.settings.stores)
+    if account.name == settings.system_account:
+        return _OF_SYSTEM + (_of_jetstream(server) if has_stores else 0)
+    config = settings.accounts.get(account.name)
+    imports = sum(one.kind == "service" for one in config.imports) if config is not None else 0
+    return _OF_ACCOUNT + has_stores + imports + (_of_store(account.link) if account.link is not None else 0)
 
-    def __init__(self, settings: ServerSettings, stores: Mapping[str, Serving]) -> None:
-        self._settings = settings
-        self._stores = stores
 
-    def of(self, account: str) -> int:
-        """Return how many there are in an account."""
-        if account == self._settings.system_account:
-            return self._of_system()
-        config = self._settings.accounts.get(account)
-        imports = sum(one.kind == "service" for one in config.imports) if config is not None else 0
-        return _OF_ACCOUNT + bool(self._stores) + imports + self._of_store(account)
+def _of_jetstream(server: Observed) -> int:
+    stores = [one.link.serving.configs for one in server.accounts.values() if one.link is not None]
+    # Each consumer has one, and the answers to the API, which is the system's, have one.
+    consumers = sum(len(consumers) for _, consumers in stores)
+    return _OF_SYSTEM_FOR_JETSTREAM + consumers + any(streams for streams, _ in stores)
 
-    def _of_system(self) -> int:
-        found = _OF_SYSTEM
-        if self._stores:
-            stores = [store.configs for store in self._stores.values()]
-            # Each consumer has one, and the answers to the API, which is the system's, have one.
-            consumers = sum(len(consumers) for _, consumers in stores)
-            found += _OF_SYSTEM_FOR_JETSTREAM + consumers + any(streams for streams, _ in stores)
-        return found
 
-    def _of_store(self, account: str) -> int:
-        if account not in self._stores:
-            return 0
-        streams, consumers = self._stores[account].configs
-        found = sum(len(one.subjects) + 2 * (one.allow_direct and one.mirror is None) for one in streams)
-        return found + sum(2 + 2 * (one.ack_policy != "none") + 2 * one.flow_control for one in consumers)
+def _of_store(link: StoreLink) -> int:
+    streams, consumers = link.serving.configs
+    found = sum(len(one.subjects) + 2 * (one.allow_direct and one.mirror is None) for one in streams)
+    return found + sum(2 + 2 * (one.ack_policy != "none") + 2 * one.flow_control for one in consumers)
+
+
+def num_subscriptions(server: Observed, account: ServerAccount) -> int:
+    """Return how many subscriptions an account's clients and the server have in it."""
+    return len(account.router) + own_subscriptions(server, account)
 
 
 # --- the parameters of a report: of a query over HTTP, or of the JSON of a request on ``$SYS``, under one name each
@@ -178,9 +175,8 @@ def json_parts(value: Any) -> Iterator[bytes]:
 
 # --- what the reports need to know of a server
 
-Call = Callable[[Any], Awaitable[Any]]
-# JetStream, archives of streams in its binary format, and one that only clusters have.
-_JETSTREAM_FLAGS: Final = 7
+_COUNTS: Final = ("in_msgs", "out_msgs", "in_bytes", "out_bytes")
+_KICKED: Final = "Kicked"
 
 
 class TrafficTotals(msgspec.Struct):
@@ -195,108 +191,82 @@ class TrafficTotals(msgspec.Struct):
     out_bytes: int = 0
 
 
-class ObservedAccount:
-    """An account: its clients, their subscriptions, and its JetStream API, if it has one.
+class ClientRoster:
+    """The clients of a server, by their numbers; ``most_closed`` is how many that have left are remembered.
 
-    ``num_own`` counts the subscriptions of the server itself in it.
+    A connection that is being closed is reported no more, but counts until it is.
     """
 
-    def __init__(
-        self,
-        name: str,
-        clients: Sized,
-        subscriptions: Router,
-        call: Call | None,
-        num_own: Callable[[], int],
-    ) -> None:
-        self.name = name
-        self.num_own = num_own
-        self._clients = clients
-        self._subscriptions = subscriptions
-        self._call = call
+    def __init__(self, most_closed: int) -> None:
+        self.totals: TrafficTotals = TrafficTotals()
+        self.closed: deque[dict[str, Any]] = deque(maxlen=most_closed)
+        self._clients: dict[int, Client] = {}
+        self._closing: dict[int, Client] = {}
 
-    @property
-    def has_jetstream(self) -> bool:
-        """Whether it has a store."""
-        return self._call is not None
+    def __len__(self) -> int:
+        return len(self._clients) + len(self._closing)
 
-    @property
-    def num_clients(self) -> int:
-        """How many clients are connected."""
-        return len(self._clients)
+    def all(self) -> list[Client]:
+        """Return those that are connected."""
+        return list(self._clients.values())
 
-    @property
-    def num_subscriptions(self) -> int:
-        """How many subscriptions they and the server have."""
-        return len(self._subscriptions) + self.num_own()
+    def closing(self) -> list[Client]:
+        """Return those whose connections are being closed."""
+        return list(self._closing.values())
 
-    @property
-    def num_inserts(self) -> int:
-        """How many subscriptions there were since the start, of the server those that it has."""
-        return self._subscriptions.inserted + self.num_own()
+    def add(self, client: Client) -> None:
+        """Count a new connection."""
+        self._clients[client.number] = client
+        self.totals.connections += 1
 
-    async def call(self, request: Any) -> Any:
-        """Make a request to its JetStream API."""
-        assert self._call is not None
-        return await self._call(request)
+    def remove(self, clock: Clock, number: int) -> Client | None:
+        """Report a client no more, and remember what was known of it; return it unless that was done before."""
+        gone = self._clients.pop(number, None)
+        if gone is None:
+            return None
+        self._closing[number] = gone
+        for name in _COUNTS:
+            setattr(self.totals, name, getattr(self.totals, name) + getattr(gone, name))
+        self.totals.slow_consumers += gone.reason == SLOW_CONSUMER
+        self.totals.stale_connections += gone.reason == STALE_CONNECTION
+        self.closed.append({**client_facts(clock, gone), "stop": rfc3339(clock.now()), "reason": gone.reason})
+        return gone
 
+    def forget(self, number: int) -> None:
+        """Count the connection of a ``number`` no more: it is closed."""
+        self._closing.pop(number, None)
 
-class Observed(Protocol):
-    """A server; ``begun`` is when it started, ``configured`` when its settings were read (wall nanoseconds).
-
-    ``resolver`` keeps the accounts of operator mode, if they are in a folder. ``closed_clients`` has what was known of
-    those that have left, the last ones.
-    """
-
-    settings: ServerSettings
-    clock: Clock
-    id: str
-    name: str
-    begun: int
-    configured: int
-    resolver: AccountResolver | None
-
-    @property
-    def totals(self) -> TrafficTotals: ...
-    def about(self) -> ServerHello: ...
-    @property
-    def clients(self) -> Sequence[ClientConnection]: ...
-    @property
-    def observed_accounts(self) -> Mapping[str, ObservedAccount]: ...
-    @property
-    def closed_clients(self) -> Sequence[dict[str, Any]]: ...
+    def get(self, number: int) -> Client | None:
+        """Return a client, or None."""
+        return self._clients.get(number)
 
     def kick(self, number: int) -> bool:
         """Let a client go; False if there is none of the number."""
-        ...
-
-    def send_away(self, number: int) -> bool:
-        """Ask a client to go elsewhere, as in lame duck mode; False if there is none of the number."""
-        ...
-
-    def next_number(self) -> int:
-        """Return the number of the next report or event."""
-        ...
-
-    async def reload_settings(self) -> None:
-        """Read the settings again. Raises ConfigError."""
-        ...
+        client = self._clients.get(number)
+        if client is not None:
+            client.close(_KICKED)
+        return client is not None
 
 
-def server_facts(server: Observed) -> dict[str, Any]:
-    """Return what each answer and event says of its server."""
-    about = server.about()
-    return {
-        "name": server.name,
-        "host": about.host,
-        "id": server.id,
-        "ver": about.version,
-        "jetstream": about.jetstream,
-        "flags": _JETSTREAM_FLAGS if about.jetstream else 0,
-        "seq": server.next_number(),
-        "time": rfc3339(server.clock.now()),
-        **({"domain": about.domain} if about.domain else {}),
-    }
+class Observed(ServerHost, Protocol):
+    """A server; ``begun`` is when it started, ``configured`` when its settings were read (wall nanoseconds).
+
+    ``resolver`` keeps the accounts of operator mode, if they are in a folder.
+    """
+
+    id: str
+    begun: int
+    configured: int
+    resolver: AccountResolver | None
+    roster: ClientRoster
+
+    @property
+    def clients(self) -> Sequence[Client]: ...
+    @property
+    def accounts(self) -> Mapping[str, ServerAccount]: ...
+    def about(self) -> ServerHello: ...
+    def send_away(self, number: int) -> bool: ...
+    async def reload_settings(self) -> None: ...
 
 
 # --- the report on connections (``/connz``) and on what they subscribe to (``/subsz``)
@@ -332,9 +302,9 @@ def span(seconds: float) -> str:
     return format_duration(int(seconds) * _SECOND)
 
 
-def client_facts(server: Observed, client: ClientConnection) -> dict[str, Any]:
+def client_facts(clock: Clock, client: Client) -> dict[str, Any]:
     """Return everything about a client but its subscriptions; ``authorized_user`` and what follows is for ``auth``."""
-    now, wall = server.clock.monotonic(), server.clock.now()
+    now, wall = clock.monotonic(), clock.now()
     host, _, port = client.peer.rpartition(":")
     options, tls = client.options, client.tls
     found: dict[str, Any] = {
@@ -373,7 +343,7 @@ async def connz(server: Observed, parameters: ReportParameters) -> dict[str, Any
     cid, limit, offset = parameters.number("cid"), parameters.number("limit", _PAGE), parameters.number("offset")
     found = await _open(server, parameters) if state != _CLOSED else []
     if state != _OPEN:
-        found += [(one, None) for one in server.closed_clients]
+        found += [(one, None) for one in server.roster.closed]
     account = parameters.text("acc")
     found = [(facts, client) for facts, client in found if account in ("", facts["account"])]
     total = len(found)
@@ -407,26 +377,24 @@ def _order(parameters: ReportParameters) -> Callable[[dict[str, Any]], Any]:
     return lambda facts: facts.get(field, "") if field != "rtt" else len(facts.get("rtt", ""))
 
 
-async def _open(server: Observed, parameters: ReportParameters) -> list[tuple[dict[str, Any], ClientConnection | None]]:
+async def _open(server: Observed, parameters: ReportParameters) -> list[tuple[dict[str, Any], Client | None]]:
     filter, clients = parameters.text("filter_subject") if parameters.text("acc") else "", server.clients
     if filter:
         numbers = set()
         async for pairs in in_portions(_subscriptions(clients)):
             numbers |= {client.number for client, one in pairs if overlaps(filter, one.subject)}
         clients = [client for client in clients if client.number in numbers]
-    found: list[tuple[dict[str, Any], ClientConnection | None]] = []
+    found: list[tuple[dict[str, Any], Client | None]] = []
     async for some in in_portions(clients):
-        found += [(client_facts(server, client), client) for client in some]
+        found += [(client_facts(server.clock, client), client) for client in some]
     return found
 
 
-def _subscriptions(clients: Iterable[ClientConnection]) -> Iterator[tuple[ClientConnection, ClientSubscription]]:
+def _subscriptions(clients: Iterable[Client]) -> Iterator[tuple[Client, ClientSubscription]]:
     return ((client, one) for client in clients for one in client.subscription_list)
 
 
-async def _shown(
-    facts: dict[str, Any], client: ClientConnection | None, parameters: ReportParameters
-) -> dict[str, Any]:
+async def _shown(facts: dict[str, Any], client: Client | None, parameters: ReportParameters) -> dict[str, Any]:
     shown = {key: value for key, value in facts.items() if key not in ("account", "authorized_user")}
     if parameters.flag("auth"):
         shown["name_tag"] = facts["account"]
@@ -447,7 +415,7 @@ async def _shown(
     return shown
 
 
-def _subscription(client: ClientConnection, one: ClientSubscription) -> dict[str, Any]:
+def _subscription(client: Client, one: ClientSubscription) -> dict[str, Any]:
     found = {
         "subject": one.subject,
         "sid": one.sid.decode("utf-8", "replace"),
@@ -462,14 +430,17 @@ async def subsz(server: Observed, parameters: ReportParameters) -> dict[str, Any
     wanted, test = parameters.text("acc"), parameters.text("test")
     if test and not is_subject(test):
         raise ReportError(f"invalid test subject, must be valid publish subject: {test}")
-    accounts = [one for name, one in server.observed_accounts.items() if wanted in ("", name)]
+    accounts = [one for name, one in server.accounts.items() if wanted in ("", name)]
+    own = sum(own_subscriptions(server, account) for account in accounts)
+    present = sum(len(account.router) for account in accounts)
+    inserted = sum(account.router.inserted for account in accounts)
     offset, limit = parameters.number("offset"), parameters.number("limit", _PAGE)
     told = {
         "server_id": server.id,
         "now": rfc3339(server.clock.now()),
-        "num_subscriptions": sum(account.num_subscriptions for account in accounts),
-        "num_inserts": sum(account.num_inserts for account in accounts),
-        "num_removes": sum(account.num_inserts - account.num_subscriptions for account in accounts),
+        "num_subscriptions": present + own,
+        "num_inserts": inserted + own,
+        "num_removes": inserted - present,
         "total": 0,
         "offset": offset,
         "limit": limit,
@@ -486,5 +457,5 @@ async def subsz(server: Observed, parameters: ReportParameters) -> dict[str, Any
     return {**told, "total": total, "subscriptions_list": listed}
 
 
-def _of_account(client: ClientConnection) -> dict[str, str]:
+def _of_account(client: Client) -> dict[str, str]:
     return {"account": client.account_name, "account_tag": client.account_name}

@@ -10,7 +10,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -23,6 +23,8 @@ from pelton.api import (
     ConsumerList,
     NotFoundError,
     PeltonError,
+    Request,
+    StoreClosedError,
     StreamInfo,
     StreamInfoRequest,
     StreamList,
@@ -30,21 +32,23 @@ from pelton.api import (
 )
 from pelton.api.times import enc_hook
 from pelton.runtime import cpu_seconds, memory_bytes
-from pelton.server.clients import in_portions
-from pelton.server.connection import ClientConnection
+from pelton.server.account import ServerAccount
+from pelton.server.clients import Client
+from pelton.server.connection import in_portions
 from pelton.server.jetstream.verbs import listed
 from pelton.server.monitoring.observed import (
     JsonList,
     Observed,
-    ObservedAccount,
     ReportError,
     ReportParameters,
     connz,
+    num_subscriptions,
     span,
     subsz,
 )
 from pelton.server.settings.options import AccountConfig, ExportConfig, ImportConfig
 
+R = TypeVar("R")
 _PAGE: Final = 1024
 _LARGEST: Final = 1 << 64
 # So many streams or consumers are told of in one round of the event loop.
@@ -69,10 +73,10 @@ def jetstream_config(server: Observed) -> dict[str, Any]:
 
 async def jetstream_usage(server: Observed) -> dict[str, Any]:
     """Return what all stores together hold and were asked."""
-    return _usage(server, await _infos(server.observed_accounts))
+    return _usage(server, await _infos(server.accounts))
 
 
-async def _infos(accounts: Mapping[str, ObservedAccount]) -> dict[str, AccountInfo | None]:
+async def _infos(accounts: Mapping[str, ServerAccount]) -> dict[str, AccountInfo | None]:
     infos = {}
     for name, account in accounts.items():
         infos[name] = await info_of(account)
@@ -98,21 +102,24 @@ def _usage(server: Observed, infos: Mapping[str, AccountInfo | None]) -> dict[st
     }
 
 
-async def info_of(account: ObservedAccount) -> AccountInfo | None:
+async def info_of(account: ServerAccount) -> AccountInfo | None:
     """Return what an account's store holds; None if it has none, or if the store fails."""
-    if not account.has_jetstream:
-        return None
-    try:
-        info: AccountInfo = await account.call(AccountInfoRequest())
-    except PeltonError:
-        return None
-    return info
+    with suppress(PeltonError):
+        return await ask(account, AccountInfoRequest())
+    return None
+
+
+async def ask(account: ServerAccount, request: Request[R]) -> R:
+    """Make a request to an account's store. Raises StoreClosedError if it has none, or none any more."""
+    if account.link is None:
+        raise StoreClosedError(account.name)
+    return await account.link.engine.ask(request)
 
 
 async def jsz(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
     """Return what JetStream holds; with ``accounts``, ``streams``, ``consumers``, ``config`` more and more of it."""
     # The same accounts throughout: a reload may come at any time.
-    accounts = server.observed_accounts
+    accounts = server.accounts
     infos = await _infos(accounts)
     usage = _usage(server, infos)
     found = {
@@ -129,7 +136,7 @@ async def jsz(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
     wanted = parameters.text("acc")
     details = []
     for name, account in accounts.items():
-        if not account.has_jetstream:
+        if account.link is None:
             continue
         streams = await _streams(server, account, parameters)
         found["messages"] += streams.messages
@@ -147,10 +154,10 @@ async def jsz(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
 async def account_jsz(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
     """Return what one account's store holds. Raises ReportError."""
     name = parameters.text("acc")
-    account = server.observed_accounts.get(name)
+    account = server.accounts.get(name)
     if account is None:
         raise ReportError(f'account "{name}" not found')
-    if not account.has_jetstream:
+    if account.link is None:
         raise ReportError(f'account "{name}" not jetstream enabled')
     return _account_detail(
         server, name, await info_of(account), await _streams(server, account, parameters), parameters
@@ -184,9 +191,9 @@ class _Streams:
         self.details = JsonList()
 
 
-async def _streams(server: Observed, account: ObservedAccount, parameters: ReportParameters) -> _Streams:
+async def _streams(server: Observed, account: ServerAccount, parameters: ReportParameters) -> _Streams:
     found, offset = _Streams(), 0
-    while page := (await account.call(StreamList(offset=offset))).streams:
+    while page := (await ask(account, StreamList(offset=offset))).streams:
         offset += len(page)
         async for some in in_portions(page, _AT_ONCE):
             for info in some:
@@ -198,7 +205,7 @@ async def _streams(server: Observed, account: ObservedAccount, parameters: Repor
     return found
 
 
-async def _stream(account: ObservedAccount, info: StreamInfo, parameters: ReportParameters) -> dict[str, Any]:
+async def _stream(account: ServerAccount, info: StreamInfo, parameters: ReportParameters) -> dict[str, Any]:
     state = msgspec.to_builtins(info.state, enc_hook=enc_hook)
     stream: dict[str, Any] = {"name": info.config.name, "created": info.created, "state": state}
     if parameters.flag("config"):
@@ -212,10 +219,10 @@ async def _stream(account: ObservedAccount, info: StreamInfo, parameters: Report
 
 
 async def _add_consumers(
-    account: ObservedAccount, stream: str, parameters: ReportParameters, consumers: JsonList
+    account: ServerAccount, stream: str, parameters: ReportParameters, consumers: JsonList
 ) -> None:
     offset = 0
-    while page := (await account.call(ConsumerList(stream=stream, offset=offset))).consumers:
+    while page := (await ask(account, ConsumerList(stream=stream, offset=offset))).consumers:
         offset += len(page)
         async for some in in_portions(page, _AT_ONCE):
             consumers.extend(_consumer(listed(one), parameters) for one in some)
@@ -237,26 +244,26 @@ async def healthz(server: Observed, parameters: ReportParameters) -> dict[str, A
         return _unhealthy(400, '"account" must not be empty when checking stream health')
     if consumer and not stream:
         return _unhealthy(400, '"stream" must not be empty when checking consumer health')
-    for account in server.observed_accounts.values():
-        if account.has_jetstream and await info_of(account) is None:
+    for account in server.accounts.values():
+        if account.link is not None and await info_of(account) is None:
             return _unhealthy(503, f"the store of account {account.name} fails")
     if not name:
         return {"status": "ok", "status_code": 200}
-    found = server.observed_accounts.get(name)
-    if found is None or not found.has_jetstream:
+    found = server.accounts.get(name)
+    if found is None or found.link is None:
         return _unhealthy(404, f'JetStream account "{name}" not found')
     return await _health_of(found, stream, consumer)
 
 
-async def _health_of(account: ObservedAccount, stream: str, consumer: str) -> dict[str, Any]:
+async def _health_of(account: ServerAccount, stream: str, consumer: str) -> dict[str, Any]:
     try:
         if stream:
-            await account.call(StreamInfoRequest(name=stream))
+            await ask(account, StreamInfoRequest(name=stream))
     except NotFoundError:
         return _unhealthy(404, f"JetStream stream '{account.name} > {stream}' not found")
     try:
         if consumer:
-            await account.call(ConsumerInfoRequest(stream=stream, name=consumer))
+            await ask(account, ConsumerInfoRequest(stream=stream, name=consumer))
     except NotFoundError:
         return _unhealthy(404, f"JetStream consumer '{account.name} > {stream} > {consumer}' not found")
     return {"status": "ok", "status_code": 200}
@@ -279,13 +286,13 @@ async def accountz(server: Observed, parameters: ReportParameters) -> dict[str, 
     }
     wanted = parameters.text("acc")
     if not wanted:
-        return found | {"accounts": list(server.observed_accounts)}
+        return found | {"accounts": list(server.accounts)}
     return found | {"account_detail": account_detail(server, wanted)}
 
 
 def account_detail(server: Observed, name: str) -> dict[str, Any]:
     """Return one account. Raises ReportError if there is none of the name."""
-    account = server.observed_accounts.get(name)
+    account = server.accounts.get(name)
     if account is None:
         raise ReportError(f"Account {name} does not exist")
     config = server.settings.accounts.get(name)
@@ -294,10 +301,10 @@ def account_detail(server: Observed, name: str) -> dict[str, Any]:
         "update_time": rfc3339(server.begun),
         "expired": False,
         "complete": True,
-        "jetstream_enabled": account.has_jetstream,
+        "jetstream_enabled": account.link is not None,
         "leafnode_connections": 0,
-        "client_connections": account.num_clients,
-        "subscriptions": account.num_subscriptions,
+        "client_connections": len(account.clients),
+        "subscriptions": num_subscriptions(server, account),
         "name_tag": (config.name_tag if config is not None else "") or name,
     }
     if config is not None and config.exports:
@@ -325,29 +332,25 @@ def _import(one: ImportConfig) -> dict[str, Any]:
 async def accstatz(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
     """Return how much each account is used; with ``unused`` also those that are not."""
     wanted, is_all = parameters.texts("accounts"), parameters.flag("unused")
-    clients: dict[str, list[ClientConnection]] = {}
+    clients: dict[str, list[Client]] = {}
     for client in server.clients:
         clients.setdefault(client.account_name, []).append(client)
     accounts = [
-        _connections(name, account.num_subscriptions, clients.get(name, []))
-        for name, account in server.observed_accounts.items()
-        if (not wanted or name in wanted) and (is_all or _is_used(account))
+        _connections(name, num_subscriptions(server, account), clients.get(name, []))
+        for name, account in server.accounts.items()
+        if (not wanted or name in wanted) and (is_all or account.clients)
     ]
     return {"server_id": server.id, "now": rfc3339(server.clock.now()), "account_statz": accounts}
-
-
-def _is_used(account: ObservedAccount) -> bool:
-    return account.num_clients > 0
 
 
 def account_connections(server: Observed, name: str) -> dict[str, Any]:
     """Return how much one account is used now, also one that is not served any more while its last clients leave."""
     clients = [client for client in server.clients if client.account_name == name]
-    account = server.observed_accounts.get(name)
-    return _connections(name, account.num_subscriptions if account is not None else 0, clients)
+    account = server.accounts.get(name)
+    return _connections(name, num_subscriptions(server, account) if account is not None else 0, clients)
 
 
-def _connections(name: str, subscriptions: int, clients: Sequence[ClientConnection]) -> dict[str, Any]:
+def _connections(name: str, subscriptions: int, clients: Sequence[Client]) -> dict[str, Any]:
     return {
         "acc": name,
         "name": name,
@@ -371,13 +374,14 @@ def traffic(server: Observed) -> dict[str, int]:
     """Return the messages and bytes of all clients since the start."""
     names = ("in_msgs", "out_msgs", "in_bytes", "out_bytes")
     return {
-        name: getattr(server.totals, name) + sum(getattr(client, name) for client in server.clients) for name in names
+        name: getattr(server.roster.totals, name) + sum(getattr(client, name) for client in server.clients)
+        for name in names
     }
 
 
 async def varz(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
     """Return the server: its settings, and what it did since it started."""
-    settings, about, now, totals = server.settings, server.about(), server.clock.now(), server.totals
+    settings, about, now, totals = server.settings, server.about(), server.clock.now(), server.roster.totals
     flow, monitoring = traffic(server), settings.monitoring
     return {
         "server_id": server.id,
@@ -443,7 +447,7 @@ def _machine(server: Observed) -> dict[str, Any]:
 
 
 def _subscriptions(server: Observed) -> int:
-    return sum(account.num_subscriptions for account in server.observed_accounts.values())
+    return sum(num_subscriptions(server, account) for account in server.accounts.values())
 
 
 async def statsz(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
@@ -455,14 +459,14 @@ async def statsz(server: Observed, parameters: ReportParameters) -> dict[str, An
         "start": rfc3339(server.begun),
         **_machine(server),
         "connections": len(server.clients),
-        "total_connections": server.totals.connections,
-        "active_accounts": sum(account.num_clients > 0 for account in server.observed_accounts.values()),
+        "total_connections": server.roster.totals.connections,
+        "active_accounts": sum(bool(account.clients) for account in server.accounts.values()),
         "subscriptions": _subscriptions(server),
         "sent": sent,
         "sent_to_clients": sent,
         "received": received,
         "received_from_clients": received,
-        "slow_consumers": server.totals.slow_consumers,
+        "slow_consumers": server.roster.totals.slow_consumers,
         "active_servers": 1,
     }
     if not server.about().jetstream:
