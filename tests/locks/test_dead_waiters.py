@@ -13,7 +13,7 @@ import pytest
 import pelton
 from pelton import Jet, Lock, LockLease
 from pelton.locks import LockKeeper, LockManager, lock_spec
-from pelton.locks.wait_queue import GLANCE_S, PATIENCE_S
+from pelton.locks.acquisition import GLANCE_S, PATIENCE_S
 from tests.kit.hazards import World
 from tests.stopping import stand_still
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pelton.locks.acquisition import GLANCE_S, PATIENCE_S, AskPresence, AskSlot, PassedTicket, TakeSlot, Wait, WaitQueue
 from pelton.locks.lock_table import Holding, LockRow, Ticket, encode
-from pelton.locks.wait_queue import GLANCE_S, PATIENCE_S, AskPresence, AskSlot, PassedTicket, TakeSlot, Wait, WaitQueue
 
 
 def _queue(slots: int = 1) -> WaitQueue:

@@ -29,7 +29,7 @@ from pelton.api.keys import Key
 from pelton.columns.arrow_batches import ColumnRead, Decode
 from pelton.columns.row_encoder import StreamEncoder, types_of
 from pelton.connect import ClusterOptions
-from pelton.jet.arrow_reads import batches_of_rows, plan_read, requested_batches, row_reader
+from pelton.jet.stream import batches_of_rows, plan_read, requested_batches, row_reader
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.states import Outcome
 from pelton.sync.portal import BlockingStore

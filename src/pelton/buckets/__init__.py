@@ -12,11 +12,9 @@ from pelton.buckets.bucket import (
 )
 from pelton.buckets.bucket_settings import BucketOrigin, BucketSettings
 from pelton.buckets.coding import Base64Codec, BucketStatus, ChainCodec, Codec, Entry, Operation, PathCodec, SplitCodec
-from pelton.buckets.objects import (
-    ObjectInfo,
-    ObjectLink,
+from pelton.buckets.object_info import ObjectInfo, ObjectLink, ObjectStatus
+from pelton.buckets.object_store import (
     ObjectSettings,
-    ObjectStatus,
     ObjectStore,
     create_objects,
     delete_objects,

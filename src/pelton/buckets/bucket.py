@@ -67,23 +67,6 @@ T = TypeVar("T")
 _POLICIES: Final = ("all", "last_per_subject")
 
 
-async def watch_entries(
-    jet: Streams, stream: str, coding: Coding[T], filters: Sequence[str], *, meta_only: bool, **fields: Any
-) -> AsyncGenerator[Entry[T] | None, None]:
-    """Yield entries in order, and None once after all that existed at the start."""
-    following = follow(jet, stream, filters, headers_only=meta_only, **fields)
-    try:
-        async for one in following:
-            if one is None:
-                yield None
-                continue
-            data = None if meta_only else one.data
-            entry = coding.entry(one.subject, one.seq, one.time_ns, one.headers, data)
-            yield msgspec.structs.replace(entry, delta=one.num_pending) if one.num_pending else entry
-    finally:
-        await following.aclose()
-
-
 async def follow(
     jet: Streams, stream: str, filters: Sequence[str], **fields: Any
 ) -> AsyncGenerator[Delivered | None, None]:
@@ -127,14 +110,11 @@ async def _all_of(handle: Stream, subject: str) -> AsyncGenerator[StoredMessage,
 
 async def present(jet: Streams, stream: str, filters: Sequence[str], **fields: Any) -> AsyncGenerator[Delivered, None]:
     """Yield the current messages: the last ones of the subjects, unless ``fields`` say otherwise."""
-    following = follow(jet, stream, filters, **{"deliver_policy": "last_per_subject", **fields})
-    try:
+    async with aclosing(follow(jet, stream, filters, **{"deliver_policy": "last_per_subject", **fields})) as following:
         async for one in following:
             if one is None:
                 return
             yield one
-    finally:
-        await following.aclose()
 
 
 async def heads(jet: Streams, stream: str, filters: Sequence[str]) -> AsyncGenerator[Sequence[LastHeaders], None]:
@@ -143,12 +123,9 @@ async def heads(jet: Streams, stream: str, filters: Sequence[str]) -> AsyncGener
     A subject that exists during the whole iteration comes once.
     """
     if StreamLastHeaders not in jet.backend.planning.own_verbs:
-        found = present(jet, stream, filters, headers_only=True)
-        try:
+        async with aclosing(present(jet, stream, filters, headers_only=True)) as found:
             async for one in found:
                 yield (LastHeaders(one.subject, one.seq, one.headers),)
-        finally:
-            await found.aclose()
         return
     request = StreamLastHeaders(stream=stream, filters=tuple(filters))
     while page := (await jet.backend.call(request)).heads:
@@ -330,15 +307,16 @@ class Bucket(Generic[T]):
         fields: dict[str, Any] = {"deliver_policy": policy}
         if resume_from_revision:
             fields = {"deliver_policy": "by_start_sequence", "opt_start_seq": resume_from_revision}
-        entries = watch_entries(
-            self._jet, self._stream.name, self._coding, self._coding.filters(keys), meta_only=bool(meta_only), **fields
-        )
-        try:
-            async for entry in entries:
-                if entry is None or entry.operation == "put" or not ignore_deletes:
-                    yield entry
-        finally:
-            await entries.aclose()
+        coding, fields["headers_only"] = self._coding, bool(meta_only)
+        async with aclosing(follow(self._jet, self._stream.name, coding.filters(keys), **fields)) as following:
+            async for one in following:
+                if one is None:
+                    yield None
+                    continue
+                data = None if meta_only else one.data
+                entry = coding.entry(one.subject, one.seq, one.time_ns, one.headers, data)
+                if entry.operation == "put" or not ignore_deletes:
+                    yield msgspec.structs.replace(entry, delta=one.num_pending) if one.num_pending else entry
 
     @at_home
     async def keys(self, *filters: str) -> AsyncGenerator[str, None]:
@@ -347,24 +325,20 @@ class Bucket(Generic[T]):
         A key that exists during the whole iteration comes once. Raises ConfigError, BucketDecodeError.
         """
         coding = self._coding
-        pages = heads(self._jet, self._stream.name, coding.filters(filters))
-        try:
+        async with aclosing(heads(self._jet, self._stream.name, coding.filters(filters))) as pages:
             async for page in pages:
                 for head in page:
                     if head.hdrs is None or operation_of(head.hdrs) == "put":
                         yield coding.key(head.subject, head.seq)
-        finally:
-            await pages.aclose()
 
     async def history(self, key: str) -> list[Entry[T]]:
         """Return the stored revisions of a key, the oldest first. Raises BucketKeyNotFoundError."""
         entries: list[Entry[T]] = []
-        found = present(self._jet, self._stream.name, [self._coding.subject(key)], deliver_policy="all")
-        try:
+        async with aclosing(
+            present(self._jet, self._stream.name, [self._coding.subject(key)], deliver_policy="all")
+        ) as found:
             async for one in found:
                 entries.append(self._coding.entry(one.subject, one.seq, one.time_ns, one.headers, one.data))
-        finally:
-            await found.aclose()
         if not entries:
             raise BucketKeyNotFoundError(self.name, key, 0)
         return entries
@@ -378,11 +352,10 @@ class Bucket(Generic[T]):
         # By the server's clock, which also dates the markers.
         now = (await self._stream.info()).ts
         limit = (parse_rfc3339(now) if now else self._jet.runtime.clock.now()) - age
-        found = present(self._jet, self._stream.name, self._coding.filters(()), headers_only=True)
-        try:
+        async with aclosing(
+            present(self._jet, self._stream.name, self._coding.filters(()), headers_only=True)
+        ) as found:
             marks = [one async for one in found if operation_of(one.headers) != "put"]
-        finally:
-            await found.aclose()
         for mark in marks:
             below = mark.seq if mark.time_ns > limit else mark.seq + 1
             await self._jet.backend.call(StreamPurge(name=self._home, filter=mark.subject, seq=below))

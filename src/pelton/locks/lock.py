@@ -26,10 +26,9 @@ from pelton.api import (
 from pelton.api.build import seconds_to_ns
 from pelton.api.times import Seconds
 from pelton.jet import Streams
-from pelton.locks.acquisition import Acquisition, Got
+from pelton.locks.acquisition import Acquisition, Got, WaitQueue
 from pelton.locks.keeper import ENDS_AFTER, LockKeeper, Renewal, ThreadKeeper, moment
 from pelton.locks.lock_table import LockSpec, LockTable, holding_of
-from pelton.locks.wait_queue import WaitQueue
 from pelton.runtime import Clock, Runtime, Signal, owner, within
 
 

@@ -40,13 +40,12 @@ from pelton.queue import (
 )
 from pelton.queue.backing.scan import FailedAttempts, number_of_subjects, orders_in, unfinished_job
 from pelton.queue.inspect.views import JobViews
-from pelton.queue.model.checks import checked_id
 from pelton.queue.model.flow_records import FlowBegin, FlowRecord, FlowState, decode_event, decode_flow_record
-from pelton.queue.model.limits import SlotRecord, decode
+from pelton.queue.model.limits import Orders, SlotRecord, decode
 from pelton.queue.model.naming import QueueNames
-from pelton.queue.model.orders import Orders
+from pelton.queue.model.options import checked_id
 from pelton.queue.model.states import decode_envelope
-from pelton.queue.opening import look_at_queue
+from pelton.queue.queue import look_at_queue
 from pelton.runtime import Deadline, WallOffset, wall_ahead
 
 _SAMPLE: Final = 100

@@ -15,15 +15,14 @@ from pelton.queue.define.job import (
     SyncJob,
 )
 from pelton.queue.define.registry import BatchDecorator, BatchJob, Jobs
+from pelton.queue.enqueue.announcing import QueueEvent, QueueEventKind
 from pelton.queue.enqueue.enqueuer import QueueWithOptions
 from pelton.queue.enqueue.transaction import JobTransaction, QueueInTransaction, Transaction
 from pelton.queue.flow.builder import FlowExtension, FlowNode, FlowWithOptions
-from pelton.queue.flow.handle import FlowHandle, FlowInfo, FlowNodeInfo
-from pelton.queue.flow.queue_flows import Flow
+from pelton.queue.flow.flows import Flow, FlowHandle, FlowInfo, FlowNodeInfo
 from pelton.queue.inspect.events import QueueEvents
 from pelton.queue.model.limits import JobLimit, Rate
 from pelton.queue.model.options import JobOptions, JobRules
-from pelton.queue.model.queue_events import QueueEvent, QueueEventKind
 from pelton.queue.model.states import (
     Attempt,
     AttemptError,

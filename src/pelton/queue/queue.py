@@ -8,32 +8,128 @@ a time (the engine's ``max_ack_pending_per_subject``; a key is a subject), jobs 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pelton.api import ConfigError
+from pelton.api import ConfigError, QueueNotFoundError, StreamNotFoundError
 from pelton.api.times import Seconds
-from pelton.queue.backing.setup import queue_settings
+from pelton.jet.streams import StoreTime
+from pelton.queue.backing.job_source import BegunJobs, ConsumerJobSource
+from pelton.queue.backing.scan import ConsumerStats, FailedAttempts
+from pelton.queue.backing.setup import (
+    EXCLUSIVE,
+    KEYS,
+    LEASE,
+    RECORDS,
+    QueueSettings,
+    check_is_queue,
+    existing_consumers,
+    free_consumer,
+    jobs_stream,
+    keys_stream,
+    queue_settings,
+    ranked_consumers,
+    side_streams,
+    with_places,
+    worker_consumers,
+)
 from pelton.queue.control.schedules import QueueWithSchedules, Schedules
 from pelton.queue.control.steering import Mover, QueueWithSteering, Steering
 from pelton.queue.define.job import Job, JobHandle, JobQueue, job_name
+from pelton.queue.define.queue_context import QueueContext
 from pelton.queue.define.registry import JobRegistry, Jobs, given_jobs
 from pelton.queue.enqueue.enqueuer import Enqueuer, QueueWithJobs
-from pelton.queue.flow.flows import Flows
-from pelton.queue.flow.queue_flows import QueueWithFlows
-from pelton.queue.inspect.dead_letters import DeadLetters
-from pelton.queue.inspect.queue_views import History, QueueWithViews
+from pelton.queue.flow.flows import Flows, QueueWithFlows
+from pelton.queue.flow.reactor import FlowReactor
+from pelton.queue.inspect.queue_views import DeadLetters, History, QueueWithViews
 from pelton.queue.inspect.views import JobViews
-from pelton.queue.model.checks import checked_id, checked_text
+from pelton.queue.keys import KeyedJobSource, KeyedStats
 from pelton.queue.model.naming import QueueNames
-from pelton.queue.model.options import JobRules
-from pelton.queue.opening import open_queue
+from pelton.queue.model.options import JobRules, checked_id, checked_text
 from pelton.queue.run.claims import Claims
 from pelton.queue.run.slots import worker_settings
 from pelton.queue.run.worker import Worker
 
 if TYPE_CHECKING:
-    from pelton.jet import Streams
-    from pelton.queue.define.queue_context import QueueContext
+    from pelton.jet import Consumer, Stream, Streams
+    from pelton.queue.ports import JobSource, QueueStats
+
+
+async def open_queue(jet: Streams, names: QueueNames, settings: QueueSettings, jobs: JobRegistry) -> QueueContext:
+    """Open a queue. Raises ConfigError."""
+    stream = await jobs_stream(jet, names, settings)
+    if jet.backend.planning.read_only:
+        # The views of a queue that lacks a stream, because an older version made it, find nothing there.
+        return await _context(jet, names, stream, jobs, None)
+    stream = await with_places(jet, names, stream)
+    await side_streams(jet, names, settings)
+    return await _context(jet, names, stream, jobs, settings)
+
+
+async def look_at_queue(jet: Streams, names: QueueNames) -> QueueContext:
+    """Return a queue to be looked at: nothing of it is made. Raises QueueNotFoundError, ConfigError."""
+    try:
+        stream = await jet.stream(names.jobs)
+    except StreamNotFoundError:
+        raise QueueNotFoundError(names.queue) from None
+    check_is_queue(names, stream)
+    return await _context(jet, names, stream, JobRegistry(names.queue, ()), None)
+
+
+async def _context(
+    jet: Streams, names: QueueNames, stream: Stream, jobs: JobRegistry, settings: QueueSettings | None
+) -> QueueContext:
+    exclusive = stream.config.metadata[EXCLUSIVE] == "true"
+    lease = float(stream.config.metadata[LEASE])
+    begun = BegunJobs(jet, names, lease, await jet.backend.begun_deliveries(names.jobs))
+    stats, source_for = await _source(jet, names, stream, exclusive, lease, begun, settings)
+    return QueueContext(
+        jet=jet,
+        names=names,
+        exclusive=exclusive,
+        lease=lease,
+        stats=stats,
+        begun=begun,
+        source_for=source_for,
+        jobs=jobs,
+        time=StoreTime(jet.backend, jet.runtime),
+    )
+
+
+async def _source(
+    jet: Streams,
+    names: QueueNames,
+    stream: Stream,
+    exclusive: bool,
+    lease: float,
+    begun: BegunJobs,
+    settings: QueueSettings | None,
+) -> tuple[QueueStats, Callable[[str], JobSource]]:
+    """Return the stats for the views, and the factory of a worker's job source."""
+    known = FailedAttempts(jet, names).last
+    # As the queue was made, whichever backend opens it: the two ways cannot be mixed.
+    has_records = stream.config.metadata.get(KEYS) == RECORDS
+    ranked: list[Consumer] = []
+    if settings is None:
+        consumers = await existing_consumers(stream, names)
+    else:
+        if has_records:
+            await keys_stream(jet, names, settings)
+            consumers = [await free_consumer(stream, names, lease)]
+        else:
+            consumers = await worker_consumers(stream, names, exclusive, lease)
+        # Last: in a queue that an older version made, a worker's consumer took every job until now.
+        ranked = await ranked_consumers(stream, names, lease)
+
+    def keyed(worker: str) -> JobSource:
+        return KeyedJobSource(jet, names, stream, consumers[0], ranked, known, begun, worker, lease)
+
+    def delivered(worker: str) -> JobSource:
+        return ConsumerJobSource(jet, names, stream, lease, consumers, ranked, known, begun, worker)
+
+    if has_records:
+        return KeyedStats(jet, names, stream, (*ranked, *consumers)), keyed
+    return ConsumerStats(jet.backend, names, stream, (*ranked, *consumers)), delivered
 
 
 class Queue(QueueWithJobs, QueueWithSteering, QueueWithSchedules, QueueWithFlows, QueueWithViews):
@@ -122,7 +218,7 @@ class Queue(QueueWithJobs, QueueWithSteering, QueueWithSchedules, QueueWithFlows
             self.name, concurrency, ends, handle_signals, grace, max_jobs, probes.on_error, probes.on_idle
         )
         self._check_loop()
-        worker = Worker(self._context, settings, self._flows.reactor)
+        worker = Worker(self._context, settings, partial(FlowReactor, self._context, self._steering))
         self._workers.add(worker)
         try:
             async with self._context.jobs.living(self.jet), self.hooks.living(self.jet):

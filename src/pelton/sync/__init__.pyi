@@ -23,12 +23,12 @@ from pelton.buckets.coding import Codec as Codec
 from pelton.buckets.coding import Entry as Entry
 from pelton.buckets.coding import PathCodec as PathCodec
 from pelton.buckets.coding import SplitCodec as SplitCodec
-from pelton.buckets.objects.object_info import ObjectInfo as ObjectInfo
-from pelton.buckets.objects.object_info import ObjectLink as ObjectLink
-from pelton.buckets.objects.object_info import ObjectStatus as ObjectStatus
-from pelton.buckets.objects.object_store import ObjectSettings as ObjectSettings
-from pelton.buckets.objects.object_store import Target
-from pelton.buckets.objects.upload import Content, Progress
+from pelton.buckets.object_info import ObjectInfo as ObjectInfo
+from pelton.buckets.object_info import ObjectLink as ObjectLink
+from pelton.buckets.object_info import ObjectStatus as ObjectStatus
+from pelton.buckets.object_store import ObjectSettings as ObjectSettings
+from pelton.buckets.object_store import Target
+from pelton.buckets.upload import Content, Progress
 from pelton.columns.arrow_batches import Decode
 from pelton.connect.opening import ClusterOptions as ClusterOptions
 from pelton.engine.upkeep import backup as backup
@@ -54,13 +54,15 @@ from pelton.queue.define.job import JobQueue, P, R, R_co
 from pelton.queue.define.registry import BatchDecorator as BatchDecorator
 from pelton.queue.define.registry import C, E, F
 from pelton.queue.define.registry import Jobs as Jobs
+from pelton.queue.enqueue.announcing import QueueEvent as QueueEvent
+from pelton.queue.enqueue.announcing import QueueEventKind
 from pelton.queue.enqueue.transaction import EnqueuedFlow, H, PublishFlow
 from pelton.queue.flow.builder import FlowExtension as FlowExtension
 from pelton.queue.flow.builder import FlowNode as FlowNode
 from pelton.queue.flow.builder import NodeOptionFields
-from pelton.queue.flow.handle import FlowInfo as FlowInfo
-from pelton.queue.flow.handle import FlowNodeInfo as FlowNodeInfo
-from pelton.queue.flow.handle import V_co
+from pelton.queue.flow.flows import FlowInfo as FlowInfo
+from pelton.queue.flow.flows import FlowNodeInfo as FlowNodeInfo
+from pelton.queue.flow.flows import V_co
 from pelton.queue.model.flow_records import FlowState, OnFailure
 from pelton.queue.model.limits import JobLimit as JobLimit
 from pelton.queue.model.limits import Rate as Rate
@@ -68,8 +70,6 @@ from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import BackoffRule, OptionFields
 from pelton.queue.model.options import JobOptions as JobOptions
 from pelton.queue.model.options import JobRules as JobRules
-from pelton.queue.model.queue_events import QueueEvent as QueueEvent
-from pelton.queue.model.queue_events import QueueEventKind
 from pelton.queue.model.states import AttemptError as AttemptError
 from pelton.queue.model.states import DeadLetter as DeadLetter
 from pelton.queue.model.states import Ending, JobState

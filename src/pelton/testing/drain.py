@@ -11,7 +11,7 @@ from pelton.api import Cancel, ConfigError, Discard, JobCancelledError, RetryJob
 from pelton.api.times import Seconds
 from pelton.engine import Engine
 from pelton.queue import Queue
-from pelton.queue.model.checks import seconds
+from pelton.queue.model.options import seconds
 from pelton.runtime.loop_thread import loop_threads
 from pelton.testing.clock import ManualClock, in_background
 

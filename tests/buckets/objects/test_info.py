@@ -8,7 +8,7 @@ import json
 import pytest
 
 import pelton
-from pelton.buckets.objects.object_info import ObjectInfo, ObjectLink, decode_info, digest_text, encode_info, is_digest
+from pelton.buckets.object_info import ObjectInfo, ObjectLink, decode_info, digest_text, encode_info, is_digest
 
 _FULL = ObjectInfo(
     name="a",

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelton.buckets.objects import upload
-from pelton.buckets.objects.upload import Chunker, ChunkSource, source_of
+from pelton.buckets import upload
+from pelton.buckets.upload import Chunker, ChunkSource, source_of
 
 
 async def _all(source: ChunkSource) -> list[bytes]:

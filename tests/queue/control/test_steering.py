@@ -13,9 +13,8 @@ from pelton import Jet, JobCounts, JobFailedError, JobNotFoundError
 from pelton.api import PullRequest
 from pelton.queue import JobContext, Queue
 from pelton.queue.limits.recall import LatePutOffs
-from pelton.queue.model.decide import PutOff
-from pelton.queue.model.orders import Order, Orders
-from pelton.queue.model.records import records_of
+from pelton.queue.model.limits import Order, Orders
+from pelton.queue.model.records import PutOff, records_of
 from pelton.queue.ports import TakenJob
 from pelton.testing import manual_runtime
 from tests.queue.conftest import ON_BOTH, OpenQueue

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelton.queue.flow.decide import FlowProgress, FlowStep
+from pelton.queue.flow.progress import FlowProgress, FlowStep
 from pelton.queue.model.flow_records import FlowBegin, FlowCancel, FlowEvent, NodeAdd, NodeAgain, NodeEnd, NodeSpec
 
 NOTHING = msgspec.Raw(b"{}")

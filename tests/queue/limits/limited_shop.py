@@ -14,10 +14,8 @@ from pelton.api import PeltonError, PullRequest, StoreError
 from pelton.queue import Queue
 from pelton.queue.limits.admission import Admission, SlotExtender
 from pelton.queue.limits.parking import Parking
-from pelton.queue.model.decide import PutOff
-from pelton.queue.model.limits import JobLimit
-from pelton.queue.model.orders import Order, Orders
-from pelton.queue.model.records import AttemptRecords, Ended, records_of
+from pelton.queue.model.limits import JobLimit, Order, Orders
+from pelton.queue.model.records import AttemptRecords, Ended, PutOff, records_of
 from pelton.queue.ports import JobSource
 from pelton.queue.run.leases import DeliveryHold, LeaseKeeper, SharedLease
 from tests.kit.hazards import Hazards, SimulatedClient, World

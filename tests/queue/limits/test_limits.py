@@ -13,9 +13,8 @@ from pelton import Jet
 from pelton.api import PullRequest
 from pelton.queue import JobContext, JobLimit, Queue, Rate
 from pelton.queue.limits.recall import LatePutOffs
-from pelton.queue.model.decide import PutOff
-from pelton.queue.model.orders import Order
-from pelton.queue.model.records import records_of
+from pelton.queue.model.limits import Order
+from pelton.queue.model.records import PutOff, records_of
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import Child, drain, ended, waiting, working
 from tests.queue.roles import QUEUE, register

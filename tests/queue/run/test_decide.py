@@ -16,7 +16,8 @@ from pelton.api import (
     UnknownJobError,
 )
 from pelton.api.errors import from_reply
-from pelton.queue.model.decide import (
+from pelton.queue.model.options import DEFAULT_BACKOFF, JobRules
+from pelton.queue.model.records import (
     COMPLETED,
     Again,
     Decide,
@@ -28,7 +29,6 @@ from pelton.queue.model.decide import (
     describe,
     trace,
 )
-from pelton.queue.model.options import DEFAULT_BACKOFF, JobRules
 from pelton.queue.model.states import AFTER_ATTEMPT, ENDINGS, AttemptEnd
 from pelton.runtime import Random
 

@@ -26,8 +26,8 @@ from pelton.api import (
 from pelton.api.json_values import UNREADABLE
 from pelton.jet.stream import at_leader, subjects_of
 from pelton.queue.enqueue.job_message import found_by
+from pelton.queue.model.limits import Order, decode_order
 from pelton.queue.model.naming import FLOWS_CONSUMER
-from pelton.queue.model.orders import Order, decode
 from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import Attempt, JobCounts, LastRun
 from pelton.queue.ports import ALL_LISTED, Unlisted
@@ -92,7 +92,7 @@ async def orders_in(stream: Stream, filter_subject: str) -> list[Order]:
         async for one in stored:
             # One that cannot be read is of a newer version.
             with suppress(*UNREADABLE):
-                found.append(decode(one.data))
+                found.append(decode_order(one.data))
     return found
 
 

@@ -20,8 +20,8 @@ from pelton.api import ApiError, ConfigError, MessageNotFoundError, QueueNotFoun
 from pelton.api.config import DUPLICATE_WINDOW
 from pelton.api.times import given
 from pelton.buckets import reserve_first_token
-from pelton.queue.model.checks import seconds, whole
 from pelton.queue.model.naming import FLOWS_CONSUMER, PLACE, SIDES, QueueNames
+from pelton.queue.model.options import seconds, whole
 
 if TYPE_CHECKING:
     from pelton.api.times import Seconds

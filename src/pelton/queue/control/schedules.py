@@ -29,9 +29,8 @@ from pelton.api.tracing import Replacement
 from pelton.jet.stream import subjects_of
 from pelton.queue.define.job import JobCall, JobDefinition, JobHandle
 from pelton.queue.enqueue.job_message import JobMessage, cron_leaf
-from pelton.queue.model.checks import checked_text
 from pelton.queue.model.naming import key_part
-from pelton.queue.model.options import PLAIN, JobOptions, next_due, schedule_text_of, timetable_of
+from pelton.queue.model.options import PLAIN, JobOptions, checked_text, next_due, schedule_text_of, timetable_of
 from pelton.queue.model.states import Envelope, JobSchedule, LastRun, Timetable
 
 if TYPE_CHECKING:

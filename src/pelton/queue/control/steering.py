@@ -48,12 +48,10 @@ from pelton.queue.backing.scan import deliveries, orders_in
 from pelton.queue.enqueue.announcing import announce_again
 from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.limits.recall import Recall
-from pelton.queue.model.checks import checked_id, checked_text, seconds
 from pelton.queue.model.flow_records import told_to_flow
-from pelton.queue.model.limits import JobLimit, Rate, job_limit, scope_of
+from pelton.queue.model.limits import JobLimit, Order, Rate, TenantWeight, job_limit, scope_of, to_cancel
 from pelton.queue.model.naming import encode_key, encode_tenant
-from pelton.queue.model.options import job_filter
-from pelton.queue.model.orders import Order, TenantWeight, to_cancel
+from pelton.queue.model.options import checked_id, checked_text, job_filter, seconds
 from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import ENDINGS, Outcome, WorkerInfo, decode_envelope
 from pelton.queue.ports import ALL_LISTED

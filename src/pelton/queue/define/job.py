@@ -28,8 +28,7 @@ import msgspec
 from pelton.api import ConfigError, JobArgumentsError
 from pelton.queue.define.arguments import JobArguments, JobCodec, ResultCodec, RunContext
 from pelton.queue.define.hooks import JobHooks
-from pelton.queue.model.checks import seconds
-from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
+from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options, seconds
 
 if TYPE_CHECKING:
     from pelton.api import Outgoing, PubAck, WrongLastSequenceError

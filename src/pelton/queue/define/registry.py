@@ -33,8 +33,15 @@ from pelton.queue.define.job import (
     job_name,
     job_of,
 )
-from pelton.queue.model.checks import checked_text, seconds, whole
-from pelton.queue.model.options import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, BackoffRule, job_rules
+from pelton.queue.model.options import (
+    DEFAULT_BACKOFF,
+    DEFAULT_MAX_ATTEMPTS,
+    BackoffRule,
+    checked_text,
+    job_rules,
+    seconds,
+    whole,
+)
 
 if TYPE_CHECKING:
     from pelton.api.times import Seconds

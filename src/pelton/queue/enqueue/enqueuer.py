@@ -26,8 +26,7 @@ from pelton.api.json_values import to_json
 from pelton.queue.define.job import JobCall, JobDefinition, JobHandle, Resolved
 from pelton.queue.enqueue.announcing import announce_enqueued, ring
 from pelton.queue.enqueue.job_message import JobMessage
-from pelton.queue.model.checks import checked_id, checked_job_name
-from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
+from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, checked_id, checked_job_name, job_options
 from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import Envelope
 

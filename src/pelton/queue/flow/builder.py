@@ -16,10 +16,9 @@ import msgspec
 from pelton.api import ConfigError, JobArgumentsError, Outgoing
 from pelton.api.json_values import to_json
 from pelton.queue.define.job import Job, JobCall, JobDefinition
-from pelton.queue.model.checks import checked_job_name
 from pelton.queue.model.flow_records import NodeAdd, NodeSpec, OnFailure, encode_record
 from pelton.queue.model.naming import QueueNames
-from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
+from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, checked_job_name, job_options
 
 if TYPE_CHECKING:
     from pelton.queue.define.arguments import JobCodec, ResultCodec

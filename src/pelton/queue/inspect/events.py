@@ -18,8 +18,7 @@ from pelton.api import ConfigError, Delivered, PeltonError, StreamInfoRequest
 from pelton.api.json_values import UNREADABLE
 from pelton.jet.message_source import OrderedReader
 from pelton.jet.registers import Follower, is_busy
-from pelton.queue.model.checks import seconds
-from pelton.queue.model.queue_events import (
+from pelton.queue.enqueue.announcing import (
     ANNOUNCED,
     EVENT_KINDS,
     QueueEvent,
@@ -29,6 +28,7 @@ from pelton.queue.model.queue_events import (
     progress_event,
     retry_event,
 )
+from pelton.queue.model.options import seconds
 from pelton.queue.model.states import ENDINGS
 from pelton.runtime import at_home, within
 

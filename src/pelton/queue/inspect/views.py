@@ -28,10 +28,9 @@ from pelton.queue.backing.scan import (
     with_waiting_flow,
 )
 from pelton.queue.enqueue.job_message import place_of
-from pelton.queue.model.checks import checked_id
 from pelton.queue.model.limits import number_of
 from pelton.queue.model.naming import encode_key, key_part
-from pelton.queue.model.options import ALL_JOBS, JobFilter
+from pelton.queue.model.options import ALL_JOBS, JobFilter, checked_id
 from pelton.queue.model.records import (
     accounted_for,
     job_id_in,

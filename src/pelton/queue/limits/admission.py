@@ -28,8 +28,7 @@ from pelton.runtime import ProcessWatch, Signal, WallOffset, wall_ahead
 if TYPE_CHECKING:
     from pelton.api import Delivered
     from pelton.queue.define.queue_context import QueueContext
-    from pelton.queue.model.limits import SlotDraft, SlotRecord
-    from pelton.queue.model.orders import Order
+    from pelton.queue.model.limits import Order, SlotDraft, SlotRecord
     from pelton.queue.ports import Extender
     from pelton.runtime import Clock
 

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from pelton.queue.limits.admission import LOOK_AGAIN_S
 from pelton.queue.limits.slot_book import SlotJob
-from pelton.queue.model.decide import PutOff
 from pelton.queue.model.limits import WHOLE_QUEUE
+from pelton.queue.model.records import PutOff
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.limits.admission import Admission, HeldBack
-    from pelton.queue.model.limits import JobLimit
-    from pelton.queue.model.orders import Orders
+    from pelton.queue.model.limits import JobLimit, Orders
 
 _LONGEST_WAIT_S: Final = 5.0
 _SHORTEST_S: Final = 0.001

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pelton.api import StoredMessage
     from pelton.jet import Stream
     from pelton.queue.define.queue_context import QueueContext
-    from pelton.queue.model.orders import Order
+    from pelton.queue.model.limits import Order
     from pelton.queue.model.records import Ended
 
 _AT_ONCE: Final = 64

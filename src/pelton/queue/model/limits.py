@@ -1,12 +1,9 @@
-"""Limits: what a user passes, and the record of who holds the slots and when the next job may start. Pure.
+"""Limits, with the record of who holds their slots and when the next job may start, and the orders to workers. Pure.
 
-**How many jobs may run at a time, and how many may start in a period: what a user passes, checked. Pure.** A limit
-belongs to a queue and holds in all its workers. It is for all jobs of the queue or for those of one name, and counts
-them together or, ``per_key``, for each key by itself. A job starts when all limits that it is under let it.
-
-**The record of a limit: who holds its slots, and when the next job may start. Pure: times are passed in.** A record is
-one message of one subject, replaced under the condition that it is still the one its writer has seen, so two workers
-that decide on the same record cannot both succeed.
+A limit belongs to a queue and holds in all its workers. It is for all jobs of the queue or for those of one name, and
+counts them together or, ``per_key``, for each key by itself. A job starts when all limits that it is under let it. Its
+record is one message of one subject, replaced under the condition that it is still the one its writer has seen, so two
+workers that decide on the same record cannot both succeed.
 
 Concurrency: a worker's part of the record lists the jobs that it runs, and changes (``beat``) each time the worker
 extends their leases. A worker that dies leaves a part that changes no more: others drop it when they have seen it
@@ -16,6 +13,10 @@ by whomever, has one slot: the earlier holder of its lease has none any more.
 
 Rate: one time says all (the generic cell rate algorithm). Each start moves it by the interval of the rate; a start is
 allowed while it is no further ahead than a burst.
+
+**What the workers of a queue are to heed, whichever process they run in.** An order is the last message of its
+subject in the queue's control stream, so a worker that starts reads all that hold first, and every worker hears of a
+new one within moments.
 """
 
 from __future__ import annotations
@@ -23,15 +24,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from datetime import timedelta
 from math import ceil, inf
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 import msgspec
 
-from pelton.api import ConfigError
-from pelton.queue.model.checks import checked_text, seconds, whole
+from pelton.api import ConfigError, JobCancelledError, Outgoing, headers
 from pelton.queue.model.naming import encode_key
+from pelton.queue.model.options import checked_text, seconds, whole
 from pelton.runtime import ProcessIdentity, WallOffset
+
+if TYPE_CHECKING:
+    from pelton.queue.model.naming import QueueNames
 
 _LONGEST_INTERVAL_S: Final = 366 * 86_400.0
 WHOLE_QUEUE: Final = "all"
@@ -289,3 +293,124 @@ class SlotDraft:
         return SlotRecord(
             workers, self._ahead, self._interval, self._clock if self._ahead and self._clock.boot else None
         )
+
+
+_HEARD: Final = "10m"
+_MOST_ENDED: Final = 10_000
+_encode_order: Final = msgspec.json.Encoder().encode
+
+
+class TenantWeight(msgspec.Struct, frozen=True):
+    """How many turns a tenant has while one of weight 1 has one."""
+
+    tenant: str
+    weight: int
+
+
+class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One order: ``cancel`` names a job, ``pause_key`` and ``pause_job`` what is paused, if not all is.
+
+    ``limit`` is one of the queue's limits, ``weight`` that of a tenant, and ``flows`` says that the queue has flows.
+    ``over`` takes an order back. ``ended``: the job that ``cancel`` names has ended, and only who runs it is to hear.
+    """
+
+    cancel: str = ""
+    pause_all: bool = False
+    pause_key: str = ""
+    pause_job: str = ""
+    limit: JobLimit | None = None
+    weight: TenantWeight | None = None
+    reason: str = ""
+    over: bool = False
+    flows: bool = False
+    ended: bool = False
+
+    @property
+    def pause_scopes(self) -> tuple[str, ...]:
+        """What is paused of the queue, as parts of subjects."""
+        return tuple(filter(None, (_of_key(self.pause_key), _of_job(self.pause_job))))
+
+
+decode_order: Final = msgspec.json.Decoder(Order).decode
+
+
+class Orders:
+    """The orders that hold, as one worker knows them."""
+
+    is_all_paused: bool
+
+    def __init__(self) -> None:
+        self._cancelled: dict[str, str] = {}
+        # Those of jobs that have ended: nobody says when they can be forgotten.
+        self._ended: dict[str, None] = {}
+        self.is_all_paused = False
+        # Whether any job, key or name is cancelled or paused.
+        self.has_any = False
+        self._paused_keys: set[str] = set()
+        self._paused_jobs: set[str] = set()
+
+    def heed(self, order: Order) -> None:
+        """Note an order, which replaces an earlier one of its subject."""
+        if order.cancel and order.over:
+            self._cancelled.pop(order.cancel, None)
+        elif order.cancel:
+            self._cancelled[order.cancel] = order.reason
+            if order.ended:
+                self._ended[order.cancel] = None
+            if len(self._ended) > _MOST_ENDED:
+                oldest = next(iter(self._ended))
+                del self._ended[oldest]
+                self._cancelled.pop(oldest, None)
+        if order.pause_all:
+            self.is_all_paused = not order.over
+        for named, paused in ((order.pause_key, self._paused_keys), (order.pause_job, self._paused_jobs)):
+            if named and order.over:
+                paused.discard(named)
+            elif named:
+                paused.add(named)
+        self.has_any = bool(self._cancelled or self._paused_keys or self._paused_jobs)
+
+    @property
+    def paused_keys(self) -> tuple[str, ...]:
+        """The keys whose jobs are not to start."""
+        return tuple(sorted(self._paused_keys))
+
+    @property
+    def paused_jobs(self) -> tuple[str, ...]:
+        """The names of the jobs that are not to start."""
+        return tuple(sorted(self._paused_jobs))
+
+    def cancellation(self, job_id: str, key: str) -> JobCancelledError | None:
+        """Return the error that ends a job if it is to be cancelled."""
+        reason = self._cancelled.get(job_id)
+        return None if reason is None else JobCancelledError(job_id, key, reason)
+
+    def pause_of(self, key: str, job: str) -> str:
+        """Return the scope for which jobs of this key, or of this name, are not to start now; empty if they are."""
+        if key in self._paused_keys:
+            return _of_key(key)
+        return _of_job(job) if job in self._paused_jobs else ""
+
+
+def _of_key(key: str) -> str:
+    return key and f"pause.key.{_token(key)}"
+
+
+def _of_job(job: str) -> str:
+    return job and f"pause.job.{_token(job)}"
+
+
+def to_cancel(names: QueueNames, job_id: str, reason: str, *, ended: bool) -> Outgoing:
+    """Return the order to cancel a job; ``ended``: it has, which whoever runs it is to hear."""
+    order = Order(cancel=job_id, reason=reason, ended=ended)
+    block = headers.encode({headers.TTL: _HEARD}) if ended else None
+    return Outgoing(names.cancel_subject(job_id), _encode_order(order), block)
+
+
+def carried_out(names: QueueNames, job_id: str) -> Outgoing:
+    """Return the message that takes back the order to cancel a job, which has ended: every worker forgets it.
+
+    It goes by itself, so that neither the stream nor the workers keep what is over.
+    """
+    block = headers.encode({headers.TTL: _HEARD})
+    return Outgoing(names.cancel_subject(job_id), _encode_order(Order(cancel=job_id, over=True)), block)

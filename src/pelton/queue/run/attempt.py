@@ -34,8 +34,7 @@ from pelton.queue.define.job import AsyncJob, Job
 from pelton.queue.define.registry import BatchJob
 from pelton.queue.enqueue.announcing import announce_held, announce_start, has_listeners
 from pelton.queue.enqueue.transaction import JobEnding, JobTransaction
-from pelton.queue.model.decide import AfterAttempt, PutOff, describe
-from pelton.queue.model.records import Ended
+from pelton.queue.model.records import AfterAttempt, Ended, PutOff, describe
 from pelton.queue.model.states import NOTHING, JobProgress
 from pelton.queue.run.children import ChildTimeout, child_call
 from pelton.queue.run.context import JobContext, ProgressNotes

@@ -29,8 +29,8 @@ from pelton.api import JobError, Outgoing
 from pelton.api.tracing import Tracing
 from pelton.queue.define.arguments import JobArguments
 from pelton.queue.define.job import JobDefinition
-from pelton.queue.model.decide import describe, trace
 from pelton.queue.model.options import JobRules
+from pelton.queue.model.records import describe, trace
 from pelton.queue.model.states import FlowPlace, JobProgress
 from pelton.queue.run.context import JobContext
 from pelton.queue.run.job_threads import Copies, flush

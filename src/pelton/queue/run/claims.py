@@ -31,8 +31,7 @@ from pelton.api.admission import check_subject
 from pelton.api.tracing import Tracing
 from pelton.queue.define.arguments import encoded_result
 from pelton.queue.limits.admission import LOOK_AGAIN_S
-from pelton.queue.model.checks import seconds, whole
-from pelton.queue.model.options import JobRules
+from pelton.queue.model.options import JobRules, seconds, whole
 from pelton.queue.model.records import Ended
 from pelton.queue.model.states import NOTHING
 from pelton.queue.run.fetch import RankedTakes, order_reader
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from pelton.queue.define.queue_context import QueueContext
-    from pelton.queue.model.orders import Order
+    from pelton.queue.model.limits import Order
 
 
 class Completed(msgspec.Struct, frozen=True, gc=False):

@@ -25,7 +25,7 @@ from pelton.api import ConsumerNotFoundError, PeltonError, PullRequest
 from pelton.api.json_values import UNREADABLE
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet.registers import ASK_AGAIN_S, Follower, is_busy
-from pelton.queue.model.orders import Order, decode
+from pelton.queue.model.limits import Order, decode_order
 from pelton.queue.model.turns import RankTurn, RankTurns
 from pelton.queue.run.leased_jobs import LeasedJob, LeasedJobs
 from pelton.runtime import Signal
@@ -62,7 +62,7 @@ def order_reader(
             return
         # One that cannot be read is of a newer version; other orders still count.
         with suppress(*UNREADABLE):
-            heed(decode(one.data))
+            heed(decode_order(one.data))
 
     outage = queue.outage("its orders", is_busy)
     return Follower(partial(_pulled, queue), saw, outage.wait, outage.end)

@@ -36,11 +36,15 @@ from pelton.queue.backing.scan import has_overlap
 from pelton.queue.define.job import Job
 from pelton.queue.limits.admission import Admission, SlotExtender
 from pelton.queue.limits.parking import Parking
-from pelton.queue.model.decide import (
+from pelton.queue.model.limits import Order, Orders
+from pelton.queue.model.options import JobRules
+from pelton.queue.model.records import (
     SKIPPED,
     AfterAttempt,
     Again,
+    AttemptRecords,
     Decide,
+    Ended,
     Finish,
     PutOff,
     after_deaths,
@@ -48,11 +52,9 @@ from pelton.queue.model.decide import (
     after_refusal,
     frames_of_job,
     is_raised,
+    job_id_of,
     trace,
 )
-from pelton.queue.model.options import JobRules
-from pelton.queue.model.orders import Order, Orders
-from pelton.queue.model.records import AttemptRecords, Ended, job_id_of
 from pelton.queue.run.leases import AnyLease, DeliveryHold, LeaseKeeper, SharedLease
 from pelton.runtime import steady_now
 

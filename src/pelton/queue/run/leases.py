@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Typ
 from pelton.api import Delivered, PeltonError
 from pelton.jet import ack_of
 from pelton.jet.registers import OwnConnection
-from pelton.queue.model.decide import describe
+from pelton.queue.model.records import describe
 from pelton.runtime import LeaseClock, LeaseShares, LoopThread, within
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, Generic
 
 import msgspec
 
-from pelton.queue.model.checks import seconds, whole
+from pelton.queue.model.options import seconds, whole
 from pelton.queue.run.leased_jobs import EndedAttempt, J
 
 if TYPE_CHECKING:

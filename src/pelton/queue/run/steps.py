@@ -38,8 +38,8 @@ from pelton.jet.registers import ASK_AGAIN_S, is_busy
 from pelton.queue.backing.scan import deliveries
 from pelton.queue.define.arguments import ResultCodec
 from pelton.queue.enqueue.transaction import StepTransaction
-from pelton.queue.model.checks import checked_text, seconds
-from pelton.queue.model.decide import PutOff
+from pelton.queue.model.options import checked_text, seconds
+from pelton.queue.model.records import PutOff
 from pelton.queue.model.states import StepRecord
 from pelton.runtime import until_ended
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from pelton.api import JobCancelledError, JobError, PeltonError, headers
-from pelton.queue.model.orders import Order
+from pelton.queue.model.limits import Order
 from pelton.queue.model.records import Ended
 from pelton.queue.model.states import WorkerReport
 from pelton.queue.run.attempt import AttemptEnv, JobAttempt

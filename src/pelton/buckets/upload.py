@@ -48,7 +48,7 @@ from pelton.api import (
     WrongLastSequenceError,
     headers,
 )
-from pelton.buckets.objects.object_info import (
+from pelton.buckets.object_info import (
     ROLLED_UP,
     ObjectInfo,
     Records,

@@ -11,7 +11,7 @@ import asyncio
 import builtins
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypedDict, Unpack
@@ -34,8 +34,8 @@ from pelton.api.config import Storage
 from pelton.api.headers import as_lists, encode
 from pelton.api.times import Seconds, given
 from pelton.buckets.bucket_settings import check_bucket
-from pelton.buckets.objects.chunks import ChunkReader, Download, read_range, remove_remains, watch_infos
-from pelton.buckets.objects.object_info import (
+from pelton.buckets.chunks import ChunkReader, Download, read_range, remove_remains, watch_infos
+from pelton.buckets.object_info import (
     STREAM_PREFIX,
     ObjectInfo,
     ObjectLink,
@@ -48,7 +48,7 @@ from pelton.buckets.objects.object_info import (
     records_of,
     stream_of,
 )
-from pelton.buckets.objects.upload import Content, Progress, Upload, source_of
+from pelton.buckets.upload import Content, Progress, Upload, source_of
 from pelton.jet import HeaderValues, Stream, Streams
 from pelton.runtime import at_home
 
@@ -214,13 +214,10 @@ class ObjectStore:
         Raises what :meth:`get` raises.
         """
         records, info = await self._followed(name)
-        batches = Download(records, info).batches()
-        try:
+        async with aclosing(Download(records, info).batches()) as batches:
             async for chunks in batches:
                 for chunk in chunks:
                     yield chunk
-        finally:
-            await batches.aclose()
 
     async def get_range(self, name: str | ObjectInfo, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of an object, or of a link's target, from ``start`` to ``end`` (exclusive; None: the end).
@@ -284,14 +281,11 @@ class ObjectStore:
     @at_home
     async def list(self, *, show_deleted: bool = False) -> AsyncIterator[ObjectInfo]:
         """Iterate over the objects, the longest unchanged first; with ``show_deleted`` also over deleted ones."""
-        entries = self.watch(ignore_deletes=not show_deleted)
-        try:
+        async with aclosing(self.watch(ignore_deletes=not show_deleted)) as entries:
             async for entry in entries:
                 if entry is None:
                     return
                 yield entry
-        finally:
-            await entries.aclose()
 
     @at_home
     async def watch(
@@ -301,13 +295,10 @@ class ObjectStore:
 
         ``updates_only`` starts with the changes; ``ignore_deletes`` omits deleted objects.
         """
-        entries = watch_infos(self._records, updates_only=updates_only)
-        try:
+        async with aclosing(watch_infos(self._records, updates_only=updates_only)) as entries:
             async for entry in entries:
                 if entry is None or not entry.deleted or not ignore_deletes:
                     yield entry
-        finally:
-            await entries.aclose()
 
     async def status(self) -> ObjectStatus:
         """Return settings and size."""
@@ -451,14 +442,11 @@ def _size_of(content: Content) -> int:
 
 async def _drain(download: Download, info: ObjectInfo, progress: Progress | None) -> None:
     done = 0
-    batches = download.batches()
-    try:
+    async with aclosing(download.batches()) as batches:
         async for chunks in batches:
             done += sum(map(len, chunks))
             if progress is not None:
                 progress(done, info.size)
-    finally:
-        await batches.aclose()
 
 
 # --- creates, opens, lists and removes object stores

@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import Final, NamedTuple
 
 from pelton.api import (
@@ -37,7 +38,7 @@ from pelton.api import (
     parse_rfc3339,
 )
 from pelton.buckets.bucket import follow
-from pelton.buckets.objects.object_info import ObjectInfo, Records, all_metas, chunk_subject, decode_info, is_digest
+from pelton.buckets.object_info import ObjectInfo, Records, all_metas, chunk_subject, decode_info, is_digest
 from pelton.jet.stream import at_leader, subjects_of
 
 _AT_ONCE: Final = 1024
@@ -218,8 +219,9 @@ async def watch_infos(
     Unreadable ones are skipped, as other clients do; if ``is_strict``, they raise ObjectDamagedError.
     """
     policy = "new" if updates_only else "last_per_subject"
-    following = follow(records.jet, records.stream.name, [all_metas(records.bucket)], deliver_policy=policy)
-    try:
+    async with aclosing(
+        follow(records.jet, records.stream.name, [all_metas(records.bucket)], deliver_policy=policy)
+    ) as following:
         async for one in following:
             if one is None:
                 yield None
@@ -231,8 +233,6 @@ async def watch_infos(
                     raise
                 continue
             yield info
-    finally:
-        await following.aclose()
 
 
 # --- gets an object: its chunks in order, a batch ahead, digested on a thread, and verified against its description
@@ -297,15 +297,12 @@ async def remove_remains(records: Records, older_than_ns: int) -> int:
 
 async def _described_ids(records: Records) -> set[str]:
     found: set[str] = set()
-    metas = watch_infos(records, is_strict=True)
-    try:
+    async with aclosing(watch_infos(records, is_strict=True)) as metas:
         async for meta in metas:
             if meta is None:
                 break
             if not meta.deleted:
                 found.add(chunk_subject(records.bucket, meta.nuid))
-    finally:
-        await metas.aclose()
     return found
 
 
