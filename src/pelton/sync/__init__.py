@@ -14,178 +14,30 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from typing import Any
+from importlib import import_module
+from typing import Any, Final
 
-from pelton import buckets, connect, jet, locks, queue
+import pelton
+from pelton import connect
 from pelton.api import *  # noqa: F403  # the same vocabulary as in pelton itself
-from pelton.api import __all__ as _vocabulary
-from pelton.buckets import (
-    Base64Codec,
-    BucketSettings,
-    BucketStatus,
-    ChainCodec,
-    Codec,
-    Entry,
-    ObjectInfo,
-    ObjectLink,
-    ObjectSettings,
-    ObjectStatus,
-    PathCodec,
-    SplitCodec,
-)
-from pelton.connect import ClusterOptions
-from pelton.engine import backup, compact, rekey, restore, salvage, verify
-from pelton.jet import CoreMessage, Metadata
-from pelton.locks import ElectionOptions, Leader
-from pelton.queue import (
-    AttemptError,
-    BatchDecorator,
-    ClaimedJob,
-    DeadLetter,
-    FlowExtension,
-    FlowInfo,
-    FlowNode,
-    FlowNodeInfo,
-    JobCall,
-    JobCodec,
-    JobContext,
-    JobCounts,
-    JobDecorator,
-    JobDefinition,
-    JobInfo,
-    JobLimit,
-    JobOptions,
-    JobProgress,
-    JobRules,
-    Jobs,
-    JobSchedule,
-    Outcome,
-    QueueEvent,
-    Rate,
-    TenantCounts,
-    WorkerInfo,
-)
 from pelton.sync.derive import derive, wrap
 from pelton.sync.portal import Portal
 
-__all__ = [
-    *_vocabulary,
-    "AttemptError",
-    "Base64Codec",
-    "Bucket",
-    "BucketSettings",
-    "BucketStatus",
-    "JobCall",
-    "JobCodec",
-    "ClaimedJob",
-    "Claims",
-    "ChainCodec",
-    "Codec",
-    "ClusterOptions",
-    "Consumer",
-    "CoreMessage",
-    "LockLease",
-    "DeadLetter",
-    "Election",
-    "ElectionOptions",
-    "Entry",
-    "Jet",
-    "AsyncContextJob",
-    "AsyncJob",
-    "BatchDecorator",
-    "BatchJob",
-    "Job",
-    "JobDecorator",
-    "JobDefinition",
-    "QueueEvent",
-    "QueueEvents",
-    "JobOptions",
-    "JobLimit",
-    "JobProgress",
-    "JobWithOptions",
-    "Jobs",
-    "JobRules",
-    "JobSchedule",
-    "JobContext",
-    "JobCounts",
-    "Flow",
-    "FlowExtension",
-    "FlowHandle",
-    "FlowInfo",
-    "FlowNode",
-    "FlowNodeInfo",
-    "FlowWithOptions",
-    "JobHandle",
-    "JobInfo",
-    "TenantCounts",
-    "WorkerInfo",
-    "JobTransaction",
-    "Leader",
-    "Subscription",
-    "Lock",
-    "Message",
-    "Metadata",
-    "ObjectInfo",
-    "ObjectLink",
-    "ObjectSettings",
-    "ObjectStatus",
-    "ObjectStore",
-    "Outcome",
-    "PathCodec",
-    "Queue",
-    "QueueInTransaction",
-    "QueueWithOptions",
-    "Rate",
-    "Savepoint",
-    "SplitCodec",
-    "SqlReads",
-    "Semaphore",
-    "Stream",
-    "backup",
-    "compact",
-    "SyncContextJob",
-    "SyncJob",
-    "Term",
-    "Transaction",
-    "open",
-    "rekey",
-    "restore",
-    "salvage",
-    "verify",
-]  # names
+# What is derived, some with options; every other public name is the same in both worlds.
+_DERIVED: Final = """
+    Jet Bucket ObjectStore Stream Consumer Subscription Message Savepoint SqlReads Election Term Lock Semaphore
+    LockLease Queue Job AsyncJob BatchJob SyncJob AsyncContextJob SyncContextJob JobWithOptions QueueWithOptions
+    QueueInTransaction Claims JobHandle QueueEvents Flow FlowWithOptions FlowHandle Transaction JobTransaction
+"""
+_OPTIONS: Final[dict[str, dict[str, Any]]] = {
+    "Jet": {"ends_portal": "close", "opens": ("clone",)},
+    "ObjectStore": {"as_given": ("put", "get_file")},
+    "Queue": {"stops": {"work": "stop"}},
+}
 
-Jet = derive(connect.Jet, ends_portal="close", opens=("clone",))
-Bucket = derive(buckets.Bucket)
-ObjectStore = derive(buckets.ObjectStore, as_given=("put", "get_file"))
-Stream = derive(jet.Stream)
-Consumer = derive(jet.Consumer)
-Subscription = derive(jet.Subscription)
-Message = derive(jet.Message)
-Queue = derive(queue.Queue, stops={"work": "stop"})
-Job = derive(queue.Job)
-AsyncJob = derive(queue.AsyncJob)
-BatchJob = derive(queue.BatchJob)
-SyncJob = derive(queue.SyncJob)
-AsyncContextJob = derive(queue.AsyncContextJob)
-SyncContextJob = derive(queue.SyncContextJob)
-JobWithOptions = derive(queue.JobWithOptions)
-QueueWithOptions = derive(queue.QueueWithOptions)
-QueueInTransaction = derive(queue.QueueInTransaction)
-Claims = derive(queue.Claims)
-JobHandle = derive(queue.JobHandle)
-QueueEvents = derive(queue.QueueEvents)
-Flow = derive(queue.Flow)
-FlowWithOptions = derive(queue.FlowWithOptions)
-FlowHandle = derive(queue.FlowHandle)
-Transaction = derive(queue.Transaction)
-JobTransaction = derive(queue.JobTransaction)
-Savepoint = derive(jet.Savepoint)
-SqlReads = derive(jet.SqlReads)
-Election = derive(locks.Election)
-Term = derive(locks.Term)
-Lock = derive(locks.Lock)
-Semaphore = derive(locks.Semaphore)
-LockLease = derive(locks.LockLease)
+__all__ = [name for name in pelton.__all__ if name != "sync"]
+globals().update({name: getattr(import_module(room), name) for name, room in pelton._ROOM_OF.items()})
+globals().update({name: derive(getattr(pelton, name), **_OPTIONS.get(name, {})) for name in _DERIVED.split()})
 
 
 @functools.wraps(connect.open)
