@@ -10,6 +10,8 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import msgspec
+
 from pelton.api import ConfigError
 from pelton.api.keys import Key, KeyFile
 from pelton.runtime import Signal
@@ -23,7 +25,7 @@ _PARTS: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w|y)")
 _SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_536_000}
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", re.IGNORECASE)
 _FACTORS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_STANDARD: Final = "-"
+STANDARD: Final = "-"
 
 
 def duration(text: str) -> float:
@@ -62,9 +64,20 @@ def header(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
+def fields_of(options: argparse.Namespace, kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the fields of a configuration that options of the same names give."""
+    given = {name: getattr(options, name, None) for name in kind.__struct_fields__}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def parts_of(texts: Sequence[str] | None) -> list[str]:
+    """Return what an option holds that may be repeated, and have several values by comma."""
+    return [one for text in texts or () for one in text.split(",") if one]
+
+
 def payload_of(text: str | None) -> bytes:
     """Return the payload that an argument gives; without one, or for ``-``, standard input."""
-    if text is None or text == _STANDARD:
+    if text is None or text == STANDARD:
         return sys.stdin.buffer.read()
     return text.encode()
 
@@ -126,11 +139,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _run(options: argparse.Namespace) -> int:
-    async with opened(options, writes=options.writes) as jet:
+    async with opening_of(options, writes=options.writes) as jet:
         return await options.verb(jet, options) or 0
 
 
-def opened(options: argparse.Namespace, *, writes: bool) -> Any:
+def opening_of(options: argparse.Namespace, *, writes: bool) -> Any:
     """Return the opening of the store. Raises ConfigError if it is a file that does not exist."""
     # Here, because the commands that need no streams start without it.
     from pelton.connect import open as open_store

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from pelton import observe
 from pelton.api import ConfigError
-from pelton.buckets import Entry, ObjectInfo, ObjectStore
-from pelton.cli.arguments import add_create, add_key, add_verb, count, duration, opened, payload_of, size
+from pelton.buckets import Entry, ObjectInfo
+from pelton.cli.arguments import STANDARD, Verb, add_create, add_verb, count, duration, payload_of, run, size
 from pelton.cli.output import (
     Bar,
     add_force,
@@ -24,17 +23,17 @@ from pelton.cli.output import (
     payload_json,
     payload_text,
     size_text,
+    write_done,
+    write_found,
     write_json,
     write_json_line,
     write_line,
     write_raw,
-    write_table,
 )
 from pelton.connect import Jet
 
 
 def define_kv(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     listing = add_verb(verbs, "ls", _list_kv, "list the buckets, or the keys of one")
     listing.add_argument("bucket", nargs="?", metavar="BUCKET")
@@ -88,17 +87,15 @@ async def _list_kv(jet: Jet, options: argparse.Namespace) -> None:
         for key in found:
             write_line(key)
         return
-    buckets = await observe.bucket_summaries(jet)
-    if options.json:
-        write_json(buckets)
-        return
     now = jet.runtime.clock.now()
-    rows = [
-        (each.name, each.keys, each.values, size_text(each.bytes), each.history, f"{each.ttl:g} s" if each.ttl else "",
-         ago_text(each.last_at, now))
-        for each in buckets
-    ]  # fmt: skip
-    write_table(("bucket", "keys", "values", "size", "history", "ttl", "last change"), rows, empty="no buckets")
+    write_found(
+        options,
+        await observe.bucket_summaries(jet),
+        "bucket, keys, values, size, history, ttl, last change",
+        lambda one: (one.name, one.keys, one.values, size_text(one.bytes), one.history, f"{one.ttl:g} s" if one.ttl
+                     else "", ago_text(one.last_at, now)),
+        empty="no buckets",
+    )  # fmt: skip
 
 
 async def _add(jet: Jet, options: argparse.Namespace) -> None:
@@ -148,10 +145,8 @@ async def _put_kv(jet: Jet, options: argparse.Namespace) -> None:
         revision = await bucket.update(options.key, value, options.revision, ttl=options.ttl)
     else:
         revision = await bucket.put(options.key, value, ttl=options.ttl)
-    if options.json:
-        write_json({"bucket": options.bucket, "key": options.key, "revision": revision})
-    else:
-        write_line(f"{options.key}: revision {revision}")
+    stored = {"bucket": options.bucket, "key": options.key, "revision": revision}
+    write_done(options, stored, f"{options.key}: revision {revision}")
 
 
 async def _delete_kv(jet: Jet, options: argparse.Namespace) -> int:
@@ -163,7 +158,7 @@ async def _delete_kv(jet: Jet, options: argparse.Namespace) -> int:
     else:
         await (bucket.purge(options.key) if options.purge else bucket.delete(options.key))
     deleted = options.bucket if options.key is None else options.key
-    write_json({"deleted": deleted}) if options.json else write_line(f"{deleted}: deleted")
+    write_done(options, {"deleted": deleted}, f"{deleted}: deleted")
     return 0
 
 
@@ -194,14 +189,8 @@ async def _history(jet: Jet, options: argparse.Namespace) -> None:
 
 # --- ``pelton object``: files in and out of an object store, in a store file or on a cluster
 
-_STANDARD: Final = "-"
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
-
-Verb = Callable[[ObjectStore, argparse.Namespace], Awaitable[None]]
-
 
 def define_object(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     put = _verb(verbs, "put", _put_object, "store a file, or standard input (-)", writes=True)
     put.add_argument("file", metavar="FILE")
@@ -219,47 +208,33 @@ def define_object(parser: argparse.ArgumentParser) -> None:
 
 
 def _verb(verbs: Any, name: str, verb: Verb, text: str, *, writes: bool = False) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(name, help=text)
-    parser.add_argument("store", metavar="STORE", help="a store file, or an address such as nats://host:4222")
-    parser.add_argument("bucket", metavar="BUCKET")
-    parser.add_argument("--json", action="store_true", help="write JSON, for programs")
-    add_key(parser)
-    parser.set_defaults(run=run_object, verb=verb, writes=writes, create=False)
+    parser = _in_bucket(add_verb(verbs, name, verb, text, writes=writes))
+    parser.set_defaults(run=_run_object, create=False)
     return parser
 
 
-def run_object(options: argparse.Namespace) -> int:
-    """Run one verb; return 0 when it is done."""
+def _run_object(options: argparse.Namespace) -> int:
     try:
-        asyncio.run(_run(options))
+        return run(options)
     except OSError as error:
         write_line(f"pelton: {error}", error=True)
         return 1
-    return 0
 
 
-async def _run(options: argparse.Namespace) -> None:
-    async with opened(options, writes=options.writes) as jet:
-        store = jet.create_objects(options.bucket) if options.create else jet.objects(options.bucket)
-        await options.verb(await store, options)
-
-
-async def _put_object(store: ObjectStore, options: argparse.Namespace) -> None:
+async def _put_object(jet: Jet, options: argparse.Namespace) -> None:
+    store = await (jet.create_objects(options.bucket) if options.create else jet.objects(options.bucket))
     name = options.name or os.path.basename(options.file)
-    if options.file == _STANDARD and not options.name:
+    if options.file == STANDARD and not options.name:
         raise ConfigError("standard input (-) has no name: give NAME")
-    content = sys.stdin.buffer if options.file == _STANDARD else Path(options.file)
+    content = sys.stdin.buffer if options.file == STANDARD else Path(options.file)
     with Bar(f"putting {name}") as bar:
         info = await store.put(name, content, description=options.description, progress=bar.show)
-    _report(options, info, f"{info.name}: {info.size:,} bytes put")
+    write_done(options, info, f"{info.name}: {info.size:,} bytes put")
 
 
-def _report(options: argparse.Namespace, value: object, text: str) -> None:
-    write_json(value) if options.json else write_line(text)
-
-
-async def _get_object(store: ObjectStore, options: argparse.Namespace) -> None:
-    if options.file == _STANDARD:
+async def _get_object(jet: Jet, options: argparse.Namespace) -> None:
+    store = await jet.objects(options.bucket)
+    if options.file == STANDARD:
         await store.get_file(options.name, sys.stdout.buffer)
         return
     target = options.file or os.path.basename(options.name)
@@ -267,19 +242,20 @@ async def _get_object(store: ObjectStore, options: argparse.Namespace) -> None:
         raise ConfigError(f"the object's name {options.name!r} does not end in a file name: give FILE")
     with Bar(f"getting {options.name}") as bar:
         info = await store.get_file(options.name, Path(target), progress=bar.show)
-    _report(options, info, f"{target}: {info.size:,} bytes got")
+    write_done(options, info, f"{target}: {info.size:,} bytes got")
 
 
-async def _list_object(store: ObjectStore, options: argparse.Namespace) -> None:
+async def _list_object(jet: Jet, options: argparse.Namespace) -> None:
+    found = [info async for info in (await jet.objects(options.bucket)).list()]
     if options.json:
-        write_json([info async for info in store.list()])
+        write_json(found)
         return
-    async for info in store.list():
-        write_line(f"{_size(info):>11}  {info.mtime[:19].replace('T', ' ')}  {info.name}{_lead(info)}")
+    for info in found:
+        write_line(f"{size_text(info.size):>11}  {moment_text(info.mtime)}  {info.name}{_lead(info)}")
 
 
-async def _info(store: ObjectStore, options: argparse.Namespace) -> None:
-    info = await store.info(options.name)
+async def _info(jet: Jet, options: argparse.Namespace) -> None:
+    info = await (await jet.objects(options.bucket)).info(options.name)
     if options.json:
         write_json(info)
         return
@@ -291,22 +267,15 @@ async def _info(store: ObjectStore, options: argparse.Namespace) -> None:
             write_line(f"  {name}: {value}")
 
 
-async def _delete_object(store: ObjectStore, options: argparse.Namespace) -> None:
-    await store.delete(options.name)
-    _report(options, {"deleted": options.name}, f"{options.name}: deleted")
+async def _delete_object(jet: Jet, options: argparse.Namespace) -> None:
+    await (await jet.objects(options.bucket)).delete(options.name)
+    write_done(options, {"deleted": options.name}, f"{options.name}: deleted")
 
 
-async def _cleanup(store: ObjectStore, options: argparse.Namespace) -> None:
-    removed = await store.cleanup(older_than=options.older_than)
-    _report(options, {"removed": removed}, f"{options.bucket}: {removed} unfinished objects removed")
+async def _cleanup(jet: Jet, options: argparse.Namespace) -> None:
+    removed = await (await jet.objects(options.bucket)).cleanup(older_than=options.older_than)
+    write_done(options, {"removed": removed}, f"{options.bucket}: {removed} unfinished objects removed")
 
 
 def _lead(info: ObjectInfo) -> str:
     return "" if info.link is None else f" -> {info.link.bucket}/{info.link.name}"
-
-
-def _size(info: ObjectInfo) -> str:
-    size, unit = float(info.size), 0
-    while size >= 1024 and unit < len(_UNITS) - 1:
-        size, unit = size / 1024, unit + 1
-    return f"{size:.1f} {_UNITS[unit]}" if unit else f"{info.size} B"

@@ -52,10 +52,10 @@ def say(what: str, text: str = "", token: int = 0) -> None:
 async def stand(settings: CandidateSettings) -> None:
     """Stand for election until stopped; ``d`` on the input makes it step down."""
 
-    def won(term: Term) -> None:
+    def on_won(term: Term) -> None:
         say("won", token=term.token)
 
-    def lost(term: Term) -> None:
+    def on_lost(term: Term) -> None:
         say("lost", term.reason, term.token)
 
     async with open(settings.address) as jet:
@@ -64,8 +64,8 @@ async def stand(settings: CandidateSettings) -> None:
             bucket=settings.bucket,
             splay=settings.splay,
             strict=settings.strict,
-            on_won=won,
-            on_lost=lost,
+            on_won=on_won,
+            on_lost=on_lost,
             on_campaign=lambda state: say("campaign", state),
         )
         if settings.ttl is not None:
@@ -73,14 +73,14 @@ async def stand(settings: CandidateSettings) -> None:
         election = jet.elect(settings.key, **options)
         loop = asyncio.get_running_loop()
 
-        def told() -> None:
+        def on_input() -> None:
             if os.read(sys.stdin.fileno(), 1) == b"d":
                 election.step_down()
             else:
                 loop.remove_reader(sys.stdin)
                 election.stop()
 
-        loop.add_reader(sys.stdin, told)
+        loop.add_reader(sys.stdin, on_input)
         loop.add_signal_handler(signal.SIGTERM, election.stop)
         # Ctrl-C goes to the whole process group; the parent process decides when to end.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -203,7 +203,7 @@ class CandidatePool:
         assert process.stdout is not None
         try:
             async for line in process.stdout:
-                self._heard(member, msgspec.json.decode(line, type=Said))
+                self._note(member, msgspec.json.decode(line, type=Said))
                 self._change()
         finally:
             self._signal(member, signal.SIGKILL)
@@ -213,7 +213,7 @@ class CandidatePool:
                 self._set(member, "gone", member.note)
             self._change()
 
-    def _heard(self, member: CandidateProcess, said: Said) -> None:
+    def _note(self, member: CandidateProcess, said: Said) -> None:
         if member.state == "killed":
             return
         name = member.settings.name

@@ -73,7 +73,6 @@ _Commands = dict[str, dict[str, _Verb]]
 
 
 def define_completion(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     parser.description = __doc__
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("shell", choices=("bash", "zsh", "fish"))
@@ -148,11 +147,11 @@ def _fish(commands: _Commands) -> str:
         "complete -c pelton -f -n '__pelton_has 1' -l version",
     ]
     for name, verbs in commands.items():
-        lines.append(f"complete -c pelton -f -n '__pelton_has 1' -a {name} -d {_quoted(COMMANDS[name])}")
+        lines.append(f"complete -c pelton -f -n '__pelton_has 1' -a {name} -d {_quote(COMMANDS[name])}")
         for verb, takes in verbs.items():
             if verb:
                 place = f"'__pelton_has 2; and __pelton_in {name}'"
-                lines.append(f"complete -c pelton -f -n {place} -a {verb} -d {_quoted(takes.text)}")
+                lines.append(f"complete -c pelton -f -n {place} -a {verb} -d {_quote(takes.text)}")
             inside = f"'__pelton_in {f'{name} {verb}'.rstrip()}'"
             lines += [_fish_option(inside, takes, option) for option in takes.options]
             lines += [f"complete -c pelton -f -n {inside} -a {word}" for word in takes.words]
@@ -162,9 +161,9 @@ def _fish(commands: _Commands) -> str:
 def _fish_option(inside: str, takes: _Verb, option: str) -> str:
     line = f"complete -c pelton -n {inside} -l {option.removeprefix('--')}"
     if option in takes.values:
-        return f"{line} -x -a {_quoted(' '.join(takes.values[option]))}"
+        return f"{line} -x -a {_quote(' '.join(takes.values[option]))}"
     return line if option in takes.flags else f"{line} -r"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -6,20 +6,21 @@ import argparse
 from typing import Any, Final
 
 from pelton import observe
-from pelton.api import ConsumerInfo, rfc3339
+from pelton.api import ConsumerConfig, ConsumerInfo, rfc3339
 from pelton.api.times import SECOND
-from pelton.cli.arguments import add_verb, count, duration
+from pelton.cli.arguments import add_verb, count, duration, fields_of, parts_of
 from pelton.cli.output import (
     add_force,
     ago_text,
     is_agreed,
     moment_text,
     show_message,
+    write_done,
     write_facts,
+    write_found,
     write_json,
     write_line,
     write_raw,
-    write_table,
 )
 from pelton.connect import Jet
 from pelton.jet import Consumer, Message
@@ -28,27 +29,26 @@ _POLICIES: Final = {"all": "all", "last": "last", "new": "new", "subject": "last
 
 
 def define_consumer(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     listing = add_verb(verbs, "ls", _list, "list the consumers of a stream, or of all streams")
     listing.add_argument("stream", nargs="?", default="", metavar="STREAM")
     listing.add_argument("-n", "--names", action="store_true", help="only their names")
-    _named(add_verb(verbs, "info", _info, "show a consumer"))
-    _define_add(_named(add_verb(verbs, "add", _add, "create a consumer", writes=True)))
-    removing = _named(add_verb(verbs, "rm", _remove, "delete a consumer", writes=True))
+    _in_stream(add_verb(verbs, "info", _info, "show a consumer"))
+    _define_add(_in_stream(add_verb(verbs, "add", _add, "create a consumer", writes=True)))
+    removing = _in_stream(add_verb(verbs, "rm", _remove, "delete a consumer", writes=True))
     add_force(removing)
-    taking = _named(add_verb(verbs, "next", _next, "take messages, and acknowledge them", writes=True))
+    taking = _in_stream(add_verb(verbs, "next", _next, "take messages, and acknowledge them", writes=True))
     taking.add_argument("--count", type=count, default=1, metavar="N", help="how many at most (default 1)")
     taking.add_argument("--wait", type=duration, default=5.0, metavar="TIME", help="for the first one (default 5s)")
     taking.add_argument("--no-ack", action="store_true", help="leave them to be redelivered after the ack wait")
     taking.add_argument("--nak", action="store_true", help="give them back at once")
     taking.add_argument("--raw", action="store_true", help="write the payloads alone, as they are")
-    pausing = _named(add_verb(verbs, "pause", _pause, "stop deliveries for a time", writes=True))
+    pausing = _in_stream(add_verb(verbs, "pause", _pause, "stop deliveries for a time", writes=True))
     pausing.add_argument("until", metavar="UNTIL", help="a duration such as 1h, or RFC 3339 text")
-    _named(add_verb(verbs, "resume", _resume, "go on with deliveries", writes=True))
+    _in_stream(add_verb(verbs, "resume", _resume, "go on with deliveries", writes=True))
 
 
-def _named(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+def _in_stream(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("stream", metavar="STREAM")
     parser.add_argument("consumer", metavar="CONSUMER")
     return parser
@@ -57,45 +57,31 @@ def _named(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 def _define_add(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--filter", action="append", metavar="FILTER", help="only these subjects, several by comma")
-    add("--ack", choices=("explicit", "all", "none"), help="default: explicit")
-    add("--deliver", choices=tuple(_POLICIES), help="where to start (default: all)")
-    add("--wait", type=duration, metavar="TIME", help="until a delivery that is not settled is repeated")
+    add("--ack", dest="ack_policy", choices=("explicit", "all", "none"), help="default: explicit")
+    add("--deliver", dest="deliver_policy", choices=tuple(_POLICIES), help="where to start (default: all)")
+    text = "until a delivery that is not settled is repeated"
+    add("--wait", dest="ack_wait", type=duration, metavar="TIME", help=text)
     add("--max-deliver", type=int, metavar="N")
-    add("--max-pending", type=int, metavar="N", help="deliveries that may be unsettled at once")
-    add("--max-pending-per-subject", type=int, metavar="N", help="the same for each subject (a file alone)")
+    text = "deliveries that may be unsettled at once"
+    add("--max-pending", dest="max_ack_pending", type=int, metavar="N", help=text)
+    text = "the same for each subject (a file alone)"
+    add("--max-pending-per-subject", dest="max_ack_pending_per_subject", type=int, metavar="N", help=text)
     add("--backoff", type=duration, action="append", metavar="TIME", help="the waits of redeliveries, one each")
-    add("--target", metavar="SUBJECT", help="push messages to this subject")
-    add("--replay", choices=("instant", "original"))
+    add("--target", dest="deliver_subject", metavar="SUBJECT", help="push messages to this subject")
+    add("--replay", dest="replay_policy", choices=("instant", "original"))
     add("--description", metavar="TEXT")
 
 
 async def _list(jet: Jet, options: argparse.Namespace) -> None:
-    found = await observe.consumer_summaries(jet, options.stream)
-    if options.names:
-        for one in found:
-            write_line(one.name)
-        return
-    if options.json:
-        write_json(found)
-        return
     now = jet.runtime.clock.now()
-    heads = (
-        "stream",
-        "consumer",
-        "pending",
-        "ack pending",
-        "redelivered",
-        "lag",
-        "delivered",
-        "last delivery",
-        "state",
-    )
-    rows = [
-        (one.stream, one.name, one.pending, one.ack_pending, one.redelivered, one.lag, one.delivered_seq,
-         ago_text(one.last_delivered_at, now), "paused" if one.paused else "")
-        for one in found
-    ]  # fmt: skip
-    write_table(heads, rows, empty="no consumers")
+    write_found(
+        options,
+        await observe.consumer_summaries(jet, options.stream),
+        "stream, consumer, pending, ack pending, redelivered, lag, delivered, last delivery, state",
+        lambda one: (one.stream, one.name, one.pending, one.ack_pending, one.redelivered, one.lag, one.delivered_seq,
+                     ago_text(one.last_delivered_at, now), "paused" if one.paused else ""),
+        empty="no consumers",
+    )  # fmt: skip
 
 
 async def _consumer(jet: Jet, options: argparse.Namespace) -> Consumer:
@@ -148,24 +134,15 @@ async def _add(jet: Jet, options: argparse.Namespace) -> None:
 
 
 def _fields(options: argparse.Namespace) -> dict[str, Any]:
-    given: dict[str, Any] = {
-        "ack_policy": options.ack,
-        "deliver_policy": None if options.deliver is None else _POLICIES[options.deliver],
-        "ack_wait": options.wait,
-        "max_deliver": options.max_deliver,
-        "max_ack_pending": options.max_pending,
-        "max_ack_pending_per_subject": options.max_pending_per_subject,
-        "backoff": options.backoff,
-        "deliver_subject": options.target,
-        "replay_policy": options.replay,
-        "description": options.description,
-    }
-    filters = [one for text in options.filter or () for one in text.split(",") if one]
+    given = fields_of(options, ConsumerConfig)
+    if options.deliver_policy is not None:
+        given["deliver_policy"] = _POLICIES[options.deliver_policy]
+    filters = parts_of(options.filter)
     if len(filters) == 1:
         given["filter_subject"] = filters[0]
     elif filters:
         given["filter_subjects"] = filters
-    return {"durable_name": options.consumer, **{name: value for name, value in given.items() if value is not None}}
+    return {"durable_name": options.consumer, **given}
 
 
 async def _remove(jet: Jet, options: argparse.Namespace) -> int:
@@ -174,10 +151,7 @@ async def _remove(jet: Jet, options: argparse.Namespace) -> int:
     if not is_agreed(options, f"Really delete consumer {options.stream} > {options.consumer}, {left}?"):
         return 1
     await (await jet.stream(options.stream)).delete_consumer(options.consumer)
-    if options.json:
-        write_json({"deleted": options.consumer})
-    else:
-        write_line(f"consumer {options.stream} > {options.consumer} deleted")
+    write_done(options, {"deleted": options.consumer}, f"consumer {options.stream} > {options.consumer} deleted")
     return 0
 
 

@@ -16,7 +16,9 @@ from pelton.cli.output import (
     ago_text,
     is_agreed,
     moment_text,
+    write_done,
     write_facts,
+    write_found,
     write_json,
     write_line,
     write_table,
@@ -30,7 +32,6 @@ _ENDED = ("completed", "failed", "cancelled", "expired")
 
 
 def define_jobs(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     listing = add_verb(
         verbs, "ls", _list_jobs, "list the jobs of a queue that have not ended, or with --state those that have"
@@ -66,20 +67,21 @@ def _define_cancel(parser: argparse.ArgumentParser) -> None:
 
 async def _list_jobs(jet: Jet, options: argparse.Namespace) -> None:
     found: list[JobInfo] = []
-    async with aclosing(_ended(jet, options) if options.state in _ENDED else _unfinished(jet, options)) as jobs:
+    find = _find_ended if options.state in _ENDED else _find_unfinished
+    async with aclosing(find(jet, options)) as jobs:
         async for job in jobs:
             found.append(job)
             if len(found) >= options.limit:
                 break
-    if options.json:
-        write_json(found)
-        return
     now = jet.runtime.clock.now()
-    rows = [
-        (job.id, job.job, job.key, job.state, job.attempt, ago_text(rfc3339(job.enqueued_at), now), job.last_error[:60])
-        for job in found
-    ]
-    write_table(("id", "job", "key", "state", "attempt", "enqueued", "last error"), rows, empty="no jobs")
+    write_found(
+        options,
+        found,
+        "id, job, key, state, attempt, enqueued, last error",
+        lambda job: (job.id, job.job, job.key, job.state, job.attempt, ago_text(rfc3339(job.enqueued_at), now),
+                     job.last_error[:60]),
+        empty="no jobs",
+    )  # fmt: skip
 
 
 async def _keys(jet: Jet, options: argparse.Namespace) -> None:
@@ -94,13 +96,13 @@ async def _keys(jet: Jet, options: argparse.Namespace) -> None:
         )
 
 
-def _unfinished(jet: Jet, options: argparse.Namespace) -> AsyncGenerator[JobInfo, None]:
+def _find_unfinished(jet: Jet, options: argparse.Namespace) -> AsyncGenerator[JobInfo, None]:
     return observe.unfinished_jobs(
         jet, options.queue, state=options.state, key=options.key, job=options.job, tenant=options.tenant
     )
 
 
-async def _ended(jet: Jet, options: argparse.Namespace) -> AsyncGenerator[JobInfo, None]:
+async def _find_ended(jet: Jet, options: argparse.Namespace) -> AsyncGenerator[JobInfo, None]:
     await queue_of(jet, options)
     if options.tenant is not None:
         raise ConfigError("--tenant is for jobs that have not ended: outcomes do not name it")
@@ -141,7 +143,7 @@ async def _show_jobs(jet: Jet, options: argparse.Namespace) -> None:
 async def _cancel_jobs(jet: Jet, options: argparse.Namespace) -> int:
     check_choice(options, "state", "key", "job")
     queue = await queue_of(jet, options)
-    ids = options.id or await _chosen(queue, options)
+    ids = options.id or await _choose_ids(queue, options)
     question = f"Really cancel {len(ids):,} jobs of queue {options.queue}{filter_text(options)}?"
     # Ids were chosen one by one.
     if not options.id and not is_agreed(options, question):
@@ -160,14 +162,19 @@ async def _cancel_jobs(jet: Jet, options: argparse.Namespace) -> int:
     return 0 if len(ended) == len(ids) and all(ended.values()) else 1
 
 
-async def _chosen(queue: Queue, options: argparse.Namespace) -> list[str]:
+async def _choose_ids(queue: Queue, options: argparse.Namespace) -> list[str]:
     return [job.id async for job in queue.jobs(state=options.state, key=options.key, job=options.job)]
 
 
 async def _retry(jet: Jet, options: argparse.Namespace) -> int:
-    queue, given = await queue_of(jet, options), _arguments(options.args)
+    given = _arguments(options.args)
+    return await _put_again(await queue_of(jet, options), options.id, given, options)
+
+
+async def _put_again(queue: Queue, ids: list[str], given: dict[str, object] | None, options: argparse.Namespace) -> int:
+    """Redrive jobs, with other arguments if any are given; return 0 if all are in the queue again."""
     again: dict[str, str] = {}
-    for job_id in options.id:
+    for job_id in ids:
         try:
             again[job_id] = (await queue.redrive(job_id, given)).id
         except JobNotFoundError as error:
@@ -177,7 +184,7 @@ async def _retry(jet: Jet, options: argparse.Namespace) -> int:
     else:
         for old, new in again.items():
             write_line(f"job {old} is in the queue again, as job {new}")
-    return 0 if len(again) == len(options.id) else 1
+    return 0 if len(again) == len(ids) else 1
 
 
 def _arguments(text: str | None) -> dict[str, object] | None:
@@ -218,7 +225,6 @@ async def _wait(jet: Jet, options: argparse.Namespace) -> int:
 
 
 def define_dead(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     listing = add_verb(verbs, "ls", _list_dead, "list the dead letters of a queue")
     add_queue(listing)
@@ -252,16 +258,15 @@ async def _list_dead(jet: Jet, options: argparse.Namespace) -> None:
             found.append(letter)
             if len(found) == options.limit:
                 break
-    if options.json:
-        write_json(found)
-        return
     now = jet.runtime.clock.now()
-    rows = [
-        (each.outcome.id, each.outcome.job, each.outcome.key, each.outcome.attempt,
-         ago_text(rfc3339(each.outcome.finished_at), now), each.outcome.error[:80])
-        for each in found
-    ]  # fmt: skip
-    write_table(("id", "job", "key", "attempts", "failed", "error"), rows, empty="no dead letters")
+    write_found(
+        options,
+        found,
+        "id, job, key, attempts, failed, error",
+        lambda each: (each.outcome.id, each.outcome.job, each.outcome.key, each.outcome.attempt,
+                      ago_text(rfc3339(each.outcome.finished_at), now), each.outcome.error[:80]),
+        empty="no dead letters",
+    )  # fmt: skip
 
 
 async def _show_dead(jet: Jet, options: argparse.Namespace) -> None:
@@ -291,19 +296,7 @@ async def _show_dead(jet: Jet, options: argparse.Namespace) -> None:
 async def _redrive(jet: Jet, options: argparse.Namespace) -> int:
     check_choice(options, "key", "job")
     queue = await queue_of(jet, options)
-    done: dict[str, str] = {}
-    ids = options.id or await _ids(queue, options)
-    for job_id in ids:
-        try:
-            done[job_id] = (await queue.redrive(job_id)).id
-        except JobNotFoundError as error:
-            write_line(f"pelton: {error}", error=True)
-    if options.json:
-        write_json({"redriven": done})
-    else:
-        for old, new in done.items():
-            write_line(f"job {old} is in the queue again, as job {new}")
-    return 0 if len(done) == len(ids) else 1
+    return await _put_again(queue, options.id or await _ids(queue, options), None, options)
 
 
 async def _remove(jet: Jet, options: argparse.Namespace) -> int:
@@ -321,7 +314,7 @@ async def _remove(jet: Jet, options: argparse.Namespace) -> int:
             write_line(f"pelton: {error}", error=True)
             continue
         done.append(job_id)
-    write_json({"deleted": done}) if options.json else write_line(f"{len(done):,} dead letters removed")
+    write_done(options, {"deleted": done}, f"{len(done):,} dead letters removed")
     return 0 if len(done) == len(ids) else 1
 
 
@@ -329,7 +322,6 @@ async def _remove(jet: Jet, options: argparse.Namespace) -> int:
 
 
 def define_flow(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     listing = add_queue(add_verb(verbs, "ls", _list_flow, "list the flows of a queue, those that began last first"))
     listing.add_argument("--state", choices=get_args(FlowState), help="only flows in this state")
@@ -349,15 +341,14 @@ async def _list_flow(jet: Jet, options: argparse.Namespace) -> None:
     # Whether the queue exists, its flows do not tell.
     await queue_of(jet, options)
     found = await observe.flow_summaries(jet, options.queue, state=options.state, limit=options.limit, within=60)
-    if options.json:
-        write_json(found)
-        return
     now = jet.runtime.clock.now()
-    rows = [
-        (one.id, one.name, one.state, one.size, ago_text(rfc3339(one.enqueued_at), now), one.error[:60])
-        for one in found
-    ]
-    write_table(("id", "name", "state", "jobs", "enqueued", "error"), rows, empty="no flows")
+    write_found(
+        options,
+        found,
+        "id, name, state, jobs, enqueued, error",
+        lambda one: (one.id, one.name, one.state, one.size, ago_text(rfc3339(one.enqueued_at), now), one.error[:60]),
+        empty="no flows",
+    )  # fmt: skip
 
 
 async def _show_flow(jet: Jet, options: argparse.Namespace) -> None:
@@ -388,8 +379,6 @@ def _write_nodes(flow: FlowInfo) -> None:
 async def _cancel_flow(jet: Jet, options: argparse.Namespace) -> int:
     queue = await queue_of(jet, options)
     is_cancelled = await queue.flow(options.id).cancel(reason=options.reason)
-    if options.json:
-        write_json({"cancelled": {options.id: is_cancelled}})
-    else:
-        write_line(f"flow {options.id}: " + ("cancelled" if is_cancelled else "had ended before"))
+    done = "cancelled" if is_cancelled else "had ended before"
+    write_done(options, {"cancelled": {options.id: is_cancelled}}, f"flow {options.id}: {done}")
     return 0 if is_cancelled else 1

@@ -23,37 +23,33 @@ from pelton import observe
 from pelton.api import BucketNotFoundError
 from pelton.cli.arguments import count, define_verb
 from pelton.cli.candidates import CandidatePool, CandidateProcess, CandidateSettings
-from pelton.cli.output import ago_text, write_json, write_line, write_styled, write_table
+from pelton.cli.output import ago_text, write_found, write_line, write_styled
 from pelton.connect import Jet
 from pelton.connect import open as open_store
 from pelton.runtime import Clock, Signal, system_runtime
 
 
 def define_locks(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     define_verb(parser, _locks)
 
 
 async def _locks(jet: Jet, options: argparse.Namespace) -> None:
     found = await observe.lock_summaries(jet)
-    if options.json:
-        write_json(found)
-        return
     now = jet.runtime.clock.now()
-    rows = [
-        (one.kind, one.name, str(one.slot) if one.kind == "semaphore" else "", one.holder, one.token,
-         ago_text(one.since, now), ago_text(one.renewed_at, now), f"{one.ttl:g} s", one.waiting)
-        for one in found
-    ]  # fmt: skip
-    heads = ("kind", "name", "slot", "holder", "token", "held for", "renewed", "ttl", "waiting")
-    write_table(heads, rows, empty="no lock is held")
+    write_found(
+        options,
+        found,
+        "kind, name, slot, holder, token, held for, renewed, ttl, waiting",
+        lambda one: (one.kind, one.name, str(one.slot) if one.kind == "semaphore" else "", one.holder, one.token,
+                     ago_text(one.since, now), ago_text(one.renewed_at, now), f"{one.ttl:g} s", one.waiting),
+        empty="no lock is held",
+    )  # fmt: skip
 
 
 # --- ``pelton elections``: who leads
 
 
 def define_elections(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     define_verb(parser, _elections)
     parser.add_argument("election", nargs="?", default="", metavar="ELECTION", help="with --bucket: the key in it")
     parser.add_argument("--bucket", default="", metavar="BUCKET", help="an election in a bucket of another name")
@@ -63,17 +59,15 @@ async def _elections(jet: Jet, options: argparse.Namespace) -> None:
     found = await observe.election_summaries(jet, options.bucket, options.election)
     if options.election and not options.bucket:
         found = [one for one in found if one.election == options.election]
-    if options.json:
-        write_json(found)
-        return
     now = jet.runtime.clock.now()
-    rows = [
-        (one.election, one.leader or "(nobody)", one.token, ago_text(one.since, now), ago_text(one.renewed_at, now),
-         f"{one.ttl:g} s", one.bucket)
-        for one in found
-    ]  # fmt: skip
-    heads = ("election", "leader", "token", "leads for", "renewed", "term", "bucket")
-    write_table(heads, rows, empty="no elections")
+    write_found(
+        options,
+        found,
+        "election, leader, token, leads for, renewed, term, bucket",
+        lambda one: (one.election, one.leader or "(nobody)", one.token, ago_text(one.since, now),
+                     ago_text(one.renewed_at, now), f"{one.ttl:g} s", one.bucket),
+        empty="no elections",
+    )  # fmt: skip
 
 
 # --- the display of an election: on a terminal a table that is overwritten, otherwise lines
@@ -138,7 +132,6 @@ _REFRESH_S: Final = 0.5
 
 
 def define_elect(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     parser.description = __doc__
     parser.add_argument(
         "address", nargs="?", metavar="ADDRESS", help="a store's file or a cluster (default: a new file)"

@@ -12,7 +12,6 @@ from pelton.connect import Jet
 
 
 def define_pub(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     define_verb(parser, _publish, writes=True)
     add = parser.add_argument
     add("subject", metavar="SUBJECT")
@@ -46,7 +45,6 @@ async def _publish(jet: Jet, options: argparse.Namespace) -> None:
 
 
 def define_sub(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     define_verb(parser, _subscribe, writes=True)
     add = parser.add_argument
     add("subject", metavar="SUBJECT", help="a subject, or a filter such as 'orders.>'")
@@ -78,7 +76,6 @@ _NOBODY: Final = b"NATS/1.0 503"
 
 
 def define_request(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     define_verb(parser, _request, writes=True)
     add = parser.add_argument
     add("subject", metavar="SUBJECT")

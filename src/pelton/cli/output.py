@@ -15,9 +15,10 @@ import base64
 import json
 import logging
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
@@ -29,7 +30,7 @@ def harmless(text: str) -> str:
     r"""Return text with every character that cannot be printed spelled out: ESC as ``\x1b``, a line break as ``\n``."""
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() else _spelled(char) for char in text)
+    return "".join(char if char.isprintable() else _spell_out(char) for char in text)
 
 
 def write_line(text: str, *, error: bool = False, flush: bool = False) -> None:
@@ -65,12 +66,13 @@ class _Harmless(logging.Formatter):
 _PLAIN = "\x1b[0m"
 
 
-def _spelled(char: str) -> str:
+def _spell_out(char: str) -> str:
     return repr(char)[1:-1]
 
 
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 Cell = str | int | float | bool
+T = TypeVar("T")
 
 
 def write_table(heads: Sequence[str] | None, rows: Iterable[Sequence[Cell]], *, empty: str) -> None:
@@ -112,6 +114,27 @@ def _write_rich(heads: Sequence[str] | None, rows: list[list[str]], right: Seque
         table.add_row(*(Text(harmless(text)) for text in row))
     Console().print(table)
     return True
+
+
+def write_found(
+    options: argparse.Namespace, found: Sequence[T], heads: str, row: Callable[[T], Sequence[Cell]], *, empty: str
+) -> None:
+    """Write what was found: names alone, JSON, or a table under ``heads``, which commas part, as the options ask."""
+    if getattr(options, "names", False):
+        for name in map(attrgetter("name"), found):
+            write_line(name)
+    elif options.json:
+        write_json(found)
+    else:
+        write_table(heads.split(", "), map(row, found), empty=empty)
+
+
+def write_done(options: argparse.Namespace, value: object, text: str) -> None:
+    """Write a value as JSON, if that is asked for, or else the text that says what was done."""
+    if options.json:
+        write_json(value)
+    else:
+        write_line(text)
 
 
 def write_facts(title: str, facts: Mapping[str, Cell]) -> None:

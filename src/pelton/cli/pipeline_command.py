@@ -25,7 +25,6 @@ Verb = Callable[["SparkSession", argparse.Namespace, dict[str, str]], None]
 
 
 def define_pipeline(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     archive = _verb(verbs, "archive", _archive, "write streams to a Delta table, each message once")
     archive.add_argument("stream", metavar="STREAM", help="several by comma, or a pattern such as orders-*")

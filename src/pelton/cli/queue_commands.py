@@ -13,7 +13,9 @@ from pelton.cli.output import (
     is_agreed,
     moment_text,
     seconds_text,
+    write_done,
     write_facts,
+    write_found,
     write_json,
     write_line,
     write_table,
@@ -24,7 +26,6 @@ from pelton.queue import JobSchedule, Queue, Rate
 
 
 def define_queue(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     listing = add_verb(verbs, "ls", _list_queue, "list the queues")
     listing.add_argument("-n", "--names", action="store_true", help="only their names")
@@ -51,31 +52,16 @@ async def _list_queue(jet: Jet, options: argparse.Namespace) -> None:
             write_line(name)
         return
     found = await observe.queue_summaries(jet)
-    if options.json:
-        write_json(found)
-        return
     now = jet.runtime.clock.now()
-    rows = [
-        (each.name, each.pending, each.held, each.running, each.retrying, each.completed, each.failed,
-         each.dead_letters, each.per_minute, seconds_text(each.run.median), ago_text(each.oldest_at, now),
-         "paused" if each.paused else "")
-        for each in found
-    ]  # fmt: skip
-    heads = (
-        "queue",
-        "pending",
-        "held",
-        "running",
-        "retrying",
-        "completed",
-        "failed",
-        "dead",
-        "per minute",
-        "run",
-        "oldest",
-        "state",
-    )
-    write_table(heads, rows, empty="no queues")
+    write_found(
+        options,
+        found,
+        "queue, pending, held, running, retrying, completed, failed, dead, per minute, run, oldest, state",
+        lambda each: (each.name, each.pending, each.held, each.running, each.retrying, each.completed, each.failed,
+                      each.dead_letters, each.per_minute, seconds_text(each.run.median), ago_text(each.oldest_at,
+                      now), "paused" if each.paused else ""),
+        empty="no queues",
+    )  # fmt: skip
 
 
 async def _info(jet: Jet, options: argparse.Namespace) -> None:
@@ -166,7 +152,7 @@ async def _purge(jet: Jet, options: argparse.Namespace) -> int:
     if not is_agreed(options, f"Really cancel {which}the {waiting:,} waiting jobs of queue {options.queue}?"):
         return 1
     purged = await queue.purge(key=options.key, job=options.job, tenant=options.tenant)
-    write_json({"purged": purged}) if options.json else write_line(f"{purged:,} jobs cancelled")
+    write_done(options, {"purged": purged}, f"{purged:,} jobs cancelled")
     return 0
 
 
@@ -177,7 +163,7 @@ async def _remove_queue(jet: Jet, options: argparse.Namespace) -> int:
     if not is_agreed(options, f"Really remove queue {options.queue}, with {jobs}, its history and dead letters?"):
         return 1
     await queue.delete(force=True)
-    write_json({"deleted": options.queue}) if options.json else write_line(f"queue {options.queue} deleted")
+    write_done(options, {"deleted": options.queue}, f"queue {options.queue} deleted")
     return 0
 
 
@@ -185,7 +171,6 @@ async def _remove_queue(jet: Jet, options: argparse.Namespace) -> int:
 
 
 def define_limits(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     text = "list the limits of a queue, or of all queues, and how much of each is used"
     listing = add_verb(verbs, "ls", _list_limits, text)
@@ -207,17 +192,15 @@ def _scope(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 async def _list_limits(jet: Jet, options: argparse.Namespace) -> None:
     names = [options.queue] if options.queue else await jet.queue_names()
     found = [one for name in names for one in await observe.limit_summaries(jet, name)]
-    if options.json:
-        write_json(found)
-        return
-    rows = [
-        (one.queue, _scope_text(one), "" if one.concurrency is None else one.concurrency, one.running,
-         f"{one.keys} keys, {one.fullest} at most" if one.per_key else "", _rate_text(one),
-         seconds_text(one.next_start))
-        for one in found
-    ]  # fmt: skip
-    heads = ("queue", "jobs", "at a time", "running", "of keys", "starts", "next in")
-    write_table(heads, rows, empty="no limits")
+    write_found(
+        options,
+        found,
+        "queue, jobs, at a time, running, of keys, starts, next in",
+        lambda one: (one.queue, _scope_text(one), "" if one.concurrency is None else one.concurrency, one.running,
+                     f"{one.keys} keys, {one.fullest} at most" if one.per_key else "", _rate_text(one),
+                     seconds_text(one.next_start)),
+        empty="no limits",
+    )  # fmt: skip
 
 
 def _scope_text(limit: observe.LimitSummary) -> str:
@@ -236,18 +219,13 @@ async def _set(jet: Jet, options: argparse.Namespace) -> None:
     await queue.limit(job=options.job, per_key=options.per_key, concurrency=options.concurrency, rate=rate)
     found = await observe.limit_summaries(jet, options.queue)
     (limit,) = [one for one in found if (one.job, one.per_key) == (options.job or "", options.per_key)]
-    if options.json:
-        write_json(limit)
-    else:
-        write_line(f"limit of queue {options.queue} for {_scope_text(limit)}: set")
+    write_done(options, limit, f"limit of queue {options.queue} for {_scope_text(limit)}: set")
 
 
 async def _remove_limits(jet: Jet, options: argparse.Namespace) -> int:
     is_gone = await (await queue_of(jet, options)).unlimit(job=options.job, per_key=options.per_key)
-    if options.json:
-        write_json({"deleted": is_gone})
-    else:
-        write_line(f"limit of queue {options.queue}: " + ("taken away" if is_gone else "there was none"))
+    done = "taken away" if is_gone else "there was none"
+    write_done(options, {"deleted": is_gone}, f"limit of queue {options.queue}: {done}")
     return 0 if is_gone else 1
 
 
@@ -255,21 +233,20 @@ async def _remove_limits(jet: Jet, options: argparse.Namespace) -> int:
 
 
 def define_cron(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     listing = add_verb(verbs, "ls", _list_cron, "list the schedules of a queue, or of all queues")
     listing.add_argument("queue", nargs="?", default="", metavar="QUEUE")
-    _named(add_verb(verbs, "pause", _pause_cron, "enqueue no more jobs of a schedule", writes=True))
-    _named(add_verb(verbs, "resume", _resume_cron, "enqueue jobs of a schedule again", writes=True))
+    _of_schedule(add_verb(verbs, "pause", _pause_cron, "enqueue no more jobs of a schedule", writes=True))
+    _of_schedule(add_verb(verbs, "resume", _resume_cron, "enqueue jobs of a schedule again", writes=True))
     text = "enqueue the job of a schedule now, whether it is due or not; its times stay as they are"
-    _named(add_verb(verbs, "run", _run, text, writes=True))
-    removing = _named(
+    _of_schedule(add_verb(verbs, "run", _run, text, writes=True))
+    removing = _of_schedule(
         add_verb(verbs, "rm", _remove_cron, "remove a schedule; jobs that it has enqueued stay", writes=True)
     )
     add_force(removing)
 
 
-def _named(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+def _of_schedule(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     add_queue(parser).add_argument("name", metavar="NAME")
     return parser
 
@@ -330,10 +307,8 @@ async def _schedule(queue: Queue, name: str) -> JobSchedule:
 
 async def _run(jet: Jet, options: argparse.Namespace) -> None:
     handle = await (await queue_of(jet, options)).run_schedule(options.name)
-    if options.json:
-        write_json({"schedule": options.name, "id": handle.id})
-    else:
-        write_line(f"schedule {options.name} of queue {options.queue}: job {handle.id} is in the queue")
+    text = f"schedule {options.name} of queue {options.queue}: job {handle.id} is in the queue"
+    write_done(options, {"schedule": options.name, "id": handle.id}, text)
 
 
 async def _remove_cron(jet: Jet, options: argparse.Namespace) -> int:
@@ -342,7 +317,7 @@ async def _remove_cron(jet: Jet, options: argparse.Namespace) -> int:
     if not is_agreed(options, f"Really remove schedule {options.name} of queue {options.queue}?"):
         return 1
     await queue.unschedule(options.name)
-    write_json({"deleted": options.name}) if options.json else write_line(f"schedule {options.name} removed")
+    write_done(options, {"deleted": options.name}, f"schedule {options.name} removed")
     return 0
 
 
@@ -350,7 +325,6 @@ async def _remove_cron(jet: Jet, options: argparse.Namespace) -> int:
 
 
 def define_workers(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     define_verb(parser, _workers)
     parser.add_argument("queue", nargs="?", default="", metavar="QUEUE", help="default: all")
 
@@ -360,17 +334,16 @@ async def _workers(jet: Jet, options: argparse.Namespace) -> None:
         await observe.queue_summary(jet, options.queue)
     queues = [options.queue] if options.queue else await jet.queue_names()
     found = [worker for queue in queues for worker in await observe.worker_summaries(jet, queue)]
-    if options.json:
-        write_json(found)
-        return
     now = jet.runtime.clock.now()
-    rows = [
-        (one.queue, one.worker, _state(one), one.pid or "", one.running, seconds_text(one.oldest_running), one.ended,
-         one.failed, one.last_job, ago_text(one.last_ended_at, now), ago_text(one.seen_at, now))
-        for one in found
-    ]  # fmt: skip
-    heads = ("queue", "worker", "state", "pid", "running", "oldest", "jobs", "failed", "last job", "ended", "seen")
-    write_table(heads, rows, empty="no worker, and none has ended a job")
+    write_found(
+        options,
+        found,
+        "queue, worker, state, pid, running, oldest, jobs, failed, last job, ended, seen",
+        lambda one: (one.queue, one.worker, _state(one), one.pid or "", one.running, seconds_text(one.oldest_running),
+                     one.ended, one.failed, one.last_job, ago_text(one.last_ended_at, now), ago_text(one.seen_at,
+                     now)),
+        empty="no worker, and none has ended a job",
+    )  # fmt: skip
 
 
 def _state(worker: WorkerSummary) -> str:

@@ -317,12 +317,12 @@ class _Reloading:
 
 async def _first_of(duck: asyncio.Task[None], runtime: Runtime, over: Signal, seen: int) -> None:
     """Wait until all clients have left, or for another signal."""
-    again = runtime.spawn(_signalled(over, seen), "pelton waits for another signal")
+    again = runtime.spawn(_wait_for_signal(over, seen), "pelton waits for another signal")
     await asyncio.wait([duck, again], return_when=asyncio.FIRST_COMPLETED)
     for task in (duck, again):
         task.cancel()
     await asyncio.gather(duck, again, return_exceptions=True)
 
 
-async def _signalled(over: Signal, seen: int) -> None:
+async def _wait_for_signal(over: Signal, seen: int) -> None:
     await over.wait(seen)

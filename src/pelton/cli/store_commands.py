@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 def define_backup(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     parser.add_argument("store", metavar="STORE")
     parser.add_argument("target", metavar="TARGET")
     parser.add_argument("--stream", action="append", metavar="NAME", help="only this stream (may be repeated)")
@@ -42,7 +41,6 @@ def run_backup(options: argparse.Namespace) -> int:
 
 
 def define_restore(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     parser.add_argument("backup", metavar="BACKUP")
     parser.add_argument("store", metavar="STORE")
     parser.add_argument("--into", action="store_true", help="copy streams into STORE, which exists and may be in use")
@@ -83,7 +81,6 @@ async def _into(options: argparse.Namespace) -> list[str]:
 
 
 def define_copy(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     parser.add_argument("source", metavar="SOURCE", help="a store file, or an address such as nats://host:4222")
     parser.add_argument("target", metavar="TARGET", help="the same; a file is created if it is missing")
     parser.add_argument("--stream", action="append", metavar="NAME", help="only this stream (may be repeated)")
@@ -99,7 +96,7 @@ def define_copy(parser: argparse.ArgumentParser) -> None:
 def run_copy(options: argparse.Namespace) -> int:
     """Copy; return 0 when the copy is complete, and the same as the original."""
     with Bar("copying") as bar:
-        report = asyncio.run(_copied(options, bar))
+        report = asyncio.run(_copy(options, bar))
     if options.json:
         write_json(report)
         return 0
@@ -114,12 +111,12 @@ def run_copy(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _copied(options: argparse.Namespace, bar: Bar) -> CopyReport:
+async def _copy(options: argparse.Namespace, bar: Bar) -> CopyReport:
     from pelton.moving import copy
 
     target_key = None if options.target_key_file is None else KeyFile(options.target_key_file)
 
-    def told(stream: str, done: int, total: int) -> None:
+    def on_progress(stream: str, done: int, total: int) -> None:
         bar.show(done, total, stream)
 
     return await copy(
@@ -129,7 +126,7 @@ async def _copied(options: argparse.Namespace, bar: Bar) -> CopyReport:
         key=key_of(options),
         target_key=target_key,
         num_replicas=options.replicas,
-        progress=told,
+        progress=on_progress,
     )
 
 
@@ -137,7 +134,6 @@ async def _copied(options: argparse.Namespace, bar: Bar) -> CopyReport:
 
 
 def define_verify(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     parser.add_argument("store", metavar="STORE")
     add_key(parser)
     parser.set_defaults(run=run_verify)
@@ -159,7 +155,6 @@ def run_verify(options: argparse.Namespace) -> int:
 
 
 def define_salvage(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     parser.add_argument("store", metavar="STORE")
     parser.add_argument("target", metavar="TARGET")
     add_key(parser)
@@ -178,7 +173,6 @@ def run_salvage(options: argparse.Namespace) -> int:
 
 
 def define_compact(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     parser.add_argument("store", metavar="STORE")
     add_key(parser)
     parser.set_defaults(run=run_compact)
@@ -194,7 +188,6 @@ def run_compact(options: argparse.Namespace) -> int:
 
 
 def define_rekey(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     parser.add_argument("store", metavar="STORE")
     add_key(parser)
     new = parser.add_mutually_exclusive_group(required=True)
@@ -214,7 +207,6 @@ def run_rekey(options: argparse.Namespace) -> int:
 
 
 def define_sql(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     define_verb(parser, _sql)
     parser.add_argument("statement", nargs="?", metavar="STATEMENT", help="default, or -: standard input")
     parser.add_argument("--timeout", type=duration, default=60.0, metavar="TIME", help="default 60s")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from pelton import observe
 from pelton.api import ConfigError, MessageNotFoundError, StoredMessage, StreamConfig, StreamState
 from pelton.api.times import dec_hook
-from pelton.cli.arguments import add_create, add_verb, count, duration, size
+from pelton.cli.arguments import add_create, add_verb, count, duration, fields_of, parts_of, size
 from pelton.cli.output import (
     add_force,
     ago_text,
@@ -20,66 +20,42 @@ from pelton.cli.output import (
     moment_text,
     show_stored,
     size_text,
+    write_done,
     write_facts,
+    write_found,
     write_json,
     write_line,
     write_raw,
-    write_table,
 )
 from pelton.connect import Jet
 from pelton.jet import Stream
 
-# The options of the nats command, by the fields of a configuration.
-_FIELDS: Final = {
-    "subjects": "subjects",
-    "description": "description",
-    "storage": "storage",
-    "retention": "retention",
-    "discard": "discard",
-    "discard_per_subject": "discard_new_per_subject",
-    "max_msgs": "max_msgs",
-    "max_msgs_per_subject": "max_msgs_per_subject",
-    "max_bytes": "max_bytes",
-    "max_age": "max_age",
-    "max_msg_size": "max_msg_size",
-    "max_consumers": "max_consumers",
-    "dupe_window": "duplicate_window",
-    "replicas": "num_replicas",
-    "allow_direct": "allow_direct",
-    "allow_rollup": "allow_rollup_hdrs",
-    "allow_msg_ttl": "allow_msg_ttl",
-    "allow_schedules": "allow_msg_schedules",
-    "deny_delete": "deny_delete",
-    "deny_purge": "deny_purge",
-}
-
 
 def define_stream(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     listing = add_verb(verbs, "ls", _list, "list the streams")
     listing.add_argument("--subject", default="", metavar="SUBJECT", help="only streams that take this subject")
     listing.add_argument("-n", "--names", action="store_true", help="only their names")
-    _named(add_verb(verbs, "info", _info, "show a stream"))
-    adding = _named(add_verb(verbs, "add", _add, "create a stream", writes=True))
+    _in_stream(add_verb(verbs, "info", _info, "show a stream"))
+    adding = _in_stream(add_verb(verbs, "add", _add, "create a stream", writes=True))
     add_create(adding)
     _add_fields(adding)
-    _add_fields(_named(add_verb(verbs, "edit", _edit, "change the configuration of a stream", writes=True)))
-    removing = _named(add_verb(verbs, "rm", _remove, "delete a stream with its messages and consumers", writes=True))
-    add_force(removing)
-    purging = _named(add_verb(verbs, "purge", _purge, "remove messages of a stream", writes=True))
+    _add_fields(_in_stream(add_verb(verbs, "edit", _edit, "change the configuration of a stream", writes=True)))
+    text = "delete a stream with its messages and consumers"
+    add_force(_in_stream(add_verb(verbs, "rm", _remove, text, writes=True)))
+    purging = _in_stream(add_verb(verbs, "purge", _purge, "remove messages of a stream", writes=True))
     purging.add_argument("--subject", default="", metavar="FILTER", help="only messages of these subjects")
     purging.add_argument("--seq", type=int, default=0, metavar="N", help="only messages before this sequence")
     purging.add_argument("--keep", type=int, default=0, metavar="N", help="keep the newest messages")
     add_force(purging)
-    erasing = _named(add_verb(verbs, "rmm", _remove_message, "remove one message", writes=True))
+    erasing = _in_stream(add_verb(verbs, "rmm", _remove_message, "remove one message", writes=True))
     erasing.add_argument("seq", type=int, metavar="SEQ")
     add_force(erasing)
-    getting = _named(add_verb(verbs, "get", _get, "show one message"))
+    getting = _in_stream(add_verb(verbs, "get", _get, "show one message"))
     getting.add_argument("seq", type=int, nargs="?", metavar="SEQ")
     getting.add_argument("-S", "--last-for", metavar="SUBJECT", help="the last message of a subject")
     getting.add_argument("--raw", action="store_true", help="write the payload alone, as it is")
-    tailing = _named(add_verb(verbs, "tail", _tail, "show the newest messages, and those that follow"))
+    tailing = _in_stream(add_verb(verbs, "tail", _tail, "show the newest messages, and those that follow"))
     tailing.add_argument("--subject", default=">", metavar="FILTER", help="only messages of these subjects")
     tailing.add_argument("-n", "--count", type=int, default=10, metavar="N", help="how many to begin with (default 10)")
     tailing.add_argument("--follow", "-F", action="store_true", help="go on with new messages until interrupted")
@@ -87,12 +63,13 @@ def define_stream(parser: argparse.ArgumentParser) -> None:
     tailing.add_argument("--until", type=int, default=0, help=argparse.SUPPRESS)
 
 
-def _named(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+def _in_stream(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("stream", metavar="STREAM")
     return parser
 
 
 def _add_fields(parser: argparse.ArgumentParser) -> None:
+    # The options of the nats command; those that it calls otherwise have the field's name as well.
     add = parser.add_argument
     add("--config", metavar="FILE", help="the configuration as JSON, as 'stream info --json' shows it")
     add("--subjects", action="append", metavar="SUBJECTS", help="what it takes, several by comma")
@@ -106,24 +83,25 @@ def _add_fields(parser: argparse.ArgumentParser) -> None:
     add("--max-age", type=duration, metavar="TIME", help="such as 7d; 0: for ever")
     add("--max-msg-size", type=size, metavar="SIZE")
     add("--max-consumers", type=int, metavar="N")
-    add("--dupe-window", type=duration, metavar="TIME", help="how long message ids are remembered")
-    add("--replicas", type=count, metavar="N")
-    for name, text in (
-        ("discard-per-subject", "refuse new messages of a full subject"),
-        ("allow-direct", "direct gets"),
-        ("allow-rollup", "messages that replace all before them"),
-        ("allow-msg-ttl", "a time to live for each message"),
-        ("allow-schedules", "scheduled messages"),
-        ("deny-delete", "no message can be deleted"),
-        ("deny-purge", "no purge"),
+    text = "how long message ids are remembered"
+    add("--dupe-window", dest="duplicate_window", type=duration, metavar="TIME", help=text)
+    add("--replicas", dest="num_replicas", type=count, metavar="N")
+    for name, field, text in (
+        ("discard-per-subject", "discard_new_per_subject", "refuse new messages of a full subject"),
+        ("allow-direct", "allow_direct", "direct gets"),
+        ("allow-rollup", "allow_rollup_hdrs", "messages that replace all before them"),
+        ("allow-msg-ttl", "allow_msg_ttl", "a time to live for each message"),
+        ("allow-schedules", "allow_msg_schedules", "scheduled messages"),
+        ("deny-delete", "deny_delete", "no message can be deleted"),
+        ("deny-purge", "deny_purge", "no purge"),
     ):
-        add(f"--{name}", action=argparse.BooleanOptionalAction, help=text)
+        add(f"--{name}", dest=field, action=argparse.BooleanOptionalAction, help=text)
 
 
 def _fields(options: argparse.Namespace) -> dict[str, Any]:
-    given = {field: getattr(options, name) for name, field in _FIELDS.items() if getattr(options, name) is not None}
+    given = fields_of(options, StreamConfig)
     if "subjects" in given:
-        given["subjects"] = [one for text in given["subjects"] for one in text.split(",") if one]
+        given["subjects"] = parts_of(options.subjects)
     if given.get("retention") == "work":
         given["retention"] = "workqueue"
     return given
@@ -146,21 +124,15 @@ async def _list(jet: Jet, options: argparse.Namespace) -> None:
     if options.subject:
         names = set(await jet.stream_names(options.subject))
         found = [one for one in found if one.name in names]
-    if options.names:
-        for one in found:
-            write_line(one.name)
-        return
-    if options.json:
-        write_json(found)
-        return
     now = jet.runtime.clock.now()
-    heads = ("stream", "kind", "messages", "size", "subjects", "consumers", "last message")
-    rows = [
-        (each.name, each.kind, each.messages, size_text(each.bytes), each.num_subjects, each.consumers,
-         ago_text(each.last_at, now))
-        for each in found
-    ]  # fmt: skip
-    write_table(heads, rows, empty="no streams")
+    write_found(
+        options,
+        found,
+        "stream, kind, messages, size, subjects, consumers, last message",
+        lambda one: (one.name, one.kind, one.messages, size_text(one.bytes), one.num_subjects, one.consumers,
+                     ago_text(one.last_at, now)),
+        empty="no streams",
+    )  # fmt: skip
 
 
 async def _info(jet: Jet, options: argparse.Namespace) -> None:
@@ -226,7 +198,7 @@ async def _remove(jet: Jet, options: argparse.Namespace) -> int:
     if not is_agreed(options, f"Really delete stream {options.stream} with {info.state.messages:,} messages?"):
         return 1
     await jet.delete_stream(options.stream)
-    write_json({"deleted": options.stream}) if options.json else write_line(f"stream {options.stream} deleted")
+    write_done(options, {"deleted": options.stream}, f"stream {options.stream} deleted")
     return 0
 
 
@@ -238,7 +210,7 @@ async def _purge(jet: Jet, options: argparse.Namespace) -> int:
     if not is_agreed(options, f"Really purge {what} stream {options.stream}?"):
         return 1
     purged = await stream.purge(filter=options.subject, seq=options.seq, keep=options.keep)
-    write_json({"purged": purged}) if options.json else write_line(f"{purged:,} messages removed")
+    write_done(options, {"purged": purged}, f"{purged:,} messages removed")
     return 0
 
 
@@ -248,7 +220,7 @@ async def _remove_message(jet: Jet, options: argparse.Namespace) -> int:
     if not is_agreed(options, f"Really remove message {options.seq} of stream {options.stream}?"):
         return 1
     await stream.delete_message(options.seq)
-    write_json({"deleted": options.seq}) if options.json else write_line(f"message {options.seq} removed")
+    write_done(options, {"deleted": options.seq}, f"message {options.seq} removed")
     return 0
 
 

@@ -36,7 +36,7 @@ class SourceFiles:
         self._folder = folder
         self._seen = self._look()
 
-    def changed(self) -> list[str]:
+    def find_changed(self) -> list[str]:
         """Return the files that were written, created or removed since the last call."""
         before, self._seen = self._seen, self._look()
         return sorted(
@@ -239,11 +239,11 @@ class Supervisor:
             self._wants_roll = False
             # First those that do not work: while the code can't start, the last one that works must stay.
             for place in sorted(self._places, key=lambda place: place.is_ready):
-                if not await self._replaced(place):
+                if not await self._replace(place):
                     _log.error("worker %d could not be replaced; the others go on as they are", place.number)
                     break
 
-    async def _replaced(self, place: WorkProcess) -> bool:
+    async def _replace(self, place: WorkProcess) -> bool:
         """Ask a child to stop, and wait for the next one; return whether that one works."""
         lives, deaths = place.lives, place.deaths
         _log.info("%s is replaced", place)
@@ -258,7 +258,7 @@ class Supervisor:
         """Replace all children when a file changes."""
         while True:
             await self._clock.sleep(_LOOK_S)
-            changed = await asyncio.to_thread(files.changed)
+            changed = await asyncio.to_thread(files.find_changed)
             if changed:
                 more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
                 _log.info("%s%s changed: the workers start again", ", ".join(changed[:3]), more)

@@ -21,7 +21,7 @@ from pelton.cli.arguments import (
     define_verb,
     duration,
     is_file,
-    opened,
+    opening_of,
     port,
     until_stopped,
 )
@@ -50,7 +50,6 @@ _COLUMN: Final = 12
 
 
 def define_info(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     define_verb(parser, _info)
 
 
@@ -80,7 +79,6 @@ async def _info(jet: Jet, options: argparse.Namespace) -> None:
 
 
 def define_top(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     define_verb(parser, _top)
     parser.add_argument("--every", type=duration, default=2.0, metavar="TIME", help="default 2s")
     parser.add_argument("--count", type=count, metavar="N", help="end after so many pictures (without a terminal: 1)")
@@ -157,7 +155,6 @@ def _line(cells: Sequence[Cell]) -> str:
 
 
 def define_metrics(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     define_verb(parser, _metrics)
     parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default: 127.0.0.1)")
     parser.add_argument("--port", type=port, default=7777, metavar="N", help="default 7777; 0: any that is free")
@@ -197,7 +194,6 @@ _FIRST_QUEUES: Final = 20
 
 
 def define_dashboard(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     add = parser.add_argument
     add("store", metavar="STORE", help=f"a store file, or an address such as nats://host:4222 (or in {STORE_VARIABLE})")
     add(
@@ -243,7 +239,7 @@ async def _serve(options: argparse.Namespace, token: str, actions: bool) -> int:
     # Without a token, the name of the host is what keeps other sites' scripts out.
     hosts = () if token else {shown, "127.0.0.1", "localhost", "[::1]"}
     path = options.store if is_file(options.store) else ""
-    async with opened(options, writes=actions) as jet:
+    async with opening_of(options, writes=actions) as jet:
         app = dashboard.app(jet, token=token, actions=actions, hosts=hosts, path=path)
         with _listening(options.host, options.port) as listener:
             server = DashboardServer(app, listener)

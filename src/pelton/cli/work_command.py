@@ -24,7 +24,6 @@ from pelton.runtime import system_runtime
 
 
 def define_work(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments to its parser."""
     parser.description = __doc__
     parser.add_argument("jobs", nargs="+", metavar="MODULE:ATTRIBUTE", help="a pelton.Jobs(), such as shop.jobs:jobs")
     parser.add_argument("--store", metavar="STORE", help="a file or nats://host (default: the variable PELTON_STORE)")

@@ -79,7 +79,7 @@ def _follow(control: socket.socket, queues: Sequence[Queue]) -> None:
     control.set_inheritable(False)
     control.setblocking(False)
 
-    def ended() -> None:
+    def on_end() -> None:
         loop.remove_reader(control)
         for queue in queues:
             queue.stop()
@@ -89,7 +89,7 @@ def _follow(control: socket.socket, queues: Sequence[Queue]) -> None:
         with suppress(OSError):
             control.send(READY)
 
-    loop.add_reader(control, ended)
+    loop.add_reader(control, on_end)
     # When the workers have begun: a stop before would find none.
     loop.call_soon(ready)
 

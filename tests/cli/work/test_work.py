@@ -342,12 +342,12 @@ def test_files_that_count(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
     files = SourceFiles(tmp_path)
-    assert files.changed() == []
+    assert files.find_changed() == []
     for name in ("b.txt", ".git/c.py", "__pycache__/d.py", "venv/e.py", "in/f.py", "new.py"):
         (tmp_path / name).write_text("1")
     (tmp_path / "a.py").unlink()
-    assert files.changed() == ["a.py", "in/f.py", "new.py"]
-    assert files.changed() == []
+    assert files.find_changed() == ["a.py", "in/f.py", "new.py"]
+    assert files.find_changed() == []
 
 
 async def test_a_job_of_the_new_code_waits_for_it_and_burns_no_attempt(folder: Path, shop: Queue) -> None:
