@@ -8,20 +8,21 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.engine.delivery.pulls import Pulls
+from pelton.engine.delivery.line import Line
+from pelton.testing import manual_runtime
 
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The consumers that pulls have looked at, one entry for each look."""
     seen: list[str] = []
-    look = Pulls.look
+    look = Line._look
 
-    def noted(self: Pulls, one: object) -> tuple[bool, float | None]:
-        seen.append(one.consumer)  # type: ignore[attr-defined]  # a pull
-        return look(self, one)  # type: ignore[arg-type]
+    def note(self: Line) -> tuple[bool, list[float]]:
+        seen.append(self._key[1])
+        return look(self)
 
-    monkeypatch.setattr(Pulls, "look", noted)
+    monkeypatch.setattr(Line, "_look", note)
     return seen
 
 
@@ -81,3 +82,25 @@ async def test_a_pull_that_waits_ends_when_another_opener_deletes_its_consumer_o
         await others.delete_consumer("c")
         with pytest.raises(pelton.ConsumerNotFoundError):
             await pull
+
+
+async def test_a_pull_that_is_not_its_turn_does_not_look_all_the_time_for_what_is_due(looks: list[str]) -> None:
+    runtime = manual_runtime()
+    async with await pelton.open("memory:", runtime=runtime) as jet:
+        orders = await jet.create_stream("orders", subjects=["orders.>"])
+        pinned = await orders.create_consumer(
+            durable_name="c", ack_wait=60, priority_policy="pinned_client", priority_groups=["g"], priority_timeout=3600
+        )
+        await jet.publish("orders.1")
+        [held] = await pinned.fetch(1, group="g")
+        pull = asyncio.create_task((await orders.consumer("c")).fetch(1, timeout=None, group="g"))
+        await _until(looks, 1)
+        # The holder of the pin may pull it again, and nobody else.
+        runtime.clock.advance(61)
+        before = len(looks)
+        for _ in range(200):
+            runtime.clock.advance(0.001)
+            await asyncio.sleep(0)
+        assert len(looks) - before < 20
+        await held.ack()
+        pull.cancel()

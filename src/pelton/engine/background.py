@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Final
 
 from pelton.api import PeltonError
@@ -62,10 +61,8 @@ class IdleBatches:
 
     def _rings(self) -> None:
         self._due = self._timer = None
-        with suppress(PeltonError):
-            # Ignore errors: the next message of any batch sweeps as well.
-            swept = self._host.stage(lambda: self._staging.sweep(self._host.session.now()), durable=False)
-            swept.add_done_callback(lambda done: done.exception())
+        # If it fails: the next message of any batch sweeps as well.
+        self._host.stage_quietly(lambda: self._staging.sweep(self._host.session.now()))
 
 
 _CATCH_UP_AGAIN_S: Final = 0.5

@@ -41,11 +41,10 @@ from pelton.engine.background import Background
 from pelton.engine.bulk import column_reader
 from pelton.engine.bus import Bus
 from pelton.engine.connections import PLANNING, Connections, EngineSettings, troubles_of
+from pelton.engine.delivery.line import Lines
 from pelton.engine.delivery.pulls import Pulls
 from pelton.engine.delivery.pushes import Pushes
-from pelton.engine.delivery.standing import StandingPulls
 from pelton.engine.delivery.subscriptions import EngineSubscription, Subscriptions
-from pelton.engine.delivery.waiting import WaitingPulls
 from pelton.engine.host import Door, public_error
 from pelton.engine.questions import Audit, Questions
 from pelton.engine.serving import Serving
@@ -76,7 +75,6 @@ class Engine:
         self._runtime = runtime
         self._clock = runtime.clock
         self._loop = asyncio.get_running_loop()
-        self._waiting = WaitingPulls()
         self._closed = False
         # Whether this opener has ended for good, and the callbacks for that.
         self._is_over = False
@@ -86,12 +84,13 @@ class Engine:
         self.door: Door = Door(self._db, self._loop)
         channel = MemoryChannel if settings.memory else WakeChannel
         self._channel: MemoryChannel | WakeChannel = channel(settings.path, self.woken, self._clock.monotonic)
-        self.session: Session = self._session_on(self._db, lambda: not self._waiting.is_empty)
+        self._lines = Lines(self, self._channel, self._clock)
+        self.session: Session = self._session_on(self._db, lambda: not self._lines.is_empty)
         self.account: Account = self.session.registry.account
-        self._pushes = Pushes(self, self._waiting, self._channel, runtime)
+        self._pushes = Pushes(self, self._lines, runtime)
         polled = self._channel.polled
         self._subscriptions = Subscriptions(self, self._pushes, self._clock, self._db.path, polled=polled)
-        self._pulls = Pulls(self, self._waiting, self._channel, self._clock)
+        self._pulls = Pulls(self, self._lines, runtime)
         self._committer = Committer(
             self._db,
             self.session,
@@ -123,7 +122,7 @@ class Engine:
         """Publish the effects of a transaction of any session: wake pulls and processes, and deliver to subscribers."""
         if committed.changed:
             if committed.news:
-                self._waiting.notify(committed.news)
+                self._lines.notify(committed.news)
             self._channel.wake_others()
         for subscriber, route, messages in committed.deliveries:
             subscriber.receive(route, messages)
@@ -159,6 +158,11 @@ class Engine:
         future: asyncio.Future[Any] = self._loop.create_future()
         self._submissions.call(call, future, durable=durable, at_once=at_once)
         return future
+
+    def stage_quietly(self, call: Callable[[], Any], *, durable: bool = False) -> None:
+        """Submit a function of which nobody hears: if the store is closed or has failed, it makes no difference."""
+        with suppress(PeltonError):
+            self.stage(call, durable=durable).add_done_callback(lambda done: done.exception())
 
     def hand_back(self, stream: str, consumer: str, delivered: list[Delivered]) -> None:
         """Nak what was delivered to a pull that was cancelled at the same moment."""
@@ -338,8 +342,7 @@ class Engine:
 
     def serving(self) -> Serving:
         """Return what a server needs beyond the port; close it before this store."""
-        standing = StandingPulls(self, self._pulls, self._waiting, self._runtime)
-        return Serving(self, self._committer, standing, self._submissions.settle, self._pushes.poke)
+        return Serving(self, self._committer, self._pulls, self._submissions.settle, self._pushes.poke)
 
     def archives(self) -> StreamArchives:
         """Return the archives of the store's streams, for a server."""
@@ -406,7 +409,7 @@ class Engine:
         await self._subscriptions.close()
         self._background.close()
         await self._committer.quiesce()
-        self._waiting.notify_all()
+        self._lines.notify_all()
         if self._marks is not None:
             self._marks.close()
         self._channel.close()
@@ -442,7 +445,7 @@ class Engine:
             return
         self._committer.woken()
         self._transactions.woken()
-        self._waiting.others_committed(self.read)
+        self._lines.follow_others()
         self._background.woken()
         if self.session.bus.has_own and not self._transactions.is_unreadable:
             # Reading delivers what the other process published. Operations on the store raise the same errors.
@@ -459,8 +462,7 @@ class Engine:
     def _follow_clock(self) -> None:
         if not self._closed and not self._is_over:
             # If it can't be written, whatever is written next tells.
-            with suppress(PeltonError):
-                self.stage(lambda: None, durable=False).add_done_callback(lambda done: done.exception())
+            self.stage_quietly(lambda: None)
 
     # --- the end
 
@@ -485,4 +487,4 @@ class Engine:
         for told in self._on_end:
             told(error)
         # Pulls and pumps check again, and get the error.
-        self._waiting.notify_all()
+        self._lines.notify_all()

@@ -145,7 +145,8 @@ R = TypeVar("R")
 class Host(Protocol):
     """``session`` is that of shared transactions, and ``door`` has the checks before each operation.
 
-    ``stage`` runs a call in the next transaction, ``read`` in a snapshot. ``second_session`` opens another session, on
+    ``stage`` runs a call in the next transaction, ``stage_quietly`` one whose result nobody waits for, and ``read`` one
+    in a snapshot. ``second_session`` opens another session, on
     a connection of its own, for transactions that users hold open.
     """
 
@@ -153,6 +154,7 @@ class Host(Protocol):
     door: Door
 
     def stage(self, call: Callable[[], Any], *, durable: bool, at_once: bool = False) -> asyncio.Future[Any]: ...
+    def stage_quietly(self, call: Callable[[], Any], *, durable: bool = False) -> None: ...
     def read(self, call: Callable[[], R]) -> R: ...
     async def readable(self) -> None: ...
     def hand_back(self, stream: str, consumer: str, delivered: list[Delivered]) -> None: ...

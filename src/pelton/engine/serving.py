@@ -2,14 +2,13 @@
 
 A server passes messages on to its clients itself, at once. So it stores what they publish without hearing of it again,
 tells other processes of what no stream takes, and hears what these publish by a few rows that cover its clients'
-subscriptions (``bus.py``). Its clients' pulls stand until they are filled (``delivery/standing.py``).
+subscriptions (``bus.py``). Its clients' pulls stand until they are filled (``delivery/pulls.py``).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 
 from pelton.api import (
@@ -23,7 +22,7 @@ from pelton.api import (
     api_error,
 )
 from pelton.engine.bus import Subscriber
-from pelton.engine.delivery.standing import StandingPulls
+from pelton.engine.delivery.pulls import Pulls
 from pelton.engine.host import Host, public_error
 from pelton.engine.session import Session
 from pelton.engine.submissions import Settling, store
@@ -40,14 +39,14 @@ class Serving:
         self,
         host: Host,
         committer: Committer,
-        standing: StandingPulls,
+        pulls: Pulls,
         settle: Callable[[tuple[str, str], Settling], None],
         poke: Callable[[], None],
     ) -> None:
         self._host = host
         self._loop = asyncio.get_running_loop()
         self._committer = committer
-        self.standing: StandingPulls = standing
+        self.pulls: Pulls = pulls
         self._settle = settle
         self._poke = poke
         self._bus = host.session.bus
@@ -109,7 +108,7 @@ class Serving:
     def poke(self) -> None:
         """Let push consumers and pulls continue that wait for a client's room."""
         self._poke()
-        self.standing.poke()
+        self.pulls.poke()
 
     # --- messages
 
@@ -135,9 +134,7 @@ class Serving:
             finally:
                 self._bus.is_routed = False
 
-        # If the store is closed or has failed, nobody can be told.
-        with suppress(PeltonError):
-            self._host.stage(announce, durable=False).add_done_callback(lambda done: done.exception())
+        self._host.stage_quietly(announce)
 
     def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> asyncio.Future[list[PeltonError | None]]:
         """Acknowledge deliveries; the future ends when that is durable."""
@@ -163,7 +160,7 @@ class Serving:
 
     async def close(self) -> None:
         """End the pulls that stand."""
-        await self.standing.close()
+        await self.pulls.close()
 
 
 class _StoreWork:

@@ -1,10 +1,8 @@
 """Which push consumers this process delivers, and the delivery of each.
 
-**The delivery of one push consumer by this process.** A pump delivers in transactions like a pull's, as much as its
-subscribers have capacity for: in one process a slow subscriber slows its pump, and nothing is hoarded. It checks again
-when a message that its consumer may want was committed, when a redelivery is due, when a subscriber has capacity again,
-and at its own deadlines: a heartbeat, a rate limit, or half of the ``inactive_threshold`` after which an unused
-consumer is removed.
+**The delivery of one push consumer by this process.** A pump is a line (``line.py``) that delivers as much as its
+subscribers have capacity for: in one process a slow subscriber slows its pump, and nothing is hoarded. It also looks
+again when a subscriber has capacity again, and at deadlines of its own: a heartbeat, or a rate limit.
 
 Heartbeats are status messages, sent when nothing was delivered for a while. Flow control now and then requests an
 answer (status 100 with a reply subject) and delivers no more than a window ahead of it. A rate limit spreads
@@ -25,64 +23,45 @@ processes that pump at the same time do no harm: each delivery is a transaction 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import Final, TypeVar
+from functools import partial
+from typing import Final
 
-from pelton.api import AckOp, Delivered, Incoming, NotFoundError, PeltonError, PullRequest, StoreError, headers
+from pelton.api import AckOp, Delivered, Incoming, NotFoundError, PeltonError, PullRequest, headers
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.consumers import ConsumerLog
-from pelton.engine.bus import Peers, SubscriptionRow
-from pelton.engine.delivery.waiting import WaitingPulls, delays_of
+from pelton.engine.bus import SubscriptionRow
+from pelton.engine.delivery.line import Line, Lines
 from pelton.engine.host import Host
 from pelton.engine.session import Key, Session, delete_consumers, incoming
-from pelton.runtime import Clock, Runtime, Signal, Timer
+from pelton.runtime import Runtime, Timer
 from pelton.storage import integer
 
-R = TypeVar("R")
-_log: Final = logging.getLogger("pelton.engine")
 _BATCH: Final = 512
 _BATCH_BYTES: Final = 4 << 20
 _WINDOW_BYTES: Final = 4 << 20
-_RETRY_S: Final = 1.0
 _HEARTBEAT: Final = b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n\r\n"
 _FLOW_CONTROL: Final = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
 
 
-class Pump:
+class Pump(Line):
     """Delivers for ``consumer`` until :meth:`stop`, or until the consumer is gone."""
 
     is_relay = False
 
-    def __init__(self, host: Host, consumer: ConsumerLog, waiting: WaitingPulls, runtime: Runtime, owner: str) -> None:
-        self._host = host
+    def __init__(self, consumer: ConsumerLog, lines: Lines, runtime: Runtime) -> None:
+        super().__init__((consumer.log.name, consumer.name), lines)
         self.consumer = consumer
-        self._key: Key = (consumer.log.name, consumer.name)
         # The subject prefix of answers to flow control.
         self._answers = f"$JS.FC.{consumer.log.name}.{consumer.name}"
-        self._waiting = waiting
-        self._clock: Clock = runtime.clock
-        self._owner = owner
         self._fresh = True
         self._last_said = self._clock.monotonic()
         self._not_before = 0.0
         self._ahead_bytes = self._asked_bytes = 0
         self._asked: str = ""
         self._subscription = 0
-        self._is_blocked = False
-        self._signal: Signal = waiting.join(self._key, consumer.filters)
-        self._task = runtime.spawn(self._run(), f"pelton pushes {consumer.log.name}/{consumer.name}")
-
-    def poke(self) -> None:
-        """Check for capacity again, if the pump waits for it."""
-        if self._is_blocked:
-            self._signal.notify()
-
-    async def stop(self) -> None:
-        """Stop delivering."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        self._signal = lines.join(self._key)
+        self._task = runtime.spawn(self._push(), f"pelton pushes {consumer.log.name}/{consumer.name}")
 
     # --- the answers to flow control
 
@@ -105,12 +84,11 @@ class Pump:
         self._ahead_bytes -= self._asked_bytes
         received = headers.first(answer.headers or b"", headers.LAST_STREAM) or ""
         if received.isdecimal() and self.consumer.config.ack_policy == "flow_control":
-            future = self._host.stage(lambda: self._settle_upto(int(received)), durable=True)
-            future.add_done_callback(lambda done: done.exception())
+            self._host.stage_quietly(lambda: self._settle_upto(int(received)), durable=True)
         self._signal.notify()
 
     def _settle_upto(self, seq: int) -> None:
-        log = self._consumer()
+        log = self._host.session.registry.consumer(*self._key)
         sql = "SELECT seq, dseq FROM pending WHERE consumer=? AND seq<=?"
         rows = log.db.execute(sql, (log.id, seq)).fetchall()
         acks = [AckOp(seq=integer(seq), consumer_seq=integer(dseq)) for seq, dseq in rows]
@@ -119,20 +97,17 @@ class Pump:
 
     # --- the loop
 
-    async def _run(self) -> None:
+    async def _push(self) -> None:
         try:
             await self._subscribe_to_answers()
-            while True:
-                seen = self._signal.generation
-                delay = await self._tried()
-                if delay is None or delay > 0:
-                    await self._signal.wait_at_most(self._clock, delay, seen)
+            await self.run()
         except (NotFoundError, *FINAL_ERRORS):
             # The consumer was deleted, or the store is closed: no more deliveries from here.
             return
         finally:
-            self._waiting.leave(self._key)
-            self._unsubscribe()
+            self._lines.leave(self._key)
+            if self._subscription:
+                self._host.stage_quietly(lambda: self._host.session.bus.leave(self._subscription))
 
     async def _subscribe_to_answers(self) -> None:
         if self.consumer.config.flow_control:
@@ -141,97 +116,62 @@ class Pump:
                 lambda: self._host.session.bus.join(subject, "", self), durable=False
             )
 
-    def _unsubscribe(self) -> None:
-        bus, subscription = self._host.session.bus, self._subscription
-        # If the store is closed or has failed, there is no row to remove.
-        with suppress(StoreError):
-            if subscription:
-                left = self._host.stage(lambda: bus.leave(subscription), durable=False)
-                left.add_done_callback(lambda done: done.exception())
+    async def _run_once(self) -> float | None:
+        delay = await super()._run_once()
+        if delay == 0.0 or (left := self._until_heartbeat()) is None or left > 0:
+            return delay
+        await self._host.stage(self._send_heartbeat, durable=False)
+        return 0.0
 
-    async def _tried(self) -> float | None:
-        try:
-            return await self._round()
-        except FINAL_ERRORS:
-            raise
-        except StoreError as error:
-            _log.warning(
-                "push consumer %s/%s pauses for %g s: %s",
-                *self._key,
-                _RETRY_S,
-                error,
-                extra={"stream": self._key[0], "consumer": self._key[1]},
-            )
-            return _RETRY_S
+    def _is_promising(self, log: ConsumerLog, now: int, delays: list[float]) -> bool:
+        if (pause := self._not_before - self._clock.monotonic()) > 0:
+            delays.append(pause)
+        return self._room(log, subscriptions_of(self._host.session, log)) > 0 and log.may_deliver(now)
 
-    async def _round(self) -> float | None:
-        """Deliver once; return the seconds until the next round: 0 for at once, None if only a signal can tell."""
-        await self._host.readable()
-        promising, delays = self._host.read(self._look)
-        pause = self._not_before - self._clock.monotonic()
-        if promising and pause <= 0 and await self._host.stage(self._deliver, durable=False, at_once=True):
-            return 0.0
-        if self._is_heartbeat_due():
-            await self._host.stage(self._send_heartbeat, durable=False)
-            return 0.0
-        until = (pause if promising and pause > 0 else None, self._until_heartbeat())
-        delays += [value for value in until if value is not None]
-        return max(min(delays), 0.001) if delays else None
+    async def _deliver(self) -> bool:
+        delivered: bool = await self._host.stage(self._deliver_next, durable=False, at_once=True)
+        return delivered
 
-    def _look(self) -> tuple[bool, list[float]]:
-        """Check, in a snapshot, whether there is something to do, and if not, when to check again."""
-        log = self._consumer()
-        self._waiting.follow(self._key, log.filters)
-        now = self._host.session.now()
-        room = self._room(log, subscriptions_of(self._host.session, log))
-        self._is_blocked = room <= 0
-        return (log.may_deliver(now) and room > 0) or log.has_use_to_record(now), delays_of(log, now)
+    def _own_delays(self) -> list[float | None]:
+        return [self._until_heartbeat()]
 
     def _room(self, log: ConsumerLog, subscriptions: list[SubscriptionRow]) -> int:
-        if self._ahead_bytes >= _WINDOW_BYTES and log.config.flow_control:
+        """Return how many messages may be delivered now."""
+        if self._not_before > self._clock.monotonic():
             return 0
-        return min(_BATCH, self._host.session.bus.capacity(subscriptions))
-
-    def _consumer(self) -> ConsumerLog:
-        return self._host.session.registry.consumer(*self._key)
+        is_ahead = self._ahead_bytes >= _WINDOW_BYTES and log.config.flow_control
+        room = 0 if is_ahead else min(_BATCH, self._host.session.bus.capacity(subscriptions))
+        self._is_blocked = room <= 0
+        return room
 
     # --- in a transaction
 
-    def _deliver(self) -> int:
-        """Deliver as many messages as subscribers have capacity for; return their number."""
-        log, session = self._consumer(), self._host.session
+    def _deliver_next(self) -> bool:
+        """Deliver as many messages as subscribers have capacity for; return whether there were any."""
+        session, now = self._host.session, self._host.session.now()
+        log = session.registry.consumer(*self._key)
         subscriptions = subscriptions_of(session, log)
-        now = self._host.session.now()
-        if not subscriptions or subscriptions[0].owner != self._owner:
-            return 0
+        if not subscriptions or subscriptions[0].owner != self._lines.peers.name:
+            return False
         if self._fresh:
             self._fresh = False
             if log.is_idle(now):
                 # It has expired, even if no sweep has removed it yet.
                 delete_consumers(session, [log])
-                return 0
+                return False
             if log.config.ack_policy == "flow_control":
                 log.offer_again(now)
         log.record_use(now)
-        found = self._found(log, self._room(log, subscriptions), now)
+        room = self._room(log, subscriptions)
+        if room <= 0:
+            return False
+        request = PullRequest(batch=1 if log.config.rate_limit_bps else room, max_bytes=_BATCH_BYTES)
+        found = self._next_messages(log, request, now)
         if found:
             session.bus.deliver(log.config.deliver_subject, incoming(found))
             self._last_said = self._clock.monotonic()
             self._count(log, found)
-        return len(found)
-
-    def _found(self, log: ConsumerLog, room: int, now: int) -> list[Delivered]:
-        if room <= 0:
-            self._is_blocked = True
-            return []
-        registry = self._host.session.registry
-        request = PullRequest(batch=1 if log.config.rate_limit_bps else room, max_bytes=_BATCH_BYTES)
-        delivery = registry.delivery(log, request, now)
-        found = delivery.run()
-        if delivery.blocked:
-            # A single message may be of any size.
-            found = registry.delivery(log, PullRequest(batch=1), now).run()
-        return found
+        return bool(found)
 
     def _count(self, log: ConsumerLog, found: list[Delivered]) -> None:
         """Count delivered messages towards the rate limit and the flow control window."""
@@ -256,12 +196,8 @@ class Pump:
         every = self.consumer.config.idle_heartbeat.seconds
         return self._last_said + every - self._clock.monotonic() if every else None
 
-    def _is_heartbeat_due(self) -> bool:
-        left = self._until_heartbeat()
-        return left is not None and left <= 0
-
     def _send_heartbeat(self) -> None:
-        log = self._consumer()
+        log = self._host.session.registry.consumer(*self._key)
         self._last_said = self._clock.monotonic()
         block = _HEARTBEAT % (log.dseq, log.delivered)
         if self._asked:
@@ -292,10 +228,10 @@ _STANDS_STILL: Final = 5
 class Pushes:
     """The push consumers that this process pumps."""
 
-    def __init__(self, host: Host, waiting: WaitingPulls, peers: Peers, runtime: Runtime) -> None:
+    def __init__(self, host: Host, lines: Lines, runtime: Runtime) -> None:
         self._host = host
-        self._waiting = waiting
-        self._peers = peers
+        self._lines = lines
+        self._peers = lines.peers
         self._runtime = runtime
         # The consumers that this process delivers.
         self.pumps: dict[Key, Pump] = {}
@@ -349,8 +285,7 @@ class Pushes:
                 pump.poke()
         for key, consumer in wanted.items():
             if key not in self.pumps:
-                pump = Pump(self._host, consumer, self._waiting, self._runtime, self._peers.name)
-                self.pumps[key] = pump
+                self.pumps[key] = Pump(consumer, self._lines, self._runtime)
 
     def _end(self, key: Key) -> None:
         ending = self._runtime.spawn(self.pumps.pop(key).stop(), "pelton ends a push consumer's pump")
@@ -396,16 +331,14 @@ class Pushes:
         self._go_on()
 
     def _say_and_ask(self) -> None:
-        bus, stage = self._host.session.bus, self._host.stage
+        bus = self._host.session.bus
         if self._leads or bus.is_stopped(self._peers.name):
-            stage(bus.beat, durable=False).add_done_callback(lambda done: done.exception())
+            self._host.stage_quietly(bus.beat)
         for owner in self._followed:
             self._peers.wake(owner)
         bus.doubt()
         for owner in self._host.read(self._standing_still) if self._followed else ():
-            stage(lambda owner=owner: bus.set_aside(owner), durable=False).add_done_callback(  # type: ignore[misc]  # a default argument
-                lambda done: done.exception()
-            )
+            self._host.stage_quietly(partial(bus.set_aside, owner))
 
     def _standing_still(self) -> list[str]:
         """Return the owners that pump for subscribers of ours and whose beat has not moved for several checks."""
