@@ -152,6 +152,10 @@ class Bus:
         self._reads = of is None
         # Set while messages are stored that this process has already passed on to its clients.
         self.is_routed = False
+        # How many of the subscriptions are not those by which this process passes messages on to clients.
+        self.num_others = 0
+        # Whether the transaction has published, or changed who subscribes: read in every one.
+        self.is_touched = False
         self._joining: list[int] = []
         self._leaving: list[int] = []
         self._bumped = False
@@ -232,6 +236,7 @@ class Bus:
         self._mine[subscription] = subscriber
         self._joining.append(subscription)
         self._index.insert(subject, SubscriptionRow(subscription, self._peers.name, subject, queue))
+        self.num_others += not subscriber.is_relay
         self.has_subscriptions = True
         self._bump()
         return subscription
@@ -239,6 +244,7 @@ class Bus:
     def leave(self, subscription: int) -> None:
         """Unsubscribe."""
         self._leaving.append(subscription)
+        self.is_touched = True
         row = self._db.execute(
             "SELECT id, owner, subject, grp FROM pubsub_subscriptions WHERE id=?", (subscription,)
         ).fetchone()
@@ -247,6 +253,7 @@ class Bus:
         self._db.execute("DELETE FROM pubsub_subscriptions WHERE id=?", (subscription,))
         gone = SubscriptionRow(*row)
         self._index.remove(gone.subject, gone)
+        self.num_others -= not self._is_relayed(gone)
         if len(self._mine) == len(self._leaving):
             self._db.execute("DELETE FROM openers WHERE name=?", (self._peers.name,))
         self._bump()
@@ -255,15 +262,17 @@ class Bus:
         """Tell other processes that subscriptions have changed; this one has updated its index already."""
         self._db.execute("UPDATE meta SET value=value+1 WHERE key='subscriptions'")
         self.version = integer(self._db.value("SELECT value FROM meta WHERE key='subscriptions'"))
-        self._bumped = True
+        self._bumped = self.is_touched = True
 
     def _load(self, version: int) -> None:
         self._index = SubjectIndex()
         stopped = self._db.execute("SELECT name FROM openers WHERE stopped=1").fetchall()
         self._stopped = {text(name) for (name,) in stopped}
         rows = self._db.execute("SELECT id, owner, subject, grp FROM pubsub_subscriptions ORDER BY id").fetchall()
+        self.num_others = 0
         for subscription in decoded(SubscriptionRow, rows):
             self._index.insert(subscription.subject, subscription)
+            self.num_others += not self._is_relayed(subscription)
         self.has_subscriptions = len(self._index) > 0 or bool(self._mine)
         if not self.has_subscriptions:
             self._rows.clear()
@@ -301,6 +310,7 @@ class Bus:
 
     def committed(self) -> Sequence[LocalDelivery]:
         """Return the deliveries of the committed transaction to subscribers of this process."""
+        self.is_touched = False
         self._joining.clear()
         ready, self._ready = self._ready, []
         while self._leaving:
@@ -318,6 +328,7 @@ class Bus:
 
     def deliver(self, route: str, messages: Sequence[Incoming]) -> None:
         """Deliver messages to the subscriptions that match ``route``, whatever the messages' own subjects are."""
+        self.is_touched = True
         found = _each_relay_once(self._index.match(route))
         groups: dict[tuple[str, str], list[SubscriptionRow]] = {}
         elsewhere = False
@@ -349,6 +360,7 @@ class Bus:
     def _lives(self, owner: str) -> bool:
         if owner == self._peers.name or owner in self._alive:
             return True
+        self.is_touched = True
         if owner not in self._dead and self._peers.is_alive(owner):
             self._alive.add(owner)
             return True

@@ -82,9 +82,10 @@ def store_plain(session: Session, messages: Sequence[Outgoing]) -> list[PubAck] 
 
 
 def _append_plain(session: Session, log: StreamLog, messages: Sequence[Outgoing], now: int) -> list[PubAck]:
-    acks = log.appender.append_plain(messages, now)
-    if session.bus.has_subscriptions:
-        session.bus.publish(messages)
+    acks, bus = log.appender.append_plain(messages, now), session.bus
+    # Most of what a server stores is for nobody else: its own clients have it already.
+    if bus.has_subscriptions and (bus.num_others or not bus.is_routed):
+        bus.publish(messages)
     return acks
 
 

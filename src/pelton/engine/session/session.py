@@ -376,7 +376,7 @@ class Session:
             # A circle ends here: the last messages are written, and not republished.
             self._write()
             self._unsent.clear()
-        if self.bus.has_subscriptions and self.bus.flush():
+        if self.bus.is_touched and self.bus.flush():
             self.changed = True
         registry = self.registry
         for log in registry.used:
@@ -388,7 +388,7 @@ class Session:
         """Return the effects of the transaction, which is committed now, and start the next one with none."""
         source_graph, has_batches = self.registry.source_graph, self.staging.is_used
         has_backlog, has_waiting = source_graph.take_left() if source_graph.has_links else (False, False)
-        deliveries = self.bus.committed() if self.bus.has_subscriptions else ()
+        deliveries = self.bus.committed() if self.bus.is_touched else ()
         done = Committed(self.changed, self.news, deliveries, self._deadlines, has_backlog, has_waiting, has_batches)
         if has_batches:
             self.staging.committed()
