@@ -43,7 +43,7 @@ from pelton.queue.flow.flows import Flows, QueueWithFlows
 from pelton.queue.flow.reactor import FlowReactor
 from pelton.queue.inspect.queue_views import DeadLetters, History, QueueWithViews
 from pelton.queue.inspect.views import JobViews
-from pelton.queue.keys import KeyedJobSource, KeyedStats
+from pelton.queue.keys.job_source import KeyedJobSource, KeyedStats
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import JobRules, checked_id, checked_text
 from pelton.queue.run.claims import Claims

@@ -12,7 +12,7 @@ import pelton
 from pelton import Jet, JobCounts, JobFailedError, JobNotFoundError
 from pelton.api import PullRequest
 from pelton.queue import JobContext, Queue
-from pelton.queue.limits.recall import LatePutOffs
+from pelton.queue.limits.parking import LatePutOffs
 from pelton.queue.model.limits import Order, Orders
 from pelton.queue.model.records import PutOff, records_of
 from pelton.queue.ports import TakenJob

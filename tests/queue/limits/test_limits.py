@@ -12,7 +12,7 @@ import pelton
 from pelton import Jet
 from pelton.api import PullRequest
 from pelton.queue import JobContext, JobLimit, Queue, Rate
-from pelton.queue.limits.recall import LatePutOffs
+from pelton.queue.limits.parking import LatePutOffs
 from pelton.queue.model.limits import Order
 from pelton.queue.model.records import PutOff, records_of
 from tests.queue.conftest import ON_BOTH, OpenQueue

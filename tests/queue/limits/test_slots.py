@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pelton import ConfigError
 from pelton.queue import JobLimit, Rate
-from pelton.queue.limits.slot_book import SlotBook
+from pelton.queue.limits.admission import SlotBook
 from pelton.queue.model.limits import (
     EMPTY,
     SlotDraft,

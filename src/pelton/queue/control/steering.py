@@ -47,7 +47,7 @@ from pelton.api.tracing import Replacement
 from pelton.queue.backing.scan import deliveries, orders_in
 from pelton.queue.enqueue.announcing import announce_again
 from pelton.queue.enqueue.job_message import JobMessage
-from pelton.queue.limits.recall import Recall
+from pelton.queue.limits.parking import Recall
 from pelton.queue.model.flow_records import told_to_flow
 from pelton.queue.model.limits import JobLimit, Order, Rate, TenantWeight, job_limit, scope_of, to_cancel
 from pelton.queue.model.naming import encode_key, encode_tenant

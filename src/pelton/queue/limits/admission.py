@@ -5,32 +5,196 @@ together: one write a record. A job needs slots at up to four places; it is only
 what it got at some of them is returned when another one refuses. Concurrency is exact, because every record is changed
 under the condition that nobody else has changed it; of a rate, a start that came to nothing stays used.
 
-A slot is held for as long as the job's lease: both are extended together (`SlotExtender`), and returned when the
-job is settled, given back or lost.
+A slot is held for as long as the job's lease: both are extended together (`SlotExtender`), and returned when the job is
+settled, given back or lost. What one worker knows of the records (`SlotBook`) may be outdated. No wall clock of another
+machine decides who has died: a worker's part counts as dead when it was seen unchanged for a whole lease, or when its
+process, which is one of this machine, has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
-from pelton.api import AckOp, AckRejectedError, Backend, PeltonError
+from pelton.api import PeltonError
 from pelton.jet.registers import ASK_AGAIN_S, Follower, MovedError, Register, is_busy, last_and_new
-from pelton.queue.limits.recall import LatePutOffs
-from pelton.queue.limits.slot_book import SlotBook, SlotJob
-from pelton.queue.model.limits import EMPTY, WHOLE_QUEUE, JobLimit, SlotRecord, beaten, decode, encode, places_of
-from pelton.runtime import ProcessWatch, Signal, WallOffset, wall_ahead
+from pelton.queue.model.limits import (
+    EMPTY,
+    UNKNOWN_OFFSET,
+    WHOLE_QUEUE,
+    JobLimit,
+    SlotDraft,
+    SlotRecord,
+    decode,
+    encode,
+    places_of,
+)
+from pelton.runtime import LOOK_S, ProcessWatch, Signal, WallOffset, wall_ahead
 
 if TYPE_CHECKING:
     from pelton.api import Delivered
     from pelton.queue.define.queue_context import QueueContext
-    from pelton.queue.model.limits import Order, SlotDraft, SlotRecord
-    from pelton.queue.ports import Extender
-    from pelton.runtime import Clock
+    from pelton.queue.model.limits import Order
+    from pelton.queue.model.records import AttemptRecords
+
+_MOST_KNOWN: Final = 16_384
+_FIRST_BETWEEN_S: Final = 0.02
+_SHORTEST_BETWEEN_S: Final = 0.002
+
+
+class SlotJob(Protocol):
+    """A job that needs slots."""
+
+    records: AttemptRecords
+
+    def lose(self, reason: str) -> None:
+        """Note that its lease is lost."""
+        ...
+
+
+class _Known:
+    """A record as it was seen last; ``parts``: each worker's beat, and since when it is the same."""
+
+    __slots__ = ("between", "freed", "is_outdated", "parts", "record", "seq")
+
+    def __init__(self, now: float) -> None:
+        # When a slot was returned last, and about how many seconds pass between two returns.
+        self.freed = now
+        self.between = _FIRST_BETWEEN_S
+        self.seq = 0
+        self.record = EMPTY
+        self.parts: dict[str, tuple[int, float]] = {}
+        self.is_outdated = True
+
+
+class SlotBook:
+    """The records of limits as one worker sees them. ``lease`` in seconds, times in seconds since boot."""
+
+    def __init__(self, worker: str, lease: float, processes: ProcessWatch) -> None:
+        self._worker = worker
+        self._lease = lease
+        self._processes = processes
+        self._known: dict[str, _Known] = {}
+        # The jobs that hold a slot of ours, by place: what we have written, and not returned since.
+        self._mine: dict[str, dict[int, SlotJob]] = {}
+
+    # --- records
+
+    def saw(self, place: str, seq: int, record: SlotRecord, now: float) -> bool:
+        """Note a record; return whether it is news.
+
+        An older one than the known is ignored, as a watch may bring it late; 0 is the sequence of none at all.
+        """
+        known = self._known.get(place)
+        if known is None:
+            known = self._known[place] = _Known(now)
+            self._make_room()
+        elif (0 < seq < known.seq) or (seq == known.seq and not known.is_outdated):
+            return False
+        if freed := len(_held(known.record) - _held(record)):
+            known.between += 0.2 * ((now - known.freed) / freed - known.between)
+            known.freed = now
+        known.seq, known.record, known.is_outdated = seq, record, False
+        before = known.parts
+        known.parts = {}
+        for worker, slots in record.workers.items():
+            seen = before.get(worker)
+            known.parts[worker] = seen if seen is not None and seen[0] == slots.beat else (slots.beat, now)
+        return True
+
+    def outdated(self, place: str) -> None:
+        """Note that a record has changed; what was seen of its workers is kept."""
+        if (known := self._known.get(place)) is not None:
+            known.is_outdated = True
+
+    def knows(self, place: str) -> bool:
+        """Whether the record of a place is known."""
+        known = self._known.get(place)
+        return known is not None and not known.is_outdated
+
+    def seq(self, place: str) -> int:
+        """Return the sequence of a record that is known."""
+        return self._known[place].seq
+
+    def _make_room(self) -> None:
+        if len(self._known) > _MOST_KNOWN:
+            oldest = next(place for place in self._known if place not in self._mine)
+            del self._known[oldest]
+
+    # --- deciding
+
+    def draft(
+        self, place: str, limit: JobLimit | None, now: float, wall: int, clock: WallOffset = UNKNOWN_OFFSET
+    ) -> SlotDraft:
+        """Begin to change a record that is known. ``wall`` in wall nanoseconds, of this machine's ``clock``."""
+        known = self._known[place]
+        dead = {
+            worker
+            for worker, (_, since) in known.parts.items()
+            if worker != self._worker
+            and (now - since >= self._lease or self._processes.is_gone(known.record.workers[worker].process, now))
+        }
+        mine = self._mine.get(place, ())
+        return SlotDraft(limit, known.record, self._worker, mine, dead, wall, self._processes.own, clock)
+
+    def next_death(self, place: str, now: float) -> float:
+        """Return in how many seconds a worker may count as dead, if its part does not change; infinity for none."""
+        known = self._known.get(place)
+        found = inf
+        if known is None:
+            return found
+        for worker, slots in known.record.workers.items():
+            if worker != self._worker:
+                is_near = self._processes.is_near(slots.process)
+                found = min(found, known.parts[worker][1] + self._lease - now, LOOK_S if is_near else inf)
+        return found
+
+    def seconds_between(self, place: str) -> float:
+        """Return about how many seconds pass between two returned slots, or less.
+
+        Jobs that wait come back one after the other at this distance: a slot must not be free for long while they wait
+        for it, and they must not keep a worker busy.
+        """
+        known = self._known.get(place)
+        return max(min(_FIRST_BETWEEN_S if known is None else known.between, _FIRST_BETWEEN_S), _SHORTEST_BETWEEN_S)
+
+    # --- slots
+
+    def hold(self, place: str, job: SlotJob) -> None:
+        """Note that a job holds a slot, which was written; one that was taken anew takes over the slot it had."""
+        self._mine.setdefault(place, {})[job.records.delivered.seq] = job
+
+    def holds(self, place: str, job: SlotJob) -> bool:
+        """Whether it is this job, taken this time, that holds a slot."""
+        return self._mine.get(place, {}).get(job.records.delivered.seq) is job
+
+    def drop(self, place: str, job: SlotJob) -> bool:
+        """Note that a job no longer holds a slot; return False if it held none, or else the record is to be written."""
+        if not self.holds(place, job):
+            return False
+        mine = self._mine[place]
+        del mine[job.records.delivered.seq]
+        if not mine:
+            del self._mine[place]
+        return True
+
+    def lost(self, place: str) -> list[SlotJob]:
+        """Return jobs whose slots others have dropped: their leases had ended, as far as those could tell."""
+        mine, known = self._mine.get(place), self._known[place]
+        if not mine:
+            return []
+        kept = known.record.workers.get(self._worker)
+        left = set(kept.jobs) if kept is not None else set()
+        return [mine[seq] for seq in list(mine) if seq not in left]
+
+
+def _held(record: SlotRecord) -> set[int]:
+    return {job for slots in record.workers.values() for job in slots.jobs}
+
 
 _log: Final = logging.getLogger("pelton.queue")
 _LAST_WRITES_S: Final = 5.0
@@ -82,7 +246,6 @@ class Admission:
         self.is_on = False
         # How often a limit was set or taken away.
         self.limits_heard = 0
-        self.put_offs: LatePutOffs = LatePutOffs(queue)
         # The places at which jobs hold slots, by their sequences; the keeper of leases reads it.
         self.slots: dict[int, tuple[str, ...]] = {}
         # The jobs themselves: one that was taken anew has the slots, and not the one that lost its lease.
@@ -103,8 +266,7 @@ class Admission:
         return self._task is not None and not self._task.done()
 
     def heed(self, order: Order) -> None:
-        """Note a limit, which replaces an earlier one of its scope, or that one is over; and which pauses are."""
-        self.put_offs.heed(order)
+        """Note a limit, which replaces an earlier one of its scope, or that one is over."""
         if (limit := order.limit) is None:
             return
         if order.over:
@@ -366,7 +528,6 @@ class Admission:
 
     async def close(self) -> None:
         """Write what was returned, if the store answers."""
-        await self.put_offs.close()
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
@@ -374,88 +535,3 @@ class Admission:
             await asyncio.wait([self._task], timeout=_LAST_WRITES_S)
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-
-
-# --- extends the leases of jobs together with their slots: a job that has lost its slot has lost its lease
-
-
-class SlotExtender:
-    """Extends leases, and the slots of their jobs. ``slots``: the places of each job that holds any, by sequence.
-
-    ``slots`` is read by the keeper's thread, and changed by the worker's event loop.
-    """
-
-    def __init__(
-        self,
-        inner: Extender,
-        backend: Backend,
-        register: Register[SlotRecord],
-        slots: Mapping[int, Collection[str]],
-        worker: str,
-        clock: Clock,
-    ) -> None:
-        self._inner = inner
-        self._backend = backend
-        self._register = register
-        self._slots = slots
-        self._worker = worker
-        self._clock = clock
-        # A copy's own connection for the records, once it needs one.
-        self._own: Backend | None = None
-        self._is_copy = False
-
-    def clone(self) -> SlotExtender:
-        """Return a copy for another thread."""
-        copy = SlotExtender(self._inner.clone(), self._backend, self._register, self._slots, self._worker, self._clock)
-        copy._is_copy = True
-        return copy
-
-    async def close(self) -> None:
-        """Close the connections."""
-        own, self._own = self._own, None
-        await self._inner.close()
-        if own is not None:
-            await own.close()
-
-    def _connected(self) -> Register[SlotRecord]:
-        if self._is_copy and self._own is None:
-            self._own = self._backend.clone()
-            self._register = self._register.over(self._own)
-        return self._register
-
-    async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
-        """Extend leases; one entry each: None, or why the lease is lost."""
-        places: dict[str, list[int]] = {}
-        for ack in acks:
-            for place in self._slots.get(ack.seq, ()):
-                places.setdefault(place, []).append(ack.seq)
-        if not places:
-            return await self._inner.ack(stream, consumer, acks)
-        found = await asyncio.gather(*(self._extend(place, jobs) for place, jobs in places.items()))
-        lost = {job for jobs in found for job in jobs}
-        # The lease of a job that has lost its slot runs out, so that it is taken anew.
-        kept = [ack for ack in acks if ack.seq not in lost]
-        answers = iter(await self._inner.ack(stream, consumer, kept) if kept else [])
-        return [_lost(stream, consumer, ack.seq) if ack.seq in lost else next(answers) for ack in acks]
-
-    async def _extend(self, place: str, jobs: Sequence[int]) -> list[int]:
-        """Extend the slots of jobs at a place; return those that have none any more."""
-        register = self._connected()
-        while True:
-            seq, record = await register.read(place)
-            record = record or EMPTY
-            mine = record.workers.get(self._worker)
-            held = set(mine.jobs) if mine is not None else set()
-            # One that was released meanwhile is not lost.
-            lost = [job for job in jobs if job not in held and place in self._slots.get(job, ())]
-            if not held.intersection(jobs):
-                return lost
-            try:
-                await register.write(place, beaten(record, self._worker, self._clock.now()), seq)
-            except MovedError:
-                continue
-            return lost
-
-
-def _lost(stream: str, consumer: str, job: int) -> AckRejectedError:
-    return AckRejectedError(stream, consumer, job, "its slot of a limit was given to another job")

@@ -38,7 +38,7 @@ from pelton.queue.model.records import AfterAttempt, Ended, PutOff, describe
 from pelton.queue.model.states import NOTHING, JobProgress
 from pelton.queue.run.children import ChildTimeout, child_call
 from pelton.queue.run.context import JobContext, ProgressNotes
-from pelton.queue.run.job_threads import Copies
+from pelton.queue.run.job_calls import Copies
 from pelton.queue.run.leased_jobs import LeasedJob, LeasedJobs, log_fields
 from pelton.queue.run.steps import JobSteps
 from pelton.runtime import is_interrupt
@@ -47,9 +47,8 @@ if TYPE_CHECKING:
     from pelton.api import Outgoing
     from pelton.api.tracing import Tracing
     from pelton.queue.define.queue_context import QueueContext
-    from pelton.queue.run.batches import JobBatches
     from pelton.queue.run.children import JobChildren
-    from pelton.queue.run.job_threads import JobThreads
+    from pelton.queue.run.job_calls import JobBatches, JobThreads
     from pelton.runtime import Clock
 
 T = TypeVar("T")

@@ -34,8 +34,8 @@ from pelton.jet import ack_of
 from pelton.jet.registers import ASK_AGAIN_S, can_pass, is_busy
 from pelton.queue.backing.scan import has_overlap
 from pelton.queue.define.job import Job
-from pelton.queue.limits.admission import Admission, SlotExtender
-from pelton.queue.limits.parking import Parking
+from pelton.queue.limits.admission import Admission
+from pelton.queue.limits.parking import LatePutOffs, Parking
 from pelton.queue.model.limits import Order, Orders
 from pelton.queue.model.options import JobRules
 from pelton.queue.model.records import (
@@ -55,7 +55,7 @@ from pelton.queue.model.records import (
     job_id_of,
     trace,
 )
-from pelton.queue.run.leases import AnyLease, DeliveryHold, LeaseKeeper, SharedLease
+from pelton.queue.run.leases import AnyLease, DeliveryHold, LeaseKeeper, SharedLease, SlotExtender
 from pelton.runtime import steady_now
 
 if TYPE_CHECKING:
@@ -194,6 +194,7 @@ class LeasedJobs(Generic[J]):
         self.worker: str = f"{os.getpid()}-{queue.runtime.ids.new()[-6:]}"
         self.source: JobSource = queue.source_for(self.worker)
         self.admission: Admission = Admission(queue, self.worker)
+        self._put_offs = LatePutOffs(queue)
         self._extender = SlotExtender(
             self.source.extender, queue.backend, self.admission.register, self.admission.slots, self.worker, self._clock
         )
@@ -218,6 +219,7 @@ class LeasedJobs(Generic[J]):
 
     async def close(self) -> None:
         """Leave the limits, and take no more; leases are kept until :meth:`stop`."""
+        await self._put_offs.close()
         await self.admission.close()
         await self.source.close()
         await self.source.beginnings.close()
@@ -225,6 +227,7 @@ class LeasedJobs(Generic[J]):
     def heed(self, order: Order) -> list[J]:
         """Take note of an order; return the jobs held here that it cancels."""
         self.orders.heed(order)
+        self._put_offs.heed(order)
         self.admission.heed(order)
         if order.weight is not None:
             self.source.weigh(order.weight.tenant, order.weight.weight)
@@ -509,8 +512,8 @@ class LeasedJobs(Generic[J]):
             for ending in settled:
                 ending.job.is_settled = True
             let_go([ending.job for ending in settled])
-            if self.admission.put_offs.is_on:
-                self.admission.put_offs.note(ending.ended for ending in settled)
+            if self._put_offs.is_on:
+                self._put_offs.note(ending.ended for ending in settled)
             endings = []
             if any(answers):
                 refusals = [(ending, refused) for ending, refused in zip(kept, answers, strict=True) if refused]

@@ -29,11 +29,10 @@ from pelton.queue.model.limits import Order
 from pelton.queue.model.records import Ended
 from pelton.queue.model.states import WorkerReport
 from pelton.queue.run.attempt import AttemptEnv, JobAttempt
-from pelton.queue.run.batches import JobBatches
 from pelton.queue.run.children import JobChildren
 from pelton.queue.run.context import Sweeper
 from pelton.queue.run.fetch import JobIntake, order_reader
-from pelton.queue.run.job_threads import Called, Copies, JobThreads
+from pelton.queue.run.job_calls import Called, Copies, JobBatches, JobThreads
 from pelton.queue.run.leased_jobs import EndedAttempt, LeasedJobs
 from pelton.queue.run.slots import JobSlots, WorkerSettings
 from pelton.runtime import Home, Signal, StopSignals
