@@ -22,7 +22,7 @@ A recorded deadline may be too early: then the timer fires for nothing and is se
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from pelton.api import PeltonError
@@ -152,29 +152,19 @@ EVERY_S: Final = 1.0
 
 
 class StoreWatch:
-    """The checks of one open store, on its event loop; ``on_news`` is called when others have written.
+    """The checks of one open store, on its event loop; its clock notices jumps when it is read."""
 
-    ``now`` reads the store's clock, which notices its jumps by itself.
-    """
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        database: Database,
-        on_news: Callable[[], None],
-        now: Callable[[], int],
-    ) -> None:
-        self._loop = loop
+    def __init__(self, host: Host, database: Database) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._host = host
         self._db = database
-        self._on_news = on_news
-        self._now = now
         self._seen = -1
         # The event loop's real time and not the injected clock: it watches the outside world.
-        self._timer = loop.call_later(EVERY_S, self._look)
+        self._timer = self._loop.call_later(EVERY_S, self._look)
 
     def _look(self) -> None:
         self._timer = self._loop.call_later(EVERY_S, self._look)
-        self._now()
+        self._host.session.now()
         try:
             self._db.check_sound()
             with self._db.reading():
@@ -184,7 +174,7 @@ class StoreWatch:
             return
         if seen != self._seen:
             self._seen = seen
-            self._on_news()
+            self._host.woken()
 
     def close(self) -> None:
         """Stop checking."""
@@ -202,7 +192,6 @@ class Timekeeper:
     def __init__(self, host: Host, clock: Clock) -> None:
         self._host = host
         self._clock = clock
-        self._now = host.session.now
         self._registry = host.session.registry
         self._dues: dict[str, int] = {}
         self._timer: Timer | None = None
@@ -219,7 +208,7 @@ class Timekeeper:
 
     def _advance_all(self) -> None:
         self._dues.clear()
-        now = self._now()
+        now = self._host.session.now()
         for log in self._registry.ticking():
             log.advance(now)
 
@@ -265,7 +254,7 @@ class Timekeeper:
     def _retry(self) -> None:
         if not self._closed:
             self._cancel()
-            self._set_for = self._now()
+            self._set_for = self._host.session.now()
             self._timer = self._clock.call_later(_RETRY_S, self._fire)
 
     def _set(self, due: int) -> None:
@@ -274,7 +263,7 @@ class Timekeeper:
         self._cancel()
         self._set_for = due
         if due != NEVER:
-            delay = (due - self._now()) / 1e9
+            delay = (due - self._host.session.now()) / 1e9
             self._timer = self._clock.call_later(min(max(delay, _SHORTEST_S), _LONGEST_S), self._fire)
 
     def _fire(self) -> None:
@@ -282,7 +271,7 @@ class Timekeeper:
         due, self._set_for = self._set_for, NEVER
         if self._closed:
             return
-        if due <= self._now():
+        if due <= self._host.session.now():
             self._act()
         else:
             self._set(due)
@@ -307,8 +296,7 @@ class Background:
         self.timekeeper: Timekeeper = Timekeeper(host, clock)
         self._source_catch_up = SourceCatchUp(host, clock)
         self._idle_batches = IdleBatches(host, clock)
-        loop = asyncio.get_running_loop()
-        self._store_watch = None if database.memory else StoreWatch(loop, database, host.woken, host.session.now)
+        self._store_watch = None if database.memory else StoreWatch(host, database)
 
     def committed(self, committed: Committed) -> None:
         """Schedule the work that a transaction of any session has left."""

@@ -35,7 +35,7 @@ from pelton.api.events import ClientInfo
 from pelton.api.keys import Key
 from pelton.api.message import encode_pub_ack, encode_pub_error
 from pelton.api.tracing import Replacement, Tracing, Withdrawn
-from pelton.consumers import ConsumerLog, is_pending
+from pelton.consumers import is_pending
 from pelton.engine.archives import StreamArchives
 from pelton.engine.background import Background
 from pelton.engine.bulk import column_reader
@@ -136,12 +136,8 @@ class Engine:
 
     def _session_on(self, database: Database, has_waiters: Callable[[], bool], of: Bus | None = None) -> Session:
         return self._connections.session(
-            database, self._channel, has_waiters=has_waiters, waiting_pulls=self._count_pulls, of=of
+            database, self._channel, has_waiters=has_waiters, waiting_pulls=self._lines.count_pulls, of=of
         )
-
-    def _count_pulls(self, consumer: ConsumerLog) -> int:
-        # Pulls need a session, so they do not exist yet when the session gets this callback.
-        return self._pulls.count(consumer)
 
     def second_session(self) -> Session:
         """Open another session, on a connection of its own, for transactions that users hold open."""
@@ -342,7 +338,7 @@ class Engine:
 
     def serving(self) -> Serving:
         """Return what a server needs beyond the port; close it before this store."""
-        return Serving(self, self._committer, self._pulls, self._submissions.settle, self._pushes.poke)
+        return Serving(self, self._committer, self._pulls, self._pushes, self._submissions)
 
     def archives(self) -> StreamArchives:
         """Return the archives of the store's streams, for a server."""

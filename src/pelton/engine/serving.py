@@ -23,9 +23,10 @@ from pelton.api import (
 )
 from pelton.engine.bus import Subscriber
 from pelton.engine.delivery.pulls import Pulls
+from pelton.engine.delivery.pushes import Pushes
 from pelton.engine.host import Host, public_error
 from pelton.engine.session import Session
-from pelton.engine.submissions import Settling, store
+from pelton.engine.submissions import Settling, Submissions, store
 from pelton.storage import Committer, Fault, Work
 
 Answered = Callable[[int, Sequence[PubAck | PeltonError]], None]
@@ -36,19 +37,14 @@ class Serving:
     """The engine for a server."""
 
     def __init__(
-        self,
-        host: Host,
-        committer: Committer,
-        pulls: Pulls,
-        settle: Callable[[tuple[str, str], Settling], None],
-        poke: Callable[[], None],
+        self, host: Host, committer: Committer, pulls: Pulls, pushes: Pushes, submissions: Submissions
     ) -> None:
         self._host = host
         self._loop = asyncio.get_running_loop()
         self._committer = committer
         self.pulls: Pulls = pulls
-        self._settle = settle
-        self._poke = poke
+        self._pushes = pushes
+        self._submissions = submissions
         self._bus = host.session.bus
         self._registry = host.session.registry
 
@@ -107,7 +103,7 @@ class Serving:
 
     def poke(self) -> None:
         """Let push consumers and pulls continue that wait for a client's room."""
-        self._poke()
+        self._pushes.poke()
         self.pulls.poke()
 
     # --- messages
@@ -139,7 +135,7 @@ class Serving:
     def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> asyncio.Future[list[PeltonError | None]]:
         """Acknowledge deliveries; the future ends when that is durable."""
         future: asyncio.Future[list[PeltonError | None]] = self._loop.create_future()
-        self._settle((stream, consumer), Settling(acks, future))
+        self._submissions.settle((stream, consumer), Settling(acks, future))
         return future
 
     def soon(self, call: Callable[[], None]) -> None:

@@ -20,7 +20,7 @@ from typing import Final
 
 from pelton.api import ConsumerConfig, Delivered, PeltonError, PullRequest, StoreError
 from pelton.api.store_errors import FINAL_ERRORS
-from pelton.consumers import NEVER, ConsumerLog
+from pelton.consumers import NEVER, ConsumerLog, waiting_pulls
 from pelton.engine.bus import Peers
 from pelton.engine.host import Host
 from pelton.engine.session import Key, Wakes
@@ -91,6 +91,13 @@ class Lines:
 
     def count(self, consumer: ConsumerLog) -> int:
         return self._counts.get((consumer.log.name, consumer.name), 0)
+
+    def count_pulls(self, consumer: ConsumerLog) -> int:
+        """Return how many pulls wait: in all processes for a consumer with groups, else in this process."""
+        if consumer.config.priority_groups:
+            return waiting_pulls(consumer, self.peers.is_alive, self.host.session.now())
+        # What waits for a push consumer is its pump.
+        return 0 if consumer.config.deliver_subject else self.count(consumer)
 
     def notify(self, news: Wakes) -> None:
         """Wake the consumers that a committed transaction concerns."""

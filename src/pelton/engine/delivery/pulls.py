@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import chain, groupby
 from typing import Final, NamedTuple, Protocol
 
@@ -48,7 +48,6 @@ from pelton.consumers import (
     is_conditional,
     next_refresh,
     too_many_waiting,
-    waiting_pulls,
 )
 from pelton.engine.delivery.line import Line, Lines
 from pelton.engine.host import Host
@@ -78,7 +77,7 @@ class Pulls:
         self._lines = lines
         self._peers = lines.peers
         self._runtime = runtime
-        self._standing: dict[Key, StandingLine] = {}
+        self.standing: dict[Key, StandingLine] = {}
 
     async def pull(
         self, stream: str, consumer: str, request: PullRequest, leftover: Leftover | None = None
@@ -97,20 +96,20 @@ class Pulls:
     def stand(self, stream: str, consumer: str, request: PullRequest, beat_s: float, sink: PullSink) -> None:
         """Let a pull stand until it is filled or over; ``beat_s`` of silence are followed by a heartbeat (0: never)."""
         key = (stream, consumer)
-        line = self._standing.get(key)
+        line = self.standing.get(key)
         if line is None:
-            line = self._standing[key] = StandingLine(key, self, self._lines, self._runtime, self._standing.pop)
+            line = self.standing[key] = StandingLine(key, self, self._lines, self._runtime)
         now = self._runtime.clock.monotonic()
         line.add(StandingPull(key, request, self._new_id(request), sink, now, beat_s))
 
     def poke(self) -> None:
         """Continue with standing pulls whose clients had no room."""
-        for line in self._standing.values():
+        for line in self.standing.values():
             line.poke()
 
     async def close(self) -> None:
         """End all standing pulls."""
-        for line in list(self._standing.values()):
+        for line in list(self.standing.values()):
             await line.stop()
 
     def _new_id(self, request: PullRequest) -> str:
@@ -127,15 +126,6 @@ class Pulls:
 
         if one.is_waiting:
             self._host.stage_quietly(leave)
-
-    def count(self, consumer: ConsumerLog) -> int:
-        """Return how many pulls wait: in all processes for a consumer with groups, else in this process."""
-        if consumer.config.priority_groups:
-            return waiting_pulls(consumer, self._peers.is_alive, self._host.session.now())
-        if consumer.config.deliver_subject:
-            # What waits is the pump of a push consumer.
-            return 0
-        return self._lines.count(consumer)
 
     async def try_now(self, one: WaitingPull, *, waited: bool = False) -> Found:
         future = self._host.stage(lambda: self.deliver(one, one.request, waited=waited), durable=False, at_once=True)
@@ -328,10 +318,9 @@ def _size(message: Delivered) -> int:
 class StandingLine(Line):
     """The standing pulls of one consumer, and the task that delivers to them."""
 
-    def __init__(self, key: Key, pulls: Pulls, lines: Lines, runtime: Runtime, ended: Callable[[Key], object]) -> None:
+    def __init__(self, key: Key, pulls: Pulls, lines: Lines, runtime: Runtime) -> None:
         super().__init__(key, lines)
         self._pulls = pulls
-        self._ended = ended
         self._line: list[StandingPull] = []
         self._task = runtime.spawn(self._serve(), "pelton serves the pulls of {}/{}".format(*key))
 
@@ -353,7 +342,7 @@ class StandingLine(Line):
             # The store is closed, or has failed for good: so is what stands on it.
             pass
         finally:
-            self._ended(self._key)
+            del self._pulls.standing[self._key]
             for one in list(self._line):
                 self._end(one, status)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import groupby
 from typing import Final
@@ -25,27 +25,14 @@ _KEPT_BYTES: Final = 64 << 20
 
 
 class EngineSubscription:
-    """A Subscription on an embedded store, with a bounded buffer.
-
-    ``leave`` is awaited when it is closed, ``on_room`` is called when a full buffer is half read.
-    """
+    """A Subscription on an embedded store, with a bounded buffer."""
 
     is_relay = False
 
-    def __init__(
-        self,
-        subject: str,
-        path: str,
-        clock: Clock,
-        *,
-        check_loop: Callable[[], None],
-        leave: Callable[[EngineSubscription], Awaitable[object]],
-        on_room: Callable[[], None],
-    ) -> None:
+    def __init__(self, subject: str, owner: Subscriptions) -> None:
         self._subject = subject
-        self._check_loop = check_loop
-        self._path = path
-        self._clock = clock
+        self._owner = owner
+        self._door = owner.host.door
         self._waiting: deque[Incoming] = deque()
         self._bytes = 0
         self._is_full = False
@@ -53,8 +40,6 @@ class EngineSubscription:
         self._closed = False
         self._failure: Exception | None = None
         self._complained = False
-        self._leave = leave
-        self._on_room = on_room
 
     @property
     def capacity(self) -> int:
@@ -79,9 +64,9 @@ class EngineSubscription:
                 self._complained = True
                 _log.warning(
                     "store %s: the subscription to %r is read too slowly: messages are lost",
-                    self._path,
+                    self._owner.path,
                     self._subject,
-                    extra={"store": self._path, "subject": self._subject},
+                    extra={"store": self._owner.path, "subject": self._subject},
                 )
         self._waiting.extend(messages)
         self._bytes += sum([len(message.data) for message in messages])
@@ -92,21 +77,21 @@ class EngineSubscription:
 
         Raises StoreClosedError, and once the buffer is empty, the error that ended the store's opener.
         """
-        self._check_loop()
+        self._door.check_loop()
         if self._waiting and not self._closed:
             return self._first()
-        deadline = Deadline(self._clock, timeout)
+        deadline = Deadline(self._owner.clock, timeout)
         while True:
             seen = self._signal.generation
             if self._closed:
-                raise StoreClosedError(self._path)
+                raise StoreClosedError(self._owner.path)
             if self._waiting:
                 return self._first()
             if self._failure is not None:
                 raise self._failure
             if deadline.is_over:
                 return None
-            await self._signal.wait_at_most(self._clock, deadline.left, seen)
+            await self._signal.wait_at_most(self._owner.clock, deadline.left, seen)
 
     def take(self, limit: int) -> list[Incoming]:
         """Return up to ``limit`` messages that were received already."""
@@ -125,7 +110,8 @@ class EngineSubscription:
     def _tell_capacity(self) -> None:
         if self._is_full and 2 * len(self._waiting) <= _WINDOW and 2 * self._bytes <= _WINDOW_BYTES:
             self._is_full = False
-            self._on_room()
+            # A push consumer may go on.
+            self._owner.pushes.poke()
 
     def take_all(self) -> list[Incoming]:
         """Return all messages that were received already."""
@@ -140,11 +126,11 @@ class EngineSubscription:
         """Unsubscribe. Idempotent."""
         if self._closed:
             return
-        self._check_loop()
+        self._door.check_loop()
         self._closed = True
         self._signal.notify()
         # Even if the caller is cancelled: a closed subscription must not receive messages for ever.
-        await asyncio.shield(self._leave(self))
+        await asyncio.shield(self._owner.leave(self))
 
 
 # --- the subscriptions of one engine: they join the bus, are woken by other processes, and leave
@@ -156,10 +142,10 @@ class Subscriptions:
     """The open subscriptions of this process. ``polled``: no other process can wake this one, so it polls."""
 
     def __init__(self, host: Host, pushes: Pushes, clock: Clock, path: str, *, polled: bool) -> None:
-        self._host = host
-        self._pushes = pushes
-        self._clock = clock
-        self._path = path
+        self.host = host
+        self.pushes = pushes
+        self.clock = clock
+        self.path = path
         self._polled = polled
         # Each resolves to the id of the subscription's row once it has joined the bus.
         self._open: dict[EngineSubscription, asyncio.Future[int]] = {}
@@ -170,16 +156,9 @@ class Subscriptions:
     async def subscribe(self, subject: str, queue: str) -> EngineSubscription:
         """Subscribe to what any process publishes from now on. Raises ConfigError."""
         check_listening(subject, queue)
-        subscription = EngineSubscription(
-            subject,
-            self._path,
-            self._clock,
-            check_loop=self._host.door.check_loop,
-            leave=self._leave,
-            on_room=self._pushes.poke,
-        )
-        bus = self._host.session.bus
-        joined = self._host.stage(lambda: bus.join(subject, queue, subscription), durable=False)
+        subscription = EngineSubscription(subject, self)
+        bus = self.host.session.bus
+        joined = self.host.stage(lambda: bus.join(subject, queue, subscription), durable=False)
         self._open[subscription] = joined
         if self._polled and len(self._open) == 1:
             self._poll()
@@ -197,15 +176,15 @@ class Subscriptions:
         """Give back what push consumers delivered to a subscription that is closed."""
         delivered = [message.delivered for message in subscription.take_all() if message.delivered is not None]
         for (stream, consumer), group in groupby(delivered, lambda one: (one.stream, one.consumer)):
-            self._host.hand_back(stream, consumer, list(group))
+            self.host.hand_back(stream, consumer, list(group))
 
-    async def _leave(self, subscription: EngineSubscription) -> None:
-        self._host.door.check_outside()
+    async def leave(self, subscription: EngineSubscription) -> None:
+        self.host.door.check_outside()
         joined = self._open.pop(subscription)
         # If the store is closed or has failed, there is no row to remove.
         with suppress(PeltonError):
             row = await joined
-            await self._host.stage(lambda: self._host.session.bus.leave(row), durable=False)
+            await self.host.stage(lambda: self.host.session.bus.leave(row), durable=False)
 
     def fail(self, error: Exception) -> None:
         """End all of them with an error, which callers that wait get."""
@@ -220,5 +199,5 @@ class Subscriptions:
 
     def _poll(self) -> None:
         if self._open and self._polled:
-            self._host.woken()
-            self._clock.call_later(POLL_S, self._poll)
+            self.host.woken()
+            self.clock.call_later(POLL_S, self._poll)
