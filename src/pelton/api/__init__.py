@@ -4,417 +4,216 @@ Nothing here does I/O, reads a clock or keeps state. Every other room may import
 possible to swap an embedded store for a cluster.
 """
 
-from pelton.api.backend import Backend, BackendSubscription
-from pelton.api.build import consumer_config, stream_config
-from pelton.api.codec import (
-    api_subject,
-    decode_reply,
-    decode_request,
-    encode_body,
-    encode_error,
-    encode_reply,
-)
-from pelton.api.config import (
-    ConsumerConfig,
-    ConsumerLimits,
-    External,
-    Placement,
-    Republish,
-    SourceConsumer,
-    StreamConfig,
-    StreamSource,
-    SubjectTransform,
-    resolved_consumer,
-    resolved_stream,
-)
-from pelton.api.direct import DirectGet, DirectReply, StoredMessage
-from pelton.api.errors import (
-    AckError,
-    AckRejectedError,
-    ApiError,
-    BadRequestError,
-    ConfigError,
-    ConsumerNotFoundError,
-    DirectGetDisabledError,
-    ExpectationError,
-    LimitError,
-    MaxBytesError,
-    MaxMessagesError,
-    MaxMessagesPerSubjectError,
-    MessageNotFoundError,
-    MessageTooLargeError,
-    NoStreamForSubjectError,
-    NotFoundError,
-    PeltonError,
-    PinLostError,
-    PullRefusedError,
-    StreamNotFoundError,
-    TooManyResultsError,
-    WrongLastSequenceError,
-    api_error,
-    from_reply,
-)
-from pelton.api.events import (
-    EVENTS,
-    AckSample,
-    ApiAudit,
-    CheckpointBlocked,
-    ClientInfo,
-    ConsumerAction,
-    ConsumerPaused,
-    Event,
-    GroupPinned,
-    GroupUnpinned,
-    MaxDeliveries,
-    MessageNaked,
-    MessageQuarantined,
-    MessageTerminated,
-    RestoreEnded,
-    RestoreStarted,
-    SlowSync,
-    SnapshotEnded,
-    SnapshotStarted,
-    StreamAction,
-    WriterBusy,
-    decode_event,
-    encode_event,
-)
-from pelton.api.headers import Headers
-from pelton.api.info import (
-    AccountInfo,
-    AccountLimits,
-    ApiStats,
-    ClusterInfo,
-    ConsumerInfo,
-    PeerInfo,
-    PriorityGroupState,
-    PubAck,
-    SequenceInfo,
-    StreamInfo,
-    StreamState,
-    WireMessage,
-)
-from pelton.api.job_errors import (
-    Cancel,
-    Discard,
-    DuplicateJobError,
-    FlowNotFoundError,
-    JobArgumentsError,
-    JobCancelledError,
-    JobCrashedError,
-    JobError,
-    JobFailedError,
-    JobNotFoundError,
-    JobNotMovedError,
-    JobResultError,
-    JobTimeoutError,
-    LeaseLostError,
-    PermanentJobError,
-    QueueInUseError,
-    QueueNotFoundError,
-    RetryJob,
-    Snooze,
-    UnknownJobError,
-)
-from pelton.api.keys import KeyFile
-from pelton.api.message import AckKind, AckOp, Delivered, Incoming, PullRequest, delivery_of
-from pelton.api.requests import (
-    VERBS,
-    AccountInfoRequest,
-    ConsumerCreate,
-    ConsumerDelete,
-    ConsumerInfoRequest,
-    ConsumerList,
-    ConsumerListReply,
-    ConsumerNames,
-    ConsumerNamesReply,
-    ConsumerPause,
-    ConsumerReset,
-    ConsumerResetReply,
-    ConsumerUnpin,
-    ConsumerUnsettled,
-    ConsumerUnsettledReply,
-    LastHeaders,
-    MsgDelete,
-    MsgGet,
-    MsgGetReply,
-    PauseReply,
-    PurgeReply,
-    Request,
-    StreamCreate,
-    StreamDelete,
-    StreamFill,
-    StreamFillReply,
-    StreamInfoRequest,
-    StreamLastHeaders,
-    StreamLastHeadersReply,
-    StreamList,
-    StreamListReply,
-    StreamNames,
-    StreamNamesReply,
-    StreamPurge,
-    StreamUpdate,
-    Success,
-    UnpinReply,
-    Unsettled,
-    Verb,
-)
-from pelton.api.store_errors import (
-    BucketDecodeError,
-    BucketError,
-    BucketKeyExistsError,
-    BucketKeyNotFoundError,
-    BucketNotFoundError,
-    CorruptConfigError,
-    CorruptMessageError,
-    ElectionError,
-    HeartbeatMissedError,
-    JetStreamMissingError,
-    LockError,
-    LockLostError,
-    LockNotHeldError,
-    LockReentryError,
-    LockTimeoutError,
-    NotAStoreError,
-    ObjectChangedError,
-    ObjectDamagedError,
-    ObjectError,
-    ObjectExistsError,
-    ObjectLinkError,
-    ObjectNotFoundError,
-    ServerPermissionError,
-    ServerRefusedError,
-    ServerTimeoutError,
-    ServerUnreachableError,
-    SnapshotTimeoutError,
-    SqlConstraintError,
-    SqlError,
-    SqlForbiddenError,
-    StoreBusyError,
-    StoreClosedError,
-    StoreDescriptorsError,
-    StoreError,
-    StoreFailedError,
-    StoreForkedError,
-    StoreFullError,
-    StoreGoneError,
-    StoreKeyError,
-    StoreReadOnlyError,
-    StoreSettingsError,
-    StoreVersionError,
-    TermLostError,
-    TransactionError,
-    TransactionTimeoutError,
-    WrongLoopError,
-)
-from pelton.api.times import Backoff, Duration, dec_hook, enc_hook, parse_rfc3339, rfc3339
-from pelton.api.tracing import Outgoing, Reading, Settled, Transacting
+import types
 
-__all__ = [
-    "EVENTS",
-    "VERBS",
-    "AccountInfo",
-    "AccountInfoRequest",
-    "AccountLimits",
-    "AckError",
-    "AckKind",
-    "AckOp",
-    "AckRejectedError",
-    "AckSample",
-    "ApiAudit",
-    "ApiError",
-    "ApiStats",
-    "Backend",
-    "BackendSubscription",
-    "Backoff",
-    "BadRequestError",
-    "BucketDecodeError",
-    "BucketError",
-    "BucketKeyExistsError",
-    "BucketKeyNotFoundError",
-    "BucketNotFoundError",
-    "Cancel",
-    "CheckpointBlocked",
-    "ClientInfo",
-    "ClusterInfo",
-    "ConfigError",
-    "ConsumerAction",
-    "ConsumerConfig",
-    "ConsumerCreate",
-    "ConsumerDelete",
-    "ConsumerInfo",
-    "ConsumerInfoRequest",
-    "ConsumerLimits",
-    "ConsumerList",
-    "ConsumerListReply",
-    "ConsumerNames",
-    "ConsumerNamesReply",
-    "ConsumerNotFoundError",
-    "ConsumerPause",
-    "ConsumerPaused",
-    "ConsumerReset",
-    "ConsumerResetReply",
-    "ConsumerUnpin",
-    "ConsumerUnsettled",
-    "ConsumerUnsettledReply",
-    "CorruptConfigError",
-    "CorruptMessageError",
-    "Delivered",
-    "DirectGet",
-    "DirectGetDisabledError",
-    "DirectReply",
-    "Discard",
-    "DuplicateJobError",
-    "Duration",
-    "ElectionError",
-    "Event",
-    "ExpectationError",
-    "External",
-    "FlowNotFoundError",
-    "GroupPinned",
-    "GroupUnpinned",
-    "Headers",
-    "HeartbeatMissedError",
-    "Incoming",
-    "JetStreamMissingError",
-    "JobArgumentsError",
-    "JobCancelledError",
-    "JobCrashedError",
-    "JobError",
-    "JobFailedError",
-    "JobNotFoundError",
-    "JobNotMovedError",
-    "JobResultError",
-    "JobTimeoutError",
-    "KeyFile",
-    "LastHeaders",
-    "LeaseLostError",
-    "LimitError",
-    "LockError",
-    "LockLostError",
-    "LockNotHeldError",
-    "LockReentryError",
-    "LockTimeoutError",
-    "MaxBytesError",
-    "MaxDeliveries",
-    "MaxMessagesError",
-    "MaxMessagesPerSubjectError",
-    "MessageNaked",
-    "MessageNotFoundError",
-    "MessageQuarantined",
-    "MessageTerminated",
-    "MessageTooLargeError",
-    "MsgDelete",
-    "MsgGet",
-    "MsgGetReply",
-    "NoStreamForSubjectError",
-    "NotAStoreError",
-    "NotFoundError",
-    "ObjectChangedError",
-    "ObjectDamagedError",
-    "ObjectError",
-    "ObjectExistsError",
-    "ObjectLinkError",
-    "ObjectNotFoundError",
-    "Outgoing",
-    "PauseReply",
-    "PeerInfo",
-    "PeltonError",
-    "PermanentJobError",
-    "PinLostError",
-    "Placement",
-    "PriorityGroupState",
-    "PubAck",
-    "PullRefusedError",
-    "PullRequest",
-    "PurgeReply",
-    "QueueInUseError",
-    "QueueNotFoundError",
-    "Reading",
-    "Republish",
-    "Request",
-    "RestoreEnded",
-    "RestoreStarted",
-    "RetryJob",
-    "SequenceInfo",
-    "ServerPermissionError",
-    "ServerRefusedError",
-    "ServerTimeoutError",
-    "ServerUnreachableError",
-    "Settled",
-    "SlowSync",
-    "SnapshotEnded",
-    "SnapshotStarted",
-    "SnapshotTimeoutError",
-    "Snooze",
-    "SourceConsumer",
-    "SqlConstraintError",
-    "SqlError",
-    "SqlForbiddenError",
-    "StoreBusyError",
-    "StoreClosedError",
-    "StoreDescriptorsError",
-    "StoreError",
-    "StoreFailedError",
-    "StoreForkedError",
-    "StoreFullError",
-    "StoreGoneError",
-    "StoreKeyError",
-    "StoreReadOnlyError",
-    "StoreSettingsError",
-    "StoreVersionError",
-    "StoredMessage",
-    "StreamAction",
-    "StreamConfig",
-    "StreamCreate",
-    "StreamDelete",
-    "StreamFill",
-    "StreamFillReply",
-    "StreamInfo",
-    "StreamInfoRequest",
-    "StreamLastHeaders",
-    "StreamLastHeadersReply",
-    "StreamList",
-    "StreamListReply",
-    "StreamNames",
-    "StreamNamesReply",
-    "StreamNotFoundError",
-    "StreamPurge",
-    "StreamSource",
-    "StreamState",
-    "StreamUpdate",
-    "SubjectTransform",
-    "Success",
-    "TermLostError",
-    "TooManyResultsError",
-    "Transacting",
-    "TransactionError",
-    "TransactionTimeoutError",
-    "UnknownJobError",
-    "UnpinReply",
-    "Unsettled",
-    "Verb",
-    "WireMessage",
-    "WriterBusy",
-    "WrongLastSequenceError",
-    "WrongLoopError",
-    "api_error",
-    "api_subject",
-    "consumer_config",
-    "dec_hook",
-    "decode_event",
-    "decode_reply",
-    "decode_request",
-    "delivery_of",
-    "enc_hook",
-    "encode_body",
-    "encode_error",
-    "encode_event",
-    "encode_reply",
-    "from_reply",
-    "parse_rfc3339",
-    "resolved_consumer",
-    "resolved_stream",
-    "rfc3339",
-    "stream_config",
+from pelton.api.backend import Backend as Backend
+from pelton.api.backend import BackendSubscription as BackendSubscription
+from pelton.api.build import consumer_config as consumer_config
+from pelton.api.build import stream_config as stream_config
+from pelton.api.codec import api_subject as api_subject
+from pelton.api.codec import decode_reply as decode_reply
+from pelton.api.codec import decode_request as decode_request
+from pelton.api.codec import encode_body as encode_body
+from pelton.api.codec import encode_error as encode_error
+from pelton.api.codec import encode_reply as encode_reply
+from pelton.api.config import ConsumerConfig as ConsumerConfig
+from pelton.api.config import ConsumerLimits as ConsumerLimits
+from pelton.api.config import External as External
+from pelton.api.config import Placement as Placement
+from pelton.api.config import Republish as Republish
+from pelton.api.config import SourceConsumer as SourceConsumer
+from pelton.api.config import StreamConfig as StreamConfig
+from pelton.api.config import StreamSource as StreamSource
+from pelton.api.config import SubjectTransform as SubjectTransform
+from pelton.api.config import resolved_consumer as resolved_consumer
+from pelton.api.config import resolved_stream as resolved_stream
+from pelton.api.direct import DirectGet as DirectGet
+from pelton.api.direct import DirectReply as DirectReply
+from pelton.api.direct import StoredMessage as StoredMessage
+from pelton.api.errors import AckError as AckError
+from pelton.api.errors import AckRejectedError as AckRejectedError
+from pelton.api.errors import ApiError as ApiError
+from pelton.api.errors import BadRequestError as BadRequestError
+from pelton.api.errors import ConfigError as ConfigError
+from pelton.api.errors import ConsumerNotFoundError as ConsumerNotFoundError
+from pelton.api.errors import DirectGetDisabledError as DirectGetDisabledError
+from pelton.api.errors import ExpectationError as ExpectationError
+from pelton.api.errors import LimitError as LimitError
+from pelton.api.errors import MaxBytesError as MaxBytesError
+from pelton.api.errors import MaxMessagesError as MaxMessagesError
+from pelton.api.errors import MaxMessagesPerSubjectError as MaxMessagesPerSubjectError
+from pelton.api.errors import MessageNotFoundError as MessageNotFoundError
+from pelton.api.errors import MessageTooLargeError as MessageTooLargeError
+from pelton.api.errors import NoStreamForSubjectError as NoStreamForSubjectError
+from pelton.api.errors import NotFoundError as NotFoundError
+from pelton.api.errors import PeltonError as PeltonError
+from pelton.api.errors import PinLostError as PinLostError
+from pelton.api.errors import PullRefusedError as PullRefusedError
+from pelton.api.errors import StreamNotFoundError as StreamNotFoundError
+from pelton.api.errors import TooManyResultsError as TooManyResultsError
+from pelton.api.errors import WrongLastSequenceError as WrongLastSequenceError
+from pelton.api.errors import api_error as api_error
+from pelton.api.errors import from_reply as from_reply
+from pelton.api.events import EVENTS as EVENTS
+from pelton.api.events import AckSample as AckSample
+from pelton.api.events import ApiAudit as ApiAudit
+from pelton.api.events import CheckpointBlocked as CheckpointBlocked
+from pelton.api.events import ClientInfo as ClientInfo
+from pelton.api.events import ConsumerAction as ConsumerAction
+from pelton.api.events import ConsumerPaused as ConsumerPaused
+from pelton.api.events import Event as Event
+from pelton.api.events import GroupPinned as GroupPinned
+from pelton.api.events import GroupUnpinned as GroupUnpinned
+from pelton.api.events import MaxDeliveries as MaxDeliveries
+from pelton.api.events import MessageNaked as MessageNaked
+from pelton.api.events import MessageQuarantined as MessageQuarantined
+from pelton.api.events import MessageTerminated as MessageTerminated
+from pelton.api.events import RestoreEnded as RestoreEnded
+from pelton.api.events import RestoreStarted as RestoreStarted
+from pelton.api.events import SlowSync as SlowSync
+from pelton.api.events import SnapshotEnded as SnapshotEnded
+from pelton.api.events import SnapshotStarted as SnapshotStarted
+from pelton.api.events import StreamAction as StreamAction
+from pelton.api.events import WriterBusy as WriterBusy
+from pelton.api.events import decode_event as decode_event
+from pelton.api.events import encode_event as encode_event
+from pelton.api.headers import Headers as Headers
+from pelton.api.info import AccountInfo as AccountInfo
+from pelton.api.info import AccountLimits as AccountLimits
+from pelton.api.info import ApiStats as ApiStats
+from pelton.api.info import ClusterInfo as ClusterInfo
+from pelton.api.info import ConsumerInfo as ConsumerInfo
+from pelton.api.info import PeerInfo as PeerInfo
+from pelton.api.info import PriorityGroupState as PriorityGroupState
+from pelton.api.info import PubAck as PubAck
+from pelton.api.info import SequenceInfo as SequenceInfo
+from pelton.api.info import StreamInfo as StreamInfo
+from pelton.api.info import StreamState as StreamState
+from pelton.api.info import WireMessage as WireMessage
+from pelton.api.job_errors import Cancel as Cancel
+from pelton.api.job_errors import Discard as Discard
+from pelton.api.job_errors import DuplicateJobError as DuplicateJobError
+from pelton.api.job_errors import FlowNotFoundError as FlowNotFoundError
+from pelton.api.job_errors import JobArgumentsError as JobArgumentsError
+from pelton.api.job_errors import JobCancelledError as JobCancelledError
+from pelton.api.job_errors import JobCrashedError as JobCrashedError
+from pelton.api.job_errors import JobError as JobError
+from pelton.api.job_errors import JobFailedError as JobFailedError
+from pelton.api.job_errors import JobNotFoundError as JobNotFoundError
+from pelton.api.job_errors import JobNotMovedError as JobNotMovedError
+from pelton.api.job_errors import JobResultError as JobResultError
+from pelton.api.job_errors import JobTimeoutError as JobTimeoutError
+from pelton.api.job_errors import LeaseLostError as LeaseLostError
+from pelton.api.job_errors import PermanentJobError as PermanentJobError
+from pelton.api.job_errors import QueueInUseError as QueueInUseError
+from pelton.api.job_errors import QueueNotFoundError as QueueNotFoundError
+from pelton.api.job_errors import RetryJob as RetryJob
+from pelton.api.job_errors import Snooze as Snooze
+from pelton.api.job_errors import UnknownJobError as UnknownJobError
+from pelton.api.keys import KeyFile as KeyFile
+from pelton.api.message import AckKind as AckKind
+from pelton.api.message import AckOp as AckOp
+from pelton.api.message import Delivered as Delivered
+from pelton.api.message import Incoming as Incoming
+from pelton.api.message import PullRequest as PullRequest
+from pelton.api.message import delivery_of as delivery_of
+from pelton.api.requests import VERBS as VERBS
+from pelton.api.requests import AccountInfoRequest as AccountInfoRequest
+from pelton.api.requests import ConsumerCreate as ConsumerCreate
+from pelton.api.requests import ConsumerDelete as ConsumerDelete
+from pelton.api.requests import ConsumerInfoRequest as ConsumerInfoRequest
+from pelton.api.requests import ConsumerList as ConsumerList
+from pelton.api.requests import ConsumerListReply as ConsumerListReply
+from pelton.api.requests import ConsumerNames as ConsumerNames
+from pelton.api.requests import ConsumerNamesReply as ConsumerNamesReply
+from pelton.api.requests import ConsumerPause as ConsumerPause
+from pelton.api.requests import ConsumerReset as ConsumerReset
+from pelton.api.requests import ConsumerResetReply as ConsumerResetReply
+from pelton.api.requests import ConsumerUnpin as ConsumerUnpin
+from pelton.api.requests import ConsumerUnsettled as ConsumerUnsettled
+from pelton.api.requests import ConsumerUnsettledReply as ConsumerUnsettledReply
+from pelton.api.requests import LastHeaders as LastHeaders
+from pelton.api.requests import MsgDelete as MsgDelete
+from pelton.api.requests import MsgGet as MsgGet
+from pelton.api.requests import MsgGetReply as MsgGetReply
+from pelton.api.requests import PauseReply as PauseReply
+from pelton.api.requests import PurgeReply as PurgeReply
+from pelton.api.requests import Request as Request
+from pelton.api.requests import StreamCreate as StreamCreate
+from pelton.api.requests import StreamDelete as StreamDelete
+from pelton.api.requests import StreamFill as StreamFill
+from pelton.api.requests import StreamFillReply as StreamFillReply
+from pelton.api.requests import StreamInfoRequest as StreamInfoRequest
+from pelton.api.requests import StreamLastHeaders as StreamLastHeaders
+from pelton.api.requests import StreamLastHeadersReply as StreamLastHeadersReply
+from pelton.api.requests import StreamList as StreamList
+from pelton.api.requests import StreamListReply as StreamListReply
+from pelton.api.requests import StreamNames as StreamNames
+from pelton.api.requests import StreamNamesReply as StreamNamesReply
+from pelton.api.requests import StreamPurge as StreamPurge
+from pelton.api.requests import StreamUpdate as StreamUpdate
+from pelton.api.requests import Success as Success
+from pelton.api.requests import UnpinReply as UnpinReply
+from pelton.api.requests import Unsettled as Unsettled
+from pelton.api.requests import Verb as Verb
+from pelton.api.store_errors import BucketDecodeError as BucketDecodeError
+from pelton.api.store_errors import BucketError as BucketError
+from pelton.api.store_errors import BucketKeyExistsError as BucketKeyExistsError
+from pelton.api.store_errors import BucketKeyNotFoundError as BucketKeyNotFoundError
+from pelton.api.store_errors import BucketNotFoundError as BucketNotFoundError
+from pelton.api.store_errors import CorruptConfigError as CorruptConfigError
+from pelton.api.store_errors import CorruptMessageError as CorruptMessageError
+from pelton.api.store_errors import ElectionError as ElectionError
+from pelton.api.store_errors import HeartbeatMissedError as HeartbeatMissedError
+from pelton.api.store_errors import JetStreamMissingError as JetStreamMissingError
+from pelton.api.store_errors import LockError as LockError
+from pelton.api.store_errors import LockLostError as LockLostError
+from pelton.api.store_errors import LockNotHeldError as LockNotHeldError
+from pelton.api.store_errors import LockReentryError as LockReentryError
+from pelton.api.store_errors import LockTimeoutError as LockTimeoutError
+from pelton.api.store_errors import NotAStoreError as NotAStoreError
+from pelton.api.store_errors import ObjectChangedError as ObjectChangedError
+from pelton.api.store_errors import ObjectDamagedError as ObjectDamagedError
+from pelton.api.store_errors import ObjectError as ObjectError
+from pelton.api.store_errors import ObjectExistsError as ObjectExistsError
+from pelton.api.store_errors import ObjectLinkError as ObjectLinkError
+from pelton.api.store_errors import ObjectNotFoundError as ObjectNotFoundError
+from pelton.api.store_errors import ServerPermissionError as ServerPermissionError
+from pelton.api.store_errors import ServerRefusedError as ServerRefusedError
+from pelton.api.store_errors import ServerTimeoutError as ServerTimeoutError
+from pelton.api.store_errors import ServerUnreachableError as ServerUnreachableError
+from pelton.api.store_errors import SnapshotTimeoutError as SnapshotTimeoutError
+from pelton.api.store_errors import SqlConstraintError as SqlConstraintError
+from pelton.api.store_errors import SqlError as SqlError
+from pelton.api.store_errors import SqlForbiddenError as SqlForbiddenError
+from pelton.api.store_errors import StoreBusyError as StoreBusyError
+from pelton.api.store_errors import StoreClosedError as StoreClosedError
+from pelton.api.store_errors import StoreDescriptorsError as StoreDescriptorsError
+from pelton.api.store_errors import StoreError as StoreError
+from pelton.api.store_errors import StoreFailedError as StoreFailedError
+from pelton.api.store_errors import StoreForkedError as StoreForkedError
+from pelton.api.store_errors import StoreFullError as StoreFullError
+from pelton.api.store_errors import StoreGoneError as StoreGoneError
+from pelton.api.store_errors import StoreKeyError as StoreKeyError
+from pelton.api.store_errors import StoreReadOnlyError as StoreReadOnlyError
+from pelton.api.store_errors import StoreSettingsError as StoreSettingsError
+from pelton.api.store_errors import StoreVersionError as StoreVersionError
+from pelton.api.store_errors import TermLostError as TermLostError
+from pelton.api.store_errors import TransactionError as TransactionError
+from pelton.api.store_errors import TransactionTimeoutError as TransactionTimeoutError
+from pelton.api.store_errors import WrongLoopError as WrongLoopError
+from pelton.api.times import Backoff as Backoff
+from pelton.api.times import Duration as Duration
+from pelton.api.times import dec_hook as dec_hook
+from pelton.api.times import enc_hook as enc_hook
+from pelton.api.times import parse_rfc3339 as parse_rfc3339
+from pelton.api.times import rfc3339 as rfc3339
+from pelton.api.tracing import Outgoing as Outgoing
+from pelton.api.tracing import Reading as Reading
+from pelton.api.tracing import Settled as Settled
+from pelton.api.tracing import Transacting as Transacting
+
+# What ``import *`` takes, and what is public as ``pelton.NAME``: everything but the modules that it comes from.
+globals()["__all__"] = [
+    name for name, value in globals().items() if name[0] != "_" and not isinstance(value, types.ModuleType)
 ]

@@ -1,53 +1,29 @@
 """Key-value buckets (ADR-8) and object stores (ADR-20) over a stream each, as every NATS client writes them."""
 
-from pelton.buckets.bucket import (
-    Bucket,
-    bucket_names,
-    create_bucket,
-    delete_bucket,
-    open_bucket,
-    reserve_first_token,
-    update_bucket,
-    written_through,
-)
-from pelton.buckets.bucket_settings import BucketOrigin, BucketSettings
-from pelton.buckets.coding import Base64Codec, BucketStatus, ChainCodec, Codec, Entry, Operation, PathCodec, SplitCodec
-from pelton.buckets.object_info import ObjectInfo, ObjectLink, ObjectStatus
-from pelton.buckets.object_store import (
-    ObjectSettings,
-    ObjectStore,
-    create_objects,
-    delete_objects,
-    objects_names,
-    open_objects,
-)
-
-__all__ = [
-    "Base64Codec",
-    "Bucket",
-    "BucketOrigin",
-    "BucketSettings",
-    "BucketStatus",
-    "ChainCodec",
-    "Codec",
-    "Entry",
-    "ObjectInfo",
-    "ObjectLink",
-    "ObjectSettings",
-    "ObjectStatus",
-    "ObjectStore",
-    "Operation",
-    "PathCodec",
-    "SplitCodec",
-    "bucket_names",
-    "create_bucket",
-    "create_objects",
-    "delete_bucket",
-    "delete_objects",
-    "objects_names",
-    "open_bucket",
-    "open_objects",
-    "reserve_first_token",
-    "update_bucket",
-    "written_through",
-]
+from pelton.buckets.bucket import Bucket as Bucket
+from pelton.buckets.bucket import bucket_names as bucket_names
+from pelton.buckets.bucket import create_bucket as create_bucket
+from pelton.buckets.bucket import delete_bucket as delete_bucket
+from pelton.buckets.bucket import open_bucket as open_bucket
+from pelton.buckets.bucket import reserve_first_token as reserve_first_token
+from pelton.buckets.bucket import update_bucket as update_bucket
+from pelton.buckets.bucket import written_through as written_through
+from pelton.buckets.bucket_settings import BucketOrigin as BucketOrigin
+from pelton.buckets.bucket_settings import BucketSettings as BucketSettings
+from pelton.buckets.coding import Base64Codec as Base64Codec
+from pelton.buckets.coding import BucketStatus as BucketStatus
+from pelton.buckets.coding import ChainCodec as ChainCodec
+from pelton.buckets.coding import Codec as Codec
+from pelton.buckets.coding import Entry as Entry
+from pelton.buckets.coding import Operation as Operation
+from pelton.buckets.coding import PathCodec as PathCodec
+from pelton.buckets.coding import SplitCodec as SplitCodec
+from pelton.buckets.object_info import ObjectInfo as ObjectInfo
+from pelton.buckets.object_info import ObjectLink as ObjectLink
+from pelton.buckets.object_info import ObjectStatus as ObjectStatus
+from pelton.buckets.object_store import ObjectSettings as ObjectSettings
+from pelton.buckets.object_store import ObjectStore as ObjectStore
+from pelton.buckets.object_store import create_objects as create_objects
+from pelton.buckets.object_store import delete_objects as delete_objects
+from pelton.buckets.object_store import objects_names as objects_names
+from pelton.buckets.object_store import open_objects as open_objects

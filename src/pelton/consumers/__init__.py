@@ -1,45 +1,27 @@
 """Consumers: delivery, redelivery, acks, exclusive subjects, priority groups."""
 
-from pelton.consumers.deliver import Delivery
-from pelton.consumers.interest import Interest, begin, first_wanted, follow_purge, follow_roll_ups, start_cursor
-from pelton.consumers.log import NEVER, ConsumerLog, consumer_info, drop_rows, is_pending
-from pelton.consumers.rules import check_consumer, check_consumer_update, check_pull, too_many_waiting
-from pelton.consumers.settle import Settlement
-from pelton.consumers.turns import (
-    GroupDecision,
-    Puller,
-    Turn,
-    is_conditional,
-    next_refresh,
-    say_unpinned,
-    unpin,
-    waiting_pulls,
-)
-
-__all__ = [
-    "NEVER",
-    "ConsumerLog",
-    "Delivery",
-    "GroupDecision",
-    "Interest",
-    "Puller",
-    "Settlement",
-    "Turn",
-    "begin",
-    "check_consumer",
-    "check_consumer_update",
-    "check_pull",
-    "consumer_info",
-    "drop_rows",
-    "first_wanted",
-    "follow_purge",
-    "follow_roll_ups",
-    "is_conditional",
-    "is_pending",
-    "next_refresh",
-    "say_unpinned",
-    "start_cursor",
-    "too_many_waiting",
-    "unpin",
-    "waiting_pulls",
-]
+from pelton.consumers.deliver import Delivery as Delivery
+from pelton.consumers.interest import Interest as Interest
+from pelton.consumers.interest import begin as begin
+from pelton.consumers.interest import first_wanted as first_wanted
+from pelton.consumers.interest import follow_purge as follow_purge
+from pelton.consumers.interest import follow_roll_ups as follow_roll_ups
+from pelton.consumers.interest import start_cursor as start_cursor
+from pelton.consumers.log import NEVER as NEVER
+from pelton.consumers.log import ConsumerLog as ConsumerLog
+from pelton.consumers.log import consumer_info as consumer_info
+from pelton.consumers.log import drop_rows as drop_rows
+from pelton.consumers.log import is_pending as is_pending
+from pelton.consumers.rules import check_consumer as check_consumer
+from pelton.consumers.rules import check_consumer_update as check_consumer_update
+from pelton.consumers.rules import check_pull as check_pull
+from pelton.consumers.rules import too_many_waiting as too_many_waiting
+from pelton.consumers.settle import Settlement as Settlement
+from pelton.consumers.turns import GroupDecision as GroupDecision
+from pelton.consumers.turns import Puller as Puller
+from pelton.consumers.turns import Turn as Turn
+from pelton.consumers.turns import is_conditional as is_conditional
+from pelton.consumers.turns import next_refresh as next_refresh
+from pelton.consumers.turns import say_unpinned as say_unpinned
+from pelton.consumers.turns import unpin as unpin
+from pelton.consumers.turns import waiting_pulls as waiting_pulls

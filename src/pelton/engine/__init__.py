@@ -1,23 +1,15 @@
 """The embedded Backend: durable streams in one SQLite file, without a server."""
 
-from pelton.engine.bulk import BulkReader, StagedWriter, load, staged
-from pelton.engine.connections import EngineSettings
-from pelton.engine.engine import Engine
-from pelton.engine.read_only_engine import ReadOnlyEngine
-from pelton.engine.upkeep import backup, compact, rekey, restore, salvage, verify
-
-__all__ = [
-    "BulkReader",
-    "Engine",
-    "EngineSettings",
-    "ReadOnlyEngine",
-    "StagedWriter",
-    "backup",
-    "compact",
-    "load",
-    "rekey",
-    "restore",
-    "salvage",
-    "staged",
-    "verify",
-]
+from pelton.engine.bulk import BulkReader as BulkReader
+from pelton.engine.bulk import StagedWriter as StagedWriter
+from pelton.engine.bulk import load as load
+from pelton.engine.bulk import staged as staged
+from pelton.engine.connections import EngineSettings as EngineSettings
+from pelton.engine.engine import Engine as Engine
+from pelton.engine.read_only_engine import ReadOnlyEngine as ReadOnlyEngine
+from pelton.engine.upkeep import backup as backup
+from pelton.engine.upkeep import compact as compact
+from pelton.engine.upkeep import rekey as rekey
+from pelton.engine.upkeep import restore as restore
+from pelton.engine.upkeep import salvage as salvage
+from pelton.engine.upkeep import verify as verify

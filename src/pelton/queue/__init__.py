@@ -1,94 +1,51 @@
 """Jobs: durable, typed, retried, exclusive by key. Built on streams only."""
 
-from pelton.queue.backing.setup import queue_names
-from pelton.queue.define.arguments import JobCodec
-from pelton.queue.define.job import (
-    AsyncContextJob,
-    AsyncJob,
-    Job,
-    JobCall,
-    JobDecorator,
-    JobDefinition,
-    JobHandle,
-    JobWithOptions,
-    SyncContextJob,
-    SyncJob,
-)
-from pelton.queue.define.registry import BatchDecorator, BatchJob, Jobs
-from pelton.queue.enqueue.announcing import QueueEvent, QueueEventKind
-from pelton.queue.enqueue.enqueuer import QueueWithOptions
-from pelton.queue.enqueue.transaction import JobTransaction, QueueInTransaction, Transaction
-from pelton.queue.flow.builder import FlowExtension, FlowNode, FlowWithOptions
-from pelton.queue.flow.flows import Flow, FlowHandle, FlowInfo, FlowNodeInfo
-from pelton.queue.inspect.events import QueueEvents
-from pelton.queue.model.limits import JobLimit, Rate
-from pelton.queue.model.options import JobOptions, JobRules
-from pelton.queue.model.states import (
-    Attempt,
-    AttemptError,
-    DeadLetter,
-    Envelope,
-    JobCounts,
-    JobInfo,
-    JobProgress,
-    JobSchedule,
-    JobState,
-    Outcome,
-    TenantCounts,
-    WorkerInfo,
-)
-from pelton.queue.queue import Queue
-from pelton.queue.run.claims import ClaimedJob, Claims
-from pelton.queue.run.context import JobContext
-
-__all__ = [
-    "AsyncContextJob",
-    "AsyncJob",
-    "Attempt",
-    "AttemptError",
-    "BatchDecorator",
-    "BatchJob",
-    "ClaimedJob",
-    "Claims",
-    "DeadLetter",
-    "Envelope",
-    "Flow",
-    "FlowExtension",
-    "FlowHandle",
-    "FlowInfo",
-    "FlowNode",
-    "FlowNodeInfo",
-    "FlowWithOptions",
-    "Job",
-    "JobCall",
-    "JobCodec",
-    "JobContext",
-    "JobCounts",
-    "JobDecorator",
-    "JobDefinition",
-    "JobHandle",
-    "JobInfo",
-    "JobLimit",
-    "JobOptions",
-    "JobProgress",
-    "JobRules",
-    "JobSchedule",
-    "JobState",
-    "JobTransaction",
-    "JobWithOptions",
-    "Jobs",
-    "Outcome",
-    "Queue",
-    "QueueEvent",
-    "QueueEventKind",
-    "QueueEvents",
-    "QueueInTransaction",
-    "QueueWithOptions",
-    "Rate",
-    "SyncContextJob",
-    "SyncJob",
-    "TenantCounts",
-    "Transaction",
-    "WorkerInfo",
-    "queue_names",
-]
+from pelton.queue.backing.setup import queue_names as queue_names
+from pelton.queue.define.arguments import JobCodec as JobCodec
+from pelton.queue.define.job import AsyncContextJob as AsyncContextJob
+from pelton.queue.define.job import AsyncJob as AsyncJob
+from pelton.queue.define.job import Job as Job
+from pelton.queue.define.job import JobCall as JobCall
+from pelton.queue.define.job import JobDecorator as JobDecorator
+from pelton.queue.define.job import JobDefinition as JobDefinition
+from pelton.queue.define.job import JobHandle as JobHandle
+from pelton.queue.define.job import JobWithOptions as JobWithOptions
+from pelton.queue.define.job import SyncContextJob as SyncContextJob
+from pelton.queue.define.job import SyncJob as SyncJob
+from pelton.queue.define.registry import BatchDecorator as BatchDecorator
+from pelton.queue.define.registry import BatchJob as BatchJob
+from pelton.queue.define.registry import Jobs as Jobs
+from pelton.queue.enqueue.announcing import QueueEvent as QueueEvent
+from pelton.queue.enqueue.announcing import QueueEventKind as QueueEventKind
+from pelton.queue.enqueue.enqueuer import QueueWithOptions as QueueWithOptions
+from pelton.queue.enqueue.transaction import JobTransaction as JobTransaction
+from pelton.queue.enqueue.transaction import QueueInTransaction as QueueInTransaction
+from pelton.queue.enqueue.transaction import Transaction as Transaction
+from pelton.queue.flow.builder import FlowExtension as FlowExtension
+from pelton.queue.flow.builder import FlowNode as FlowNode
+from pelton.queue.flow.builder import FlowWithOptions as FlowWithOptions
+from pelton.queue.flow.flows import Flow as Flow
+from pelton.queue.flow.flows import FlowHandle as FlowHandle
+from pelton.queue.flow.flows import FlowInfo as FlowInfo
+from pelton.queue.flow.flows import FlowNodeInfo as FlowNodeInfo
+from pelton.queue.inspect.events import QueueEvents as QueueEvents
+from pelton.queue.model.limits import JobLimit as JobLimit
+from pelton.queue.model.limits import Rate as Rate
+from pelton.queue.model.options import JobOptions as JobOptions
+from pelton.queue.model.options import JobRules as JobRules
+from pelton.queue.model.states import Attempt as Attempt
+from pelton.queue.model.states import AttemptError as AttemptError
+from pelton.queue.model.states import DeadLetter as DeadLetter
+from pelton.queue.model.states import Envelope as Envelope
+from pelton.queue.model.states import JobCounts as JobCounts
+from pelton.queue.model.states import JobInfo as JobInfo
+from pelton.queue.model.states import JobProgress as JobProgress
+from pelton.queue.model.states import JobSchedule as JobSchedule
+from pelton.queue.model.states import JobState as JobState
+from pelton.queue.model.states import Outcome as Outcome
+from pelton.queue.model.states import TenantCounts as TenantCounts
+from pelton.queue.model.states import WorkerInfo as WorkerInfo
+from pelton.queue.queue import Queue as Queue
+from pelton.queue.run.claims import ClaimedJob as ClaimedJob
+from pelton.queue.run.claims import Claims as Claims
+from pelton.queue.run.context import JobContext as JobContext

@@ -6,102 +6,48 @@ can pass one whose clock moves only on demand. This is the only package that may
 `secrets`.
 """
 
-from random import Random
+from random import Random as Random
 
-from pelton.runtime.clock import (
-    Clock,
-    Deadline,
-    LeaseClock,
-    LeaseShares,
-    Signal,
-    SystemClock,
-    Timer,
-    WallOffset,
-    boot_id,
-    interruptible,
-    pause,
-    steady_now,
-    stopwatch,
-    wall_ahead,
-    within,
-)
-from pelton.runtime.loop_thread import (
-    Caller,
-    Home,
-    LoopThread,
-    Standstill,
-    at_home,
-    calls_for,
-    owner,
-    running_loop,
-    this_thread,
-)
-from pelton.runtime.processes import (
-    LOOK_S,
-    ProcessIdentity,
-    ProcessWatch,
-    StopSignals,
-    cpu_seconds,
-    cpu_wait,
-    is_interrupt,
-    memory_bytes,
-)
-from pelton.runtime.rank_bypass import BYPASS, RankBypass
-from pelton.runtime.runtime import (
-    Halt,
-    Ids,
-    Runtime,
-    Service,
-    ServiceState,
-    Tasks,
-    on_thread,
-    system_runtime,
-    until_ended,
-)
-
-__all__ = [
-    "BYPASS",
-    "LOOK_S",
-    "Caller",
-    "Clock",
-    "Deadline",
-    "Halt",
-    "Home",
-    "Ids",
-    "LeaseClock",
-    "LeaseShares",
-    "LoopThread",
-    "ProcessIdentity",
-    "ProcessWatch",
-    "Random",
-    "RankBypass",
-    "Runtime",
-    "Service",
-    "ServiceState",
-    "Signal",
-    "Standstill",
-    "StopSignals",
-    "SystemClock",
-    "Tasks",
-    "Timer",
-    "WallOffset",
-    "at_home",
-    "boot_id",
-    "calls_for",
-    "cpu_seconds",
-    "cpu_wait",
-    "interruptible",
-    "is_interrupt",
-    "memory_bytes",
-    "on_thread",
-    "owner",
-    "pause",
-    "running_loop",
-    "steady_now",
-    "stopwatch",
-    "system_runtime",
-    "this_thread",
-    "until_ended",
-    "wall_ahead",
-    "within",
-]
+from pelton.runtime.clock import Clock as Clock
+from pelton.runtime.clock import Deadline as Deadline
+from pelton.runtime.clock import LeaseClock as LeaseClock
+from pelton.runtime.clock import LeaseShares as LeaseShares
+from pelton.runtime.clock import Signal as Signal
+from pelton.runtime.clock import SystemClock as SystemClock
+from pelton.runtime.clock import Timer as Timer
+from pelton.runtime.clock import WallOffset as WallOffset
+from pelton.runtime.clock import boot_id as boot_id
+from pelton.runtime.clock import interruptible as interruptible
+from pelton.runtime.clock import pause as pause
+from pelton.runtime.clock import steady_now as steady_now
+from pelton.runtime.clock import stopwatch as stopwatch
+from pelton.runtime.clock import wall_ahead as wall_ahead
+from pelton.runtime.clock import within as within
+from pelton.runtime.loop_thread import Caller as Caller
+from pelton.runtime.loop_thread import Home as Home
+from pelton.runtime.loop_thread import LoopThread as LoopThread
+from pelton.runtime.loop_thread import Standstill as Standstill
+from pelton.runtime.loop_thread import at_home as at_home
+from pelton.runtime.loop_thread import calls_for as calls_for
+from pelton.runtime.loop_thread import owner as owner
+from pelton.runtime.loop_thread import running_loop as running_loop
+from pelton.runtime.loop_thread import this_thread as this_thread
+from pelton.runtime.processes import LOOK_S as LOOK_S
+from pelton.runtime.processes import ProcessIdentity as ProcessIdentity
+from pelton.runtime.processes import ProcessWatch as ProcessWatch
+from pelton.runtime.processes import StopSignals as StopSignals
+from pelton.runtime.processes import cpu_seconds as cpu_seconds
+from pelton.runtime.processes import cpu_wait as cpu_wait
+from pelton.runtime.processes import is_interrupt as is_interrupt
+from pelton.runtime.processes import memory_bytes as memory_bytes
+from pelton.runtime.rank_bypass import BYPASS as BYPASS
+from pelton.runtime.rank_bypass import RankBypass as RankBypass
+from pelton.runtime.runtime import Halt as Halt
+from pelton.runtime.runtime import Ids as Ids
+from pelton.runtime.runtime import Runtime as Runtime
+from pelton.runtime.runtime import Service as Service
+from pelton.runtime.runtime import ServiceState as ServiceState
+from pelton.runtime.runtime import Tasks as Tasks
+from pelton.runtime.runtime import on_thread as on_thread
+from pelton.runtime.runtime import system_runtime as system_runtime
+from pelton.runtime.runtime import until_ended as until_ended

@@ -1,114 +1,68 @@
 """Rows on disk: SQLite files, group commit, schema, integrity. It knows rows, not their meaning."""
 
-from pelton.storage.begun_marks import BegunMarks, StreamMarks
-from pelton.storage.bulk import SUM_DIGITS, BulkRead, Joined, Portion, Split, SplitColumns, StreamId, find_stream
-from pelton.storage.committer import Committer, Participant, SyncMode, Work
-from pelton.storage.copies import raise_token_floor, token_floor
-from pelton.storage.database import Database, SnapshotOnlyError
-from pelton.storage.faults import FINAL_FAULTS, ConnectionEnd, Fault, FaultKind, as_fault, translated
-from pelton.storage.messages import (
-    FIELD,
-    Columns,
-    Condition,
-    FastGet,
-    MessageTable,
-    Removed,
-    all_intact,
-    intact,
-    runs,
-    subject_condition,
-)
-from pelton.storage.read_only import CopiedDatabase, ReadOnlyDatabase, ReadSql
-from pelton.storage.rows import (
-    DamagedRowError,
-    MessageRow,
-    PlacedSums,
-    RowValues,
-    SumsOfColumns,
-    blob,
-    column,
-    decoded,
-    integer,
-    integers,
-    placed_sums,
-    rows_with_checksums,
-    sums_of_columns,
-    text,
-)
-from pelton.storage.schema import SCHEMA_VERSION, TOKEN_EPOCH, message_table
-from pelton.storage.spool import Spool
-from pelton.storage.store_file import OWNER_ONLY
-from pelton.storage.troubles import Trouble, Troubles
-from pelton.storage.user_sql import Refusal, UserSql
-from pelton.storage.wake import MemoryChannel, WakeChannel, may_run
-from pelton.storage.wal import Medium, sync_to_disk
-from pelton.storage.write_lock import Writer
-
-__all__ = [
-    "FIELD",
-    "FINAL_FAULTS",
-    "OWNER_ONLY",
-    "SCHEMA_VERSION",
-    "SUM_DIGITS",
-    "TOKEN_EPOCH",
-    "BegunMarks",
-    "BulkRead",
-    "Columns",
-    "Committer",
-    "Condition",
-    "ConnectionEnd",
-    "CopiedDatabase",
-    "DamagedRowError",
-    "Database",
-    "FastGet",
-    "Fault",
-    "FaultKind",
-    "Joined",
-    "Medium",
-    "MemoryChannel",
-    "MessageRow",
-    "MessageTable",
-    "Participant",
-    "PlacedSums",
-    "Portion",
-    "ReadOnlyDatabase",
-    "ReadSql",
-    "Refusal",
-    "Removed",
-    "RowValues",
-    "SnapshotOnlyError",
-    "Split",
-    "SplitColumns",
-    "Spool",
-    "StreamId",
-    "StreamMarks",
-    "SumsOfColumns",
-    "SyncMode",
-    "Trouble",
-    "Troubles",
-    "UserSql",
-    "WakeChannel",
-    "Work",
-    "Writer",
-    "all_intact",
-    "as_fault",
-    "blob",
-    "column",
-    "decoded",
-    "find_stream",
-    "intact",
-    "integer",
-    "integers",
-    "may_run",
-    "message_table",
-    "placed_sums",
-    "raise_token_floor",
-    "rows_with_checksums",
-    "runs",
-    "subject_condition",
-    "sums_of_columns",
-    "sync_to_disk",
-    "text",
-    "token_floor",
-    "translated",
-]
+from pelton.storage.begun_marks import BegunMarks as BegunMarks
+from pelton.storage.begun_marks import StreamMarks as StreamMarks
+from pelton.storage.bulk import SUM_DIGITS as SUM_DIGITS
+from pelton.storage.bulk import BulkRead as BulkRead
+from pelton.storage.bulk import Joined as Joined
+from pelton.storage.bulk import Portion as Portion
+from pelton.storage.bulk import Split as Split
+from pelton.storage.bulk import SplitColumns as SplitColumns
+from pelton.storage.bulk import StreamId as StreamId
+from pelton.storage.bulk import find_stream as find_stream
+from pelton.storage.committer import Committer as Committer
+from pelton.storage.committer import Participant as Participant
+from pelton.storage.committer import SyncMode as SyncMode
+from pelton.storage.committer import Work as Work
+from pelton.storage.copies import raise_token_floor as raise_token_floor
+from pelton.storage.copies import token_floor as token_floor
+from pelton.storage.database import Database as Database
+from pelton.storage.database import SnapshotOnlyError as SnapshotOnlyError
+from pelton.storage.faults import FINAL_FAULTS as FINAL_FAULTS
+from pelton.storage.faults import ConnectionEnd as ConnectionEnd
+from pelton.storage.faults import Fault as Fault
+from pelton.storage.faults import FaultKind as FaultKind
+from pelton.storage.faults import as_fault as as_fault
+from pelton.storage.faults import translated as translated
+from pelton.storage.messages import FIELD as FIELD
+from pelton.storage.messages import Columns as Columns
+from pelton.storage.messages import Condition as Condition
+from pelton.storage.messages import FastGet as FastGet
+from pelton.storage.messages import MessageTable as MessageTable
+from pelton.storage.messages import Removed as Removed
+from pelton.storage.messages import all_intact as all_intact
+from pelton.storage.messages import intact as intact
+from pelton.storage.messages import runs as runs
+from pelton.storage.messages import subject_condition as subject_condition
+from pelton.storage.read_only import CopiedDatabase as CopiedDatabase
+from pelton.storage.read_only import ReadOnlyDatabase as ReadOnlyDatabase
+from pelton.storage.read_only import ReadSql as ReadSql
+from pelton.storage.rows import DamagedRowError as DamagedRowError
+from pelton.storage.rows import MessageRow as MessageRow
+from pelton.storage.rows import PlacedSums as PlacedSums
+from pelton.storage.rows import RowValues as RowValues
+from pelton.storage.rows import SumsOfColumns as SumsOfColumns
+from pelton.storage.rows import blob as blob
+from pelton.storage.rows import column as column
+from pelton.storage.rows import decoded as decoded
+from pelton.storage.rows import integer as integer
+from pelton.storage.rows import integers as integers
+from pelton.storage.rows import placed_sums as placed_sums
+from pelton.storage.rows import rows_with_checksums as rows_with_checksums
+from pelton.storage.rows import sums_of_columns as sums_of_columns
+from pelton.storage.rows import text as text
+from pelton.storage.schema import SCHEMA_VERSION as SCHEMA_VERSION
+from pelton.storage.schema import TOKEN_EPOCH as TOKEN_EPOCH
+from pelton.storage.schema import message_table as message_table
+from pelton.storage.spool import Spool as Spool
+from pelton.storage.store_file import OWNER_ONLY as OWNER_ONLY
+from pelton.storage.troubles import Trouble as Trouble
+from pelton.storage.troubles import Troubles as Troubles
+from pelton.storage.user_sql import Refusal as Refusal
+from pelton.storage.user_sql import UserSql as UserSql
+from pelton.storage.wake import MemoryChannel as MemoryChannel
+from pelton.storage.wake import WakeChannel as WakeChannel
+from pelton.storage.wake import may_run as may_run
+from pelton.storage.wal import Medium as Medium
+from pelton.storage.wal import sync_to_disk as sync_to_disk
+from pelton.storage.write_lock import Writer as Writer

@@ -5,42 +5,21 @@ A subject is a list of tokens joined by dots (`orders.eu.1`). A filter is a subj
 an ordinary character.
 """
 
-from pelton.subjects.index import SubjectIndex
-from pelton.subjects.match import (
-    LONGEST,
-    candidates,
-    clash_between,
-    clash_within,
-    compile_filter,
-    fault_of,
-    first_match,
-    fits,
-    has_wildcard,
-    is_filter,
-    is_subject,
-    is_subset,
-    matches,
-    overlaps,
-)
-from pelton.subjects.transform import Draw, Transform, TransformError
-
-__all__ = [
-    "LONGEST",
-    "Draw",
-    "SubjectIndex",
-    "Transform",
-    "TransformError",
-    "candidates",
-    "clash_between",
-    "clash_within",
-    "compile_filter",
-    "fault_of",
-    "first_match",
-    "fits",
-    "has_wildcard",
-    "is_filter",
-    "is_subject",
-    "is_subset",
-    "matches",
-    "overlaps",
-]
+from pelton.subjects.index import SubjectIndex as SubjectIndex
+from pelton.subjects.match import LONGEST as LONGEST
+from pelton.subjects.match import candidates as candidates
+from pelton.subjects.match import clash_between as clash_between
+from pelton.subjects.match import clash_within as clash_within
+from pelton.subjects.match import compile_filter as compile_filter
+from pelton.subjects.match import fault_of as fault_of
+from pelton.subjects.match import first_match as first_match
+from pelton.subjects.match import fits as fits
+from pelton.subjects.match import has_wildcard as has_wildcard
+from pelton.subjects.match import is_filter as is_filter
+from pelton.subjects.match import is_subject as is_subject
+from pelton.subjects.match import is_subset as is_subset
+from pelton.subjects.match import matches as matches
+from pelton.subjects.match import overlaps as overlaps
+from pelton.subjects.transform import Draw as Draw
+from pelton.subjects.transform import Transform as Transform
+from pelton.subjects.transform import TransformError as TransformError
