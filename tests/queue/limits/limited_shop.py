@@ -17,7 +17,7 @@ from pelton.queue.limits.parking import Parking
 from pelton.queue.model.limits import JobLimit, Order, Orders
 from pelton.queue.model.records import AttemptRecords, Ended, PutOff, records_of
 from pelton.queue.ports import JobSource
-from pelton.queue.run.leases import DeliveryHold, LeaseKeeper, SharedLease, SlotExtender
+from pelton.queue.run.leases import LeaseKeeper, SharedLease, SlotExtender
 from tests.kit.hazards import Hazards, SimulatedClient, World
 
 LEASE_S = 3.0
@@ -51,10 +51,6 @@ class HandJob:
         self.told = asyncio.Event()
         self.go = asyncio.Event()
         records.read()
-
-    @property
-    def hold(self) -> DeliveryHold:
-        return DeliveryHold(self.records.delivered, self.lose)
 
     def lose(self, reason: str) -> None:
         self.lost = True

@@ -15,8 +15,10 @@ import pelton
 from pelton import Jet
 from pelton.api import AckOp, Delivered, PeltonError
 from pelton.queue import JobContext, JobRules, Queue
-from pelton.queue.run.leases import AnyLease, DeliveryHold, LeaseKeeper, SharedLease
-from pelton.runtime import SystemClock, system_runtime
+from pelton.queue.model.naming import QueueNames
+from pelton.queue.model.records import records_of
+from pelton.queue.run.leases import LeaseKeeper, SharedLease
+from pelton.runtime import LeaseClock, SystemClock, system_runtime
 from pelton.testing.clock import ManualClock
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import Child, drain, ended, open_store, working
@@ -28,13 +30,13 @@ from tests.stopping import stand_still
 def several_leases(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Block the calling thread for longer than a lease, until it was extended that often."""
     extensions = threading.Semaphore(0)
-    real = SharedLease.extended
+    real = LeaseClock.confirm
 
-    def extended(self: AnyLease, asked: float) -> None:
+    def confirm(self: LeaseClock, asked: float) -> None:
         real(self, asked)
         extensions.release()
 
-    monkeypatch.setattr(SharedLease, "extended", extended)
+    monkeypatch.setattr(LeaseClock, "confirm", confirm)
 
     def block() -> None:
         for _ in range(4):
@@ -290,14 +292,10 @@ class Held:
 
     def __init__(self, number: int, told: Callable[[str], object]) -> None:
         self.lost = False
-        self.number = number
+        self.records = records_of(QueueNames("q"), "w", delivered(number))
         self._told = told
 
-    @property
-    def hold(self) -> DeliveryHold:
-        return DeliveryHold(delivered(self.number), self._lose)
-
-    def _lose(self, reason: str) -> None:
+    def lose(self, reason: str) -> None:
         self.lost = True
         self._told(reason)
 
@@ -451,7 +449,7 @@ def test_of_jobs_that_share_a_lease_each_is_lost_by_itself() -> None:
         threading.Event().wait(0.005)
     keeper.stop()
     assert jobs[1].lost
-    assert [hold.delivered.seq for hold in lease.holds()] == [1, 3]
+    assert [job.records.delivered.seq for job in lease.kept_by()] == [1, 3]
     lease.lose("it was not extended in time")
     assert [job.lost for job in jobs] == [True] * 3
 

@@ -364,6 +364,11 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
         """The name of the queue."""
         return self.names.queue
 
+    @property
+    def last_error(self) -> str:
+        """Why the previous attempt failed, or empty."""
+        return "" if self.known is None else self.known.error
+
     # --- before
 
     def read(self) -> Finish | None:

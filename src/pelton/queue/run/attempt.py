@@ -39,7 +39,7 @@ from pelton.queue.model.states import NOTHING, JobProgress
 from pelton.queue.run.children import ChildTimeout, child_call
 from pelton.queue.run.context import JobContext, ProgressNotes
 from pelton.queue.run.job_calls import Copies
-from pelton.queue.run.leased_jobs import LeasedJob, LeasedJobs, log_fields
+from pelton.queue.run.leased_jobs import LeasedJob, LeasedJobs, log_job
 from pelton.queue.run.steps import JobSteps
 from pelton.runtime import is_interrupt
 
@@ -214,12 +214,7 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
             # It was to be started on a thread, and was interrupted before.
             return self.env.held.handed_back(self)
         if self._has_ended:
-            _log.warning(
-                "job %s raised after it was completed: %s",
-                self.records.id,
-                describe(error),
-                extra=log_fields(self.env.queue.name, self.records),
-            )
+            log_job(self.records, "raised after it was completed: %s", describe(error))
             return None
         is_of_child = self.definition is not None and self.definition.in_process and isinstance(error, Exception)
         if is_of_child and not (self.records.has_begun or isinstance(error, JobCancelledError)):
@@ -229,25 +224,13 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
 
     def report_not_begun(self) -> None:
         """Log that the lease was over before the job began."""
-        queue = self.env.queue.name
-        _log.warning(
-            "job %s of queue %r was not begun: its lease was over; it is redelivered",
-            self.records.id,
-            queue,
-            extra=log_fields(queue, self.records),
-        )
+        log_job(self.records, "was not begun: its lease was over; it is redelivered")
 
     def _concluded(self, decision: AfterAttempt | None, result: object) -> Ended | None:
         if self._has_ended:
             return None
         if self.lost or (self.env.held.by_clock and self.env.held.is_late(self)):
-            queue = self.env.queue.name
-            _log.warning(
-                "job %s of queue %r lost its lease; its result is dropped",
-                self.records.id,
-                queue,
-                extra=log_fields(queue, self.records),
-            )
+            log_job(self.records, "lost its lease; its result is dropped")
             return None
         now = self.env.clock.now()
         if decision is None:
@@ -345,12 +328,7 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
     def _context(self, job: Job[Any, Any], tracing: Tracing | None) -> JobContext:
         env, records, loop = self.env, self.records, asyncio.get_running_loop()
         return JobContext(
-            env.queue.name,
-            env.held.worker,
-            records.delivered,
-            records.envelope,
-            records.attempt,
-            records.known.error if records.known is not None else "",
+            records,
             partial(self._transaction, job) if job.is_async else None,
             partial(JobSteps, env.queue, env.held, self, env.longest_nap, self.fall_asleep) if job.is_async else None,
             partial(ProgressNotes, env.queue, records.id, loop),
@@ -403,9 +381,7 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
                 context.progress(told.fraction, told.note)
 
         try:
-            reply = await env.children.run(
-                child_call(env.queue.name, env.held.worker, job, records), tell, begin, limit
-            )
+            reply = await env.children.run(child_call(job, records), tell, begin, limit)
         except ChildTimeout:
             assert limit is not None, "or there is none"
             raise JobTimeoutError(records.id, job.name, limit) from None

@@ -503,20 +503,20 @@ def _raised(data: bytes) -> BaseException:
     return error
 
 
-def child_call(queue: str, worker: str, job: JobDefinition[Any, Any], records: AttemptRecords) -> ChildCall:
+def child_call(job: JobDefinition[Any, Any], records: AttemptRecords) -> ChildCall:
     """Return the call of an attempt."""
-    envelope, known = records.envelope, records.known
+    envelope = records.envelope
     return ChildCall(
         module=job.function.__module__,
         function=job.function.__qualname__,
         job=job.name,
         args=envelope.args,
-        queue=queue,
-        worker=worker,
+        queue=records.queue,
+        worker=records.worker,
         id=records.id,
         key=envelope.key,
         attempt=records.attempt,
-        last_error=known.error if known is not None else "",
+        last_error=records.last_error,
         enqueued_at=records.delivered.time_ns,
         token=records.delivered.token,
         meta=envelope.meta,

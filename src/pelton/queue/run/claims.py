@@ -121,8 +121,7 @@ class ClaimedJob(LeasedJob, eq=False):
     @property
     def last_error(self) -> str:
         """Why the previous attempt failed, or empty."""
-        known = self.records.known
-        return known.error if known is not None else ""
+        return self.records.last_error
 
     @property
     def enqueued_at(self) -> int:

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, 
 
 import msgspec
 
-from pelton.api import ConfigError, Delivered, JobCancelledError, LeaseLostError, Outgoing, PeltonError, headers
+from pelton.api import ConfigError, JobCancelledError, LeaseLostError, Outgoing, PeltonError, headers
 from pelton.api.admission import check_subject
 from pelton.api.times import Seconds
 from pelton.queue.define.arguments import RunContext
-from pelton.queue.model.states import Envelope, FlowPlace, JobProgress
+from pelton.queue.model.states import FlowPlace, JobProgress
 
 if TYPE_CHECKING:
     from pelton.api.tracing import Tracing
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.enqueue.transaction import JobTransaction, Transaction
+    from pelton.queue.model.records import AttemptRecords
     from pelton.queue.run.steps import JobSteps
 
 _log: Final = logging.getLogger("pelton.queue")
@@ -168,12 +169,7 @@ class JobContext(RunContext):
 
     def __init__(
         self,
-        queue: str,
-        worker: str,
-        delivered: Delivered,
-        envelope: Envelope,
-        attempt: int,
-        last_error: str,
+        records: AttemptRecords,
         open_transaction: Callable[[JobContext, Seconds], JobTransaction] | None,
         make_steps: Callable[[], JobSteps] | None,
         make_notes: Callable[[], TellsProgress],
@@ -181,17 +177,18 @@ class JobContext(RunContext):
         jet: Callable[[], Any] | None = None,
         state: Callable[[], Any] | None = None,
     ) -> None:
-        self.queue: str = queue
-        self.worker: str = worker
-        self.id: str = envelope.id or str(delivered.seq)
+        envelope = records.envelope
+        self.queue: str = records.queue
+        self.worker: str = records.worker
+        self.id: str = records.id
         self.job: str = envelope.job
         self.key: str = envelope.key
         self.meta: dict[str, str] = envelope.meta
         self.flow: FlowPlace | None = envelope.flow
-        self.attempt: int = attempt
-        self.last_error: str = last_error
-        self.enqueued_at: int = delivered.time_ns
-        self.token: int = delivered.token
+        self.attempt: int = records.attempt
+        self.last_error: str = records.last_error
+        self.enqueued_at: int = records.delivered.time_ns
+        self.token: int = records.delivered.token
         self._emitted: list[Outgoing] = []
         self.tracing: Tracing | None = tracing
         self._lost = ""

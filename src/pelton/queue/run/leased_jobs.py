@@ -55,7 +55,7 @@ from pelton.queue.model.records import (
     job_id_of,
     trace,
 )
-from pelton.queue.run.leases import AnyLease, DeliveryHold, LeaseKeeper, SharedLease, SlotExtender
+from pelton.queue.run.leases import AnyLease, LeaseKeeper, SharedLease, SlotExtender
 from pelton.runtime import steady_now
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("pelton.queue")
 
 
-def report(queue: str, records: AttemptRecords, decision: AfterAttempt, error: BaseException | None = None) -> None:
+def report(records: AttemptRecords, decision: AfterAttempt, error: BaseException | None = None) -> None:
     """Log an attempt with the traceback of its error, if the job raised it; ``error`` None: it never started."""
     level, then = _consequence(decision, error)
     shown = error if error is not None and level > logging.INFO and is_raised(error) else None
@@ -80,20 +80,25 @@ def report(queue: str, records: AttemptRecords, decision: AfterAttempt, error: B
         "job %s (%r) of queue %r, attempt %d: %s: %s%s",
         records.id,
         records.envelope.job,
-        queue,
+        records.queue,
         records.attempt,
         then,
         decision.reason if isinstance(decision, PutOff) else decision.error,
         written,
         exc_info=None if shown is None else (type(shown), shown, frames_of_job(shown)),
-        extra={**log_fields(queue, records), "traceback": "" if error is None else trace(error)},
+        extra={**_log_fields(records), "traceback": "" if error is None else trace(error)},
     )
 
 
-def log_fields(queue: str, records: AttemptRecords) -> dict[str, object]:
+def log_job(records: AttemptRecords, text: str, *args: object, level: int = logging.WARNING) -> None:
+    """Log what has happened to a job; ``text`` follows its id and the name of its queue."""
+    _log.log(level, f"job %s of queue %r {text}", records.id, records.queue, *args, extra=_log_fields(records))
+
+
+def _log_fields(records: AttemptRecords) -> dict[str, object]:
     """Return what a handler that stores fields, and not text, wants to have."""
     return {
-        "queue": queue,
+        "queue": records.queue,
         "job": records.envelope.job,
         "id": records.id,
         "key": records.envelope.key,
@@ -143,11 +148,6 @@ class LeasedJob(msgspec.Struct, eq=False):
     lost: bool = False
     has_looked_up: bool = False
     is_settled: bool = False
-
-    @property
-    def hold(self) -> DeliveryHold:
-        """The delivery it holds, for the keeper of leases."""
-        return DeliveryHold(self.records.delivered, self.lose)
 
     def lose(self, reason: str) -> None:
         """Note, on any thread, that the lease is lost."""
@@ -321,21 +321,21 @@ class LeasedJobs(Generic[J]):
         if lease.is_over(asked):
             lease.lose("it was not extended in time")
             return False
-        held = lease.holds()
+        held = lease.kept_by()
         d = lease.delivered
         try:
-            acks = [ack_of(hold.delivered, "progress") for hold in held]
+            acks = [ack_of(one.records.delivered, "progress") for one in held]
             answers = await self._extender.ack(d.stream, d.consumer, acks)
         except PeltonError as error:
             if not can_pass(error):
                 raise
             job.lose(str(error))
             return False
-        for hold, refused in zip(held, answers, strict=True):
+        for one, refused in zip(held, answers, strict=True):
             if refused is None:
-                lease.extended(asked)
+                lease.clock.confirm(asked)
             else:
-                hold.lose(str(refused))
+                one.lose(str(refused))
         return not job.lost
 
     def release(self, jobs: Iterable[LeasedJob]) -> None:
@@ -373,13 +373,7 @@ class LeasedJobs(Generic[J]):
             except PeltonError as error:
                 if not is_busy(error):
                     raise
-                _log.warning(
-                    "job %s of queue %r can't be looked up yet: %s",
-                    job.records.id,
-                    self._queue.name,
-                    error,
-                    extra=log_fields(self._queue.name, job.records),
-                )
+                log_job(job.records, "can't be looked up yet: %s", error)
                 await self._clock.sleep(ASK_AGAIN_S)
             else:
                 job.has_looked_up = True
@@ -406,7 +400,7 @@ class LeasedJobs(Generic[J]):
         if decision is None and rules is not None and records.attempt > rules.max_attempts:
             decision = after_deaths(records.attempt, rules.max_attempts)
         if decision is not None:
-            report(self._queue.name, records, decision)
+            report(records, decision)
             return decision
         if self.orders.has_any and (ordered := self._order_for(job)) is not None:
             return ordered
@@ -444,7 +438,7 @@ class LeasedJobs(Generic[J]):
             return None
         if not await has_overlap(self._queue, job.records.delivered):
             return None
-        report(self._queue.name, job.records, SKIPPED)
+        report(job.records, SKIPPED)
         return SKIPPED
 
     async def make_sure(self, jobs: Sequence[J]) -> list[J]:
@@ -480,7 +474,7 @@ class LeasedJobs(Generic[J]):
             text = "queue %r has jobs named %r whose arguments this worker cannot take (%s): they wait for one that can"
             self._warn_of(records.envelope.job, text, error.reason)
         if not self.is_late(job):
-            report(self._queue.name, records, decision, error)
+            report(records, decision, error)
         return decision
 
     def handed_back(self, job: LeasedJob) -> Ended | None:
@@ -521,12 +515,7 @@ class LeasedJobs(Generic[J]):
                 if any(is_busy(refused) for _, refused in refusals):
                     await self._clock.sleep(ASK_AGAIN_S)
         for job in lost:
-            _log.warning(
-                "job %s of queue %r lost its lease; its result is dropped",
-                job.records.id,
-                self._queue.name,
-                extra=log_fields(self._queue.name, job.records),
-            )
+            log_job(job.records, "lost its lease; its result is dropped")
             job.lost = True
         let_go(lost)
         for failure in failures:
@@ -574,12 +563,6 @@ class LeasedJobs(Generic[J]):
             return job.records.after(self.after(job, refused, after_refusal), self._clock.now())
         if isinstance(refused, MessageTooLargeError) and ended.has_letter:
             # Another attempt would end in the same way, on every worker.
-            _log.error(
-                "job %s of queue %r leaves no dead letter: %s",
-                job.records.id,
-                self._queue.name,
-                refused,
-                extra=log_fields(self._queue.name, job.records),
-            )
+            log_job(job.records, "leaves no dead letter: %s", refused, level=logging.ERROR)
             return ended.without_letter()
         raise refused

@@ -19,12 +19,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from pelton.api import AckOp, AckRejectedError, Backend, Delivered, PeltonError
 from pelton.jet import ack_of
 from pelton.jet.registers import MovedError, OwnConnection, Register
+from pelton.queue.limits.admission import SlotJob
 from pelton.queue.model.limits import EMPTY, SlotRecord, beaten
 from pelton.queue.model.records import describe
 from pelton.runtime import LeaseClock, LeaseShares, LoopThread, within
@@ -41,22 +42,10 @@ _ROUND: Final = 1 / 6
 _TOO_LATE: Final = "it was not extended in time"
 
 
-class DeliveryHold(NamedTuple):
-    """A delivery that is held, and how to notify its job that the lease is lost."""
-
-    delivered: Delivered
-    lose: Callable[[str], None]
-
-
-class Holder(Protocol):
-    """A job that shares its lease with others. ``lost``: another worker may have it."""
+class Holder(SlotJob, Protocol):
+    """A job that shares its lease with others, told on any thread. ``lost``: another worker may have it."""
 
     lost: bool
-
-    @property
-    def hold(self) -> DeliveryHold:
-        """The delivery it holds."""
-        ...
 
 
 H = TypeVar("H", bound=Holder)
@@ -72,7 +61,7 @@ class SharedLease(Generic[H]):
 
     def __init__(self, holders: Sequence[H], asked: float, duration: float, *, by_clock: bool) -> None:
         # One of them: all are of one consumer.
-        self.delivered: Delivered = holders[0].hold.delivered
+        self.delivered: Delivered = holders[0].records.delivered
         self.clock: LeaseClock = LeaseClock(asked, duration, _SHARES)
         self.by_clock: bool = by_clock
         self.lost: bool = False
@@ -86,20 +75,16 @@ class SharedLease(Generic[H]):
         """Whether it is lost, noticed or not: if only the clock can tell, doubt is enough."""
         return self.lost or (self.by_clock and self.is_doubtful(now))
 
-    def extended(self, asked: float) -> None:
-        """Note that the store accepted an extension: it counts from before it was requested."""
-        self.clock.confirm(asked)
-
-    def holds(self) -> list[DeliveryHold]:
-        """Return the deliveries that are still held."""
-        return [holder.hold for holder in list(self.holders) if not holder.lost]
+    def kept_by(self) -> list[H]:
+        """Return the jobs that still hold it."""
+        return [holder for holder in list(self.holders) if not holder.lost]
 
     def lose(self, reason: str) -> None:
         """Notify all remaining jobs, once."""
         if not self.lost:
             self.lost = True
-            for hold in self.holds():
-                hold.lose(reason)
+            for holder in self.kept_by():
+                holder.lose(reason)
 
 
 AnyLease = SharedLease[Any]
@@ -204,21 +189,17 @@ class LeaseKeeper:
 
     async def _extend_group(self, backend: Extender, stream: str, consumer: str, leases: list[AnyLease]) -> None:
         asked = self._clock.boottime()
-        holds = [(lease, hold) for lease in leases for hold in lease.holds()]
-        if not holds:
+        holders = [(lease, holder) for lease in leases for holder in lease.kept_by()]
+        if not holders:
             return
-        acks = [ack_of(hold.delivered, "progress") for _, hold in holds]
+        acks = [ack_of(holder.records.delivered, "progress") for _, holder in holders]
         answers = await within(self._clock, self._time_left(leases, asked), backend.ack(stream, consumer, acks))
-        self._note(holds, answers, asked)
-
-    def _note(
-        self, holds: list[tuple[AnyLease, DeliveryHold]], answers: list[PeltonError | None], asked: float
-    ) -> None:
-        for (lease, hold), refused in zip(holds, answers, strict=True):
+        for (lease, holder), refused in zip(holders, answers, strict=True):
             if refused is None:
-                lease.extended(asked)
+                # It counts from before it was requested.
+                lease.clock.confirm(asked)
             elif id(lease) in self._leases:
-                hold.lose(str(refused))
+                holder.lose(str(refused))
 
     def _time_left(self, leases: list[AnyLease], now: float) -> float:
         left = min(lease.clock.try_for(now) for lease in leases)
