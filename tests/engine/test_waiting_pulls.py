@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 import pelton
+from pelton.api import Delivered, PullRequest
+from pelton.api.message import PullStatus
+from pelton.engine import Engine
 from pelton.engine.delivery.line import Line
 from pelton.testing import manual_runtime
 
@@ -104,3 +108,40 @@ async def test_a_pull_that_is_not_its_turn_does_not_look_all_the_time_for_what_i
         assert len(looks) - before < 20
         await held.ack()
         pull.cancel()
+
+
+class _Client:
+    """A client of a server that reads one message, and no more."""
+
+    is_gone = False
+    has_room = True
+
+    def deliver(self, messages: Sequence[Delivered]) -> None:
+        self.has_room = False
+
+    def beat(self, last_consumer: int, last_stream: int) -> None:
+        raise AssertionError
+
+    def end(self, status: PullStatus, left: int, left_bytes: int) -> None:
+        """Hear it when the server ends."""
+
+
+async def test_a_client_without_room_is_not_looked_at_all_the_time_for_what_is_due(looks: list[str]) -> None:
+    runtime = manual_runtime()
+    async with await pelton.open("memory:", runtime=runtime) as jet:
+        orders = await jet.create_stream("orders", subjects=["orders.>"])
+        await orders.create_consumer(durable_name="c", ack_wait=60)
+        await jet.publish("orders.1")
+        engine, client = jet.backend, _Client()
+        assert isinstance(engine, Engine)
+        serving = engine.serving()
+        serving.pulls.stand("orders", "c", PullRequest(batch=2), 0, client)
+        await _until(looks, 1)
+        assert not client.has_room
+        runtime.clock.advance(61)
+        before = len(looks)
+        for _ in range(200):
+            runtime.clock.advance(0.001)
+            await asyncio.sleep(0)
+        assert len(looks) - before < 20
+        await serving.close()

@@ -322,6 +322,8 @@ class StandingLine(Line):
         super().__init__(key, lines)
         self._pulls = pulls
         self._line: list[StandingPull] = []
+        # Those whose clients have room, as of this round.
+        self._able: list[StandingPull] = []
         self._task = runtime.spawn(self._serve(), "pelton serves the pulls of {}/{}".format(*key))
 
     def add(self, one: StandingPull) -> None:
@@ -357,23 +359,19 @@ class StandingLine(Line):
 
     async def _run_once(self) -> float | None:
         self._drop_ended()
-        if all(one.checked for one in self._with_room()):
+        self._able = [one for one in self._line if one.sink.has_room]
+        self._is_blocked = len(self._able) < len(self._line)
+        if all(one.checked for one in self._able):
             return await super()._run_once() if self._line else 0.0
         await self._host.readable()
         if not await self._deliver():
             self._end_the_impatient()
         return 0.0
 
-    def _with_room(self) -> list[StandingPull]:
-        found = [one for one in self._line if one.sink.has_room]
-        self._is_blocked = len(found) < len(self._line)
-        return found
-
     async def _deliver(self) -> bool:
-        line = self._with_room()
-        if not line:
+        if not self._able:
             return False
-        plan: _Plan = await self._host.stage(lambda: self._plan(line), durable=False, at_once=True)
+        plan: _Plan = await self._host.stage(self._plan, durable=False, at_once=True)
         self._carry_out(plan)
         return bool(plan.runs)
 
@@ -406,8 +404,9 @@ class StandingLine(Line):
 
     def _end_the_impatient(self) -> None:
         """End the pulls that wait for nothing more, or only for their first message."""
-        for one in self._with_room():
-            if one.checked and one.request.no_wait and (one.delivered or not one.request.expires_ns):
+        for one in self._able:
+            request = one.request
+            if request.no_wait and (one.delivered or not request.expires_ns) and one in self._line:
                 self._end(one, NO_MESSAGES)
 
     def _own_delays(self) -> list[float | None]:
@@ -417,12 +416,11 @@ class StandingLine(Line):
         return [*delays, *(one.next_beat - now for one in self._line if one.beat_s)]
 
     def _is_promising(self, log: ConsumerLog, now: int, delays: list[float]) -> bool:
-        line = self._with_room()
         if not log.config.priority_groups:
-            return bool(line) and log.may_deliver(now)
+            return bool(self._able) and log.may_deliver(now)
         try:
             # Each says when to look again.
-            promising = [self._pulls.is_promising(one, log, now, delays) for one in line]
+            promising = [self._pulls.is_promising(one, log, now, delays) for one in self._able]
         except PinLostError:
             # It is told so when it is tried.
             return True
@@ -430,17 +428,17 @@ class StandingLine(Line):
 
     # --- in a transaction
 
-    def _plan(self, line: Sequence[StandingPull]) -> _Plan:
+    def _plan(self) -> _Plan:
         """Deliver what there is to the pulls in turn."""
         registry = self._host.session.registry
         log = registry.consumer(*self._key)
         now = self._host.session.now()
-        if log.is_idle(now) and not any(one.checked for one in line):
+        if log.is_idle(now) and not any(one.checked for one in self._able):
             # An idle one has expired, even if no sweep has removed it yet.
             raise api_error("JSConsumerNotFoundErr", stream=log.log.name, consumer=log.name)
         log.record_use(now)
         plan = _Plan()
-        admitted = self._admit(line, log, plan)
+        admitted = self._admit(log, plan)
         if log.config.priority_groups:
             self._deliver_in_groups(admitted, log, plan)
         elif any(one.request.max_bytes for one in admitted):
@@ -451,10 +449,10 @@ class StandingLine(Line):
             plan.share(self._next_messages(log, request, now), admitted)
         return plan
 
-    def _admit(self, line: Sequence[StandingPull], log: ConsumerLog, plan: _Plan) -> list[StandingPull]:
+    def _admit(self, log: ConsumerLog, plan: _Plan) -> list[StandingPull]:
         """Return the pulls that the consumer accepts; plan the end of the others."""
         admitted: list[StandingPull] = []
-        for one in line:
+        for one in self._able:
             status = None if one.checked else self._refusal(one, log, admitted)
             one.checked = True
             if status is None:
