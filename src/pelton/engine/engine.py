@@ -105,9 +105,9 @@ class Engine:
             self, self._db, self._committer, self._clock, memory, busy_timeout=settings.busy_timeout
         )
         self._submissions = Submissions(self.session, self._committer, self.door)
-        self._snapshots = SqlSnapshots(self._connections, self.door.check, self._clock)
+        self._snapshots = SqlSnapshots(self._connections, self.door, self._clock)
         audit = Audit(self.session, self.session.now(), VERSION)
-        self._questions = Questions(self, self._transactions, audit, self.door.check, self.reading)
+        self._questions = Questions(self, self._transactions, audit, self._snapshots)
         self._background = Background(self, self._clock, self._db)
         self._maintenance = OnlineMaintenance(
             self, self._connections, self._db, self._committer, self._transactions, self._channel.wake_others

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, TypeVar, cast
 
@@ -23,7 +22,7 @@ from pelton.api.events import ACCOUNT, ApiAudit, ClientInfo
 from pelton.api.requests import VERB_OF
 from pelton.engine.host import Host
 from pelton.engine.session import Session
-from pelton.engine.snapshots import LOOKS, DirectGets, SqlSnapshot, look
+from pelton.engine.snapshots import LOOKS, DirectGets, SqlSnapshots, look
 from pelton.engine.transactions import Transactions
 from pelton.engine.verbs import QUESTIONS, READS, answer
 from pelton.storage import SnapshotOnlyError
@@ -92,26 +91,15 @@ class Audit:
 
 
 class Questions:
-    """Answers the requests to one open store; ``check`` raises if it can't be used any more.
+    """Answers the requests to one open store."""
 
-    ``reading`` takes a snapshot for some seconds.
-    """
-
-    def __init__(
-        self,
-        host: Host,
-        transactions: Transactions,
-        audit: Audit,
-        check: Callable[[], None],
-        reading: Callable[[float], SqlSnapshot],
-    ) -> None:
+    def __init__(self, host: Host, transactions: Transactions, audit: Audit, snapshots: SqlSnapshots) -> None:
         self._host = host
         self._session = host.session
         self._account = host.session.registry.account
         self._transactions = transactions
         self._audit = audit
-        self._check = check
-        self._reading = reading
+        self._snapshots = snapshots
         self._direct = DirectGets(host.session)
 
     async def call(self, request: Request[R], client: ClientInfo | None) -> R:
@@ -139,7 +127,8 @@ class Questions:
         if self._transactions.of_caller() is None:
             await self._host.readable()
         stream = names_of(request)["stream"]
-        return await look(self._reading, self._host.read(lambda: self._session.registry.stream(stream)), request)
+        log = self._host.read(lambda: self._session.registry.stream(stream))
+        return await look(self._snapshots.take, log, request)
 
     async def ask(self, request: Request[R]) -> R:
         """Answer a question of this process itself: it is neither counted nor audited."""
@@ -174,7 +163,7 @@ class Questions:
         await self._host.readable()
         if self._direct.is_greedy():
             await asyncio.sleep(0)
-            self._check()
+            self._host.door.check()
 
     def _look(self, request: Request[R]) -> R:
         """Answer a request in a snapshot. Raises SnapshotOnlyError."""

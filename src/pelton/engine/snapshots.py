@@ -27,7 +27,7 @@ from pelton.api import (
 )
 from pelton.api.requests import FindMessages, SubjectTotals
 from pelton.engine.connections import Connections
-from pelton.engine.host import public_error, sql_error
+from pelton.engine.host import Door, public_error, sql_error
 from pelton.engine.session import Session
 from pelton.runtime import Clock, Halt, Timer, on_thread
 from pelton.storage import DamagedRowError, Database, Fault, MessageRow, ReadOnlyDatabase, ReadSql, Refusal, translated
@@ -180,16 +180,16 @@ class CopySnapshot(SqlSnapshot):
 
 
 class SqlSnapshots:
-    """Takes them; ``check`` raises if the store cannot be used."""
+    """Takes them."""
 
-    def __init__(self, connections: Connections, check: Callable[[], None], clock: Clock) -> None:
+    def __init__(self, connections: Connections, door: Door, clock: Clock) -> None:
         self._connections = connections
-        self._check = check
+        self._door = door
         self._clock = clock
 
     def take(self, timeout: float) -> SqlSnapshot:
         """Return SQL on one snapshot, open for at most ``timeout`` seconds."""
-        self._check()
+        self._door.check()
         if self._connections.settings.memory:
             return CopySnapshot(self._connections.copied, self._clock, timeout)
         return SqlSnapshot(self._connections.reading, self._clock, timeout)
