@@ -17,9 +17,9 @@ from pelton.server import account as accounts
 from pelton.server import interest as interests
 from pelton.server.auth.identity import ClientRights, Permissions, ServerUser, SubjectRules
 from pelton.server.connection import ClientConnection
-from pelton.server.door import FairChecks
 from pelton.server.jetstream import link
 from pelton.server.jetstream.link import OpenRequests
+from pelton.server.listening import FairChecks
 from pelton.server.monitoring import answers
 from pelton.wire import Parser, Pub
 from pelton.wire import protocol as wire

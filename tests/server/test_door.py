@@ -9,7 +9,7 @@ from concurrent.futures import Future
 import bcrypt
 
 from pelton.server.auth import ConfiguredUsers, Credentials, LoginRefusal, ServerUser
-from pelton.server.door import ConfiguredDoor, FairChecks
+from pelton.server.listening import ConfiguredDoor, FairChecks
 from pelton.server.settings.load import config_of
 from pelton.testing import ManualClock
 

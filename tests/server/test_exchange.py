@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from pelton.api import AccountLimits, ConfigError
-from pelton.server.accounts import AccountUsage, accounts_of_server, smallest_limit
+from pelton.server.account import ServerAccount
+from pelton.server.accounts import accounts_of_server
 from pelton.server.auth.users import OperatorTrust
+from pelton.server.clients import smallest_limit
 from pelton.server.crossing import AccountExchange, ServiceReplies, ServiceRoute, StreamRoute
 from pelton.server.settings.load import config_of
 from pelton.server.settings.options import (
@@ -296,10 +298,13 @@ def test_a_private_export_needs_an_activation(token: str, is_allowed: bool) -> N
     assert bool(found[TWO.public].imports) == is_allowed
 
 
-def test_usage_is_limited() -> None:
-    usage = AccountUsage(ConnectionLimits(max_connections=1))
-    assert not usage.is_full()
-    usage.connections = 1
-    assert usage.is_full()
-    assert not AccountUsage(ConnectionLimits()).is_full()
+def test_the_clients_of_an_account_are_limited() -> None:
+    account = ServerAccount("A", lambda fit: fit[0], lambda: 0.0)
+    client: Any = object()
+    account.join(client)
+    assert not account.is_full
+    account.limits = ConnectionLimits(max_connections=1)
+    assert account.is_full
+    account.leave(client, {})
+    assert not account.is_full
     assert [smallest_limit(3, -1, 2), smallest_limit(-1), smallest_limit(0, 5)] == [2, -1, 0]

@@ -13,7 +13,7 @@ import nats
 import pytest
 from nats.aio.client import Client
 
-from pelton.server.nkey import role_of
+from pelton.wire.protocol import role_of
 from tests.kit.nats_server import free_ports, nats_server
 from tests.kit.served import served_store
 from tests.server.conftest import settled

@@ -64,8 +64,7 @@ from pelton.api.tracing import Replacement, Tracing, Withdrawn
 from pelton.cluster.api_calls import ApiCall, Retry, direct_get, find_messages, subject_totals
 from pelton.cluster.backups import back_up, restore
 from pelton.cluster.connection import Answer, Connection, Interrupted, NotSent
-from pelton.cluster.once import messages_of, why_without_effect, withdraw_each
-from pelton.cluster.publisher import Publisher, ack_in, unknown
+from pelton.cluster.publisher import Publisher, ack_in, messages_of, unknown, why_without_effect, withdraw_each
 from pelton.cluster.pull import Channel, FreeChannels, Pull
 from pelton.cluster.settings import ClusterSettings
 from pelton.cluster.subscription import ClusterSubscription, Presence

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from pelton.api import Incoming, Outgoing, headers
-from pelton.server.accounts import AccountUsage
 from pelton.server.connection import ClientConnection, Published, SubjectService, in_portions
 from pelton.server.crossing import (
     REQUEST_INFO,
@@ -33,7 +32,7 @@ from pelton.server.router import (
     WideDelivery,
     encoded,
 )
-from pelton.server.settings.options import TraceConfig
+from pelton.server.settings.options import ConnectionLimits, TraceConfig
 from pelton.subjects import has_wildcard
 from pelton.subjects.index import LONGEST_CACHED
 from pelton.wire import Command, Hpub, Pub, encode_msg, status_block
@@ -75,11 +74,10 @@ class ServerAccount:
         self,
         name: str,
         choose: Callable[[Sequence[ClientSubscription]], ClientSubscription],
-        usage: AccountUsage,
         now: Callable[[], float],
     ) -> None:
         self.name = name
-        self.usage = usage
+        self.limits: ConnectionLimits = ConnectionLimits()
         self._now = now
         self.router: Router = Router(choose)
         self.clients: set[ClientConnection] = set()
@@ -103,14 +101,11 @@ class ServerAccount:
 
     def join(self, client: ClientConnection) -> None:
         """Add a client."""
-        self.usage.connections += 1
         self.clients.add(client)
 
     def leave(self, client: ClientConnection, subscriptions: dict[bytes, ClientSubscription]) -> None:
         """Remove a client, and the subscriptions that it has no more; if they are very many, in a while."""
-        if client in self.clients:
-            self.usage.connections -= 1
-            self.clients.remove(client)
+        self.clients.discard(client)
         self._departures.begin(subscriptions)
         if self.router.leaving:
             self._forget_routes()
@@ -139,9 +134,14 @@ class ServerAccount:
             subscription.known_to = self.link
             self.link.interest.added(subscription)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no client may connect any more."""
+        return 0 <= self.limits.max_connections <= len(self.clients)
+
     def excess(self) -> list[ClientConnection]:
         """Return the newest clients if there are more than there may be by now."""
-        most = self.usage.limits.max_connections
+        most = self.limits.max_connections
         return sorted(self.clients, key=lambda each: each.number)[most:] if most >= 0 else []
 
     def subscribe(self, subscription: ClientSubscription) -> None:
@@ -190,6 +190,10 @@ class ServerAccount:
     def importing(self, subject: str) -> list[ClientSubscription]:
         """Return the subscriptions of other accounts' clients to a deliver subject of this one."""
         return [] if self.crossing is None else self.crossing.subscriptions(self.name, subject)
+
+    def is_answered_abroad(self, subject: str) -> bool:
+        """Whether a request goes to an account whose service this one imports."""
+        return self.crossing is not None and bool(self.crossing.exchange.services(self.name, subject))
 
     def push_abroad(self, subject: str, message: Incoming) -> None:
         """Pass what a push consumer delivers on to other accounts."""

@@ -29,7 +29,6 @@ from pelton.server.auth.tokens import (
     read_token,
 )
 from pelton.server.auth.users import OperatorTrust, rules_of
-from pelton.server.nkey import role_of
 from pelton.server.settings.load import permits
 from pelton.server.settings.options import (
     GLOBAL_ACCOUNT,
@@ -45,6 +44,7 @@ from pelton.server.settings.options import (
     ServerConfig,
     TraceConfig,
 )
+from pelton.wire.protocol import role_of
 
 _PIECES: Final = 3
 
@@ -355,20 +355,3 @@ def _is_token_valid(
         and token.is_valid_at(now)
         and not any(revoked.get(key, -1) >= token.issued_at for key in (importer, "*"))
     )
-
-
-class AccountUsage:
-    """How many clients an account has, and what its limits are; those but the first are for each client."""
-
-    def __init__(self, limits: ConnectionLimits) -> None:
-        self.limits = limits
-        self.connections = 0
-
-    def is_full(self) -> bool:
-        """Whether no client may connect any more."""
-        return 0 <= self.limits.max_connections <= self.connections
-
-
-def smallest_limit(*limits: int) -> int:
-    """Return the smallest limit. A negative limit means unlimited; -1 if all are unlimited."""
-    return min([limit for limit in limits if limit >= 0], default=-1)

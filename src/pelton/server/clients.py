@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pelton.api.json_values import GoJsonError, StructReader
-from pelton.server.accounts import smallest_limit
 from pelton.server.auth import Credentials, LoginRefusal, ServerUser, credentials_of
 from pelton.server.auth import identity as said
 from pelton.server.auth.identity import ClientRights, peer_of
@@ -172,7 +171,7 @@ class Client(ClientConnection):
             self.refuse(said.AUTHORIZATION_VIOLATION)
             return False
         is_new = account is not self.account or not self._has_entered
-        if account is not self.account and account.usage.is_full():
+        if account is not self.account and account.is_full:
             self.refuse(said.MAX_ACCOUNT_CONNECTIONS)
             return False
         self._enter(user, account)
@@ -187,7 +186,7 @@ class Client(ClientConnection):
             self._leave_account()
             account.join(self)
         self.user, self.account, self.rights = user, account, ClientRights(user)
-        settings, options, own, others = self._host.settings, self.options, user.limits, account.usage.limits
+        settings, options, own, others = self._host.settings, self.options, user.limits, account.limits
         self._max_subscriptions = smallest_limit(
             settings.max_subscriptions or -1, own.max_subscriptions, others.max_subscriptions
         )
@@ -403,3 +402,8 @@ _TAKES: Final[dict[type[Command], Callable[[Client, Any], None]]] = {
     Connect: Client._connect,
     Violation: Client._violation,
 }
+
+
+def smallest_limit(*limits: int) -> int:
+    """Return the smallest limit. A negative limit means unlimited; -1 if all are unlimited."""
+    return min([limit for limit in limits if limit >= 0], default=-1)

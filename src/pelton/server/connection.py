@@ -27,11 +27,11 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from pelton.api import Incoming
 from pelton.runtime import Clock
-from pelton.server.accounts import AccountUsage
 from pelton.server.auth import Authenticator, ServerUser
 from pelton.server.auth.identity import ClientRights
 from pelton.server.router import ClientSubscription, MessageFrame, Router, Targets
 from pelton.server.settings import ServerSettings
+from pelton.server.settings.options import ConnectionLimits
 from pelton.wire import (
     Command,
     ConnectionState,
@@ -85,9 +85,11 @@ class AccountPort(Protocol):
     """
 
     name: str
-    usage: AccountUsage
+    limits: ConnectionLimits
     router: Router
 
+    @property
+    def is_full(self) -> bool: ...
     def is_settled(self, client: ClientConnection) -> bool: ...
     def on_settled(self, call: Callable[[], None]) -> None: ...
     def join(self, client: ClientConnection) -> None: ...
@@ -116,6 +118,7 @@ class AccountPort(Protocol):
     def poke(self) -> None: ...
     def look_at_push(self, subject: str) -> None: ...
     def importing(self, subject: str) -> list[ClientSubscription]: ...
+    def is_answered_abroad(self, subject: str) -> bool: ...
     def push_abroad(self, subject: str, message: Incoming) -> None: ...
 
 

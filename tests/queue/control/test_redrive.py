@@ -6,7 +6,7 @@ import pytest
 
 import pelton
 from pelton import ConfigError, Jet, JobArgumentsError, JobCounts, JobNotFoundError, StoreError
-from pelton.cluster import once
+from pelton.cluster import publisher
 from pelton.queue import JobContext, Queue
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import drain
@@ -98,7 +98,7 @@ async def test_an_interrupted_redrive_can_be_repeated(
         raise KilledError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(once, "MsgDelete", dies)
+        patch.setattr(publisher, "MsgDelete", dies)
         if jet.backend.planning.atomic_batches:
             await elsewhere.redrive(handle.id, {"colour": "red"})
         else:

@@ -19,7 +19,7 @@ import pelton
 from pelton import FlowInfo, Jet
 from pelton.api import AckOp, Backend, Outgoing, PeltonError, PubAck, Settled, WrongLastSequenceError
 from pelton.api.tracing import Replacement, Withdrawn
-from pelton.cluster.once import messages_of, why_without_effect, withdraw_each
+from pelton.cluster.publisher import messages_of, why_without_effect, withdraw_each
 from pelton.observe import queue_summaries
 from pelton.queue import FlowHandle, Queue
 from pelton.testing import ManualRuntime, manual_runtime

@@ -3,7 +3,6 @@
 from pelton.server.auth.identity import Authenticator as Authenticator
 from pelton.server.auth.identity import Credentials as Credentials
 from pelton.server.auth.identity import LoginRefusal as LoginRefusal
-from pelton.server.auth.identity import OpenDoor as OpenDoor
 from pelton.server.auth.identity import Permissions as Permissions
 from pelton.server.auth.identity import ServerUser as ServerUser
 from pelton.server.auth.identity import SubjectRules as SubjectRules

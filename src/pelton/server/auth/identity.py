@@ -371,24 +371,6 @@ class Authenticator(Protocol):
         ...
 
 
-class OpenDoor:
-    """Lets everybody in."""
-
-    wants_nonce = False
-
-    def is_required(self, kind: str = "STANDARD") -> bool:
-        """Return False: nobody is refused."""
-        return False
-
-    async def user(self, credentials: Credentials) -> ServerUser | LoginRefusal:
-        """Return the one user, who may do everything."""
-        return ServerUser()
-
-    def anonymous(self, credentials: Credentials) -> ServerUser | LoginRefusal:
-        """Return the one user."""
-        return ServerUser()
-
-
 def credentials_of(
     options: ConnectOptions, *, nonce: str = "", kind: str = "STANDARD", address: str = "", peer: TlsPeer | None = None
 ) -> Credentials:

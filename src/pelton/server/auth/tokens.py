@@ -14,8 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from pelton.api.json_values import UNREADABLE
-from pelton.server.nkey import base64_bytes, is_signed, role_of
 from pelton.subjects import clash_within, is_filter, is_subset
+from pelton.wire.protocol import base64_bytes, is_signed, role_of
 
 ClaimKind = Literal["operator", "account", "user", "activation", "generic"]
 

@@ -52,7 +52,6 @@ from pelton.server.auth.tokens import (
     check_account,
     read_token,
 )
-from pelton.server.nkey import base64_bytes, is_signed, role_of
 from pelton.server.settings.options import (
     AllowDeny,
     AuthorizationConfig,
@@ -65,6 +64,7 @@ from pelton.server.settings.options import (
     WebSocketConfig,
 )
 from pelton.subjects import is_filter
+from pelton.wire.protocol import base64_bytes, is_signed, role_of
 
 _NS: Final = 1_000_000_000
 _FUNCTION: Final = re.compile(r"\{\{\s*([a-z-]+)\(([^)]*)\)\s*\}\}")

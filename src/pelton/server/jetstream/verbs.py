@@ -39,7 +39,7 @@ from pelton.api.codec import decode_request, encode_error, encode_failure, encod
 from pelton.api.json_values import is_level
 from pelton.api.times import ZERO_TIME
 from pelton.engine.verbs.streams import checked_update
-from pelton.server.connection import Published
+from pelton.server.connection import AccountPort, Published
 from pelton.server.jetstream.link import StoreLink
 from pelton.server.settings.options import SINGLE_TIER, AccountConfig
 
@@ -281,34 +281,27 @@ Purge = Callable[[str, Callable[[], None]], None]
 
 
 class MissingJetStream:
-    """Tells clients that their account has no JetStream, as nats-server does. ``answer`` sends a reply.
+    """Tells clients that their account has no JetStream, as nats-server does.
 
-    ``imports`` tells whether a request goes to another account. ``purge`` removes the streams of another account; None
-    if that is not for this one, which is not the system account.
+    ``purge`` removes the streams of another account; None if this one is not the system account.
     """
 
-    def __init__(
-        self,
-        answer: Callable[[str, bytes | None, bytes], None],
-        imports: Callable[[str], bool],
-        purge: Purge | None = None,
-    ) -> None:
-        self._answer = answer
-        self._imports = imports
+    def __init__(self, account: AccountPort, purge: Purge | None = None) -> None:
+        self._account = account
         self._purge = purge
 
     def take(self, message: Published) -> bool:
         """Answer a request; False if nobody does."""
         subject = message.subject
-        if not subject.startswith(_API) or self._imports(subject):
+        if not subject.startswith(_API) or self._account.is_answered_abroad(subject):
             return False
         if self._purge is not None and subject.startswith(_PURGE):
             purged = msgspec.json.encode(_PURGED)
-            self._purge(subject[len(_PURGE) :], lambda: self._answer(message.reply, None, purged))
+            self._purge(subject[len(_PURGE) :], lambda: self._account.answer(message.reply, None, purged))
             return True
         body = self._refusal(subject)
         if body is not None:
-            self._answer(message.reply, None, body)
+            self._account.answer(message.reply, None, body)
         return body is not None
 
     def _refusal(self, subject: str) -> bytes | None:

@@ -9,7 +9,6 @@ from typing import Any, Final
 import msgspec
 
 from pelton.api import AccountLimits
-from pelton.server.nkey import role_of
 from pelton.server.settings.grammar import ConfigBlock, ConfigNode, ReadFile
 from pelton.server.settings.options import (
     GLOBAL_ACCOUNT,
@@ -36,6 +35,7 @@ from pelton.server.settings.options import (
 )
 from pelton.server.settings.section import ConfigSection
 from pelton.subjects import fault_of, is_subject
+from pelton.wire.protocol import role_of
 
 CONNECTION_TYPES: Final = frozenset(
     {"STANDARD", "WEBSOCKET", "LEAFNODE", "LEAFNODE_WS", "MQTT", "MQTT_WS", "IN_PROCESS"}
