@@ -38,7 +38,7 @@ from pelton.queue import (
     TenantCounts,
     WorkerInfo,
 )
-from pelton.queue.backing.scan import FailedAttempts, number_of_subjects, orders_in, unfinished_job
+from pelton.queue.backing.scan import last_attempt, number_of_subjects, orders_in, unfinished_job
 from pelton.queue.inspect.views import JobViews
 from pelton.queue.model.flow_records import FlowBegin, FlowRecord, FlowState, decode_event, decode_flow_record
 from pelton.queue.model.limits import Orders, SlotRecord, decode
@@ -315,7 +315,7 @@ async def job_with_details(jet: Jet, queue: str, job_id: str) -> JobDetails:
 
 async def _errors(jet: Jet, names: QueueNames, job_id: str) -> tuple[AttemptError, ...]:
     with suppress(StreamNotFoundError):
-        attempt = await FailedAttempts(jet, names).last(job_id)
+        attempt = await last_attempt(jet, names, job_id)
         return attempt.errors if attempt is not None else ()
     return ()
 

@@ -15,7 +15,7 @@ from pelton.api import ConfigError, QueueNotFoundError, StreamNotFoundError
 from pelton.api.times import Seconds
 from pelton.jet.streams import StoreTime
 from pelton.queue.backing.job_source import BegunJobs, ConsumerJobSource
-from pelton.queue.backing.scan import ConsumerStats, FailedAttempts
+from pelton.queue.backing.scan import ConsumerStats
 from pelton.queue.backing.setup import (
     EXCLUSIVE,
     KEYS,
@@ -81,8 +81,8 @@ async def _context(
 ) -> QueueContext:
     exclusive = stream.config.metadata[EXCLUSIVE] == "true"
     lease = float(stream.config.metadata[LEASE])
-    begun = BegunJobs(jet, names, lease, await jet.backend.begun_deliveries(names.jobs))
-    stats, source_for = await _source(jet, names, stream, exclusive, lease, begun, settings)
+    begun = BegunJobs(jet, names, stream, lease, await jet.backend.begun_deliveries(names.jobs))
+    stats, source_for = await _source(begun, exclusive, settings)
     return QueueContext(
         jet=jet,
         names=names,
@@ -97,16 +97,10 @@ async def _context(
 
 
 async def _source(
-    jet: Streams,
-    names: QueueNames,
-    stream: Stream,
-    exclusive: bool,
-    lease: float,
-    begun: BegunJobs,
-    settings: QueueSettings | None,
+    begun: BegunJobs, exclusive: bool, settings: QueueSettings | None
 ) -> tuple[QueueStats, Callable[[str], JobSource]]:
     """Return the stats for the views, and the factory of a worker's job source."""
-    known = FailedAttempts(jet, names).last
+    jet, names, stream, lease = begun.jet, begun.names, begun.stream, begun.lease
     # As the queue was made, whichever backend opens it: the two ways cannot be mixed.
     has_records = stream.config.metadata.get(KEYS) == RECORDS
     ranked: list[Consumer] = []
@@ -122,10 +116,10 @@ async def _source(
         ranked = await ranked_consumers(stream, names, lease)
 
     def keyed(worker: str) -> JobSource:
-        return KeyedJobSource(jet, names, stream, consumers[0], ranked, known, begun, worker, lease)
+        return KeyedJobSource(begun, consumers[0], ranked, worker)
 
     def delivered(worker: str) -> JobSource:
-        return ConsumerJobSource(jet, names, stream, lease, consumers, ranked, known, begun, worker)
+        return ConsumerJobSource(begun, consumers, ranked, worker)
 
     if has_records:
         return KeyedStats(jet, names, stream, (*ranked, *consumers)), keyed

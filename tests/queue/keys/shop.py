@@ -12,9 +12,10 @@ import msgspec
 from pelton.api import Delivered, Outgoing, PeltonError, PullRequest, StoreError
 from pelton.jet import ack_of
 from pelton.queue import Outcome, Queue
-from pelton.queue.model.records import Ended
+from pelton.queue.model.naming import QueueNames
+from pelton.queue.model.records import Ended, records_of
 from pelton.queue.ports import JobSource, TakenJob
-from pelton.queue.run.leases import DeliveryHold, LeaseKeeper, SharedLease
+from pelton.queue.run.leases import LeaseKeeper, SharedLease
 from tests.kit.hazards import Hazards, SimulatedClient, World
 from tests.kit.judge.history import Contradiction, JobEvent, check_history
 from tests.queue.helpers import pretend_cluster
@@ -167,14 +168,10 @@ class Held:
 
     def __init__(self, delivered: Delivered, told: asyncio.Event) -> None:
         self.lost = False
-        self._delivered = delivered
+        self.records = records_of(QueueNames("shop"), "", delivered)
         self._told = told
 
-    @property
-    def hold(self) -> DeliveryHold:
-        return DeliveryHold(self._delivered, self._lose)
-
-    def _lose(self, reason: str) -> None:
+    def lose(self, reason: str) -> None:
         self.lost = True
         self._told.set()
 

@@ -28,7 +28,7 @@ import msgspec
 from pelton.api import Backend, Delivered, Outgoing, PeltonError, PullRequest, Settled, headers
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet import ack_of
-from pelton.queue.backing.scan import deliveries, stored_messages
+from pelton.queue.backing.scan import deliveries, last_attempt, stored_messages
 from pelton.queue.backing.setup import TOKENS, has_ranked_jobs
 from pelton.queue.backing.tenant_lines import TenantLines
 from pelton.queue.model.records import accounted_for, job_id_of, records_of, with_losses
@@ -54,11 +54,18 @@ _FRESH_SHARE: Final = 0.1
 
 
 class BegunJobs:
-    """What the workers of a queue have begun, wherever they run. ``marks``: those of a store file."""
+    """What the workers of a queue have begun, wherever they run. ``marks``: those of a store file.
 
-    def __init__(self, jet: Streams, names: QueueNames, lease: float, marks: BegunDeliveries | None) -> None:
+    ``stream`` holds its jobs; ``lease`` in seconds.
+    """
+
+    def __init__(
+        self, jet: Streams, names: QueueNames, stream: Stream, lease: float, marks: BegunDeliveries | None
+    ) -> None:
         self.jet = jet
         self.names = names
+        self.stream = stream
+        self.lease = lease
         self.marks = marks
         self._fresh_s = lease * _FRESH_SHARE
         self._found: Begun = {}
@@ -173,18 +180,18 @@ class TakesInFlight:
         self._give_back = give_back
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    async def completed(self, taking: Coroutine[Any, Any, list[TakenJob]]) -> list[TakenJob]:
+    async def complete(self, taking: Coroutine[Any, Any, list[TakenJob]]) -> list[TakenJob]:
         """Take jobs; what is taken for a caller that is gone by then is given back."""
         task = self._spawn(taking, "takes")
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            task.add_done_callback(self._unwaited)
+            task.add_done_callback(self._give_back_unwaited)
             raise
 
     def leftover(self, delivered: Sequence[Delivered]) -> Awaitable[object]:
         """Give back what a pull has taken for a caller that was gone."""
-        return asyncio.gather(*(self._spawn(self._returned(TakenJob(one)), "gives back") for one in delivered))
+        return asyncio.gather(*(self._spawn(self._give_back_one(TakenJob(one)), "gives back") for one in delivered))
 
     async def close(self) -> None:
         """Wait until nothing is taken for nobody."""
@@ -197,12 +204,12 @@ class TakesInFlight:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _unwaited(self, task: asyncio.Task[list[TakenJob]]) -> None:
+    def _give_back_unwaited(self, task: asyncio.Task[list[TakenJob]]) -> None:
         if not task.cancelled() and task.exception() is None:
             for taken in task.result():
-                self._spawn(self._returned(taken), "gives back")
+                self._spawn(self._give_back_one(taken), "gives back")
 
-    async def _returned(self, taken: TakenJob) -> None:
+    async def _give_back_one(self, taken: TakenJob) -> None:
         try:
             await self._give_back(taken)
         except PeltonError as error:
@@ -216,32 +223,22 @@ class FreeJobs:
     ``free`` is the consumer of the jobs without a key and a priority, ``ranked`` are those with one, the highest first.
     """
 
-    def __init__(
-        self,
-        jet: Streams,
-        names: QueueNames,
-        stream: Stream,
-        lease: float,
-        free: Consumer,
-        ranked: Sequence[Consumer],
-        attempt_of: Callable[[str], Awaitable[Attempt | None]],
-        begun: BegunJobs,
-        worker: str,
-    ) -> None:
+    def __init__(self, begun: BegunJobs, free: Consumer, ranked: Sequence[Consumer], worker: str) -> None:
+        jet, names, stream = begun.jet, begun.names, begun.stream
         self.beginnings: Beginnings = WorkerBeginnings(begun, worker)
         self.ranked: Sequence[str] = [consumer.name for consumer in ranked]
         self._takes = TakesInFlight(jet.runtime, names.queue, self._give_back)
         own = [free.name, *reversed(self.ranked)]
-        self._tenants = TenantLines(jet, names, stream, lease, own, self._takes.completed)
+        self._tenants = TenantLines(jet, names, stream, begun.lease, own, self._takes.complete)
         self._turns = self._tenants.turns
         self.tenants: Mapping[str, str] = self._tenants.channels
+        self._jet = jet
         self._backend: Backend = jet.backend
         self._names = names
         self._outcomes = names.outcomes_of("*")
         self._stream = stream
         self._stream_name = stream.name
         self._tokens_from = int(stream.config.metadata.get(TOKENS, 0))
-        self._attempt_of = attempt_of
         self._begun = begun
 
     async def take(self, channel: str, request: PullRequest) -> list[TakenJob]:
@@ -283,7 +280,7 @@ class FreeJobs:
 
     async def _left_by(self, delivered: Delivered) -> Attempt | None:
         """Return what the attempts of a job have left."""
-        return await self._attempt_of(job_id_of(delivered))
+        return await last_attempt(self._jet, self._names, job_id_of(delivered))
 
     async def settle(self, ended: Ended) -> None:
         """End an attempt: see ``ports.JobSource``."""
@@ -304,19 +301,10 @@ class ConsumerJobSource(FreeJobs):
     """Jobs that consumers deliver, with and without a key: the last of ``consumers`` is of those without."""
 
     def __init__(
-        self,
-        jet: Streams,
-        names: QueueNames,
-        stream: Stream,
-        lease: float,
-        consumers: Sequence[Consumer],
-        ranked: Sequence[Consumer],
-        attempt_of: Callable[[str], Awaitable[Attempt | None]],
-        begun: BegunJobs,
-        worker: str,
+        self, begun: BegunJobs, consumers: Sequence[Consumer], ranked: Sequence[Consumer], worker: str
     ) -> None:
-        super().__init__(jet, names, stream, lease, consumers[-1], ranked, attempt_of, begun, worker)
-        self.extender: Extender = jet.backend
+        super().__init__(begun, consumers[-1], ranked, worker)
+        self.extender: Extender = self._backend
         self.channels: Sequence[str] = [consumer.name for consumer in consumers]
         self._consumers = [*consumers, *ranked]
 

@@ -224,20 +224,13 @@ async def _one_of(stream: Stream, subject: str, job_id: str) -> StoredMessage | 
 _attempt: Final = msgspec.json.Decoder(Attempt).decode
 
 
-class FailedAttempts:
-    """The last failed attempt of each job of a queue."""
-
-    def __init__(self, jet: Streams, names: QueueNames) -> None:
-        self._jet = jet
-        self._names = names
-
-    async def last(self, job_id: str) -> Attempt | None:
-        """Return the record of a job's last attempt that did not end it, or None."""
-        stream = await self._jet.stream(self._names.attempts)
-        try:
-            return _attempt((await stream.get_last_message(self._names.attempt_subject(job_id))).data)
-        except MessageNotFoundError:
-            return None
+async def last_attempt(jet: Streams, names: QueueNames, job_id: str) -> Attempt | None:
+    """Return the record of a job's last attempt that did not end it, or None."""
+    stream = await jet.stream(names.attempts)
+    try:
+        return _attempt((await stream.get_last_message(names.attempt_subject(job_id))).data)
+    except MessageNotFoundError:
+        return None
 
 
 # --- whether a job of a schedule became due while an earlier one had not ended

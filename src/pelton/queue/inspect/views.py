@@ -17,8 +17,8 @@ import msgspec
 from pelton.api import JobNotFoundError, MessageNotFoundError, ServerTimeoutError, StoredMessage, StreamNotFoundError
 from pelton.api.json_values import UNREADABLE
 from pelton.queue.backing.scan import (
-    FailedAttempts,
     job_at,
+    last_attempt,
     messages_of_filters,
     number_of_subjects,
     orders_in,
@@ -186,7 +186,7 @@ async def job_states(jet: Streams, names: QueueNames, begun: BegunLookup, unlist
 
 async def oldest_at(jet: Streams, names: QueueNames, underway: Underway, where: JobStates) -> int:
     """Return when the oldest of the jobs that are due was enqueued, or fell due again; 0 if there is none."""
-    attempts, since = FailedAttempts(jet, names), list[int]()
+    since = list[int]()
     async with aclosing(messages_of_filters(await jet.stream(names.jobs), names.due_jobs)) as found:
         async for stored in found:
             delivery = underway.get(stored.seq)
@@ -194,7 +194,7 @@ async def oldest_at(jet: Streams, names: QueueNames, underway: Underway, where: 
                 continue
             known = None
             if where.may_be_taken(stored, delivery):
-                known = await attempts.last(job_id_in(stored.data, stored.seq))
+                known = await last_attempt(jet, names, job_id_in(stored.data, stored.seq))
             due = where.due_again(known)
             if due is not None:
                 since.append(max(stored.time_ns, due))
@@ -229,7 +229,6 @@ class JobViews:
 
     def __init__(self, queue: QueueContext) -> None:
         self._queue = queue
-        self._attempts = FailedAttempts(queue.jet, queue.names)
 
     async def counts(self) -> JobCounts:
         """Return how many jobs are in each state."""
@@ -370,7 +369,7 @@ class JobViews:
         job_id = envelope.id or str(stored.seq)
         # Of one that no worker has had, there is nothing more to know.
         was_taken = where.may_be_taken(stored, delivery)
-        known = await self._attempts.last(job_id) if was_taken else None
+        known = await last_attempt(self._queue.jet, self._queue.names, job_id) if was_taken else None
         if delivery is not None:
             # Of deliveries before this one; one that was given back is accounted for.
             known = where.complete(known, stored.seq, delivery)

@@ -21,6 +21,7 @@ from pelton.api import (
     WrongLastSequenceError,
     headers,
 )
+from pelton.api.admission import check_subject
 from pelton.api.tracing import as_first
 from pelton.jet.registers import MovedError, Register, StoredRecord
 from pelton.jet.stream import at_leader
@@ -37,12 +38,15 @@ from pelton.queue.keys.table import (
     let_go,
     looked,
     refused,
+    settled,
+    taken_back,
 )
 from pelton.queue.model.naming import ALL_PRIORITIES, QueueNames
 from pelton.queue.ports import TakenJob
 
 if TYPE_CHECKING:
     from pelton.jet import Stream, Streams
+    from pelton.queue.model.records import Ended
     from pelton.queue.ports import Extender
 
 _DELETE_FAILED: Final = 10057
@@ -202,10 +206,11 @@ class HoldExtender:
 
 # The pause before a key that another worker has changed is tried again: by then its record is known.
 _AGAIN_S: Final = 0.25
+_IN_FLIGHT_S: Final = 0.01
 
 
 class Claimer:
-    """Claims keys for one worker."""
+    """Claims keys for one worker, and settles them."""
 
     def __init__(
         self,
@@ -219,6 +224,7 @@ class Claimer:
     ) -> None:
         self._backend = jet.backend
         self._clock = jet.runtime.clock
+        self._ids = jet.runtime.ids
         self._names = names
         self._jobs = jobs
         self._worker = worker
@@ -328,3 +334,59 @@ class Claimer:
             after = refused(chance.hold, str(error))
             seq = await self._ledger.write(chance.key, after, chance.seq)
         self._table.saw_record(chance.key, seq, after, self._clock.boottime())
+
+    # --- settling
+
+    async def settle(self, held: HeldKey, ended: Ended) -> None:
+        """Store how an attempt ended, and carry it out; raises as ``JobSource.settle`` does."""
+        for message in ended.messages:
+            check_subject(message.subject)
+        if not held.is_settled:
+            await self._commit(held, ended)
+        try:
+            seq, after = await self._ledger.carry_out(held.key, held.seq, held.hold)
+        except MovedError:
+            # Another worker was faster.
+            return
+        except ApiError:
+            await self._take_back(held)
+            raise
+        self._table.saw_record(held.key, seq, after, self._clock.boottime())
+
+    async def _commit(self, held: HeldKey, ended: Ended) -> None:
+        """Write the settled record; raises AckRejectedError if another worker holds the key by now."""
+        held.is_settling = True
+        name, outbox, delay_ns = self._ids.new(), outbox_of(ended.messages), ended.ack.delay_ns
+        over = settled(held.hold, name, outbox, ended=ended.is_over, delay_ns=delay_ns, known=ended.known)
+        while not held.is_settled:
+            try:
+                held.seq = await self._ledger.write(held.key, over, held.seq)
+            except MovedError:
+                await self._read_again(held)
+            except ApiError:
+                held.is_settling = False
+                raise
+            else:
+                held.hold, held.is_settled = over, True
+        self._table.saw_record(held.key, held.seq, held.hold, self._clock.boottime())
+
+    async def _read_again(self, held: HeldKey) -> None:
+        """Find out why a settlement was refused: our own renewal, or our write whose reply was lost, are harmless."""
+        seq, hold = await self._ledger.read(held.key)
+        if hold is None or hold.token != held.hold.token:
+            raise replaced(self._names.jobs, held.hold.job)
+        if hold.state == "settled":
+            held.hold, held.is_settled = hold, True
+        elif seq == held.seq:
+            # Another write is in flight: wait until it is known which came first.
+            await self._clock.sleep(_IN_FLIGHT_S)
+        held.seq = seq
+
+    async def _take_back(self, held: HeldKey) -> None:
+        """Reopen the attempt, because one of its messages is refused: it ends later, as a failed one."""
+        before = taken_back(held.hold)
+        try:
+            held.seq = await self._ledger.write(held.key, before, held.seq)
+        except MovedError:
+            raise replaced(self._names.jobs, held.hold.job) from None
+        held.hold, held.is_settled, held.is_settling = before, False, False

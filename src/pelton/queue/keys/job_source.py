@@ -27,13 +27,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Final
 
 from pelton.api import (
     AckRejectedError,
-    ApiError,
     Delivered,
     MessageNotFoundError,
     Outgoing,
@@ -42,10 +41,9 @@ from pelton.api import (
     Unsettled,
     WrongLastSequenceError,
 )
-from pelton.api.admission import check_subject
 from pelton.api.tracing import as_first
 from pelton.jet import ack_of
-from pelton.jet.registers import Follower, MovedError, Outage, is_busy, last_and_new
+from pelton.jet.registers import Follower, Outage, is_busy, last_and_new
 from pelton.queue.backing.job_source import BegunJobs, FreeJobs
 from pelton.queue.backing.scan import delivered_by, deliveries, infos_of, not_to_be_taken, refusal_of, tenant_consumers
 from pelton.queue.keys.claimer import (
@@ -59,7 +57,7 @@ from pelton.queue.keys.claimer import (
     outbox_of,
     replaced,
 )
-from pelton.queue.keys.table import KeyRecord, KeyTable, decode, settled, taken_back
+from pelton.queue.keys.table import KeyRecord, KeyTable, decode
 from pelton.queue.model.naming import ALL_PRIORITIES, QueueNames
 from pelton.queue.model.records import Ended, cause_of
 from pelton.queue.model.states import Attempt
@@ -68,73 +66,6 @@ from pelton.runtime import Signal
 
 if TYPE_CHECKING:
     from pelton.jet import Consumer, Stream, Streams
-
-_IN_FLIGHT_S: Final = 0.01
-
-
-class Settler:
-    """Settles the keys that one worker holds. May be called again after a StoreError."""
-
-    def __init__(self, jet: Streams, names: QueueNames, ledger: Ledger, table: KeyTable) -> None:
-        self._clock = jet.runtime.clock
-        self._ids = jet.runtime.ids
-        self._names = names
-        self._ledger = ledger
-        self._table = table
-
-    async def settle(self, held: HeldKey, ended: Ended) -> None:
-        """Store how an attempt ended, and carry it out; raises as ``JobSource.settle`` does."""
-        for message in ended.messages:
-            check_subject(message.subject)
-        if not held.is_settled:
-            await self._commit(held, ended)
-        try:
-            seq, after = await self._ledger.carry_out(held.key, held.seq, held.hold)
-        except MovedError:
-            # Another worker was faster.
-            return
-        except ApiError:
-            await self._take_back(held)
-            raise
-        self._table.saw_record(held.key, seq, after, self._clock.boottime())
-
-    async def _commit(self, held: HeldKey, ended: Ended) -> None:
-        """Write the settled record; raises AckRejectedError if another worker holds the key by now."""
-        held.is_settling = True
-        name, outbox, delay_ns = self._ids.new(), outbox_of(ended.messages), ended.ack.delay_ns
-        over = settled(held.hold, name, outbox, ended=ended.is_over, delay_ns=delay_ns, known=ended.known)
-        while not held.is_settled:
-            try:
-                held.seq = await self._ledger.write(held.key, over, held.seq)
-            except MovedError:
-                await self._look_again(held)
-            except ApiError:
-                held.is_settling = False
-                raise
-            else:
-                held.hold, held.is_settled = over, True
-        self._table.saw_record(held.key, held.seq, held.hold, self._clock.boottime())
-
-    async def _look_again(self, held: HeldKey) -> None:
-        """Find out why a settlement was refused: our own renewal, or our write whose reply was lost, are harmless."""
-        seq, hold = await self._ledger.read(held.key)
-        if hold is None or hold.token != held.hold.token:
-            raise replaced(self._names.jobs, held.hold.job)
-        if hold.state == "settled":
-            held.hold, held.is_settled = hold, True
-        elif seq == held.seq:
-            # Another write is in flight: wait until it is known which came first.
-            await self._clock.sleep(_IN_FLIGHT_S)
-        held.seq = seq
-
-    async def _take_back(self, held: HeldKey) -> None:
-        """Reopen the attempt, because one of its messages is refused: it ends later, as a failed one."""
-        before = taken_back(held.hold)
-        try:
-            held.seq = await self._ledger.write(held.key, before, held.seq)
-        except MovedError:
-            raise replaced(self._names.jobs, held.hold.job) from None
-        held.hold, held.is_settled, held.is_settling = before, False, False
 
 
 # --- following the keys: which of them have jobs, and their records. Two ordered readers feed a worker's table
@@ -219,28 +150,16 @@ class Watch:
 class KeyedJobSource(FreeJobs):
     """The jobs of an exclusive queue on a cluster, for one worker."""
 
-    def __init__(
-        self,
-        jet: Streams,
-        names: QueueNames,
-        jobs: Stream,
-        free: Consumer,
-        ranked: Sequence[Consumer],
-        attempt_of: Callable[[str], Awaitable[Attempt | None]],
-        begun: BegunJobs,
-        worker: str,
-        lease: float,
-    ) -> None:
-        super().__init__(jet, names, jobs, lease, free, ranked, attempt_of, begun, worker)
-        self._jet = jet
+    def __init__(self, begun: BegunJobs, free: Consumer, ranked: Sequence[Consumer], worker: str) -> None:
+        super().__init__(begun, free, ranked, worker)
+        jet, names = begun.jet, begun.names
         self._clock = jet.runtime.clock
         self._holdings: Holdings = {}
         self._ledger = Ledger(jet.backend, names)
-        self._table = KeyTable(lease, jet.runtime.random)
+        self._table = KeyTable(begun.lease, jet.runtime.random)
         self._has_drawn = False
         self._changed = Signal()
-        self._claimer = Claimer(jet, names, jobs, worker, self._ledger, self._table, self._holdings)
-        self._settler = Settler(jet, names, self._ledger, self._table)
+        self._claimer = Claimer(jet, names, begun.stream, worker, self._ledger, self._table, self._holdings)
         self._watch = Watch(jet, names, self._table, self._changed.notify)
         self._watching: list[asyncio.Task[None]] = []
         self.channels: Sequence[str] = [CHANNEL, free.name]
@@ -261,7 +180,7 @@ class KeyedJobSource(FreeJobs):
             chances = self._table.take(request.batch, now) if self._watch.is_caught_up else []
             if chances:
                 # A claim that was started is completed.
-                if found := await self._takes.completed(self._claimer.try_all(chances)):
+                if found := await self._takes.complete(self._claimer.try_all(chances)):
                     return found
             elif now >= end or (request.no_wait and self._watch.is_caught_up):
                 return []
@@ -323,7 +242,7 @@ class KeyedJobSource(FreeJobs):
         if held is None:
             raise replaced(self._names.jobs, delivered.seq)
         try:
-            await self._settler.settle(held, ended)
+            await self._claimer.settle(held, ended)
         except AckRejectedError:
             self._leave(held)
             raise
