@@ -15,12 +15,12 @@ import pytest
 from pelton.server import Endpoint, Server, WebSocketDoor
 from pelton.server import account as accounts
 from pelton.server import interest as interests
+from pelton.server import store_link as link
 from pelton.server.auth.identity import ClientRights, Permissions, ServerUser, SubjectRules
 from pelton.server.connection import ClientConnection
-from pelton.server.jetstream import link
-from pelton.server.jetstream.link import OpenRequests
 from pelton.server.listening import FairChecks
 from pelton.server.monitoring import answers
+from pelton.server.store_link import OpenRequests
 from pelton.wire import Parser, Pub
 from pelton.wire import protocol as wire
 from pelton.wire.protocol import KnownLines

@@ -22,7 +22,6 @@ from pelton.server.crossing import (
     is_answer,
     without_trace,
 )
-from pelton.server.jetstream.link import StoreLink
 from pelton.server.router import (
     NO_TARGETS,
     ClientSubscription,
@@ -33,6 +32,7 @@ from pelton.server.router import (
     encoded,
 )
 from pelton.server.settings.options import ConnectionLimits, TraceConfig
+from pelton.server.store_link import StoreLink
 from pelton.subjects import has_wildcard
 from pelton.subjects.index import LONGEST_CACHED
 from pelton.wire import Command, Hpub, Pub, encode_msg, status_block

@@ -23,9 +23,9 @@ from pelton.api.json_values import UNREADABLE
 from pelton.api.times import enc_hook
 from pelton.runtime import Clock, Random
 from pelton.server.connection import AccountPort, ClientConnection, ServerHost
-from pelton.server.jetstream.link import info_of
 from pelton.server.router import ClientSubscription, Targets
 from pelton.server.settings.options import AccountConfig, ExportConfig, ImportConfig, ResponseType, TraceConfig
+from pelton.server.store_link import info_of
 from pelton.subjects import SubjectIndex, Transform, is_subject, is_subset, overlaps
 
 _DEFAULT_THRESHOLD_S: Final = 120.0

@@ -32,7 +32,7 @@ from pelton._version import VERSION
 from pelton.api import ConfigError
 from pelton.runtime import Clock, Runtime
 from pelton.server.auth import ConfiguredUsers, Credentials, LoginRefusal, ServerUser
-from pelton.server.jetstream.verbs import API_LEVEL, NATS_VERSION
+from pelton.server.jetstream_api import API_LEVEL, NATS_VERSION
 from pelton.server.settings import Endpoint, ServerSettings, TlsDoor
 from pelton.wire import ServerHello
 

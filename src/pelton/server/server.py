@@ -33,15 +33,14 @@ from pelton.server.auth.identity import MAX_ACCOUNT_CONNECTIONS
 from pelton.server.clients import Client
 from pelton.server.connection import LINGER_S, ClientConnection, SharedBuffer, in_portions
 from pelton.server.crossing import AccountCrossing, AccountExchange, MessageTracer
-from pelton.server.jetstream.link import StoreLink
-from pelton.server.jetstream.service import JetStreamService
-from pelton.server.jetstream.verbs import MissingJetStream, ReplyCompletion
+from pelton.server.jetstream_api import JetStreamService, MissingJetStream, ReplyCompletion
 from pelton.server.listening import ConfiguredDoor, Listener, introduction, let_in
 from pelton.server.monitoring import ClientRoster, MonitoringListener, Observed, SystemService
 from pelton.server.monitoring.answers import SystemEvents
 from pelton.server.settings import Endpoint, ServerSettings, StoreSettings, WebSocketDoor
 from pelton.server.settings.options import GLOBAL_ACCOUNT, AccountConfig, ServerConfig
 from pelton.server.settings.runtime import check_settings
+from pelton.server.store_link import StoreLink
 from pelton.wire import ServerHello, encode_info
 from pelton.wire.protocol import server_key
 

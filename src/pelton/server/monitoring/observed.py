@@ -22,9 +22,9 @@ from pelton.server.account import ServerAccount
 from pelton.server.accounts import AccountResolver
 from pelton.server.clients import STALE_CONNECTION, Client
 from pelton.server.connection import SLOW_CONSUMER, ServerHost, in_portions
-from pelton.server.jetstream.link import StoreLink
 from pelton.server.router import ClientSubscription
 from pelton.server.settings.options import GLOBAL_ACCOUNT
+from pelton.server.store_link import StoreLink
 from pelton.subjects import is_subject, matches, overlaps
 from pelton.wire import ServerHello
 

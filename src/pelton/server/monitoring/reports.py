@@ -35,7 +35,7 @@ from pelton.runtime import cpu_seconds, memory_bytes
 from pelton.server.account import ServerAccount
 from pelton.server.clients import Client
 from pelton.server.connection import in_portions
-from pelton.server.jetstream.verbs import listed
+from pelton.server.jetstream_api import listed
 from pelton.server.monitoring.observed import (
     JsonList,
     Observed,

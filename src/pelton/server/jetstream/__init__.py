@@ -1,1 +1,0 @@
-"""JetStream for clients: the API on its subjects, storing, pulls, acks and direct gets."""
