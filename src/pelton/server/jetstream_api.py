@@ -30,13 +30,11 @@ from pelton.api import (
     ConsumerCreate,
     ConsumerInfo,
     ConsumerListReply,
-    ConsumerPause,
     Delivered,
     DirectGetDisabledError,
     DirectReply,
     PeltonError,
     Request,
-    StoreError,
     StreamConfig,
     StreamCreate,
     StreamInfo,
@@ -69,7 +67,7 @@ from pelton.engine.serving import Serving
 from pelton.engine.verbs.streams import checked_update
 from pelton.server.connection import AccountPort, Published
 from pelton.server.settings.options import SINGLE_TIER, AccountConfig
-from pelton.server.store_link import StoreLink
+from pelton.server.store_link import StoreLink, as_api_error
 from pelton.wire import status_block
 
 # Clients tell features by it: what it names is what this server does.
@@ -264,31 +262,6 @@ def _check_level(block: bytes | None) -> None:
     wanted = headers.first_value(block, headers.REQUIRED_API_LEVEL) if block else None
     if not is_level(wanted, API_LEVEL):
         raise api_error("JSRequiredApiLevelErr")
-
-
-def as_api_error(request: Request[Any], error: PeltonError) -> ApiError:
-    """Return what a client is told of an error."""
-    if isinstance(error, ApiError):
-        return error
-    if isinstance(error, ConfigError):
-        if isinstance(request, StreamCreate | StreamUpdate | ConsumerCreate) and request.config.num_replicas > 1:
-            return api_error("JSStreamReplicasNotSupportedErr")
-        if isinstance(request, ConsumerPause):
-            return api_error("JSInvalidJSONErr", err=str(error))
-        return _missing(request) or api_error("JSStreamInvalidConfigF", err=str(error))
-    if isinstance(error, StoreError):
-        _log.warning("a request of the API was refused: %s", error)
-        return api_error("JSClusterNotAvailErr")
-    return api_error("JSStreamStoreFailedF", err=str(error))
-
-
-def _missing(request: Request[Any]) -> ApiError | None:
-    """Return that what a request is about is not there, if nothing can have its name."""
-    wanted = {"StreamNotFound": getattr(request, "stream", ""), "ConsumerNotFound": getattr(request, "name", "")}
-    if not wanted["StreamNotFound"]:
-        wanted = {"StreamNotFound": wanted["ConsumerNotFound"]}
-    codes = (f"JS{code}Err" for code, name in wanted.items() if "*" in name or ">" in name)
-    return next(map(api_error, codes), None)
 
 
 # --- answers JetStream requests of accounts that have no store, on a server where others have one

@@ -7,6 +7,7 @@ While too much waits for the store, the clients that publish are not read.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -14,13 +15,21 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from pelton.api import (
+    ApiError,
+    ConfigError,
+    ConsumerCreate,
+    ConsumerPause,
     Incoming,
     Outgoing,
     PeltonError,
     PubAck,
+    Request,
+    StoreError,
+    StreamCreate,
     StreamDelete,
     StreamNames,
     StreamNotFoundError,
+    StreamUpdate,
     api_error,
     rfc3339,
 )
@@ -34,6 +43,7 @@ from pelton.runtime import Clock, Runtime, Signal
 from pelton.server.connection import AccountPort, ClientConnection, Published
 from pelton.server.interest import RelayedInterest
 
+_log: Final = logging.getLogger("pelton.server")
 ACKS: Final = "$JS.SNAPSHOT.ACK."
 CHUNKS: Final = "$JS.SNAPSHOT.RESTORE."
 # Each holds a file or a connection.
@@ -338,3 +348,28 @@ class Announcing:
     def _flush(self) -> None:
         messages, self._messages = self._messages, []
         self._serving.announce(messages)
+
+
+def as_api_error(request: Request[Any], error: PeltonError) -> ApiError:
+    """Return what a client is told of an error."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, ConfigError):
+        if isinstance(request, StreamCreate | StreamUpdate | ConsumerCreate) and request.config.num_replicas > 1:
+            return api_error("JSStreamReplicasNotSupportedErr")
+        if isinstance(request, ConsumerPause):
+            return api_error("JSInvalidJSONErr", err=str(error))
+        return _missing(request) or api_error("JSStreamInvalidConfigF", err=str(error))
+    if isinstance(error, StoreError):
+        _log.warning("a request of the API was refused: %s", error)
+        return api_error("JSClusterNotAvailErr")
+    return api_error("JSStreamStoreFailedF", err=str(error))
+
+
+def _missing(request: Request[Any]) -> ApiError | None:
+    """Return that what a request is about is not there, if nothing can have its name."""
+    wanted = {"StreamNotFound": getattr(request, "stream", ""), "ConsumerNotFound": getattr(request, "name", "")}
+    if not wanted["StreamNotFound"]:
+        wanted = {"StreamNotFound": wanted["ConsumerNotFound"]}
+    codes = (f"JS{code}Err" for code, name in wanted.items() if "*" in name or ">" in name)
+    return next(map(api_error, codes), None)

@@ -36,8 +36,7 @@ from pelton.engine.session.account import most_bytes
 from pelton.runtime import Deadline, Halt, Signal
 from pelton.server.archive import ArchiveSource, ArchiveWriter
 from pelton.server.connection import Published
-from pelton.server.jetstream_api import as_api_error
-from pelton.server.store_link import ACKS, CHUNKS, StoreLink
+from pelton.server.store_link import ACKS, CHUNKS, StoreLink, as_api_error
 from pelton.subjects import is_subject
 from pelton.wire import status_block
 
