@@ -39,26 +39,23 @@ def test_what_is_listed_as_the_same_concept_is_there_twice() -> None:
 # Modules that share a name: only fewer.
 SHARED = """
     account admission archives arguments backend bulk claims clock connection consumers events interest
-    job_source keys link log message options registry rules runtime salvage session staging streams
-    transaction turns
+    job_source keys link log message options registry rules runtime salvage session staging streams transaction
+    turns
 """
 # Functions that are called by a bare participle, which says neither what they do nor when they run: only fewer. A
 # command is a verb and its object, a callback ``on_...``, a conversion ``..._of``.
 PARTICIPLES = """
-    added adjusted admitted allowed announced answered archived asked audited begun bound called cancelled
-    carried changed checked chosen claimed clamped commanded committed completed concatenated concerned
-    concluded connected consumed contributed copied counted created damaged decoded decompressed deleted
-    delivered described disconnected done doomed doubted edited embedded emitted encoded ended enqueued entered
-    escaped expanded expired extended failed fetched filled finished fired flushed followed found framed given
-    gone guarded heard held identified injected interrupted iterated joined judged kept keyed known learned left
-    lifted linked listed looked lost made malformed mapped masked merged met missed modified mounted moved named
-    narrowed nested noted numbered opened ordered outdated owned parked parsed passed paused pickled pinned
-    placed planned prepared prioritized processed published pulled quoted raised reached received reconfigured
-    refused rejected rekeyed released removed renamed renewed repeated replaced replicated reserved restored
-    retried returned said scheduled sealed seen sent served settled shifted shown signalled signed skipped
-    spelled staged started stopped stored subscribed synced taken told traced translated tried unchanged
-    unescaped unfinished unlisted unpacked unsettled untouched unwaited unwanted vanished verified wanted won
-    written
+    added adjusted announced answered archived asked audited begun bound called cancelled changed checked chosen
+    claimed clamped commanded committed completed concluded connected consumed contributed copied counted
+    created damaged decoded decompressed deleted delivered described done doomed doubted edited emitted encoded
+    ended enqueued entered expanded expired extended failed fetched filled finished fired flushed followed found
+    framed gone guarded heard held identified interrupted joined judged kept keyed known learned left lifted
+    linked listed looked lost made mapped masked met missed modified moved named narrowed noted numbered opened
+    ordered outdated owned parked parsed passed paused pickled pinned placed prepared prioritized published
+    pulled quoted raised reached received reconfigured refused rejected rekeyed released removed renamed renewed
+    repeated replaced replicated reserved restored retried returned said scheduled sealed seen served settled
+    shifted shown staged started stored subscribed synced taken told traced translated tried unchanged unescaped
+    unfinished unlisted unpacked unsettled untouched unwaited unwanted vanished verified wanted written
 """
 _QUESTION = re.compile(r"_?(is|has|may)_")
 _IRREGULAR = """

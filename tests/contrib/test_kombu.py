@@ -22,7 +22,14 @@ from kombu.transport.virtual.base import UndeliverableWarning
 
 import pelton.contrib.kombu
 from pelton.contrib.kombu.broker import job_name, queue_name, rank
-from pelton.contrib.process_store import address_of, close_process_stores, masked, process_store, short_token, token
+from pelton.contrib.process_store import (
+    address_of,
+    close_process_stores,
+    mask_secrets,
+    process_store,
+    short_token,
+    token,
+)
 from tests.kit.nats_server import nats_server
 
 
@@ -262,7 +269,7 @@ def test_urls(tmp_path: Path) -> None:
     ],
 )
 def test_secrets_are_not_shown(url: str, shown: str) -> None:
-    assert masked(url) == shown
+    assert mask_secrets(url) == shown
 
 
 def test_names() -> None:

@@ -36,7 +36,7 @@ async def test_tasks_are_kicked_run_and_awaited(tmp_path: Path) -> None:
         raise ValueError("no")
 
     with pytest.raises(pelton.ConfigError, match="startup"):
-        broker._opened()
+        broker._started_queue()
     await broker.startup()
     receiver = asyncio.create_task(run_receiver_task(broker, sync_workers=1))
     try:

@@ -316,9 +316,9 @@ class HazardBackend:
         """Return the backups; they have no hazards."""
         return self._inner.backups()
 
-    def embedded(self, what: str) -> EmbeddedStore:
+    def to_embedded(self, what: str) -> EmbeddedStore:
         """Return the store itself, if it is embedded."""
-        return self._inner.embedded(what)
+        return self._inner.to_embedded(what)
 
     async def subscribe(self, subject: str, queue: str = "") -> BackendSubscription:
         """Subscribe; messages may be late or lost."""

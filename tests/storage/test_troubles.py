@@ -36,12 +36,12 @@ async def test_slow_syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplo
     async with pelton.open(path) as jet:
         await jet.create_stream("s", subjects=["s.>"])
         await events_of(jet)
-        assert await jet.backend.embedded("").troubles() == pelton.api.backend.StoreTroubles()
+        assert await jet.backend.to_embedded("").troubles() == pelton.api.backend.StoreTroubles()
         monkeypatch.setattr(committer, "SLOW_SYNC_S", 0.0)
         for _ in range(3):
             await jet.publish("s.a")
         event = await told(jet, "$JS.EVENT.ADVISORY.STORE.SLOW_SYNC")
-        found = await jet.backend.embedded("").troubles()
+        found = await jet.backend.to_embedded("").troubles()
         text, _ = await metrics.metrics_text(jet)
     assert isinstance(event, SlowSync)
     assert event.store == os.path.realpath(path)
@@ -68,7 +68,7 @@ async def test_a_busy_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
             connection.execute("COMMIT")
         await publish
         event = await told(jet, "$JS.EVENT.ADVISORY.STORE.WRITER_BUSY")
-        found = await jet.backend.embedded("").troubles()
+        found = await jet.backend.to_embedded("").troubles()
         text, _ = await metrics.metrics_text(jet)
     assert isinstance(event, WriterBusy)
     assert f"pelton_store_writer_waits_total {found.writer_waits:.1f}".encode() in text
@@ -90,7 +90,7 @@ async def test_a_damaged_message(tmp_path: Path, caplog: pytest.LogCaptureFixtur
         consumer = await (await jet.stream("s")).consumer("c")
         assert [message.metadata.stream_seq for message in await consumer.fetch(3)] == [1, 3]
         event = await told(jet, "$JS.EVENT.ADVISORY.STREAM.MSG_QUARANTINED.s")
-        assert (await look.backend.embedded("").troubles()).quarantined == 1
+        assert (await look.backend.to_embedded("").troubles()).quarantined == 1
         text, _ = await metrics.metrics_text(look)
     assert isinstance(event, MessageQuarantined)
     assert (event.stream, event.stream_seq) == ("s", 2)

@@ -55,7 +55,7 @@ class BegunDeliveries(Protocol):
         """Forget deliveries, each a message and its number, begun or not: they are settled."""
         ...
 
-    def found(self) -> Mapping[int, Collection[int]]:
+    def numbers_by_message(self) -> Mapping[int, Collection[int]]:
         """Return the numbers of the marked deliveries, by message; of all that have the store open, or had."""
         ...
 
@@ -196,7 +196,7 @@ class Backend(Protocol):
         """Return the backups of this backend."""
         ...
 
-    def embedded(self, what: str) -> "EmbeddedStore":
+    def to_embedded(self, what: str) -> "EmbeddedStore":
         """Return the backend as an embedded store; any other raises `ConfigError`, which names ``what``."""
         ...
 

@@ -34,8 +34,8 @@ from pelton.api.times import (
     Seconds,
     datetime_ns,
     duration_ns,
+    duration_of,
     format_duration,
-    given,
     parse_rfc3339,
     rfc3339,
 )
@@ -101,9 +101,9 @@ def stream_config(name: str | StreamConfig, /, **fields: Any) -> StreamConfig:
     Durations are seconds or `timedelta`, nested structs may be dicts. Raises `ConfigError`.
     """
     if isinstance(name, StreamConfig):
-        return changed(name, fields, f"stream {name.name!r}")
+        return change_fields(name, fields, f"stream {name.name!r}")
     check_name("stream", name)
-    return changed(StreamConfig(name=name), fields, f"stream {name!r}")
+    return change_fields(StreamConfig(name=name), fields, f"stream {name!r}")
 
 
 def consumer_config(config: ConsumerConfig | None = None, /, **fields: Any) -> ConsumerConfig:
@@ -116,7 +116,7 @@ def consumer_config(config: ConsumerConfig | None = None, /, **fields: Any) -> C
     name = fields.get("durable_name") or fields.get("name") or base.durable_name or base.name
     if name:
         check_name("consumer", name)
-    return changed(base, fields, f"consumer {name!r}" if name else "consumer")
+    return change_fields(base, fields, f"consumer {name!r}" if name else "consumer")
 
 
 def check_name(what: str, name: object) -> None:
@@ -135,7 +135,7 @@ def check_token(what: str, name: str) -> None:
         raise ConfigError(f"{name!r} cannot name a {what}: use text without spaces and any of . * >")
 
 
-def changed(base: C, fields: dict[str, Any], what: str) -> C:
+def change_fields(base: C, fields: dict[str, Any], what: str) -> C:
     """Return a configuration with some fields changed; `what` names it in a `ConfigError`."""
     kind = type(base)
     _refuse_unknown(kind, fields, what)
@@ -165,8 +165,8 @@ def _plain(key: str, value: Any, what: str) -> Any:
     """Return the value as a struct holds it, nested values too; structs pass through."""
     if key in DURATIONS:
         if isinstance(value, list | tuple):
-            return [given(f"{what}: {key}", item) for item in value]
-        return given(f"{what}: {key}", value)
+            return [duration_of(f"{what}: {key}", item) for item in value]
+        return duration_of(f"{what}: {key}", value)
     if key in TIME_FIELDS:
         return _time(key, value, what)
     if isinstance(value, Mapping):

@@ -45,7 +45,7 @@ from pelton.api.requests import (
     StreamUpdate,
     Verb,
 )
-from pelton.api.times import ZERO_TIME, dec_hook, enc_hook, shown
+from pelton.api.times import ZERO_TIME, always, dec_hook, enc_hook
 from pelton.subjects import is_filter
 
 R = TypeVar("R")
@@ -265,8 +265,8 @@ def _consumer_tail(request: ConsumerCreate) -> str:
     name = config.name or config.durable_name
     # An invalid filter would make the subject invalid; in the body alone it gets the server's answer.
     only_body = config.filter_subjects or config.filter_subject == ">" or not is_filter(config.filter_subject)
-    shown = "" if only_body else config.filter_subject
-    tokens = [request.stream_name, name, shown]
+    always = "" if only_body else config.filter_subject
+    tokens = [request.stream_name, name, always]
     # The filter follows the name, so that access rules can see it; without a name there is no place for it.
     return ".".join(token for token in tokens if token) if name else request.stream_name
 
@@ -357,8 +357,8 @@ class ArchivedMessage(NamedTuple):
 class ArchivedPosition(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """How far a consumer has come: in its own deliveries, and in the stream."""
 
-    consumer_seq: int = shown(0)
-    stream_seq: int = shown(0)
+    consumer_seq: int = always(0)
+    stream_seq: int = always(0)
 
 
 class ArchivedDelivery(msgspec.Struct, kw_only=True, frozen=True, rename="pascal"):

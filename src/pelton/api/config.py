@@ -6,7 +6,7 @@ Durations are given as seconds or `timedelta` and held as `Duration`, times are 
 server", whose choice depends on the other fields (`resolved_stream` and `resolved_consumer` make it): a NATS server
 would refuse a default of ours, for instance ``max_waiting`` on a push consumer.
 
-Fields declared `shown` are always in the JSON, the others only if set, as the reference server does and
+Fields declared `always` are always in the JSON, the others only if set, as the reference server does and
 its schemas require.
 
 **The server's defaults, for fields that a configuration leaves to the server.** The values, and when each applies, were
@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from pelton.api.times import NO_DURATIONS, ZERO, Duration, Durations, HasDurations, shown
+from pelton.api.times import NO_DURATIONS, ZERO, Duration, Durations, HasDurations, always
 
 Retention = Literal["limits", "interest", "workqueue"]
 Discard = Literal["old", "new"]
@@ -61,7 +61,7 @@ class SubjectTransform(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=
 
     src: str
     """The subjects that are changed, a filter."""
-    dest: str = shown("")
+    dest: str = always("")
     """The new subject; `{{wildcard(1)}}` stands for the first token that a wildcard has matched."""
 
 
@@ -123,28 +123,28 @@ class StreamConfig(HasDurations, msgspec.Struct, kw_only=True, frozen=True, omit
     subjects: tuple[str, ...] = ()
     """What the stream takes: subjects, or filters with `*` and `>`. Empty: the name. No two streams take the same
     subject."""
-    retention: Retention = shown("limits")
+    retention: Retention = always("limits")
     """What removes messages, besides limits: nothing (`limits`), the acks of all consumers that match (`interest`), or
     of one (`workqueue`)."""
-    max_consumers: int = shown(-1)
+    max_consumers: int = always(-1)
     """How many consumers there may be; -1: no limit."""
-    max_msgs: int = shown(-1)
+    max_msgs: int = always(-1)
     """How many messages are kept; -1: no limit. `discard` tells what happens to more."""
-    max_bytes: int = shown(-1)
+    max_bytes: int = always(-1)
     """How many bytes are kept, with headers and subjects; -1: no limit."""
-    max_age: Duration = shown(ZERO)
+    max_age: Duration = always(ZERO)
     """How long a message is kept, in seconds; 0: for ever."""
-    max_msgs_per_subject: int = shown(-1)
+    max_msgs_per_subject: int = always(-1)
     """How many messages of each subject are kept, the newest; -1: no limit."""
-    max_msg_size: int = shown(-1)
+    max_msg_size: int = always(-1)
     """The largest message, in bytes with its headers; -1: no limit."""
-    discard: Discard = shown("old")
+    discard: Discard = always("old")
     """At a limit, remove the oldest message (`old`), or refuse the new one (`new`)."""
     discard_new_per_subject: bool = False
     """With `discard="new"`, refuse a message of a subject that is at `max_msgs_per_subject`."""
-    storage: Storage = shown("file")
+    storage: Storage = always("file")
     """In a file or in memory, on servers. A store file keeps both in the file."""
-    num_replicas: int = shown(1)
+    num_replicas: int = always(1)
     """On how many servers of a cluster the stream is kept, 1 to 5; 1 in a file."""
     no_ack: bool = False
     """Publishes are not acknowledged."""
@@ -156,7 +156,7 @@ class StreamConfig(HasDurations, msgspec.Struct, kw_only=True, frozen=True, omit
     """The stream that this one is a copy of; it then takes no publishes."""
     sources: tuple[StreamSource, ...] = ()
     """The streams whose messages this one takes, beside its own."""
-    compression: Compression = shown("none")
+    compression: Compression = always("none")
     """Compress stored payloads (`s2`)."""
     first_seq: int = 0
     """The sequence of the first message; 0: 1."""
@@ -164,22 +164,22 @@ class StreamConfig(HasDurations, msgspec.Struct, kw_only=True, frozen=True, omit
     """Change the subjects of messages before they are stored."""
     republish: Republish | None = None
     """Publish what was stored once more, under another subject."""
-    allow_direct: bool = shown(False)
+    allow_direct: bool = always(False)
     """Answer direct gets (ADR-31), which are faster."""
-    mirror_direct: bool = shown(False)
+    mirror_direct: bool = always(False)
     """Answer direct gets for the stream that this one mirrors."""
-    sealed: bool = shown(False)
+    sealed: bool = always(False)
     """Nothing can be changed or removed any more; only an update can set it."""
-    deny_delete: bool = shown(False)
+    deny_delete: bool = always(False)
     """Refuse to delete single messages. It can't be taken back."""
-    deny_purge: bool = shown(False)
+    deny_purge: bool = always(False)
     """Refuse purges. It can't be taken back."""
-    allow_rollup_hdrs: bool = shown(False)
+    allow_rollup_hdrs: bool = always(False)
     """Allow messages that replace all earlier ones of their subject, or of the stream (`Nats-Rollup`)."""
-    consumer_limits: ConsumerLimits = shown(ConsumerLimits())
+    consumer_limits: ConsumerLimits = always(ConsumerLimits())
     """Bounds and defaults for the consumers of this stream."""
     # ADR-43 and 48: time to live; ADR-49: counters; ADR-50: batches; ADR-51: schedules.
-    allow_msg_ttl: bool = shown(False)
+    allow_msg_ttl: bool = always(False)
     """Allow messages with a time to live (ADR-43)."""
     subject_delete_marker_ttl: Duration = ZERO
     """How long the marker is kept, in seconds, that replaces the last message of a subject when it expires (ADR-48);
@@ -207,18 +207,18 @@ class ConsumerConfig(HasDurations, msgspec.Struct, kw_only=True, frozen=True, om
     """The name; empty: `durable_name`, or one that is made up."""
     description: str = ""
     """A text for people."""
-    deliver_policy: DeliverPolicy = shown("all")
+    deliver_policy: DeliverPolicy = always("all")
     """Where to start: with all messages, the last one, the last one of each subject, new ones, or at `opt_start_seq`
     or `opt_start_time`."""
     opt_start_seq: int = 0
     """The sequence to start with, for `by_start_sequence`."""
     opt_start_time: str = ""
     """The time to start at, RFC 3339, for `by_start_time`."""
-    ack_policy: AckPolicy = shown("explicit")
+    ack_policy: AckPolicy = always("explicit")
     """Each message is acked (`explicit`), an ack counts for all before it (`all`), or there are no acks (`none`)."""
     ack_wait: Duration = ZERO
     """How long a message may stay unacked, in seconds, until it is redelivered; 0: 30 s."""
-    max_deliver: int = shown(-1)
+    max_deliver: int = always(-1)
     """How often a message is delivered at most; -1: no limit."""
     backoff: Durations = NO_DURATIONS
     """The waits before each redelivery of a message that was not answered, in seconds, instead of `ack_wait`; the last
@@ -227,7 +227,7 @@ class ConsumerConfig(HasDurations, msgspec.Struct, kw_only=True, frozen=True, om
     """Deliver only messages of this filter; empty: all."""
     filter_subjects: tuple[str, ...] = ()
     """Several filters that do not overlap, instead of `filter_subject`."""
-    replay_policy: ReplayPolicy = shown("instant")
+    replay_policy: ReplayPolicy = always("instant")
     """Deliver as fast as possible (`instant`), or in the pace of the publishes (`original`)."""
     rate_limit_bps: int = 0
     """How many bits a second a push consumer sends; 0: no limit."""
@@ -255,7 +255,7 @@ class ConsumerConfig(HasDurations, msgspec.Struct, kw_only=True, frozen=True, om
     """How often a push consumer tells that it is alive if there is nothing to send, in seconds; 0: never."""
     inactive_threshold: Duration = ZERO
     """After how long without use it is deleted, in seconds; 0: never if durable, else 5 s."""
-    num_replicas: int = shown(0)
+    num_replicas: int = always(0)
     """On how many servers of a cluster it is kept; 0: as the stream."""
     mem_storage: bool = False
     """Keep its state in memory (clusters)."""

@@ -11,7 +11,7 @@ import msgspec
 
 from pelton.api.info import StreamState
 from pelton.api.json_values import UNREADABLE
-from pelton.api.times import ZERO, ZERO_TIME, Duration, HasDurations, dec_hook, enc_hook, shown
+from pelton.api.times import ZERO, ZERO_TIME, Duration, HasDurations, always, dec_hook, enc_hook
 
 ACCOUNT: Final = "$G"
 """The only account of an embedded store, named like a server's default account."""
@@ -33,8 +33,8 @@ class Event(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, tag_f
 
     _subject: ClassVar[str] = ""
 
-    id: str = shown("")
-    timestamp: str = shown(ZERO_TIME)
+    id: str = always("")
+    timestamp: str = always(ZERO_TIME)
 
     @property
     def subject(self) -> str:
@@ -82,8 +82,8 @@ class ConsumerPaused(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}consumer
 
     stream: str
     consumer: str
-    paused: bool = shown(False)
-    pause_until: str = shown(ZERO_TIME)
+    paused: bool = always(False)
+    pause_until: str = always(ZERO_TIME)
     domain: str = ""
 
 
@@ -246,12 +246,12 @@ class ApiAudit(Event, kw_only=True, frozen=True, tag=f"{_ADVISORY}api_audit"):
 
     _subject: ClassVar[str] = "$JS.EVENT.ADVISORY.API"
 
-    server: str = shown("")
+    server: str = always("")
     client: ClientInfo = msgspec.field(default_factory=ClientInfo)
     # The subject of the request: its JSON name, "subject", is here the event's own subject.
     api_subject: str = msgspec.field(name="subject", default_factory=str)
     request: str = ""
-    response: str = shown("")
+    response: str = always("")
     domain: str = ""
 
 

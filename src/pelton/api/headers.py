@@ -117,12 +117,12 @@ def decode(block: bytes) -> Headers:
     begun = _OPENING.fullmatch(opening)
     if begun is None or lines[-2:] != ["", ""]:
         # A block without headers is "NATS/1.0 CRLF CRLF", whose split ends in two empty strings as well.
-        raise _malformed(block)
+        raise _malformed_block(block)
     values: dict[str, list[str]] = {}
     for line in lines[:-2]:
         name, colon, value = line.partition(":")
         if not colon or not _NAME.fullmatch(name) or "\n" in value or "\r" in value:
-            raise _malformed(block)
+            raise _malformed_block(block)
         values.setdefault(name, []).append(value.strip(" \t"))
     return Headers(values, int(begun[1]) if begun[1] else None, begun[2] or "")
 
@@ -201,5 +201,5 @@ def _line(name: str, value: object) -> str:
     return f"{name}: {value.strip(_BLANK)}"
 
 
-def _malformed(block: bytes) -> ConfigError:
+def _malformed_block(block: bytes) -> ConfigError:
     return ConfigError(f"{block[:60]!r} is no NATS/1.0 header block: build it with pelton.api.headers.encode")

@@ -6,7 +6,7 @@ Field names and shapes are NATS's; times are RFC 3339 strings (see `times.py`), 
 import msgspec
 
 from pelton.api.config import ConsumerConfig, External, StreamConfig, SubjectTransform
-from pelton.api.times import ZERO, ZERO_TIME, Duration, HasDurations, shown
+from pelton.api.times import ZERO, ZERO_TIME, Duration, HasDurations, always
 
 
 class PubAck(msgspec.Struct, omit_defaults=True, gc=False):
@@ -30,17 +30,17 @@ class PubAck(msgspec.Struct, omit_defaults=True, gc=False):
 class StreamState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The messages a stream holds; when emptied, ``first_seq == last_seq + 1``; when never used, both are 0."""
 
-    messages: int = shown(0)
+    messages: int = always(0)
     """How many messages there are."""
-    bytes: int = shown(0)
+    bytes: int = always(0)
     """Their size in bytes, with headers and subjects."""
-    first_seq: int = shown(0)
+    first_seq: int = always(0)
     """The sequence of the first message."""
-    first_ts: str = shown(ZERO_TIME)
+    first_ts: str = always(ZERO_TIME)
     """When the first message was stored, RFC 3339."""
-    last_seq: int = shown(0)
+    last_seq: int = always(0)
     """The sequence that was given last."""
-    last_ts: str = shown(ZERO_TIME)
+    last_ts: str = always(ZERO_TIME)
     """When the last message was stored, RFC 3339."""
     num_subjects: int = 0
     """How many different subjects there are."""
@@ -50,7 +50,7 @@ class StreamState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """How many messages between the first and the last one are gone."""
     deleted: list[int] = msgspec.field(default_factory=list)
     """Their sequences, if asked for."""
-    consumer_count: int = shown(0)
+    consumer_count: int = always(0)
     """How many consumers the stream has."""
 
 
@@ -70,9 +70,9 @@ class StreamSourceInfo(HasDurations, msgspec.Struct, kw_only=True, omit_defaults
 
     name: str
     external: External | None = None
-    lag: int = shown(0)
+    lag: int = always(0)
     seq: int = 0
-    active: Duration = shown(Duration.of_ns(-1))
+    active: Duration = always(Duration.of_ns(-1))
     error: ErrorBody | None = None
     filter_subject: str = ""
     subject_transforms: tuple[SubjectTransform, ...] = ()
@@ -83,11 +83,11 @@ class PeerInfo(HasDurations, msgspec.Struct, kw_only=True, omit_defaults=True):
 
     name: str
     """The server's name."""
-    current: bool = shown(False)
+    current: bool = always(False)
     """Whether it has all that the leader has."""
     observer: bool = False
     """Whether it never leads."""
-    active: Duration = shown(ZERO)
+    active: Duration = always(ZERO)
     offline: bool = False
     """Whether it cannot be reached."""
     lag: int = 0
@@ -143,8 +143,8 @@ class StreamInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
 class SequenceInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A position, counted in deliveries (`consumer_seq`) and in the stream (`stream_seq`)."""
 
-    consumer_seq: int = shown(0)
-    stream_seq: int = shown(0)
+    consumer_seq: int = always(0)
+    stream_seq: int = always(0)
     last_active: str = ""
     """When that was, RFC 3339; empty if never."""
 
@@ -156,7 +156,7 @@ class PriorityGroupState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The group's name."""
     pinned_client_id: str = ""
     """The id of its pin; empty if there is none."""
-    pinned_ts: str = shown(ZERO_TIME)
+    pinned_ts: str = always(ZERO_TIME)
     """Since when, RFC 3339."""
 
 
@@ -178,13 +178,13 @@ class ConsumerInfo(HasDurations, msgspec.Struct, kw_only=True, omit_defaults=Tru
     """The last delivery."""
     ack_floor: SequenceInfo
     """The position below which everything is settled."""
-    num_ack_pending: int = shown(0)
+    num_ack_pending: int = always(0)
     """How many messages were delivered and are not settled."""
-    num_redelivered: int = shown(0)
+    num_redelivered: int = always(0)
     """How many of those were delivered more than once."""
-    num_waiting: int = shown(0)
+    num_waiting: int = always(0)
     """How many pulls wait."""
-    num_pending: int = shown(0)
+    num_pending: int = always(0)
     """How many messages were not delivered yet."""
     ts: str = ""
     """When this was true, RFC 3339."""
@@ -216,49 +216,49 @@ class WireMessage(msgspec.Struct, kw_only=True, omit_defaults=True):
 class AccountLimits(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What an account may use; -1 for no limit."""
 
-    max_memory: int = shown(-1)
+    max_memory: int = always(-1)
     """Bytes of streams in memory."""
-    max_storage: int = shown(-1)
+    max_storage: int = always(-1)
     """Bytes of streams in files."""
-    max_streams: int = shown(-1)
+    max_streams: int = always(-1)
     """How many streams."""
-    max_consumers: int = shown(-1)
+    max_consumers: int = always(-1)
     """How many consumers of each stream."""
-    max_ack_pending: int = shown(-1)
+    max_ack_pending: int = always(-1)
     """The largest `max_ack_pending` of a consumer."""
-    memory_max_stream_bytes: int = shown(-1)
+    memory_max_stream_bytes: int = always(-1)
     """The largest `max_bytes` of a stream in memory."""
-    storage_max_stream_bytes: int = shown(-1)
+    storage_max_stream_bytes: int = always(-1)
     """The largest `max_bytes` of a stream in files."""
-    max_bytes_required: bool = shown(False)
+    max_bytes_required: bool = always(False)
     """Whether each stream needs a `max_bytes`."""
 
 
 class ApiStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     """How many API requests were served, and how many of them ended in an error."""
 
-    level: int = shown(0)
+    level: int = always(0)
     """The level of the API that the server speaks."""
-    total: int = shown(0)
+    total: int = always(0)
     """How many requests were answered."""
-    errors: int = shown(0)
+    errors: int = always(0)
     """How many of them with an error."""
 
 
 class AccountInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What an account uses: bytes in memory and in files, streams and consumers."""
 
-    memory: int = shown(0)
+    memory: int = always(0)
     """Bytes of streams in memory."""
-    storage: int = shown(0)
+    storage: int = always(0)
     """Bytes of streams in files."""
-    reserved_memory: int = shown(0)
+    reserved_memory: int = always(0)
     """Bytes that the `max_bytes` of streams in memory reserve."""
-    reserved_storage: int = shown(0)
+    reserved_storage: int = always(0)
     """Bytes that the `max_bytes` of streams in files reserve."""
-    streams: int = shown(0)
+    streams: int = always(0)
     """How many streams there are."""
-    consumers: int = shown(0)
+    consumers: int = always(0)
     """How many consumers there are."""
     domain: str = ""
     """The JetStream domain."""

@@ -359,7 +359,7 @@ def _go_type(kind: type[msgspec.Struct], name: str, hint: Any) -> str:
         return f"[]*{item}" if item.endswith("StreamSource") else f"[]{item}"
     if get_origin(hint) is dict:
         return "map[string]string"
-    nested = _nested(hint)
+    nested = _struct_of(hint)
     return "" if nested is None else f"server.{_GO_NAMES.get(nested.__name__, nested.__name__)}"
 
 
@@ -370,7 +370,7 @@ def _bare(hint: Any) -> Any:
     )
 
 
-def _nested(hint: Any) -> type[msgspec.Struct] | None:
+def _struct_of(hint: Any) -> type[msgspec.Struct] | None:
     return hint if isinstance(hint, type) and issubclass(hint, msgspec.Struct) else None
 
 
@@ -405,7 +405,7 @@ def _value(field: _Field, value: Any, path: str, is_strict: bool) -> Any:
         return value
     if hint is str and isinstance(value, str) and type(value) is not _Text:
         return _time(value) if field.go == "time.Time" else whole(value)
-    nested = _nested(hint)
+    nested = _struct_of(hint)
     if nested is not None and isinstance(value, dict):
         return _zeros(nested) | _struct(nested, value, path, is_strict)
     shown = f"number {value}" if field.go in _SIZES and type(value) is _Text else _kind_of(value)
@@ -425,7 +425,7 @@ def _choice(field: _Field, value: Any) -> Any:
 def _items(field: _Field, values: list[Any], path: str, is_strict: bool) -> list[Any]:
     hint = get_args(field.hint)[0]
     one = _Field(field.name, hint, field.go[2:].lstrip("*"))
-    nested = _nested(hint)
+    nested = _struct_of(hint)
     zero: Any = _zeros(nested) if nested is not None else 0 if hint is Duration else ""
     found = []
     for number, value in enumerate(values):
@@ -468,7 +468,7 @@ def whole(text: str) -> str:
 _SIGNS: Final = dict(zip('"\\\a\b\f\n\r\t\v', '"\\abfnrtv', strict=True))
 
 
-def quoted(text: str) -> str:
+def quote_text(text: str) -> str:
     """Return a text in quotes, as Go's ``%q`` writes it."""
     return f'"{"".join(map(_sign, text))}"'
 

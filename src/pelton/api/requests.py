@@ -14,7 +14,7 @@ import msgspec
 from pelton.api.config import ConsumerConfig, StreamConfig
 from pelton.api.direct import StoredMessage
 from pelton.api.info import AccountInfo, ConsumerInfo, StreamInfo, WireMessage
-from pelton.api.times import ZERO, ZERO_TIME, Duration, HasDurations, shown
+from pelton.api.times import ZERO, ZERO_TIME, Duration, HasDurations, always
 
 R = TypeVar("R")
 S = TypeVar("S")
@@ -37,14 +37,14 @@ class Request(msgspec.Struct, Generic[R], kw_only=True, frozen=True, omit_defaul
 class Success(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The request was carried out."""
 
-    success: bool = shown(True)
+    success: bool = always(True)
 
 
 class PurgeReply(msgspec.Struct, kw_only=True, omit_defaults=True):
     """How many messages were removed."""
 
-    success: bool = shown(True)
-    purged: int = shown(0)
+    success: bool = always(True)
+    purged: int = always(0)
 
 
 class MsgGetReply(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -56,47 +56,47 @@ class MsgGetReply(msgspec.Struct, kw_only=True, omit_defaults=True):
 class Page(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One page of a list of `total` entries; it starts at `offset` and holds up to `limit`."""
 
-    total: int = shown(0)
-    offset: int = shown(0)
-    limit: int = shown(0)
+    total: int = always(0)
+    offset: int = always(0)
+    limit: int = always(0)
 
 
 class StreamNamesReply(Page, kw_only=True):
     """Names of streams."""
 
-    streams: tuple[str, ...] = shown(())
+    streams: tuple[str, ...] = always(())
 
 
 class StreamListReply(Page, kw_only=True):
     """Streams with their configuration and state."""
 
-    streams: tuple[StreamInfo, ...] = shown(())
+    streams: tuple[StreamInfo, ...] = always(())
 
 
 class ConsumerNamesReply(Page, kw_only=True):
     """Names of a stream's consumers."""
 
-    consumers: tuple[str, ...] = shown(())
+    consumers: tuple[str, ...] = always(())
 
 
 class ConsumerListReply(Page, kw_only=True):
     """A stream's consumers with their configuration and state."""
 
-    consumers: tuple[ConsumerInfo, ...] = shown(())
+    consumers: tuple[ConsumerInfo, ...] = always(())
 
 
 class PauseReply(HasDurations, msgspec.Struct, kw_only=True, omit_defaults=True):
     """Whether a consumer is paused, until when, and for how much longer."""
 
-    paused: bool = shown(False)
-    pause_until: str = shown(ZERO_TIME)
+    paused: bool = always(False)
+    pause_until: str = always(ZERO_TIME)
     pause_remaining: Duration = ZERO
 
 
 class ConsumerResetReply(ConsumerInfo, kw_only=True):
     """The consumer after it was reset; `reset_seq` is the sequence it delivers next."""
 
-    reset_seq: int = shown(0)
+    reset_seq: int = always(0)
 
 
 class UnpinReply(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -119,14 +119,14 @@ class Unsettled(msgspec.Struct, frozen=True, gc=False):
 class ConsumerUnsettledReply(Page, kw_only=True):
     """One page of unsettled messages, and how many of all of them `waiting` were given back."""
 
-    messages: tuple[Unsettled, ...] = shown(())
-    waiting: int = shown(0)
+    messages: tuple[Unsettled, ...] = always(())
+    waiting: int = always(0)
 
 
 class StreamFillReply(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The last sequence of the stream that was filled."""
 
-    last_seq: int = shown(0)
+    last_seq: int = always(0)
 
 
 class LastHeaders(msgspec.Struct, frozen=True, gc=False):
@@ -140,7 +140,7 @@ class LastHeaders(msgspec.Struct, frozen=True, gc=False):
 class StreamLastHeadersReply(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Last messages, in the order of their subjects; fewer than `limit` means there are no more."""
 
-    heads: tuple[LastHeaders, ...] = shown(())
+    heads: tuple[LastHeaders, ...] = always(())
 
 
 class FindMessagesReply(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -273,13 +273,13 @@ class ConsumerInfoRequest(ConsumerRequest[ConsumerInfo], kw_only=True, frozen=Tr
 class ConsumerNames(StreamRequest[ConsumerNamesReply], kw_only=True, frozen=True):
     """Names of a stream's consumers."""
 
-    offset: int = shown(0)
+    offset: int = always(0)
 
 
 class ConsumerList(StreamRequest[ConsumerListReply], kw_only=True, frozen=True):
     """A stream's consumers."""
 
-    offset: int = shown(0)
+    offset: int = always(0)
 
 
 class ConsumerDelete(ConsumerRequest[Success], kw_only=True, frozen=True):
@@ -301,7 +301,7 @@ class ConsumerReset(ConsumerRequest[ConsumerResetReply], kw_only=True, frozen=Tr
 class ConsumerUnpin(ConsumerRequest[UnpinReply], kw_only=True, frozen=True):
     """Take the pin from the client that holds it, so that another gets it (ADR-42)."""
 
-    group: str = shown("")
+    group: str = always("")
 
 
 class ConsumerUnsettled(ConsumerRequest[ConsumerUnsettledReply], kw_only=True, frozen=True):

@@ -136,7 +136,7 @@ class Duration:
 
     def __new__(cls, value: "Seconds | Duration" = 0) -> "Duration":
         """Create a duration from seconds, a `timedelta` or a duration."""
-        return given("duration", value)
+        return duration_of("duration", value)
 
     @staticmethod
     def of_ns(ns: int) -> "Duration":
@@ -221,7 +221,7 @@ def _make(ns: int) -> Duration:
 ZERO: Final = _make(0)
 
 
-def given(name: str, value: object) -> Duration:
+def duration_of(name: str, value: object) -> Duration:
     """Return the duration that a user gives as seconds, `timedelta` or `Duration`.
 
     Raises `ConfigError` that begins with ``name``; also for less than a millisecond, a likely mistake of units. A
@@ -285,7 +285,8 @@ class HasDurations:
             if type(value) is Duration or value == ():
                 continue
             where = f"{type(self).__name__}: {name}"
-            taken = given(where, value) if is_one else tuple(given(where, item) for item in _several(where, value))
+            items = [duration_of(where, item) for item in ((value,) if is_one else _several(where, value))]
+            taken = items[0] if is_one else tuple(items)
             msgspec.structs.force_setattr(cast(msgspec.Struct, self), name, taken)
 
 
@@ -420,7 +421,7 @@ class Backoff:
 T = TypeVar("T")
 
 
-def shown(value: T) -> T:
+def always(value: T) -> T:
     """Declare a default that is written to JSON nevertheless; `value` must be immutable."""
     # msgspec omits a default by identity; the result of a factory is never identical to a default.
     return msgspec.field(default_factory=lambda: value)

@@ -124,7 +124,7 @@ class SendSpan(Protocol):
 
     messages: Sequence[Outgoing]
 
-    def stored(self, acks: Sequence[PubAck]) -> None:
+    def on_stored(self, acks: Sequence[PubAck]) -> None:
         """Note that they were acknowledged."""
         ...
 
@@ -134,7 +134,7 @@ class EnqueueSpan(Protocol):
 
     meta: Mapping[str, str]
 
-    def stored(self, ids: Sequence[str]) -> None:
+    def on_stored(self, ids: Sequence[str]) -> None:
         """Note that they were stored, under these ids."""
         ...
 
@@ -142,7 +142,7 @@ class EnqueueSpan(Protocol):
 class SettleSpan(Protocol):
     """Deliveries that are being settled."""
 
-    def answered(self, answers: Sequence[PeltonError | None]) -> None:
+    def on_answers(self, answers: Sequence[PeltonError | None]) -> None:
         """Note which were refused."""
         ...
 
@@ -193,11 +193,11 @@ class Tracing(Protocol):
         """Cover a publish of one message or of many."""
         ...
 
-    def carried(self, message: Outgoing) -> Outgoing:
+    def with_context(self, message: Outgoing) -> Outgoing:
         """Return a message with the context of what runs here, which is stored later."""
         ...
 
-    def received(self, delivered: Sequence[Delivered], began: int) -> None:
+    def on_received(self, delivered: Sequence[Delivered], began: int) -> None:
         """Note what a fetch has got that ``began`` at this wall time (ns); it is not empty."""
         ...
 
@@ -221,7 +221,7 @@ class Tracing(Protocol):
         """Cover an attempt of a job, where its function runs; ``is_new`` if the program has not claimed it itself."""
         ...
 
-    def claimed(self, jobs: Sequence[TracedJob], began: int) -> None:
+    def on_claimed(self, jobs: Sequence[TracedJob], began: int) -> None:
         """Note what claims have taken that ``began`` at this wall time (ns); it is not empty."""
         ...
 

@@ -128,7 +128,7 @@ def export_delta(plan: Planner, stream: str, table: str) -> int:
         return 0
     count = 0
 
-    def counted() -> Iterator[pa.RecordBatch]:
+    def count_rows() -> Iterator[pa.RecordBatch]:
         nonlocal count
         for batch in planned.batches:
             count += batch.num_rows
@@ -137,7 +137,7 @@ def export_delta(plan: Planner, stream: str, table: str) -> int:
 
     schema = _in_microseconds(planned.read.schema)
     noted = CommitProperties(app_transactions=[Transaction(writer, planned.read.window.last)])
-    rows = pa.RecordBatchReader.from_batches(schema, counted())
+    rows = pa.RecordBatchReader.from_batches(schema, count_rows())
     write_deltalake(table, rows, mode="append", commit_properties=noted)
     return count
 
@@ -341,7 +341,7 @@ class ArrowStore:
         message, LimitError and what `pelton.Jet.publish_batch` raises: the rows before it are stored.
         """
         reader, count = reader_of(data), 0
-        with self._opened() as store:
+        with self._open() as store:
             rows = MessageRows(reader.schema, store.run(store.jet.stream, stream).config, subject)
             for batch in reader:
                 for messages in rows.messages(batch):
@@ -367,12 +367,12 @@ class ArrowStore:
         """
         return export_delta(self._export(options), stream, os.fspath(table))
 
-    def _opened(self) -> BlockingStore:
+    def _open(self) -> BlockingStore:
         return BlockingStore(self._address, lambda: connect.open(self._address, **self._options))
 
     def _plan(self, name: str, options: dict[str, Any]) -> PlannedRead:
         """Return a read of a stream as it is now. Raises ConfigError, StreamNotFoundError."""
-        store = self._opened()
+        store = self._open()
         planned: PlannedRead | None = None
         try:
             stream = store.run(store.jet.stream, name)

@@ -10,10 +10,10 @@ import msgspec
 
 from pelton.api import ConfigError, Placement, Republish, StreamConfig, StreamSource
 from pelton.api.arguments import check_instance, check_known, check_whole, items_of, texts_of
-from pelton.api.build import changed
+from pelton.api.build import change_fields
 from pelton.api.config import Storage
 from pelton.api.errors import brief
-from pelton.api.times import ZERO, Duration, Seconds, given
+from pelton.api.times import ZERO, Duration, Seconds, duration_of
 
 STREAM_PREFIX: Final = "KV_"
 _SUBJECT_PREFIX: Final = "$KV."
@@ -177,7 +177,7 @@ def changed_config(base: StreamConfig, bucket: str, settings: Mapping[str, Any])
         fields |= {"max_msg_size": _with_room(limit), "metadata": texts | {_VALUE_LIMIT: str(limit)}}
     elif "max_msg_size" in fields:
         fields["metadata"] = texts
-    return changed(base, fields, f"bucket {bucket!r}")
+    return change_fields(base, fields, f"bucket {bucket!r}")
 
 
 def value_limit(config: StreamConfig) -> int:
@@ -208,12 +208,12 @@ def _history(bucket: str, value: Any) -> dict[str, Any]:
 
 
 def _ttl(bucket: str, value: Any) -> dict[str, Any]:
-    age = given(f"bucket {bucket!r}: ttl", value)
+    age = duration_of(f"bucket {bucket!r}: ttl", value)
     return {"max_age": age, "duplicate_window": min(age, _DUPLICATES) if age else _DUPLICATES}
 
 
 def _limit_marker_ttl(bucket: str, value: Any) -> dict[str, Any]:
-    marker = given(f"bucket {bucket!r}: limit_marker_ttl", value)
+    marker = duration_of(f"bucket {bucket!r}: limit_marker_ttl", value)
     # A server lets you enable times to live, but never disable them again.
     return {"subject_delete_marker_ttl": marker} | ({"allow_msg_ttl": True} if marker else {})
 

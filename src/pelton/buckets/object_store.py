@@ -29,10 +29,10 @@ from pelton.api import (
     WrongLastSequenceError,
 )
 from pelton.api.arguments import check_callback, check_instance, check_known, check_text, check_whole, texts_of
-from pelton.api.build import changed, seconds_to_ns
+from pelton.api.build import change_fields, seconds_to_ns
 from pelton.api.config import Storage
 from pelton.api.headers import as_lists, encode
-from pelton.api.times import Seconds, given
+from pelton.api.times import Seconds, duration_of
 from pelton.buckets.bucket_settings import check_bucket
 from pelton.buckets.chunks import ChunkReader, Download, read_range, remove_remains, watch_infos
 from pelton.buckets.object_info import (
@@ -500,12 +500,12 @@ async def create_objects(jet: Streams, name: str, **settings: Unpack[ObjectSetti
     )
     replicas = settings.get("replicas", 1)
     check_whole(about, "replicas", replicas)
-    fields: dict[str, Any] = {"max_age": given(f"{about}: ttl", settings.get("ttl", 0)), "num_replicas": replicas}
+    fields: dict[str, Any] = {"max_age": duration_of(f"{about}: ttl", settings.get("ttl", 0)), "num_replicas": replicas}
     fields |= {field: settings[field] for field in _SAME if field in settings}
     if settings.get("placement") is not None:
         fields["placement"] = settings["placement"]
     fields["metadata"] = texts_of(about, "metadata", settings.get("metadata"))
-    return ObjectStore(jet, await jet.create_stream(changed(config, fields, about)), name)
+    return ObjectStore(jet, await jet.create_stream(change_fields(config, fields, about)), name)
 
 
 async def delete_objects(jet: Streams, name: str) -> None:

@@ -295,7 +295,7 @@ class Cluster:
         """Return this cluster, whose servers read and write them."""
         return self
 
-    def embedded(self, what: str) -> EmbeddedStore:
+    def to_embedded(self, what: str) -> EmbeddedStore:
         """Raise ConfigError: a cluster is not an embedded store."""
         raise ConfigError(f"{what} works on a store file; a cluster keeps its own: see the tools of nats-server")
 

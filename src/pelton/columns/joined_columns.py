@@ -119,20 +119,20 @@ def crcs_match(positions: Sums, sums: Sums, subjects: Repeated, lengths: Numbers
     # The CRC of all payloads does not cover an empty one.
     if not lengths.all() and found[lengths == 0].any():
         return False
-    wanted = _shifted(np.array([crc32(payloads)], np.uint32), np.array([_POSITION_BYTES]))
-    return _concatenated(found, ends[-1] - ends) == int(wanted[0])
+    wanted = _shift(np.array([crc32(payloads)], np.uint32), np.array([_POSITION_BYTES]))
+    return _sum_of_contents(found, ends[-1] - ends) == int(wanted[0])
 
 
 def _before_content(subjects: Repeated, lengths: Numbers) -> Sums:
     """Return the checksums of subjects, shifted by payload, sequence and time."""
     if (lengths == lengths[0]).all():
-        different = _shifted(subjects.different, np.full(len(subjects.different), lengths[0] + _POSITION_BYTES))
+        different = _shift(subjects.different, np.full(len(subjects.different), lengths[0] + _POSITION_BYTES))
         shifted: Sums = different[subjects.indices]
         return shifted
-    return _shifted(subjects.different[subjects.indices], lengths + _POSITION_BYTES)
+    return _shift(subjects.different[subjects.indices], lengths + _POSITION_BYTES)
 
 
-def _concatenated(sums: Sums, distances: Numbers) -> int:
+def _sum_of_contents(sums: Sums, distances: Numbers) -> int:
     """Return the CRC of concatenated contents from their CRCs and distances from the end, which never increase."""
     for tables in _shift_tables():
         sums = _looked_up(tables, (distances & 0xFF) << 10, sums)
@@ -143,7 +143,7 @@ def _concatenated(sums: Sums, distances: Numbers) -> int:
     return int(np.bitwise_xor.reduce(sums))
 
 
-def _shifted(sums: Sums, distances: Numbers) -> Sums:
+def _shift(sums: Sums, distances: Numbers) -> Sums:
     """Return checksums, each shifted by its own distance in bytes."""
     for place, tables in enumerate(_shift_tables()):
         digits = (distances >> 8 * place) & 0xFF

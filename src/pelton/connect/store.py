@@ -226,7 +226,7 @@ class Jet(Streams):
         Blocks this process until it is done. Raises StoreSettingsError for a plain store (:func:`pelton.rekey`
         encrypts one), StoreBusyError, ConfigError.
         """
-        await self.backend.embedded("rekey").rekey(key)
+        await self.backend.to_embedded("rekey").rekey(key)
 
     async def backup(
         self,

@@ -21,7 +21,7 @@ from pelton.api import (
     from_reply,
     parse_rfc3339,
 )
-from pelton.api.json_values import go_integer, quoted
+from pelton.api.json_values import go_integer, quote_text
 from pelton.api.times import ZERO, format_duration
 from pelton.subjects import clash_between, clash_within, has_wildcard, is_filter, is_subject, overlaps
 
@@ -43,7 +43,7 @@ def check_sample_freq(config: ConsumerConfig, stream: str) -> None:
             return
         reason = "<nil>"
     except ValueError as error:
-        reason = f"strconv.Atoi: parsing {quoted(text)}: {error}"
+        reason = f"strconv.Atoi: parsing {quote_text(text)}: {error}"
     raise api_error("JSConsumerInvalidSamplingErrF", stream=stream, consumer=config.name, err=reason)
 
 

@@ -88,7 +88,7 @@ class PeltonFileSystem(AbstractFileSystem):
         Raises FileNotFoundError.
         """
         bucket, name = self._parts(path)
-        found = self._stores() if not bucket else self._listed(bucket, name)
+        found = self._stores() if not bucket else self._entries_of(bucket, name)
         if bucket and not found and (name or bucket not in process_store(self.store).blocking.objects_names()):
             raise FileNotFoundError(path)
         entries = sorted(found.values(), key=lambda entry: str(entry["name"]))
@@ -121,7 +121,7 @@ class PeltonFileSystem(AbstractFileSystem):
     def _stores(self) -> dict[str, dict[str, Any]]:
         return {name: _folder(name) for name in process_store(self.store).blocking.objects_names()}
 
-    def _listed(self, bucket: str, name: str) -> dict[str, dict[str, Any]]:
+    def _entries_of(self, bucket: str, name: str) -> dict[str, dict[str, Any]]:
         start = f"{name}/" if name else ""
         found: dict[str, dict[str, Any]] = {}
         for info in self._objects(bucket, f"{bucket}/{name}").list():
@@ -171,7 +171,7 @@ class PeltonFileSystem(AbstractFileSystem):
         if not exist_ok and not name:
             self.mkdir(path)
         elif bucket:
-            self._created(bucket)
+            self._find_or_create(bucket)
 
     def rmdir(self, path: str) -> None:
         """Remove an empty object store. Raises OSError."""
@@ -205,7 +205,7 @@ class PeltonFileSystem(AbstractFileSystem):
     def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
         """Copy the file at ``path1`` to ``path2``. Raises FileNotFoundError."""
         # As a whole, so that it is verified.
-        with self._fetched(path1) as source, self._open(path2, "wb") as target:
+        with self._fetch_whole(path1) as source, self._open(path2, "wb") as target:
             while piece := source.read(2**20):
                 target.write(piece)
 
@@ -219,7 +219,7 @@ class PeltonFileSystem(AbstractFileSystem):
             objects = self._objects(bucket, path)
             return RangedFile(self, path, objects, objects.info(name), block_size=block_size or "default", **kwargs)
         if mode == "rb" or (mode == "ab" and self.exists(path)):
-            content = self._fetched(path)
+            content = self._fetch_whole(path)
             if mode == "rb":
                 return content
             content.seek(0, io.SEEK_END)
@@ -227,7 +227,7 @@ class PeltonFileSystem(AbstractFileSystem):
             content = _spool()
         return UploadedFile(self, path, content, autocommit=autocommit)
 
-    def _fetched(self, path: str) -> IO[bytes]:
+    def _fetch_whole(self, path: str) -> IO[bytes]:
         bucket, name = self._parts(path)
         content = _spool()
         try:
@@ -243,7 +243,7 @@ class PeltonFileSystem(AbstractFileSystem):
         """Replace an object by a file's content; returns when it is on disk."""
         bucket, name = self._parts(path)
         content.seek(0)
-        self._created(bucket).put(name, content)
+        self._find_or_create(bucket).put(name, content)
 
     # --- the store
 
@@ -257,7 +257,7 @@ class PeltonFileSystem(AbstractFileSystem):
         except BucketNotFoundError:
             raise FileNotFoundError(path) from None
 
-    def _created(self, bucket: str) -> Any:
+    def _find_or_create(self, bucket: str) -> Any:
         try:
             return process_store(self.store).blocking.objects(bucket)
         except BucketNotFoundError:

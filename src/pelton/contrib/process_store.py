@@ -97,7 +97,7 @@ def address_of(url: str) -> str:
     return url.removeprefix("pelton://")
 
 
-def masked(url: str) -> str:
+def mask_secrets(url: str) -> str:
     """Return a URL without its secrets: passwords and tokens. It may have several hosts."""
     scheme, separator, rest = url.partition("://")
     logins, at, hosts = rest.rpartition("@")

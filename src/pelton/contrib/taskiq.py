@@ -72,7 +72,7 @@ class PeltonBroker(AsyncBroker):
             "ttl": _seconds(labels.get("ttl")),
             "priority": int(labels.get("priority", 0)),
         }
-        queue, arguments = self._opened(), {"data": message.message}
+        queue, arguments = self._started_queue(), {"data": message.message}
         named_options: OptionFields = {**options, "id": message.task_id}
         named = await queue.options(**named_options).enqueue(message.task_name, **arguments)
         if named.duplicate:
@@ -85,7 +85,7 @@ class PeltonBroker(AsyncBroker):
         Its result never comes. ``tenant`` is the label of the task, if it has one. Raises pelton.PeltonError.
         """
         try:
-            handle = await self._opened().named(task_id, tenant=tenant)
+            handle = await self._started_queue().named(task_id, tenant=tenant)
             # taskiq does not tell a task that runs to stop.
             return (await handle.info()).state != "running" and await handle.cancel(reason="cancelled by taskiq")
         except pelton.JobNotFoundError:
@@ -93,13 +93,13 @@ class PeltonBroker(AsyncBroker):
 
     async def listen(self) -> AsyncGenerator[bytes | AckableMessage, None]:
         """Yield the tasks to be run, for as long as the worker lives."""
-        async with self._opened().claims(self._rules) as claims:
+        async with self._started_queue().claims(self._rules) as claims:
             while True:
                 for job in await claims.take(self._batch, timeout=_PULL_S):
                     data = msgspec.json.decode(job.args, type=_Arguments).data
                     yield AckableMessage(data=data, ack=partial(_ack, claims, job))
 
-    def _opened(self) -> Queue:
+    def _started_queue(self) -> Queue:
         if self._queue is None:
             raise pelton.ConfigError("the broker was not started: await broker.startup()")
         return self._queue

@@ -173,7 +173,7 @@ class DashboardDoor:
         self._token = token
         self._hosts = hosts
         self.actions = actions
-        self.session_cookie: str = f"pelton_session_{self._made('cookie')[:8]}"
+        self.session_cookie: str = f"pelton_session_{self._token_of('cookie')[:8]}"
 
     @property
     def is_open(self) -> bool:
@@ -183,7 +183,7 @@ class DashboardDoor:
     @property
     def session(self) -> str:
         """The value of the cookie of those who gave the token."""
-        return self._made("session")
+        return self._token_of("session")
 
     def knows_host(self, host: str) -> bool:
         """Whether a request came for a name of this host: another site's name may lead here, too (DNS rebinding)."""
@@ -205,7 +205,7 @@ class DashboardDoor:
 
     def form_token(self, visitor: str) -> str:
         """Return the token of the forms of a visitor."""
-        return self._made(f"form {visitor}")
+        return self._token_of(f"form {visitor}")
 
     def may_act(self, visitor: str, given: str, site: str) -> bool:
         """Whether a form is the visitor's own: ``site`` is what the browser says of where it was sent from."""
@@ -213,7 +213,7 @@ class DashboardDoor:
             return False
         return _same(given, self.form_token(visitor))
 
-    def _made(self, purpose: str) -> str:
+    def _token_of(self, purpose: str) -> str:
         return hmac.new(self._secret, purpose.encode(), "sha256").hexdigest()
 
 

@@ -329,13 +329,13 @@ def app(
     static = Mount("/static", StaticFiles(directory=_HERE / "static"))
     routes = [*_routes_that_show(pages), *_shown_of_queues(queues), static, *_routes_that_change(acts)]
 
-    async def failed(request: Request, error: Exception) -> Response:
+    async def on_error(request: Request, error: Exception) -> Response:
         return view.page(request, "error.html", status=404, message=str(error))
 
     return Starlette(
         routes=routes,
         middleware=[Middleware(_Guarded, door=door, prefix=prefix)],
-        exception_handlers={PeltonError: failed},
+        exception_handlers={PeltonError: on_error},
     )
 
 
@@ -387,10 +387,10 @@ class _Guarded:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        scope = self._mounted(scope)
+        scope = self._with_root(scope)
         refusal, is_static = self._refusal(Request(scope)), _path_of(scope).startswith("/static/")
 
-        async def guarded(message: Message) -> None:
+        async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.update(_HEADERS)
@@ -398,9 +398,9 @@ class _Guarded:
                     headers["cache-control"] = _KEPT
             await send(message)
 
-        await (refusal or self._app)(scope, receive, guarded)
+        await (refusal or self._app)(scope, receive, send_guarded)
 
-    def _mounted(self, scope: Scope) -> Scope:
+    def _with_root(self, scope: Scope) -> Scope:
         """Tell the routes where the app is mounted, if whoever calls it, such as Django's dispatch, does not."""
         root, prefix = scope.get("root_path", ""), self._prefix
         if not prefix or root.endswith(prefix) or not f"{scope['path']}/".startswith(f"{root}{prefix}/"):

@@ -224,13 +224,13 @@ def bars(values: Sequence[tuple[str, float, str]], label: str) -> str:
     for row, (name, value, words) in enumerate(values):
         middle = (row + 0.5) * _ROW
         shown = name if len(name) <= 62 else name[:61] + "…"
-        parts.append(tag("text", title(name), _escaped(shown), x=left - 10, y=middle + 4, class_="end"))
+        parts.append(tag("text", title(name), _escape(shown), x=left - 10, y=middle + 4, class_="end"))
         parts.append(tag("rect", x=left, y=middle - 8, width=max(x(value) - left, 1), height=16, rx=3, class_="w0"))
         parts.append(text(max(x(value), left + 1) + 8, middle + 4, words, class_="tick"))
     return _svg(len(values) * _ROW + 4, parts, label)
 
 
-def _escaped(words: str) -> str:
+def _escape(words: str) -> str:
     return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

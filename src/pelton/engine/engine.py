@@ -352,7 +352,7 @@ class Engine:
     def backups(self) -> Backups:
         return self
 
-    def embedded(self, what: str) -> EmbeddedStore:
+    def to_embedded(self, what: str) -> EmbeddedStore:
         """Return this store, which is a file of its own."""
         return self
 

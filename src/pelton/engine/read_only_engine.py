@@ -261,7 +261,7 @@ class ReadOnlyEngine:
 
     # --- the rest of the port
 
-    def embedded(self, what: str) -> EmbeddedStore:
+    def to_embedded(self, what: str) -> EmbeddedStore:
         """Return this store, which is a file of its own."""
         return self
 

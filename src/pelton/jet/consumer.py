@@ -237,7 +237,7 @@ class Consumer:
             found = await self._pull(request, on_pinned, on_unpinned)
             if found or no_wait or timeout is not None or request.expires_ns is None:
                 if found and tracing is not None:
-                    tracing.received(found, began)
+                    tracing.on_received(found, began)
                 return [Message(self._backend, delivered) for delivered in found]
 
     async def _pull(

@@ -22,7 +22,7 @@ async def send(
         return await store(messages)
     with backend.tracing.sending(messages) as span:
         acks = await store(span.messages)
-        span.stored(acks)
+        span.on_stored(acks)
         return acks
 
 
@@ -47,7 +47,7 @@ async def settle(
         return await port(stream, consumer, acks)
     with backend.tracing.settling(acks[0].kind, delivered) as span:
         answers = await port(stream, consumer, acks)
-        span.answered(answers)
+        span.on_answers(answers)
         return answers
 
 

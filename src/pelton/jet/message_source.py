@@ -45,7 +45,7 @@ from pelton.api import (
     headers,
 )
 from pelton.api import delivery_of as parsed
-from pelton.api.times import given
+from pelton.api.times import duration_of
 from pelton.jet.message import Message
 from pelton.runtime import Runtime, Tasks, within
 
@@ -373,7 +373,7 @@ class OrderedReader:
             ack_policy="none",
             max_deliver=1,
             flow_control=True,
-            idle_heartbeat=given("heartbeat", heartbeat),
+            idle_heartbeat=duration_of("heartbeat", heartbeat),
             inactive_threshold=_IDLE_S,
             mem_storage=True,
             num_replicas=1,

@@ -126,7 +126,7 @@ def row_reader(backend: Backend, info: StreamInfo, filters: Sequence[str]) -> Ro
     """Return a reader of the store's file; None where there is none to read. Raises StreamNotFoundError."""
     if not backend.planning.atomic_batches:
         return None
-    return backend.embedded("to_arrow").row_reader(info.config.name, info.created, filters)
+    return backend.to_embedded("to_arrow").row_reader(info.config.name, info.created, filters)
 
 
 def batches_of_rows(reader: RowReader, read: ColumnRead) -> Iterator[pa.RecordBatch]:

@@ -161,7 +161,7 @@ class SqlReads:
         self._timeout = seconds_to_ns("timeout", timeout, "read") / 1e9
         if not 0 < self._timeout <= _LONGEST_READ_S:
             raise ConfigError(f"read: timeout is {self._timeout:g} s; it must be more than 0 and at most 3600 s")
-        self._backend = backend.embedded("read")
+        self._backend = backend.to_embedded("read")
         self._reading: Reading | None = None
 
     async def __aenter__(self) -> Self:

@@ -39,7 +39,7 @@ def final(config: StreamConfig, *, to_cluster: bool) -> StreamConfig:
     return config
 
 
-def unfinished(config: StreamConfig, state: StreamState, *, to_cluster: bool) -> StreamConfig:
+def config_while_filling(config: StreamConfig, state: StreamState, *, to_cluster: bool) -> StreamConfig:
     """Return the configuration of a copy that is being filled: without limits, and nothing happens by itself."""
     target = final(config, to_cluster=to_cluster)
     filler = (filler_of(config.name),) if to_cluster else ()

@@ -59,11 +59,11 @@ from pelton.moving.configs import (
     MARK,
     as_published,
     completed_config,
+    config_while_filling,
     filler_of,
     is_exclusive_on_file,
     is_schedule,
     losses,
-    unfinished,
 )
 
 _PAGE: Final = 500
@@ -516,7 +516,8 @@ class _Copying:
     async def _begin(self, info: StreamInfo) -> Stream:
         with suppress(StreamNotFoundError):
             return await self._there.stream(info.config.name)
-        return await self._there.create_stream(unfinished(info.config, info.state, to_cluster=self._to_cluster))
+        config = config_while_filling(info.config, info.state, to_cluster=self._to_cluster)
+        return await self._there.create_stream(config)
 
     async def _fill(self, original: Stream, copy: Stream, info: StreamInfo) -> Filler:
         last, at = info.state.last_seq, (await copy.info()).state.last_seq
@@ -536,7 +537,7 @@ class _Copying:
         """Give a filled stream its own configuration; the mark goes when it was compared."""
         config, state = info.config, info.state
         schedules = [message async for message in self._schedules(original, state.last_seq)]
-        now = unfinished(config, state, to_cluster=self._to_cluster)
+        now = config_while_filling(config, state, to_cluster=self._to_cluster)
         await self._there.update_stream(completed_config(config, now, to_cluster=self._to_cluster, marked=True))
         if schedules:
             await filler.begin_schedules(schedules)

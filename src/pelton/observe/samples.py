@@ -170,7 +170,7 @@ def _election(election: ElectionSummary) -> Iterator[Sample]:
 
 async def _troubles(jet: Jet) -> list[Sample]:
     try:
-        store = jet.backend.embedded("metrics")
+        store = jet.backend.to_embedded("metrics")
     except ConfigError:
         return []
     found = await store.troubles()

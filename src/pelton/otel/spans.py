@@ -59,7 +59,7 @@ STEP: Final = "pelton.step"
 _HAS_CONTEXT: Final = "traceparent"
 
 
-def injected(message: Outgoing) -> Outgoing:
+def with_current_context(message: Outgoing) -> Outgoing:
     """Return a message with the context that is current here, unless the program has given it one."""
     block = message.headers
     if block is not None and headers.first(block, _HAS_CONTEXT) is not None:
@@ -143,11 +143,11 @@ class MessagingInstruments:
             explicit_bucket_boundaries_advisory=_SECONDS,
         )
 
-    def sent(self, count: int, attributes: Attributes) -> None:
+    def count_sent(self, count: int, attributes: Attributes) -> None:
         """Count messages that were sent, or were refused."""
         self._sent.add(count, _labels(attributes))
 
-    def consumed(self, count: int, attributes: Attributes) -> None:
+    def count_received(self, count: int, attributes: Attributes) -> None:
         """Count messages that the program has got."""
         self._consumed.add(count, _labels(attributes))
 
@@ -155,7 +155,7 @@ class MessagingInstruments:
         """Note how long a call has taken."""
         self._operation.record(seconds, _labels(attributes))
 
-    def processed(self, seconds: float, attributes: Attributes) -> None:
+    def record_processing(self, seconds: float, attributes: Attributes) -> None:
         """Note how long the program has taken."""
         self._process.record(seconds, _labels(attributes))
 
@@ -175,9 +175,9 @@ class OpenSend:
     def __init__(self, span: Span, values: _Values, messages: Sequence[Outgoing]) -> None:
         self._span = span
         self._values = values
-        self.messages: Sequence[Outgoing] = [injected(message) for message in messages]
+        self.messages: Sequence[Outgoing] = [with_current_context(message) for message in messages]
 
-    def stored(self, acks: Sequence[PubAck]) -> None:
+    def on_stored(self, acks: Sequence[PubAck]) -> None:
         """Note where they were stored."""
         streams = {ack.stream for ack in acks}
         if len(streams) == 1:
@@ -195,7 +195,7 @@ class OpenEnqueue:
         self._values = values
         self.meta: Mapping[str, str] = current()
 
-    def stored(self, ids: Sequence[str]) -> None:
+    def on_stored(self, ids: Sequence[str]) -> None:
         """Note the id of a single job."""
         if len(ids) == 1:
             self._values[MESSAGE_ID] = ids[0]
@@ -208,7 +208,7 @@ class OpenSettle:
         self._span = span
         self._values = values
 
-    def answered(self, answers: Sequence[PeltonError | None]) -> None:
+    def on_answers(self, answers: Sequence[PeltonError | None]) -> None:
         """Note that some were refused: they are errors that are returned, and not raised."""
         refused = next(filter(None, answers), None)
         if refused is not None:
@@ -222,14 +222,14 @@ class _Unsent:
     def __init__(self, messages: Sequence[Outgoing]) -> None:
         self.messages: Sequence[Outgoing] = messages
 
-    def stored(self, acks: Sequence[PubAck]) -> None:
+    def on_stored(self, acks: Sequence[PubAck]) -> None:
         """Do nothing."""
 
 
 class _Unsettled:
     """Deliveries that are not traced."""
 
-    def answered(self, answers: Sequence[PeltonError | None]) -> None:
+    def on_answers(self, answers: Sequence[PeltonError | None]) -> None:
         """Do nothing."""
 
 
@@ -263,13 +263,13 @@ class MessageTracing:
             with self._operation("publish", SpanKind.PRODUCER, values, links=given) as span:
                 yield OpenSend(span, values, messages)
         finally:
-            self._metrics.sent(len(messages), values)
+            self._metrics.count_sent(len(messages), values)
 
-    def carried(self, message: Outgoing) -> Outgoing:
+    def with_context(self, message: Outgoing) -> Outgoing:
         """Return a message with the context of what runs here."""
-        return injected(message)
+        return with_current_context(message)
 
-    def received(self, delivered: Sequence[Delivered], began: int) -> None:
+    def on_received(self, delivered: Sequence[Delivered], began: int) -> None:
         """Note what a fetch has got."""
         if _is_own(delivered[0]):
             return
@@ -278,13 +278,13 @@ class MessageTracing:
         links = links_of(delivered)
         now = self._clock.now()
         self._tracer.start_span(name, kind=SpanKind.CLIENT, attributes=values, links=links, start_time=began).end(now)
-        self._metrics.consumed(len(delivered), values)
+        self._metrics.count_received(len(delivered), values)
         self._metrics.operation(max(now - began, 0) / 1e9, values)
 
     def handed_out(self, delivered: Delivered) -> None:
         """Count a message of an iteration."""
         if not _is_own(delivered):
-            self._metrics.consumed(1, self._of_deliveries("receive", "receive", (delivered,)))
+            self._metrics.count_received(1, self._of_deliveries("receive", "receive", (delivered,)))
 
     def processing(self, delivered: Delivered, *, is_new: bool) -> AbstractContextManager[None]:
         """Cover the processing of a message."""
@@ -294,7 +294,7 @@ class MessageTracing:
     def _processing(self, delivered: Delivered, *, is_new: bool) -> Iterator[None]:
         values = self._of_deliveries("process", "process", (delivered,))
         if is_new:
-            self._metrics.consumed(1, values)
+            self._metrics.count_received(1, values)
         context = context_of_block(delivered.headers)
         with self._process(f"process {delivered.stream}", values, context):
             yield
@@ -327,14 +327,14 @@ class MessageTracing:
             with self._operation(name, SpanKind.PRODUCER, values):
                 yield OpenEnqueue(values)
         finally:
-            self._metrics.sent(len(jobs), values)
+            self._metrics.count_sent(len(jobs), values)
 
-    def claimed(self, jobs: Sequence[TracedJob], began: int) -> None:
+    def on_claimed(self, jobs: Sequence[TracedJob], began: int) -> None:
         """Note what claims have taken."""
         values, now = self._of_jobs("receive", "receive", jobs), self._clock.now()
         name, links = f"receive {jobs[0].queue}", _links_of_jobs(jobs)
         self._tracer.start_span(name, kind=SpanKind.CLIENT, attributes=values, links=links, start_time=began).end(now)
-        self._metrics.consumed(len(jobs), values)
+        self._metrics.count_received(len(jobs), values)
         self._metrics.operation(max(now - began, 0) / 1e9, values)
 
     @contextmanager
@@ -357,7 +357,7 @@ class MessageTracing:
         if job.key:
             values[JOB_KEY] = job.key
         if is_new:
-            self._metrics.consumed(1, values)
+            self._metrics.count_received(1, values)
         with self._process(f"run {job.queue}/{job.job}", values, context_of(job.meta)):
             yield
 
@@ -385,7 +385,7 @@ class MessageTracing:
             with self._span(name, SpanKind.CONSUMER, values, context, link_to(context)):
                 yield
         finally:
-            self._metrics.processed(self._clock.monotonic() - began, values)
+            self._metrics.record_processing(self._clock.monotonic() - began, values)
 
     @contextmanager
     def _span(

@@ -65,7 +65,7 @@ Begun = Mapping[int, Collection[int]]
 class BegunLookup(Protocol):
     """How the views of a queue learn which jobs have begun."""
 
-    async def found(self) -> Begun:
+    async def find_begun(self) -> Begun:
         """Return what any worker has begun by now."""
         ...
 

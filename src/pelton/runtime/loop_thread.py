@@ -323,7 +323,7 @@ def at_home(method: F) -> F:
     """Make the async generators of a method check the event loop at each step, with its object's ``_check_loop``."""
 
     @wraps(method)
-    def iterated(self: Any, *args: Any, **kwargs: Any) -> Iteration[Any]:
+    def iterate(self: Any, *args: Any, **kwargs: Any) -> Iteration[Any]:
         return Iteration(method(self, *args, **kwargs), self._check_loop)
 
-    return cast(F, iterated)
+    return cast(F, iterate)

@@ -297,7 +297,7 @@ class SourceLink:
         for row in rows:
             if not self._is_sound(row):
                 continue
-            subject = stream.appender.stored_subject(self.plan.renamed(row.subject))
+            subject = stream.appender.stored_subject(self.plan.subject_of(row.subject))
             if self.position.is_parked(subject):
                 self.position.park(subject, row.seq)
                 continue
@@ -315,7 +315,7 @@ class SourceLink:
     def _append_plain(self, rows: Sequence[MessageRow]) -> None:
         plan, identity = self.plan, self._identity
         messages = [
-            Outgoing(plan.renamed(subject), data, plan.signed(hdr, seq, subject, identity))
+            Outgoing(plan.subject_of(subject), data, plan.sign(hdr, seq, subject, identity))
             for seq, _, subject, hdr, data, _ in rows
         ]
         self.stream.appender.append_plain(messages, self._now())
@@ -323,10 +323,10 @@ class SourceLink:
     def _append(self, row: MessageRow) -> ApiError | None:
         """Store a message; return why it was refused, None if it was not."""
         seq, _, subject, hdr, data, _ = row
-        signed = self.plan.signed(hdr, seq, subject, self._identity)
+        signed = self.plan.sign(hdr, seq, subject, self._identity)
         try:
             origin = CounterOrigin(self.origin.name, subject)
-            self.stream.copier.append_sourced(self.plan.renamed(subject), signed, data, self._now(), origin)
+            self.stream.copier.append_sourced(self.plan.subject_of(subject), signed, data, self._now(), origin)
         except ApiError as refusal:
             return refusal
         return None
@@ -346,7 +346,7 @@ class SourceLink:
                 continue
             seq, time, subject, hdr, data, _ = row
             try:
-                subject, hdr = self.plan.renamed(subject), unconditional(hdr)
+                subject, hdr = self.plan.subject_of(subject), unconditional(hdr)
                 stream.copier.append_mirrored(seq, subject, hdr, data, time, self._now())
             except ApiError as refusal:
                 self._stall(seq, refusal)
@@ -422,7 +422,7 @@ class SourceLink:
             return
         for one in removed:
             if one.seq <= position.seq:
-                position.unpark(self.stream.appender.stored_subject(self.plan.renamed(one.subject)), one.seq)
+                position.unpark(self.stream.appender.stored_subject(self.plan.subject_of(one.subject)), one.seq)
         position.save()
 
     def forget_all(self) -> None:

@@ -83,7 +83,7 @@ class Plan:
         """Whether messages of a subject are taken."""
         return not self.filters or self._first(subject) is not None
 
-    def renamed(self, subject: str) -> str:
+    def subject_of(self, subject: str) -> str:
         """Return the subject under which a message is stored."""
         named = self.source.subject_transforms
         index = self._first(subject) if named else None
@@ -94,7 +94,7 @@ class Plan:
             transform = self._transforms[index] = Transform(named[index].src, named[index].dest, self._draw)
         return transform.apply(subject) or subject
 
-    def signed(self, hdr: bytes | None, seq: int, subject: str, identity: str) -> bytes:
+    def sign(self, hdr: bytes | None, seq: int, subject: str, identity: str) -> bytes:
         """Return a header block that also names the message's origin, without conditions and older such headers."""
         line = f"{headers.STREAM_SOURCE}: {self._label} {seq} {self._middle} {subject} {identity}\r\n\r\n"
         if not hdr:

@@ -193,7 +193,7 @@ class SourceGraph:
             removed, emptied = log.state.effects.take_removed()
             if removed or emptied:
                 acted = True
-                self._lost(log, None if emptied else removed)
+                self._on_removal(log, None if emptied else removed)
         changed, self._changed = self._changed, set()
         for log, links in self._of_stream.items():
             if log.name in changed:
@@ -202,7 +202,7 @@ class SourceGraph:
                     self._again(link, None)
         return acted
 
-    def _lost(self, log: StreamLog, removed: list[Removed] | None) -> None:
+    def _on_removal(self, log: StreamLog, removed: list[Removed] | None) -> None:
         """Handle the removal of messages from a stream; None: all of them."""
         for link in self._of_origin.get(log, ()):
             if removed is None:

@@ -110,13 +110,13 @@ def rebatch(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows += batch.num_rows
         size += batch.nbytes
         if rows >= _FEW_ROWS or size >= _FEW_BYTES:
-            yield from _cut(_joined(few))
+            yield from _cut(_join(few))
             few, rows, size = [], 0, 0
     if rows:
-        yield from _cut(_joined(few))
+        yield from _cut(_join(few))
 
 
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _join(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 

@@ -128,7 +128,7 @@ def store_options(given: Mapping[str, str], others: tuple[str, ...]) -> tuple[St
 
     Raises ConfigError for an unknown option.
     """
-    options = _known(given, (*_STORE, *others))
+    options = _spell_names(given, (*_STORE, *others))
     store = _store(options, OptionParser(options))
     return store, {name: value for name, value in options.items() if name in others}
 
@@ -150,7 +150,7 @@ class OptionParser:
             raise ConfigError(f"option {name} is {text!r}: {error}") from None
 
 
-def _known(given: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
+def _spell_names(given: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
     """Return the options under our spelling of their names. Raises ConfigError for an unknown option."""
     refuse_unredacted(given)
     written = {name.lower(): name for name in names}

@@ -109,7 +109,7 @@ class BegunMarks:
 
     # --- for what others have left
 
-    def found(self, stream: int) -> dict[int, set[int]]:
+    def numbers_by_message(self, stream: int) -> dict[int, set[int]]:
         """Return the numbers of the deliveries of a stream that are marked, by message; of all openers."""
         found: defaultdict[int, set[int]] = defaultdict(set)
         marks = itertools.chain(list(self._in_memory.get(self._path, ())), _marks_beside(self._path))
@@ -199,9 +199,9 @@ class StreamMarks:
                 file[place : place + _FORM.size] = _NO_MARK
             marks.free += free
 
-    def found(self) -> dict[int, set[int]]:
+    def numbers_by_message(self) -> dict[int, set[int]]:
         """Return the numbers of the marked deliveries, by message; of all openers of the store."""
-        return self._marks.found(self._stream)
+        return self._marks.numbers_by_message(self._stream)
 
 
 def _files_beside(path: str) -> list[str]:

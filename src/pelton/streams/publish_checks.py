@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, Protocol
 
 from pelton.api import ApiError, StreamConfig, api_error, headers
 from pelton.api.errors import MAXIMUM_BYTES, MAXIMUM_MESSAGES, MAXIMUM_MESSAGES_PER_SUBJECT
-from pelton.api.json_values import quoted, whole
+from pelton.api.json_values import quote_text, whole
 from pelton.api.schedule import LATEST, Schedule, first_due, parse_schedule, parse_zone
 from pelton.api.times import NEVER, SECOND, parse_duration
 from pelton.streams.counters import increment_of
@@ -117,7 +117,7 @@ def rollup_of(block: bytes, config: StreamConfig) -> str:
     if not config.allow_rollup_hdrs:
         raise _failed("rollup not permitted", config.name)
     if kind not in _KINDS:
-        raise _failed(f"rollup value invalid: {quoted(kind)}", config.name)
+        raise _failed(f"rollup value invalid: {quote_text(kind)}", config.name)
     return kind
 
 

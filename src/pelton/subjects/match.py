@@ -238,7 +238,7 @@ def candidates(subject_filter: str, patterns: Sequence[str]) -> set[str] | None:
         return None
     found: set[str] = set()
     for pattern in patterns:
-        tokens = _met(wanted, pattern.split("."))
+        tokens = _intersect(wanted, pattern.split("."))
         if tokens is None:
             continue
         if _ONE in tokens:
@@ -247,7 +247,7 @@ def candidates(subject_filter: str, patterns: Sequence[str]) -> set[str] | None:
     return found
 
 
-def _met(wanted: Sequence[str], pattern: Sequence[str]) -> list[str] | None:
+def _intersect(wanted: Sequence[str], pattern: Sequence[str]) -> list[str] | None:
     """Return the tokens that both allow, ``*`` where both allow any; None if no subject matches both."""
     if pattern[-1] == _REST:
         if len(wanted) < len(pattern):

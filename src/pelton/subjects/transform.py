@@ -82,7 +82,7 @@ def check_form(destination: str) -> None:
         if not token or ended:
             raise refusal(_NO_MAPPING, token)
         if _is_mustache(token):
-            _named(token)
+            _function_of(token)
         elif any(char in token for char in "\t\n\f\r "):
             raise TransformError(_NO_MAPPING)
         ended = token == ">"
@@ -95,11 +95,11 @@ def function_of(token: str) -> Function | None:
         return None if wildcard is None else Function("wildcard", (wildcard,))
     if not _is_mustache(token):
         return None
-    (kind, _, read), arguments = _named(token)
+    (kind, _, read), arguments = _function_of(token)
     return read(kind, token, _COMMA.split(arguments))
 
 
-def _named(token: str) -> tuple[_Row, str]:
+def _function_of(token: str) -> tuple[_Row, str]:
     """Return the function that a token names, and its arguments: all up to the last end on their line.
 
     A token may hold more than one name, and the first of the server's order counts. Searching takes a time that grows
@@ -301,7 +301,7 @@ def _maker(src: str, dest: str, functions: Sequence[Function | None], draw: Draw
     """Return the function that makes the new subject; it returns None if the source does not match."""
     sources = src.split(".")
     if not any(functions) and "*" not in sources:
-        return _replaced(src, dest, open_ended=sources[-1] == _ALL)
+        return _replace_beginning(src, dest, open_ended=sources[-1] == _ALL)
     named = _pattern(sources).fullmatch
     wild = sources.count("*")
     parts: list[_Part] = []
@@ -322,7 +322,7 @@ def _maker(src: str, dest: str, functions: Sequence[Function | None], draw: Draw
     return make
 
 
-def _replaced(src: str, dest: str, *, open_ended: bool) -> _Maker:
+def _replace_beginning(src: str, dest: str, *, open_ended: bool) -> _Maker:
     """Return the function for a transform that changes only the beginning."""
     if not open_ended:
         return lambda subject: dest if subject == src else None

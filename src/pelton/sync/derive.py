@@ -135,10 +135,10 @@ def _member(name: str, member: Any) -> Any:
 
 def _direct(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
-    def called(self: Twin, /, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Twin, /, *args: Any, **kwargs: Any) -> Any:
         return method(self._inner, *args, **kwargs)
 
-    return called
+    return call
 
 
 def _blocking(method: Callable[..., Any], *, unwrapped: bool = True) -> Callable[..., Any]:
@@ -183,14 +183,14 @@ def _making(method: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 def _stopped_by_signals(method: Callable[..., Any], stop: str) -> Callable[..., Any]:
     @functools.wraps(method)
-    def stopped(self: Twin, /, *args: Any, handle_signals: bool = True, **kwargs: Any) -> Any:
+    def run_until_stopped(self: Twin, /, *args: Any, handle_signals: bool = True, **kwargs: Any) -> Any:
         if not handle_signals:
             return method(self, *args, handle_signals=False, **kwargs)
         # Schedule it, don't wait: the handler runs on the thread that is waiting.
         with stopping(lambda: self._portal.start_later(getattr(self._inner, stop))):
             return method(self, *args, **kwargs)
 
-    return stopped
+    return run_until_stopped
 
 
 def _iteration(method: Callable[..., AsyncGenerator[Any, None]]) -> Callable[..., Iterator[Any]]:

@@ -51,8 +51,8 @@ class _Call:
                 self._answer(result, None)
                 return
             # Not Runtime.spawn: the waiting thread keeps the task, and gets its error.
-            self._task = asyncio.get_running_loop().create_task(_finished(result, self._waiter), context=self._context)
-            self._task.add_done_callback(self._ended)
+            self._task = asyncio.get_running_loop().create_task(_finish(result, self._waiter), context=self._context)
+            self._task.add_done_callback(self._on_end)
         except Exception as error:  # whatever it is, it belongs to the caller
             self._answer(None, error)
 
@@ -68,7 +68,7 @@ class _Call:
         if self._task is None:
             self._answer(None, asyncio.CancelledError())
 
-    def _ended(self, task: asyncio.Future[Any]) -> None:
+    def _on_end(self, task: asyncio.Future[Any]) -> None:
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         self._answer(None if error else task.result(), error)
 
@@ -81,7 +81,7 @@ class _Call:
             self.outcome.set_result(result)
 
 
-async def _finished(awaitable: Any, waiter: Any) -> Any:
+async def _finish(awaitable: Any, waiter: Any) -> Any:
     # A transaction belongs to the thread that opened it, across its calls.
     calls_for(waiter)
     return await awaitable

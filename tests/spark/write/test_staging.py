@@ -23,12 +23,12 @@ def test_a_batch_that_is_done_takes_earlier_ones_along(tmp_path: Path) -> None:
     staging = StagingFolder(str(tmp_path / "staged"))
     first, second, third = [fill(staging, "query", number) for number in (1, 2, 10)]
     other = fill(staging, "other", 1)
-    staging.done(BatchId("query", 2))
+    staging.remove_batch(BatchId("query", 2))
     assert [path.exists() for path in (first, second, third, other)] == [False, False, True, True]
-    staging.done(BatchId("query", 10))
-    staging.done(BatchId("other", 1))
+    staging.remove_batch(BatchId("query", 10))
+    staging.remove_batch(BatchId("other", 1))
     assert not (tmp_path / "staged").exists()
-    staging.done(BatchId("other", 1))
+    staging.remove_batch(BatchId("other", 1))
 
 
 def test_what_a_dead_driver_left_goes_after_a_day_unless_something_in_it_is_new(tmp_path: Path) -> None:
@@ -38,13 +38,13 @@ def test_what_a_dead_driver_left_goes_after_a_day_unless_something_in_it_is_new(
         os.utime(part, _DAYS_AGO)
     for part in (young.parent, young.parent.parent):
         os.utime(part, _DAYS_AGO)
-    staging.done(BatchId("another", 0))
+    staging.remove_batch(BatchId("another", 0))
     assert old.exists(), "the clock may be ahead"
     [mark] = (tmp_path / "staged").glob("*.stale")
     for days, left in ((0.9, True), (1.1, False)):
         at = time.time() - days * 86_400
         os.utime(mark, (at, at))
-        staging.done(BatchId("another", 0))
+        staging.remove_batch(BatchId("another", 0))
         assert [path.exists() for path in (old, young, mark)] == [left, True, left]
 
 
@@ -55,13 +55,13 @@ def test_a_clock_that_is_ahead_for_a_moment_takes_nothing_away(tmp_path: Path, m
     monkeypatch.setattr(SystemClock, "now", lambda clock: real() + ahead)
     for days in (3, 0, 3, 3, 0, 30, 0, -3, 0):
         ahead = days * 86_400 * 10**9
-        staging.done(BatchId("another", 0))
+        staging.remove_batch(BatchId("another", 0))
         assert all(path.exists() for path in files)
     ahead = 3 * 86_400 * 10**9
-    staging.done(BatchId("another", 0))
+    staging.remove_batch(BatchId("another", 0))
     for writer, number in (("a", 0), ("b", 3)):
-        staging.done(BatchId(writer, number))
-    staging.done(BatchId("another", 0))
+        staging.remove_batch(BatchId(writer, number))
+    staging.remove_batch(BatchId("another", 0))
     assert not (tmp_path / "staged").exists()
 
 
@@ -75,8 +75,8 @@ def test_what_somebody_else_keeps_there_stays(tmp_path: Path) -> None:
         each.write_text("precious")
     for each in (*precious, folder / "mine"):
         os.utime(each, _DAYS_AGO)
-    staging.done(BatchId("a", 0))
-    staging.done(BatchId("another", 0))
+    staging.remove_batch(BatchId("a", 0))
+    staging.remove_batch(BatchId("another", 0))
     assert not mine.exists()
     assert [each.read_text() for each in precious] == ["precious"] * 3
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kombu.utils.compat import register_after_fork
 
 from pelton.api import BucketKeyExistsError, BucketKeyNotFoundError, BucketNotFoundError, PeltonError, StoreError
-from pelton.contrib.process_store import ProcessStore, address_of, masked, process_store, token
+from pelton.contrib.process_store import ProcessStore, address_of, mask_secrets, process_store, token
 
 if TYPE_CHECKING:
 
@@ -205,7 +205,7 @@ class PeltonResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         """Return the URL, without its secrets."""
         url = self.url or ""
         shown = url if url.startswith("pelton") else f"pelton+{url}"
-        return shown if include_password else masked(shown)
+        return shown if include_password else mask_secrets(shown)
 
     def __reduce__(self, args: Any = (), kwargs: Any = None) -> Any:
         return super().__reduce__(args, {**(kwargs or {}), "url": self.url, "expires": self.expires})

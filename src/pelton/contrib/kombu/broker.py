@@ -198,7 +198,7 @@ class Credit:
         self._outstanding += number
         self._changed.set()
 
-    def changed(self) -> None:
+    def note_emptied(self) -> None:
         """Note that the inbox was emptied."""
         self._changed.set()
 
@@ -389,11 +389,11 @@ class Broker:
     async def bind(self, exchange: str, kind: str, binding: tuple[str, str | None, str]) -> None:
         """Bind a durable queue to an exchange."""
 
-        def bound(record: ExchangeRecord) -> ExchangeRecord:
+        def bind(record: ExchangeRecord) -> ExchangeRecord:
             table = record.table if binding in record.table else [*record.table, binding]
             return ExchangeRecord(kind, table)
 
-        await self._change(token(exchange), bound)
+        await self._change(token(exchange), bind)
 
     async def unbind(self, exchange: str, binding: tuple[str, str | None, str]) -> None:
         """Remove a binding."""

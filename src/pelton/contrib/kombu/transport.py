@@ -30,7 +30,7 @@ from pelton.contrib.kombu.broker import (
     exchange_subject,
     queue_subject,
 )
-from pelton.contrib.process_store import ProcessStore, address_of, masked, process_store
+from pelton.contrib.process_store import ProcessStore, address_of, mask_secrets, process_store
 from pelton.queue import ClaimedJob
 
 # What a queue of a connection keeps for a consumer that does not come.
@@ -197,7 +197,7 @@ class PeltonChannel(virtual.Channel):  # type: ignore[misc]  # kombu has no type
             raw, arrival = self._next(queue)
         except Empty:
             return None
-        message = self.Message(self.received(raw, arrival, no_ack=no_ack), channel=self)
+        message = self.Message(self.to_deliver(raw, arrival, no_ack=no_ack), channel=self)
         if not no_ack:
             self.qos.append(message, message.delivery_tag)
         return message
@@ -221,7 +221,7 @@ class PeltonChannel(virtual.Channel):  # type: ignore[misc]  # kombu has no type
         credit = self._credit
         self.connection.store.start_later(lambda: credit.add(1))
 
-    def received(self, raw: dict[str, Any], arrival: Arrival | None, *, no_ack: bool) -> dict[str, Any]:
+    def to_deliver(self, raw: dict[str, Any], arrival: Arrival | None, *, no_ack: bool) -> dict[str, Any]:
         """Return a message to deliver, with a tag of its own."""
         tag = f"{next(_tags)}"
         given = dict(raw.get("properties", {}).get("delivery_info") or {})
@@ -294,7 +294,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
     def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
         """Return the URL without its secrets."""
         shown = uri if uri.startswith("pelton") else f"pelton+{uri}"
-        return shown if include_password else masked(shown)
+        return shown if include_password else mask_secrets(shown)
 
     # --- connecting
 
@@ -402,7 +402,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
         channel, no_ack = self.consumers[queue]
         if arrival is None:
             raw = {**raw, "properties": {**raw["properties"], "pelton_queue": queue}}
-        self._callbacks[queue](channel.received(raw, arrival, no_ack=no_ack))
+        self._callbacks[queue](channel.to_deliver(raw, arrival, no_ack=no_ack))
 
     def _buffer(self, arrival: Arrival) -> None:
         queues = {arrival.queue}
@@ -422,7 +422,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # kombu has no types
     def _note_taken(self, queue: str) -> None:
         consumer = self.consumers.get(queue)
         if consumer is not None:
-            self.store.start_later(consumer[0]._credit.changed)
+            self.store.start_later(consumer[0]._credit.note_emptied)
 
     @property
     def _inbox(self) -> Inbox:

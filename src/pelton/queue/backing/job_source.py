@@ -71,11 +71,11 @@ class BegunJobs:
         self._found: Begun = {}
         self._asked = float("-inf")
 
-    async def found(self) -> Begun:
+    async def find_begun(self) -> Begun:
         """Return what was begun by now."""
         found: dict[int, set[int]] = {}
         if self.marks is not None:
-            found = {seq: set(numbers) for seq, numbers in self.marks.found().items()}
+            found = {seq: set(numbers) for seq, numbers in self.marks.numbers_by_message().items()}
         stream = await self.jet.stream(self.names.running)
         # In a store file there are none, or few: of workers that came through a server.
         read = deliveries if self.marks is None else stored_messages
@@ -92,7 +92,7 @@ class BegunJobs:
         clock = self.jet.runtime.clock
         if self.marks is not None or clock.boottime() - self._asked > self._fresh_s:
             asked = clock.boottime()
-            self._found, self._asked = await self.found(), asked
+            self._found, self._asked = await self.find_begun(), asked
         begun = self._found.get(delivered.seq, ())
         return with_losses(known, job_id_of(delivered), delivered.num_delivered, begun, clock.now())
 

@@ -18,7 +18,7 @@ import msgspec
 
 from pelton.api import ApiError, ConfigError, MessageNotFoundError, QueueNotFoundError, StreamNotFoundError
 from pelton.api.config import DUPLICATE_WINDOW
-from pelton.api.times import given
+from pelton.api.times import duration_of
 from pelton.buckets import reserve_first_token
 from pelton.queue.model.naming import FLOWS_CONSUMER, PLACE, SIDES, QueueNames
 from pelton.queue.model.options import seconds, whole
@@ -205,7 +205,7 @@ async def side_streams(jet: Streams, names: QueueNames, settings: QueueSettings)
     """Make the side streams: history, dead letters, attempts."""
     age, last = settings.history_max_age, {"max_msgs_per_subject": 1}
     history = await _side(jet, names, names.history, settings, max_age=_DEFAULT_HISTORY_S if age is None else age)
-    if age is not None and history.config.max_age != (kept := given("history_max_age", age)):
+    if age is not None and history.config.max_age != (kept := duration_of("history_max_age", age)):
         window = min(DUPLICATE_WINDOW, kept or DUPLICATE_WINDOW)
         await jet.update_stream(names.history, max_age=age, duplicate_window=window)
     await _side(jet, names, names.dead, settings)

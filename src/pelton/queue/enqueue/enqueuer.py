@@ -90,7 +90,7 @@ class Enqueuer:
             return await self._enqueue(calls)
         with tracing.enqueuing(self._name, [call.job for call in calls]) as span:
             handles = await self._enqueue([call.with_trace(span.meta) for call in calls])
-            span.stored([handle.id for handle in handles])
+            span.on_stored([handle.id for handle in handles])
             return handles
 
     async def _enqueue(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:

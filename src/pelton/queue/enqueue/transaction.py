@@ -118,7 +118,7 @@ class Transaction(StreamsTransaction):
         # Of several queues, which is rare, the span names the first.
         with tracing.enqueuing(calls[0][0].name, [call.job for _, call in calls]) as span:
             handles = await self._put([(queue, call.with_trace(span.meta)) for queue, call in calls])
-            span.stored([handle.id for handle in handles])
+            span.on_stored([handle.id for handle in handles])
             return self._noted(calls, handles)
 
     def _noted(self, calls: Sequence[tuple[JobQueue, JobCall]], handles: list[JobHandle[Any]]) -> list[JobHandle[Any]]:

@@ -425,7 +425,7 @@ class Flow(FlowBuilder):
                 for spec in self._specs
             ]
             await self._put(publish)
-            span.stored([self.id])
+            span.on_stored([self.id])
         return partial(self._flows.announce, self._specs, self._stored)
 
     async def _put(self, publish: PublishFlow) -> None:

@@ -180,7 +180,7 @@ async def job_states(jet: Streams, names: QueueNames, begun: BegunLookup, unlist
         async with aclosing(stored_messages(stream, names.worker_subject("*"))) as records:
             async for record in records:
                 parked |= {seq: (number, limit) for seq, number, limit in _worker(record.data).parked}
-        found = await begun.found()
+        found = await begun.find_begun()
     return JobStates(names, found, parked, jet.runtime.clock.now(), unlisted)
 
 

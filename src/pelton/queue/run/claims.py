@@ -171,7 +171,7 @@ class ClaimedJob(LeasedJob, eq=False):
         if self._emitted is None:
             self._emitted = []
         message = Outgoing(subject, data, block)
-        self._emitted.append(message if self.tracing is None else self.tracing.carried(message))
+        self._emitted.append(message if self.tracing is None else self.tracing.with_context(message))
 
     def completed(self, result: msgspec.Raw, now: int) -> Ended:
         """Return the record of its completion, with what it emitted; for the claims."""
@@ -282,7 +282,7 @@ class Claims:
         if tracing is not None and jobs:
             for job in jobs:
                 job.tracing = tracing
-            tracing.claimed(jobs, began)
+            tracing.on_claimed(jobs, began)
         return jobs
 
     async def _take_now(self, limit: int, ahead: int) -> bool:

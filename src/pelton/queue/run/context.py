@@ -364,7 +364,7 @@ class JobContext(RunContext):
 
     def add_emitted(self, messages: Sequence[Outgoing]) -> None:
         """Publish these with the completion; for the worker."""
-        self._emitted += messages if self.tracing is None else map(self.tracing.carried, messages)
+        self._emitted += messages if self.tracing is None else map(self.tracing.with_context, messages)
 
     def lose(self, reason: str) -> None:
         """Note that the lease was lost; for the worker."""

@@ -109,10 +109,10 @@ Offset = dict[str, StreamPosition]
 
 def to_json(offset: Mapping[str, StreamPosition]) -> dict[str, Any]:
     """Return an offset in the form that Spark checkpoints."""
-    return {name: _kept(offset[name]) for name in sorted(offset)}
+    return {name: _json_of(offset[name]) for name in sorted(offset)}
 
 
-def _kept(position: StreamPosition) -> dict[str, Any]:
+def _json_of(position: StreamPosition) -> dict[str, Any]:
     began = {} if position.began is None else {"began": position.began}
     return {**began, "created": position.created, "sequence": position.sequence}
 
@@ -147,14 +147,14 @@ def lag(progress: Mapping[str, Any] | None) -> dict[str, int]:
     """
     behind: dict[str, int] = {}
     for source in progress["sources"] if progress is not None else ():
-        latest, end = (_known(source[key]) for key in ("latestOffset", "endOffset"))
+        latest, end = (_offset_of(source[key]) for key in ("latestOffset", "endOffset"))
         for name, position in latest.items():
             read = end[name].sequence if name in end else 0
             behind[name] = behind.get(name, 0) + position.sequence - read
     return behind
 
 
-def _known(kept: str | None) -> Offset:
+def _offset_of(kept: str | None) -> Offset:
     """Parse an offset from a query's progress; an empty one if it is another format's."""
     try:
         return from_json(json.loads(kept or "{}"))
@@ -201,7 +201,8 @@ def read_cluster(
     """Yield the messages of a range as batches. Raises DataLossError, StreamNotFoundError."""
     with StoreHandle(options) as store:
         stream = _current_stream(store, part, part.first, losses)
-        read = _direct if stream.config.allow_direct else _ordered if stream.allows_transient_consumers else _one_by_one
+        transient = stream.allows_transient_consumers
+        read = _direct if stream.config.allow_direct else _by_order if transient else _one_by_one
         position = part.first
         for messages in read(store, part, filters):
             # Messages removed during the read show as a gap, and then in the stream's first sequence.
@@ -262,7 +263,7 @@ def _one_by_one(store: StoreHandle, part: SequenceRange, filters: Sequence[str])
         seq = found[-1].seq + 1
 
 
-def _ordered(store: StoreHandle, part: SequenceRange, filters: Sequence[str]) -> Iterator[list[StoredMessage]]:
+def _by_order(store: StoreHandle, part: SequenceRange, filters: Sequence[str]) -> Iterator[list[StoredMessage]]:
     """Read with an ordered consumer, until nothing is pending or the range ends."""
     fields: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": part.first}
     if filters:

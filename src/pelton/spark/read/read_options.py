@@ -154,7 +154,7 @@ def _bounds(options: Mapping[str, str], side: str, default: Bound, streams: tupl
     found = Bounds(default)
     for name, text, read in ((f"{side}Sequence", by_sequence, _sequence), (f"{side}Time", by_time, _time)):
         if text is not None:
-            found = _merged(found, _read_bounds(name, text, read, default), default)
+            found = _merge_bounds(found, _read_bounds(name, text, read, default), default)
     for stream in found.streams:
         if not is_selected(stream, streams):
             raise ConfigError(f"the {side} bounds name {stream!r}, which option stream does not: {', '.join(streams)}")
@@ -170,7 +170,7 @@ def _read_bounds(name: str, text: str, read: Callable[[object], Bound], default:
         raise ConfigError(f"option {name} is {text!r}: {error}") from None
 
 
-def _merged(one: Bounds, other: Bounds, default: Bound) -> Bounds:
+def _merge_bounds(one: Bounds, other: Bounds, default: Bound) -> Bounds:
     both = set(one.streams) & set(other.streams)
     if both or (one.default != default and other.default != default):
         raise ConfigError(f"a sequence and a time both bound {', '.join(sorted(both)) or 'all streams'}: keep one")

@@ -220,7 +220,7 @@ class ConsumerTracker:
         self._move(offset, drain=not self._begun)
         self._begun = True
 
-    def committed(self, offset: Offset) -> None:
+    def on_commit(self, offset: Offset) -> None:
         """Move to the end of a batch that Spark has committed."""
         if self._name is not None:
             self._move(offset, drain=True)
@@ -409,7 +409,7 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Move the tracking consumer, because a batch is committed."""
-        self._tracker.committed(from_json(end))
+        self._tracker.on_commit(from_json(end))
 
     def stop(self) -> None:
         """Close the store."""

@@ -166,18 +166,18 @@ class _Task:
         ahead = min(int(_AHEAD_S / max(self._batch_s, _SHORTEST_S)), _MOST_AHEAD) * self._work.claim
         return ahead if limit is None else min(ahead, limit - self._taken - taken)
 
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         """Return the remaining seconds."""
         return inf if self._end is None else self._end - self._clock.monotonic()
 
     def _is_over(self) -> bool:
-        return self._capacity() <= 0 or self._left() <= 0
+        return self._capacity() <= 0 or self._seconds_left() <= 0
 
     async def _take(self, claims: Claims, timeout: float) -> list[ClaimedJob]:
         if self._is_over():
             return []
         most = self._capacity()
-        jobs = await claims.take(most, timeout=min(timeout, self._left()), ahead=self._ahead(most))
+        jobs = await claims.take(most, timeout=min(timeout, self._seconds_left()), ahead=self._ahead(most))
         self._taken += len(jobs)
         return jobs
 

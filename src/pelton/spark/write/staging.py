@@ -118,7 +118,7 @@ class StagingFolder:
     def _of(self, batch: BatchId) -> str:
         return os.path.join(self.folder, file_name(batch.writer), str(batch.number))
 
-    def done(self, batch: BatchId) -> None:
+    def remove_batch(self, batch: BatchId) -> None:
         """Remove a batch's files, the files of its writer's earlier batches, and stale files of drivers that died."""
         writer = os.path.dirname(self._of(batch))
         for number in _names(writer):

@@ -306,7 +306,7 @@ def write_cluster(plan: WritePlan, batches: Iterator[pa.RecordBatch], batch: Bat
         row = 0
         for rows in batches:
             messages = plan.encoder.messages(rows)
-            store.run(store.jet.backend.publish_batch, _identified(messages, base, row))
+            store.run(store.jet.backend.publish_batch, _with_ids(messages, base, row))
             row += len(messages.subjects)
 
 
@@ -322,7 +322,7 @@ def finish(plan: WritePlan, batch: BatchId) -> None:
         store.run(CommitLog(store.jet, plan.target).finish, batch)
 
 
-def _identified(messages: EncodedRows, base: bytes, row: int) -> list[Outgoing]:
+def _with_ids(messages: EncodedRows, base: bytes, row: int) -> list[Outgoing]:
     blocks = messages.blocks or [None] * len(messages.subjects)
     found: list[Outgoing] = []
     subjects, payloads = messages.subjects.to_pylist(), messages.payloads.to_pylist()
@@ -435,12 +435,12 @@ def _commit(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) -> 
     files = [message.path for message in done if message.path is not None]
     if files:
         load(options.store, plan.target, files, batch if plan.keeps_commit_log else None)
-        staging_of(options).done(batch)
+        staging_of(options).remove_batch(batch)
 
 
 def _abort(plan: WritePlan, batch: BatchId) -> None:
     if not plan.options.store.is_cluster:
-        staging_of(plan.options).done(batch)
+        staging_of(plan.options).remove_batch(batch)
 
 
 def _task_commits(messages: Sequence[WriterCommitMessage | None]) -> list[TaskCommit]:
