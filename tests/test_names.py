@@ -45,17 +45,16 @@ SHARED = """
 # Functions that are called by a bare participle, which says neither what they do nor when they run: only fewer. A
 # command is a verb and its object, a callback ``on_...``, a conversion ``..._of``.
 PARTICIPLES = """
-    added adjusted announced answered archived asked audited begun bound called cancelled changed checked chosen
-    claimed clamped commanded committed completed concluded connected consumed contributed copied counted
-    created damaged decoded decompressed deleted delivered described done doomed doubted edited emitted encoded
-    ended enqueued entered expanded expired extended failed fetched filled finished fired flushed followed found
-    framed gone guarded heard held identified interrupted joined judged kept keyed known learned left lifted
-    linked listed looked lost made mapped masked met missed modified moved named narrowed noted numbered opened
-    ordered outdated owned parked parsed passed paused pickled pinned placed prepared prioritized published
-    pulled quoted raised reached received reconfigured refused rejected rekeyed released removed renamed renewed
-    repeated replaced replicated reserved restored retried returned said scheduled sealed seen served settled
-    shifted shown staged started stored subscribed synced taken told traced translated tried unchanged unescaped
-    unfinished unlisted unpacked unsettled untouched unwaited unwanted vanished verified wanted written
+    added adjusted answered archived asked audited begun bound called changed checked chosen claimed clamped
+    commanded committed completed concluded connected consumed contributed copied counted created damaged
+    decoded decompressed deleted delivered done doomed emitted encoded ended entered expanded expired failed
+    filled fired flushed found framed gone guarded heard held identified interrupted joined judged kept
+    known left lifted linked listed looked lost made mapped masked met missed modified moved named noted
+    numbered opened ordered outdated owned parked passed pickled pinned prepared prioritized pulled quoted
+    raised reached received reconfigured refused rejected rekeyed released removed renamed repeated replaced
+    replicated reserved restored said scheduled sealed seen served settled shown staged stored subscribed
+    synced taken told traced translated tried unchanged unescaped unfinished unlisted unpacked unsettled
+    untouched unwanted vanished verified wanted written
 """
 _QUESTION = re.compile(r"_?(is|has|may)_")
 _IRREGULAR = """

@@ -181,9 +181,9 @@ def test_a_renewal_that_comes_after_the_end_revives_nothing() -> None:
 
 def test_a_term_that_was_said_to_be_over_is_over() -> None:
     campaign = leading()
-    campaign.doubted(5.0, 2)
+    campaign.doubt(5.0, 2)
     assert told(campaign) == []
-    campaign.doubted(5.0, 1)
+    campaign.doubt(5.0, 1)
     assert (told(campaign), campaign.hold) == ([Lost("it could not be renewed in time")], None)
 
 

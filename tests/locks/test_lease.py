@@ -21,7 +21,7 @@ def test_it_is_due_at_a_third_and_over_at_four_fifths() -> None:
     assert lease.is_over(_after(_START, 24.0))
     assert lease.judge(_after(_START, 24.0))
     assert not lease.judge(_after(_START, 24.0))
-    assert (lease.state, lease.left(_after(_START, 0))) == ("lost", 0.0)
+    assert (lease.state, lease.seconds_left(_after(_START, 0))) == ("lost", 0.0)
 
 
 def test_the_clock_on_which_more_has_passed_counts() -> None:
@@ -36,7 +36,7 @@ def test_a_renewal_counts_from_before_it_was_sent() -> None:
     asked = _after(_START, 10)
     assert lease.try_until(asked) == 7.5
     assert not lease.is_due(_after(_START, 15))
-    lease.renewed(9, asked)
+    lease.note_renewal(9, asked)
     assert (lease.revision, lease.token) == (9, 7)
     assert not lease.is_over(_after(_START, 33.9))
     assert lease.is_over(_after(_START, 34.0))
@@ -51,9 +51,9 @@ def test_a_try_that_failed_is_repeated_soon_and_one_that_was_found_at_once() -> 
     lease = HeldLease("lock.a", 7, 30, _START)
     now = _after(_START, 12)
     lease.try_until(now)
-    lease.failed(now)
+    lease.note_failure(now)
     assert lease.wake_at() == now.boot + 1.5
-    lease.found(11, now)
+    lease.note_found(11, now)
     assert lease.is_due(now)
     assert lease.is_over(_after(_START, 24))
 
@@ -95,12 +95,12 @@ class LeaseMachine(RuleBasedStateMachine):
         if is_stored and self.now.boot < self.stored + 10:
             self.stored, self.revision = self.now.boot, self.revision + 1
             if is_heard:
-                self.lease.renewed(self.revision, self.sent)
+                self.lease.note_renewal(self.revision, self.sent)
             else:
-                self.lease.failed(self.now)
-                self.lease.found(self.revision, self.now)
+                self.lease.note_failure(self.now)
+                self.lease.note_found(self.revision, self.now)
         else:
-            self.lease.failed(self.now)
+            self.lease.note_failure(self.now)
         self.sent = None
 
     @invariant()
@@ -112,7 +112,7 @@ class LeaseMachine(RuleBasedStateMachine):
     def an_end_is_for_good(self) -> None:
         if self.lease.state == "lost":
             assert self.lease.is_over(self.now)
-            assert self.lease.left(self.now) == 0.0
+            assert self.lease.seconds_left(self.now) == 0.0
 
 
 TestLeaseMachine = LeaseMachine.TestCase

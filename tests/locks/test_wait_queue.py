@@ -80,7 +80,7 @@ def test_one_who_is_gone_is_crossed_off_as_soon_as_it_lets_a_free_slot_lie() -> 
     # The third one in the queue asks about the first one too, and not yet about the second one.
     ask = queue.decide("c", GLANCE_S)
     assert ask == AskPresence("a", "at a", 2)
-    queue.answered(ask, GLANCE_S, is_gone=True)
+    queue.note_answer(ask, GLANCE_S, is_gone=True)
     assert queue.decide("b", GLANCE_S) == TakeSlot("s.0", 0)
     assert queue.decide("c", GLANCE_S) == AskPresence("b", "at b", 3)
 
@@ -88,7 +88,7 @@ def test_one_who_is_gone_is_crossed_off_as_soon_as_it_lets_a_free_slot_lie() -> 
 def test_one_who_is_there_has_its_time_and_is_asked_about_once() -> None:
     queue = _queue()
     queue.note(_ticket("a", 2, presence="at a"), 0.0)
-    queue.answered(AskPresence("a", "at a", 2), 0.1, is_gone=False)
+    queue.note_answer(AskPresence("a", "at a", 2), 0.1, is_gone=False)
     assert queue.decide("me", 0.1) == Wait(PATIENCE_S)
     # Until a slot is free that it could take.
     queue.note(_held("s.0", 5, "other"), 0.2)
@@ -100,10 +100,10 @@ def test_an_answer_about_an_older_ticket_says_nothing_of_a_newer_one() -> None:
     queue = _queue()
     queue.note(_ticket("a", 2, presence="at a"), 0.0)
     queue.note(_ticket("a", 7, number=2, presence="at b"), 0.0)
-    queue.answered(AskPresence("a", "at a", 2), 0.1, is_gone=True)
+    queue.note_answer(AskPresence("a", "at a", 2), 0.1, is_gone=True)
     assert queue.position("me", 0.1) == 1
     queue.note(LockRow("line.s.a", 8, None), 0.2)
-    queue.answered(AskPresence("a", "at b", 7), 0.2, is_gone=True)
+    queue.note_answer(AskPresence("a", "at b", 7), 0.2, is_gone=True)
     assert queue.position("me", 0.2) == 0
 
 
@@ -111,9 +111,9 @@ def test_of_several_free_slots_those_are_asked_about_whose_turn_it_is() -> None:
     queue = _queue(2)
     for owner, revision in (("a", 2), ("b", 3), ("c", 4)):
         queue.note(_ticket(owner, revision, presence=f"at {owner}"), 0.0)
-    queue.answered(AskPresence("a", "at a", 2), 0.0, is_gone=False)
+    queue.note_answer(AskPresence("a", "at a", 2), 0.0, is_gone=False)
     assert queue.decide("me", 0.0, glance=0.0) == AskPresence("b", "at b", 3)
-    queue.answered(AskPresence("b", "at b", 3), 0.0, is_gone=False)
+    queue.note_answer(AskPresence("b", "at b", 3), 0.0, is_gone=False)
     assert queue.decide("me", 0.0, glance=0.0) == Wait(2 * PATIENCE_S)
 
 
@@ -149,14 +149,14 @@ def test_of_several_free_slots_each_in_line_has_its_own() -> None:
 
 def test_a_slot_of_which_only_the_revision_is_known_is_asked_about() -> None:
     queue = _queue()
-    queue.refused("s.0", 7, 1.0)
+    queue.note_refusal("s.0", 7, 1.0)
     assert queue.decide("me", 1.0) == Wait(6.0)
     assert queue.decide("me", 6.0) == AskSlot("s.0")
     queue.note(_held("s.0", 7, "other"), 6.0)
     assert queue.decide("me", 6.0) == Wait(37.0)
-    queue.refused("s.0", 0, 7.0)
+    queue.note_refusal("s.0", 0, 7.0)
     assert queue.decide("me", 7.0) == TakeSlot("s.0", 0)
-    queue.refused("s.0", None, 8.0)
+    queue.note_refusal("s.0", None, 8.0)
     assert queue.decide("me", 8.0) == Wait(13.0)
     queue.absent("s.0", 13.0)
     assert queue.decide("me", 13.0) == TakeSlot("s.0", 0)

@@ -4,6 +4,7 @@ from pelton.buckets.bucket import Bucket as Bucket
 from pelton.buckets.bucket import bucket_names as bucket_names
 from pelton.buckets.bucket import create_bucket as create_bucket
 from pelton.buckets.bucket import delete_bucket as delete_bucket
+from pelton.buckets.bucket import make_token_bucket as make_token_bucket
 from pelton.buckets.bucket import open_bucket as open_bucket
 from pelton.buckets.bucket import reserve_first_token as reserve_first_token
 from pelton.buckets.bucket import update_bucket as update_bucket

@@ -59,7 +59,7 @@ from pelton.buckets.coding import OPERATION_HEADER, BucketStatus, Codec, Coding,
 from pelton.jet import Stream, Streams
 from pelton.jet.message import PublishOptions
 from pelton.jet.message_source import OrderedReader
-from pelton.jet.stream import at_leader
+from pelton.jet.stream import at_leader, next_of
 from pelton.runtime import at_home
 
 T = TypeVar("T")
@@ -101,11 +101,9 @@ async def _looked_up(jet: Streams, stream: str, filters: Sequence[str], policy: 
 
 async def _all_of(handle: Stream, subject: str) -> AsyncGenerator[StoredMessage, None]:
     seq = 1
-    with suppress(MessageNotFoundError):
-        while True:
-            one = await handle.get_next_message(subject, seq)
-            yield one
-            seq = one.seq + 1
+    while (one := await next_of(handle, subject, seq)) is not None:
+        yield one
+        seq = one.seq + 1
 
 
 async def present(jet: Streams, stream: str, filters: Sequence[str], **fields: Any) -> AsyncGenerator[Delivered, None]:
@@ -176,11 +174,11 @@ class Bucket(Generic[T]):
             check_whole(self._about(key), "revision", revision)
         try:
             if not revision:
-                return self._coding.stored(await self._stream.get_last_message(subject), key)
+                return self._coding.entry_of(await self._stream.get_last_message(subject), key)
             stored = await self._stream.get_message(revision)
         except MessageNotFoundError:
             return None
-        return self._coding.stored(stored, key) if stored.subject == subject else None
+        return self._coding.entry_of(stored, key) if stored.subject == subject else None
 
     # --- writing
 
@@ -418,6 +416,17 @@ async def create_bucket(
     return Bucket(jet, stream, name, kind, codec)
 
 
+async def make_token_bucket(jet: Streams, name: str, **settings: Unpack[BucketSettings]) -> None:
+    """Create a bucket whose revisions are fencing tokens, unless another process was faster, with other settings."""
+    config = new_config(name, settings)
+    first = await reserve_first_token(jet, config.name)
+    try:
+        await jet.create_stream(msgspec.structs.replace(config, first_seq=first))
+    except ApiError as error:
+        if error.err_code != _EXISTS:
+            raise
+
+
 async def update_bucket(jet: Streams, name: str, **settings: Unpack[BucketSettings]) -> Bucket[bytes]:
     """Change settings of a bucket; the others stay. Raises BucketNotFoundError, ConfigError, ApiError."""
     base = (await _stream(jet, name)).config
@@ -462,7 +471,7 @@ async def reserve_first_token(jet: Streams, stream: str, replicas: int = 1) -> i
         except _TRY_AGAIN:
             continue
         except ApiError as error:
-            if error.constant != "JSStreamNameExistErr":
+            if error.err_code != _EXISTS:
                 raise
 
 

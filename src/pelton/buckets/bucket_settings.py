@@ -243,12 +243,12 @@ def _with_keys_of(bucket: str, source: dict[str, Any]) -> dict[str, Any]:
     keys, name = source.pop("keys") or (">",), source["name"]
     if not source.get("subject_transforms") and not source.get("filter_subject"):
         source["subject_transforms"] = [
-            {"src": key_subjects(name, key), "dest": key_subjects(stream_of(bucket), _numbered(key))} for key in keys
+            {"src": key_subjects(name, key), "dest": key_subjects(stream_of(bucket), _renumber(key))} for key in keys
         ]
     return source
 
 
-def _numbered(key_filter: str) -> str:
+def _renumber(key_filter: str) -> str:
     """Return a filter as a destination: each ``*`` becomes a reference to its position."""
     parts, count = key_filter.split("."), 0
     for index, part in enumerate(parts):

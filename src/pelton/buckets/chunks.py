@@ -93,7 +93,7 @@ class ChunkReader:
             raise await self.missing()
         return [ObjectChunk(message.seq, message.data)]
 
-    async def counted(self, seq: int, max_bytes: int, *, at_most: int = _AT_ONCE) -> tuple[list[ObjectChunk], int]:
+    async def fetch_count(self, seq: int, max_bytes: int, *, at_most: int = _AT_ONCE) -> tuple[list[ObjectChunk], int]:
         """Return the next chunks, as :meth:`fetch` does, and the number of the last of them."""
         request = DirectGet(seq=seq, next_by_subj=self._subject, batch=at_most, max_bytes=max_bytes)
         try:
@@ -104,7 +104,7 @@ class ChunkReader:
 
     async def place(self, seq: int) -> ChunkPlace:
         """Return where the next chunk from a sequence on is. Raises as :meth:`fetch`."""
-        (chunk,), number = await self.counted(seq, BATCH_BYTES, at_most=1)
+        (chunk,), number = await self.fetch_count(seq, BATCH_BYTES, at_most=1)
         return ChunkPlace(chunk.seq, number)
 
     async def last(self) -> ChunkPlace:
@@ -154,7 +154,7 @@ async def read_range(chunks: ChunkReader, start: int, end: int) -> bytes | None:
 async def _fetch(chunks: ChunkReader, place: ChunkPlace, max_bytes: int) -> list[ObjectChunk]:
     """Return the chunks from a place on, of which none is missing."""
     if chunks.counts_exactly:
-        found, last = await chunks.counted(place.seq, max_bytes)
+        found, last = await chunks.fetch_count(place.seq, max_bytes)
         is_whole = last == place.number + len(found) - 1
     else:
         found = await chunks.fetch(place.seq, max_bytes)

@@ -368,7 +368,7 @@ class Coding(Generic[T]):
 
     # --- on the way out
 
-    def stored(self, message: StoredMessage, key: str) -> Entry[T]:
+    def entry_of(self, message: StoredMessage, key: str) -> Entry[T]:
         """Return the entry of a stored message of a key. Raises BucketDecodeError."""
         operation = operation_of(message.hdrs)
         value = self._value(message.data, key, message.seq) if operation == "put" else None

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
 from pelton.api import (
     ConfigError,
-    MessageNotFoundError,
     ObjectDamagedError,
     ObjectNotFoundError,
     PubAck,
@@ -22,7 +20,7 @@ from pelton.api.errors import brief
 from pelton.api.json_values import UNREADABLE
 from pelton.buckets.bucket_settings import check_bucket
 from pelton.jet import AnyMessage, Stream, Streams
-from pelton.jet.stream import at_leader
+from pelton.jet.stream import at_leader, last_of, next_of
 
 _DIGEST: Final = "SHA-256="
 # The time of the message is used; the JSON holds Go's zero time instead.
@@ -271,9 +269,7 @@ class Records:
         if latest:
             stored = await at_leader(self.jet.backend, self.stream.name, last_by_subj=subject)
         else:
-            stored = None
-            with suppress(MessageNotFoundError):
-                stored = await self.stream.get_last_message(subject)
+            stored = await last_of(self.stream, subject)
         if stored is None:
             return None
         return decode_info(self.bucket, name, stored.data, revision=stored.seq, time_ns=stored.time_ns)
@@ -290,7 +286,7 @@ class Records:
         subject = meta_subject(self.bucket, info.name)
         data = encode_info(info)
         ack = await self.jet.publish(subject, data, headers=ROLLED_UP, expected_last_subject_seq=expected)
-        return self.written(info, ack)
+        return self.with_revision(info, ack)
 
     async def move(self, new: ObjectInfo, expected: int, gone: ObjectInfo) -> ObjectInfo:
         """Describe an object under a new name, which has the revision ``expected``, and its old name as deleted.
@@ -301,7 +297,7 @@ class Records:
         await self.write(gone, expected=gone.revision)
         return written
 
-    def written(self, info: ObjectInfo, ack: PubAck) -> ObjectInfo:
+    def with_revision(self, info: ObjectInfo, ack: PubAck) -> ObjectInfo:
         """Return an object with the fields known once its description is stored."""
         return msgspec.structs.replace(info, revision=ack.seq, mtime_ns=self.jet.runtime.clock.now())
 
@@ -323,17 +319,15 @@ class AtomicRecords(Records):
             for info, revision in ((new, expected), (gone, gone.revision))
         ]
         acks = await self.jet.publish_batch(messages)
-        return self.written(new, acks[0])
+        return self.with_revision(new, acks[0])
 
     async def purge_chunks(self, nuid: str) -> None:
         """Remove what is stored of an object, some of it at a time: other writers get their turn in between."""
         subject = chunk_subject(self.bucket, nuid)
-        try:
-            first = (await self.stream.get_next_message(subject)).seq
-            last = (await self.stream.get_last_message(subject)).seq
-        except MessageNotFoundError:
+        first, last = await next_of(self.stream, subject, 1), await last_of(self.stream, subject)
+        if first is None or last is None:
             return
-        for seq in range(first + _PURGED_AT_ONCE, last + 1, _PURGED_AT_ONCE):
+        for seq in range(first.seq + _PURGED_AT_ONCE, last.seq + 1, _PURGED_AT_ONCE):
             await self.stream.purge(filter=subject, seq=seq)
         await self.stream.purge(filter=subject)
 

@@ -168,7 +168,7 @@ class ObjectStore:
             bucket=self.name,
             nuid=self._jet.runtime.ids.new(),
             description=description,
-            headers=_listed(headers),
+            headers=_header_lists(headers),
             metadata=texts_of(about, "metadata", metadata),
             max_chunk_size=chunk_size,
         )
@@ -184,7 +184,7 @@ class ObjectStore:
         replaced or deleted during the read; ObjectLinkError for a link to a whole store.
         """
         check_callback(self._about(name), "progress", progress)
-        records, info = await self._followed(name)
+        records, info = await self._follow_links(name)
         # Full size from the start: it is not copied when it grows.
         content = BytesIO(bytes(info.size))
         await _drain(Download(records, info, content.writelines), info, progress)
@@ -197,7 +197,7 @@ class ObjectStore:
         raises. Raises what :meth:`get` raises, and OSError.
         """
         check_callback(self._about(name), "progress", progress)
-        records, info = await self._followed(name)
+        records, info = await self._follow_links(name)
         written = await asyncio.to_thread(ObjectFile, target, self._jet.runtime.ids.new())
         try:
             await _drain(Download(records, info, written.write), info, progress)
@@ -213,7 +213,7 @@ class ObjectStore:
 
         Raises what :meth:`get` raises.
         """
-        records, info = await self._followed(name)
+        records, info = await self._follow_links(name)
         async with aclosing(Download(records, info).batches()) as batches:
             async for chunks in batches:
                 for chunk in chunks:
@@ -235,7 +235,7 @@ class ObjectStore:
         if isinstance(name, ObjectInfo) and name.link is None:
             records, info = await self._records_of(name.bucket), name
         else:
-            records, info = await self._followed(asked)
+            records, info = await self._follow_links(asked)
         if end is not None:
             check_whole(about, "end", end)
         end = info.size if end is None else min(end, info.size)
@@ -246,7 +246,7 @@ class ObjectStore:
         await _drain(Download(records, info, content.writelines), info, None)
         return content.getvalue()[start:end]
 
-    async def _followed(self, name: str) -> tuple[Records, ObjectInfo]:
+    async def _follow_links(self, name: str) -> tuple[Records, ObjectInfo]:
         """Return the object of a name or link, and the records it is described in."""
         records, info = self._records, await self._records.get(name)
         for _ in range(_LINKS):
@@ -359,7 +359,7 @@ class ObjectStore:
             old,
             name=old.name if new_name is None else check_name(new_name),
             description=old.description if description is None else description,
-            headers=old.headers if headers is None else _listed(headers),
+            headers=old.headers if headers is None else _header_lists(headers),
             metadata=old.metadata if metadata is None else texts_of(about, "metadata", metadata),
         )
         if new.name == old.name:
@@ -392,7 +392,7 @@ class ObjectStore:
             raise ObjectLinkError(self.name, name, f"{target.name!r} is deleted, so no link can be created to it")
         if target.link is not None:
             raise ObjectLinkError(self.name, name, f"{target.name!r} is a link itself: link to its target")
-        return await self._linked(name, ObjectLink(target.bucket, target.name))
+        return await self._write_link(name, ObjectLink(target.bucket, target.name))
 
     async def add_bucket_link(self, name: str, target: ObjectStore | str) -> ObjectInfo:
         """Create a link to a whole object store, ``target``; it may replace another link.
@@ -401,9 +401,9 @@ class ObjectStore:
         """
         check_instance(self._about(name), "target", target, (ObjectStore, str), "give an object store, or its name")
         bucket = target if isinstance(target, str) else target.name
-        return await self._linked(name, ObjectLink(check_bucket(bucket)))
+        return await self._write_link(name, ObjectLink(check_bucket(bucket)))
 
-    async def _linked(self, name: str, link: ObjectLink) -> ObjectInfo:
+    async def _write_link(self, name: str, link: ObjectLink) -> ObjectInfo:
         there = await self._records.find(name, latest=True)
         if there is not None and there.link is None and not there.deleted:
             raise ObjectExistsError(self.name, name)
@@ -425,7 +425,7 @@ class ObjectStore:
         )
 
 
-def _listed(headers: HeaderValues | None) -> dict[str, builtins.list[str]]:
+def _header_lists(headers: HeaderValues | None) -> dict[str, builtins.list[str]]:
     """Return headers with a list of values each. Raises ConfigError for headers that are invalid or cannot be sent."""
     if not headers:
         return {}

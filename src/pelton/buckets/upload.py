@@ -381,7 +381,7 @@ class Upload:
         self._is_described = True
         if chunks:
             self._stored_up_to(acks[-2], chunks)
-        return self._records.written(info, acks[-1])
+        return self._records.with_revision(info, acks[-1])
 
     def _cleaned_away(self) -> ObjectChangedError:
         text = "its chunks were cleaned up while it was put: put it again, or let cleanup spare them for longer"

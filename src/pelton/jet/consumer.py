@@ -20,7 +20,7 @@ from contextlib import suppress
 from copy import copy
 from datetime import datetime
 from inspect import isawaitable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -49,7 +49,7 @@ from pelton.api.build import seconds_to_ns, time_text
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.api.times import Seconds
 from pelton.jet.message import Message, ack_of, settle, traced_callback
-from pelton.jet.message_source import CallbackBatch, MessageSource, PrefetchLimit, PullSource, Pushed, PushSource
+from pelton.jet.message_source import CallbackBatch, MessageSource, PrefetchLimit, PullSource, Pushed, PushSource, Shelf
 from pelton.runtime import Runtime, Timer, at_home
 
 _log: Final = logging.getLogger("pelton.jet")
@@ -57,18 +57,6 @@ _DEFAULT_S: Final = 30.0
 _SHARE: Final = 1 / 3
 _SHORTEST_S: Final = 0.05
 _LONGEST_S: Final = 600.0
-
-
-class Shelf(Protocol):
-    """Holds prefetched messages."""
-
-    def ready(self) -> list[Message]:
-        """Return the messages that are ready now."""
-        ...
-
-    def drop(self, messages: Iterable[Message]) -> None:
-        """Stop handing these out."""
-        ...
 
 
 class PrefetchKeeper:

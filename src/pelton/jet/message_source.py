@@ -141,7 +141,19 @@ class Pushed:
 _MOST_READY: Final = 4096
 
 
-class MessageSource(Protocol):
+class Shelf(Protocol):
+    """Holds prefetched messages."""
+
+    def ready(self) -> list[Message]:
+        """Return the messages that are ready now."""
+        ...
+
+    def drop(self, messages: Iterable[Message]) -> None:
+        """Stop handing these out: others have them, or will."""
+        ...
+
+
+class MessageSource(Shelf, Protocol):
     """Yields messages as they arrive; some are ready in advance."""
 
     async def wait(self) -> None:
@@ -150,14 +162,6 @@ class MessageSource(Protocol):
 
     def pop(self) -> Message | None:
         """Return the next ready message."""
-        ...
-
-    def ready(self) -> list[Message]:
-        """Return all ready messages."""
-        ...
-
-    def drop(self, messages: Iterable[Message]) -> None:
-        """Stop handing these out."""
         ...
 
     async def close(self) -> list[Message]:

@@ -96,7 +96,7 @@ async def plan_read(
         window = window._replace(from_ns=_moment(about, "start_time", start_time))
     if end_time is not None:
         window = window._replace(before_ns=_moment(about, "end_time", end_time))
-    window = await _narrowed(stream, window, start_time is not None, end_time is not None)
+    window = await _narrow(stream, window, start_time is not None, end_time is not None)
     return ColumnRead(stream.name, read_schema, decode, window, [] if given == [">"] else given), info
 
 
@@ -109,7 +109,7 @@ def _moment(about: str, name: str, given: datetime | str) -> int:
         ) from None
 
 
-async def _narrowed(stream: Stream, window: ReadWindow, has_start: bool, has_end: bool) -> ReadWindow:
+async def _narrow(stream: Stream, window: ReadWindow, has_start: bool, has_end: bool) -> ReadWindow:
     """Return the window with the sequences that its times allow, as far as a direct get tells them."""
     if not stream.config.allow_direct:
         return window
@@ -203,11 +203,9 @@ async def _pages_in_order(stream: Stream, read: ColumnRead) -> AsyncIterator[lis
 async def _has_any(stream: Stream, read: ColumnRead) -> bool:
     """Whether there is a message to read: an ordered consumer without one would wait for the next."""
     for subject in read.filters or [">"]:
-        try:
-            if (await stream.get_next_message(subject, read.window.first)).seq <= read.window.last:
-                return True
-        except MessageNotFoundError:
-            continue
+        found = await next_of(stream, subject, read.window.first)
+        if found is not None and found.seq <= read.window.last:
+            return True
     return False
 
 
@@ -216,11 +214,7 @@ async def _one_by_one(stream: Stream, read: ColumnRead) -> AsyncIterator[list[St
     subject = read.filters[0] if len(read.filters) == 1 else ">"
     seq, last = read.window.first, read.window.last
     found: list[StoredMessage] = []
-    while seq <= last:
-        try:
-            message = await stream.get_next_message(subject, seq)
-        except MessageNotFoundError:
-            break
+    while seq <= last and (message := await next_of(stream, subject, seq)) is not None:
         found.append(message)
         seq = message.seq + 1
         if len(found) >= _ROWS:
@@ -346,6 +340,22 @@ class Readable:
 
     async def _ask(self, request: MsgGet) -> StoredMessage:
         return _stored_message_of((await self._backend.call(request)).message)
+
+
+async def last_of(stream: Readable, subject: str) -> StoredMessage | None:
+    """Return the last message of a subject or filter; None if there is none."""
+    try:
+        return await stream.get_last_message(subject)
+    except MessageNotFoundError:
+        return None
+
+
+async def next_of(stream: Readable, subject: str, seq: int) -> StoredMessage | None:
+    """Return the first message of a subject or filter from a sequence on; None if there is none."""
+    try:
+        return await stream.get_next_message(subject, seq)
+    except MessageNotFoundError:
+        return None
 
 
 async def at_leader(

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, cast
 
 from pelton.api import (
     AccountInfo,
@@ -47,6 +47,7 @@ from pelton.api.times import SECOND, Seconds
 from pelton.jet.message import (
     AnyMessage,
     HeaderValues,
+    PublishOptions,
     all_outgoing,
     batch_of,
     header_block,
@@ -179,7 +180,8 @@ class CoreMessage:
         return self._incoming.reply
 
 
-_NO_OPTIONS: Final = (None,) * 8
+_OPTIONS: Final = tuple(PublishOptions.__annotations__)
+_NO_OPTIONS: Final = (None,) * len(_OPTIONS)
 
 
 class Streams:
@@ -295,18 +297,7 @@ class Streams:
         )
         block: bytes | None = None
         if options != _NO_OPTIONS:
-            block = publish_block(
-                {
-                    "msg_id": msg_id,
-                    "headers": headers,
-                    "expected_stream": expected_stream,
-                    "expected_last_msg_id": expected_last_msg_id,
-                    "expected_last_seq": expected_last_seq,
-                    "expected_last_subject_seq": expected_last_subject_seq,
-                    "expected_last_subject_seq_subject": expected_last_subject_seq_subject,
-                    "ttl": ttl,
-                }
-            )
+            block = publish_block(cast(PublishOptions, dict(zip(_OPTIONS, options, strict=True))))
         if self.backend.tracing is not None:
             return await send_one(self.backend, Outgoing(subject, data, block))
         return await self.backend.publish(subject, data, block)

@@ -187,7 +187,7 @@ class WaitQueue:
             ends = now + self._ticket_ttl
             self._waiters[owner] = _Waiter(number, row.revision, ends, is_served, ticket.presence, asked)
 
-    def refused(self, key: str, last: int | None, now: float) -> None:
+    def note_refusal(self, key: str, last: int | None, now: float) -> None:
         """Note that a slot's last revision is ``last`` (0: it has none, None: unknown), and nothing else of it."""
         known = self.slots[key].revision
         self.slots[key] = _Slot(known if last is None else last, now, is_unknown=last != 0)
@@ -196,7 +196,7 @@ class WaitQueue:
         """Note that a slot's key does not exist."""
         self.slots[key] = _Slot(0, now)
 
-    def answered(self, ask: AskPresence, now: float, *, is_gone: bool) -> None:
+    def note_answer(self, ask: AskPresence, now: float, *, is_gone: bool) -> None:
         """Note whether a waiter is known to be gone; one that has renewed its ticket is not."""
         waiter = self._waiters.get(ask.owner)
         if waiter is None:
@@ -373,7 +373,7 @@ class Acquisition:
     async def _watch(self, queue: WaitQueue) -> None:
         rows = partial(self._table.watch, self._spec.filters)
         try:
-            await Follower(rows, partial(self._saw, queue), self._lost).follow()
+            await Follower(rows, partial(self._saw, queue), self._on_lost).follow()
         except Exception as error:  # raised to the waiter
             self._failure = error
             self._news.notify()
@@ -388,7 +388,7 @@ class Acquisition:
                 self._ticket_due = 0.0
         self._news.notify()
 
-    async def _lost(self, error: Exception) -> None:
+    async def _on_lost(self, error: Exception) -> None:
         # If the bucket was removed, it is created again, and watched again.
         if not isinstance(error, NotFoundError):
             raise error
@@ -412,7 +412,7 @@ class Acquisition:
     async def _ask(self, queue: WaitQueue, ask: AskPresence) -> None:
         """Find out whether a waiter before us has died; then remove its ticket, for all waiters."""
         is_gone = await self._is_gone(ask)
-        queue.answered(ask, self._clock.boottime(), is_gone=is_gone)
+        queue.note_answer(ask, self._clock.boottime(), is_gone=is_gone)
         if is_gone:
             self._runtime.spawn(self._cross_off(ask.owner, ask.revision), "pelton-lock-cross-off")
 
@@ -444,7 +444,7 @@ class Acquisition:
         try:
             token = await self._table.write(take.key, encode(holding), take.revision, self._spec.ttl)
         except WrongLastSequenceError as error:
-            queue.refused(take.key, error.seq, self._clock.boottime())
+            queue.note_refusal(take.key, error.seq, self._clock.boottime())
             return None
         except BaseException:
             self._runtime.spawn(self._undo(take.key), "pelton-lock-undo")

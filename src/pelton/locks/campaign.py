@@ -365,7 +365,7 @@ class Campaign:
 
     # --- the end of a term
 
-    def doubted(self, now: float, token: int) -> None:
+    def doubt(self, now: float, token: int) -> None:
         """A caller saw by the clock that this term is over: so it is, even if a renewal was in progress."""
         self.tick(now)
         if self.hold is not None and self.hold.token == token:

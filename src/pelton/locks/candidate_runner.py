@@ -1,15 +1,13 @@
 """Runs a candidate on a thread of its own, and reads, writes and follows the key of its election.
 
-**The key of an election in the store: reads it, writes it under a condition, follows it.** The format is that of
-nats-kv-leader-elect: a key-value bucket whose TTL is the term, and under the key the name of the candidate that leads.
-Pelton adds headers that others ignore: the term of a renewal, and on the deletion of a leader that stepped down a note
-that it had stood down before.
+**The key.** The format is that of nats-kv-leader-elect: a key-value bucket whose TTL is the term, and under the key the
+name of the candidate that leads. Pelton adds headers that others ignore: the term of a renewal, and on the deletion of
+a leader that stepped down a note that it had stood down before.
 
-**Runs a candidate: executes its campaign against the store, on its own thread.** A :class:`CandidateRunner` executes
-the operations of its :class:`Campaign`, one at a time, follows the key, and reports the results to the campaign. A
-:class:`CandidateThread` gives it its own thread, event loop and connection, so that the term of a leader that blocks
-its own event loop is still renewed, and a caller on any thread that asks whether the term continues is answered from
-the clock, even if nothing runs any more.
+**The candidate.** A :class:`CandidateRunner` executes the operations of its :class:`Campaign`, one at a time, follows
+the key, and reports the results to the campaign. A :class:`CandidateThread` gives it its own thread, event loop and
+connection, so that the term of a leader that blocks its own event loop is still renewed, and a caller on any thread
+that asks whether the term continues is answered from the clock, even if nothing runs any more.
 
 Failures do not end a candidate: an operation has a time limit and is retried, following starts again. A
 connection that can never be used again is replaced: its own process may have given the store another key.
@@ -30,12 +28,10 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from pelton.api import (
-    ApiError,
     Backend,
     BucketNotFoundError,
     ConfigError,
     Delivered,
-    MessageNotFoundError,
     NoStreamForSubjectError,
     PeltonError,
     StoredMessage,
@@ -48,11 +44,12 @@ from pelton.api import (
     rfc3339,
 )
 from pelton.api.store_errors import FINAL_ERRORS
-from pelton.buckets import reserve_first_token
-from pelton.buckets.bucket_settings import check_key, key_prefix, new_config, stream_of
+from pelton.buckets import make_token_bucket
+from pelton.buckets.bucket_settings import check_key, key_prefix, stream_of
 from pelton.buckets.coding import OPERATION_HEADER, operation_of, stored_block
 from pelton.jet import Stream, Streams
 from pelton.jet.message_source import OrderedReader
+from pelton.jet.stream import last_of
 from pelton.locks.campaign import (
     SHARES,
     Campaign,
@@ -123,23 +120,19 @@ class ElectionRecord:
         """Return the current content of the key."""
         info: StreamInfo | None = None
         while True:
-            try:
-                return _observation(await self._stream.get_last_message(self._subject))
-            except MessageNotFoundError:
-                if info is not None:
-                    last = info.state.last_seq
-                    return Observation("absent", last, is_unused=last < max(info.config.first_seq, 1))
+            if (message := await last_of(self._stream, self._subject)) is not None:
+                return _observation(message)
+            if info is not None:
+                last = info.state.last_seq
+                return Observation("absent", last, is_unused=last < max(info.config.first_seq, 1))
             # Once more after that: what was written in between would be taken for a write that has vanished, and
             # a leader that stepped down in between be waited for as if it might still lead.
             info = await self._stream.info()
 
     async def leader(self) -> Leader | None:
         """Return the leader that the key names."""
-        try:
-            message = await self._stream.get_last_message(self._subject)
-        except MessageNotFoundError:
-            return None
-        if _observation(message).kind != "put":
+        message = await last_of(self._stream, self._subject)
+        if message is None or _observation(message).kind != "put":
             return None
         block = stored_block(message) or b""
         token, since = headers.first(block, _TERM), headers.first(block, _SINCE)
@@ -217,22 +210,13 @@ async def open_record(
     except StreamNotFoundError:
         if not make:
             raise BucketNotFoundError(bucket) from None
-        await _make(jet, bucket, _DEFAULT_TTL_S if ttl is None else ttl)
+        # The limit marker shows watchers an expiry, and lets the marker of a clean end outlive the TTL. If another
+        # candidate is faster, with another TTL, its bucket is checked next.
+        lasts = _DEFAULT_TTL_S if ttl is None else ttl
+        await make_token_bucket(jet, bucket, ttl=lasts, limit_marker_ttl=lasts, description="an election")
         stream = await jet.stream(stream_of(bucket))
     _check_bucket(bucket, stream.config, ttl, shortest)
     return ElectionRecord(jet, stream, key, name)
-
-
-async def _make(jet: Streams, bucket: str, ttl: float) -> None:
-    # The limit marker shows watchers an expiry, and lets the marker of a clean end outlive the TTL.
-    config = new_config(bucket, {"ttl": ttl, "limit_marker_ttl": ttl, "description": "an election"})
-    first = await reserve_first_token(jet, config.name)
-    try:
-        await jet.create_stream(msgspec.structs.replace(config, first_seq=first))
-    except ApiError as error:
-        # Another candidate was faster, with another TTL: its bucket is checked next.
-        if error.constant != "JSStreamNameExistErr":
-            raise
 
 
 def _check_bucket(bucket: str, config: StreamConfig, ttl: float | None, shortest: float) -> None:
@@ -332,13 +316,13 @@ class CandidateRunner:
         except WrongLastSequenceError:
             campaign.refused(clock.boottime())
         except (StreamNotFoundError, NoStreamForSubjectError) as error:
-            self._failed(error)
+            self._note_failure(error)
             campaign.forget(clock.boottime())
         except FINAL_ERRORS as error:
-            self._failed(error)
+            self._note_failure(error)
             self._replace(record)
         except Exception as error:  # whatever it is, the candidate continues
-            self._failed(error)
+            self._note_failure(error)
         self._changed.notify()
 
     async def _write(self, asked: WriteRecord, record: ElectionRecord) -> None:
@@ -350,7 +334,7 @@ class CandidateRunner:
         revision = await within(clock, self._patience, record.write(asked, hold, self._since_ns))
         campaign.wrote(clock.boottime(), revision)
 
-    def _failed(self, error: Exception) -> None:
+    def _note_failure(self, error: Exception) -> None:
         _log.info("an election could not be written or read, retrying: %s", error or type(error).__name__)
         self._campaign.failed(self._runtime.clock.boottime())
 
@@ -401,9 +385,9 @@ class CandidateRunner:
                 _log.info("an election could not be given up, its term will expire: %s", error or type(error).__name__)
         self._changed.notify()
 
-    def doubted(self, token: int) -> None:
+    def doubt(self, token: int) -> None:
         """Note that a caller learnt that the term of this token is over."""
-        self._campaign.doubted(self._runtime.clock.boottime(), token)
+        self._campaign.doubt(self._runtime.clock.boottime(), token)
         self._changed.notify()
 
     async def end(self) -> None:
@@ -443,7 +427,7 @@ class CandidateThread:
         current, until = runner.term
         if current == token and self._clock.boottime() < until:
             return True
-        self._thread.call_soon(runner.doubted, token)
+        self._thread.call_soon(runner.doubt, token)
         return False
 
     async def release(self, rest: float) -> None:

@@ -342,7 +342,7 @@ class Election:
         work, self._work = self._work, None
         try:
             if work is not None:
-                await _ended(work)
+                await _end_task(work)
         finally:
             await self._call("on_lost", self._on_lost, term)
 
@@ -393,7 +393,7 @@ class Election:
         self._block = None
         try:
             if block.serving is not None:
-                await _ended(block.serving)
+                await _end_task(block.serving)
         finally:
             await self._leave()
 
@@ -418,7 +418,7 @@ class Election:
             raise TermLostError(self.election, term.token, term.reason) from None
 
 
-async def _ended(task: asyncio.Task[Any]) -> None:
+async def _end_task(task: asyncio.Task[Any]) -> None:
     """Cancel a task and wait for its end, even if cancelled meanwhile: the key is released after it, not before."""
     task.cancel()
     try:

@@ -95,7 +95,7 @@ class HeldLease:
         """Whether the holder must have stopped, notified or not."""
         return self.state != "held" or self.clock.is_over(now.boot, self._wall(now))
 
-    def left(self, now: ClockReading) -> float:
+    def seconds_left(self, now: ClockReading) -> float:
         """Return for how many seconds the holder may go on if it is never renewed."""
         return self.clock.left(now.boot, self._wall(now)) if self.state == "held" else 0.0
 
@@ -115,22 +115,22 @@ class HeldLease:
         return min(self._next_try, self.clock.over_at)
 
     def try_until(self, now: ClockReading) -> float:
-        """Start a renewal and return its time limit in seconds. It is not due again before :meth:`failed`."""
+        """Start a renewal and return its time limit in seconds. It is not due again before :meth:`note_failure`."""
         self._next_try = float("inf")
         return self.clock.try_for(now.boot, self._wall(now)) if self.state == "held" else 0.0
 
-    def renewed(self, revision: int, asked: ClockReading) -> None:
+    def note_renewal(self, revision: int, asked: ClockReading) -> None:
         """Note that the store has accepted a renewal sent at ``asked``."""
         self.revision = revision
         self.clock.confirm(asked.boot, self._wall(asked))
         self._next_try = self.clock.due_at
 
-    def found(self, revision: int, now: ClockReading) -> None:
+    def note_found(self, revision: int, now: ClockReading) -> None:
         """Note that the store holds a renewal whose answer was lost: it is renewed once more, at once."""
         self.revision = revision
         self._next_try = now.boot
 
-    def failed(self, now: ClockReading) -> None:
+    def note_failure(self, now: ClockReading) -> None:
         """Note that nobody knows whether a renewal was taken: it is tried again soon."""
         self._next_try = now.boot + self.clock.pause
 
@@ -267,7 +267,7 @@ class LockKeeper:
             _log.warning(
                 "could not renew %s: %s", kept.lease.key, error or type(error).__name__, extra={"lock": kept.lease.key}
             )
-            kept.lease.failed(moment(self._clock))
+            kept.lease.note_failure(moment(self._clock))
             if isinstance(error, FINAL_ERRORS):
                 # If no other connection can be opened, the holders of leases that are not due yet are notified as well.
                 await self._reconnect()
@@ -285,10 +285,10 @@ class LockKeeper:
             holder = None if row is None else holding_of(row.data)
             if row is None or holder is None or holder.owner != kept.holding.owner:
                 raise
-            lease.found(row.revision, moment(self._clock))
+            lease.note_found(row.revision, moment(self._clock))
         else:
             # It counts from before it was sent, never from its answer.
-            lease.renewed(revision, counted_from(asked, moment(self._clock)))
+            lease.note_renewal(revision, counted_from(asked, moment(self._clock)))
 
     # --- the end of the store
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Final, Protocol
+from typing import Final
 from weakref import WeakSet
 
 from pelton.api import (
@@ -32,26 +32,6 @@ from pelton.locks.lock_table import LockSpec, LockTable, holding_of
 from pelton.runtime import Clock, Runtime, Signal, owner, within
 
 
-class HeldLock(Protocol):
-    """A held lock, as the manager needs it."""
-
-    @property
-    def spec(self) -> str:
-        """The name of the lock or semaphore."""
-
-    @property
-    def token(self) -> int:
-        """Its fencing token."""
-
-    @property
-    def caller(self) -> object:
-        """The task or thread that acquired it."""
-
-    @property
-    def is_held(self) -> bool:
-        """Whether it is neither released nor lost."""
-
-
 class LockManager:
     """Manages the locks and semaphores of one open store."""
 
@@ -63,7 +43,7 @@ class LockManager:
         self.keeper: LockKeeper = keeper(jet.backend, jet.runtime)
         self._who = f"{platform.node()} {os.getpid()}"
         self._waiting: set[str] = set()
-        self._held: defaultdict[str, WeakSet[HeldLock]] = defaultdict(WeakSet)
+        self._held: defaultdict[str, WeakSet[LockLease]] = defaultdict(WeakSet)
 
     def acquisition(self, spec: LockSpec) -> Acquisition:
         """Return a new acquisition. Raises LockReentryError if a caller would wait for itself."""
@@ -74,11 +54,11 @@ class LockManager:
                     raise LockReentryError(str(spec), held.token)
         return Acquisition(self.table, self.runtime, spec, self._who, self._waiting)
 
-    def remember(self, held: HeldLock) -> None:
+    def remember(self, held: LockLease) -> None:
         """Note that a lock is held."""
         self._held[held.spec].add(held)
 
-    def forget(self, held: HeldLock) -> None:
+    def forget(self, held: LockLease) -> None:
         """Note that a lock is no longer held."""
         spec = held.spec
         found = self._held.get(spec)

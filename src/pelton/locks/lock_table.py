@@ -1,11 +1,13 @@
 """The bucket that locks are kept in: its records, and how they are read, written and watched.
 
-**The records of locks in their bucket: keys and values.** ===================================
-============================================================ key in the bucket ``pelton_locks`` holds
-=================================== ============================================================ ``lock.NAME`` the
-holder (:class:`Holding`), with a time to live ``semaphore.NAME.N`` the holder of slot N, the same ``line.lock.NAME.ID``
-a waiter's :class:`Ticket`, with a time to live ``line.semaphore.NAME.ID`` the same ===================================
-============================================================
+=================================== ============================================================
+key in the bucket ``pelton_locks``  holds
+=================================== ============================================================
+``lock.NAME``                       the holder (:class:`Holding`), with a time to live
+``semaphore.NAME.N``                the holder of slot N, the same
+``line.lock.NAME.ID``               a waiter's :class:`Ticket`, with a time to live
+``line.semaphore.NAME.ID``          the same
+=================================== ============================================================
 
 The fencing token is the revision of the write that took the slot. Tokens grow even if the bucket is removed and created
 again (``buckets/bucket.py``).
@@ -21,21 +23,17 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 import msgspec
 
 from pelton.api import (
-    ApiError,
     ConfigError,
     DirectGet,
     MessageNotFoundError,
     NoStreamForSubjectError,
-    StreamConfig,
-    StreamCreate,
-    StreamInfoRequest,
     StreamNotFoundError,
     headers,
 )
 from pelton.api.build import seconds_to_ns
 from pelton.api.json_values import UNREADABLE
 from pelton.api.times import SECOND, Seconds
-from pelton.buckets import reserve_first_token
+from pelton.buckets import make_token_bucket
 from pelton.buckets.bucket_settings import check_key
 from pelton.buckets.coding import OPERATION_HEADER, operation_of
 from pelton.jet import Streams
@@ -155,7 +153,6 @@ _STREAM: Final = f"KV_{BUCKET}"
 _PREFIX: Final = f"$KV.{BUCKET}."
 # How long the store keeps the marker of a release or expiry: unused names leave nothing behind.
 _TRACE_S: Final = 60
-_NAME_IN_USE: Final = 10058
 _AGED: Final = "MaxAge"
 _DELETED: Final = {OPERATION_HEADER: "DEL"}
 
@@ -234,35 +231,14 @@ class LockTable:
 
     async def _make(self) -> None:
         try:
-            config = (await self._jet.backend.call(StreamInfoRequest(name=_STREAM))).config
+            config = (await self._jet.stream(_STREAM)).config
         except StreamNotFoundError:
-            config = await self._create()
+            what = "locks, semaphores and who waits for them"
+            await make_token_bucket(self._jet, BUCKET, limit_marker_ttl=_TRACE_S, description=what)
+            config = (await self._jet.stream(_STREAM)).config
         if not config.allow_msg_ttl or not config.allow_direct:
             raise ConfigError(f"bucket {BUCKET!r} was created without limit_marker_ttl, which locks need: delete it")
         self._is_ready = True
-
-    async def _create(self) -> StreamConfig:
-        config = StreamConfig(
-            name=_STREAM,
-            description="locks, semaphores and who waits for them",
-            subjects=(_PREFIX + ">",),
-            max_msgs_per_subject=1,
-            discard="new",
-            duplicate_window=120,
-            allow_rollup_hdrs=True,
-            deny_delete=True,
-            allow_direct=True,
-            allow_msg_ttl=True,
-            subject_delete_marker_ttl=_TRACE_S,
-            first_seq=await reserve_first_token(self._jet, _STREAM),
-        )
-        try:
-            return (await self._jet.backend.call(StreamCreate(config=config))).config
-        except ApiError as error:
-            if error.err_code != _NAME_IN_USE:
-                raise
-            # Another process was faster.
-            return (await self._jet.backend.call(StreamInfoRequest(name=_STREAM))).config
 
 
 def _row(key: str, seq: int, time_ns: int, block: bytes | None, data: bytes) -> LockRow:

@@ -33,7 +33,7 @@ from pelton.queue.backing.setup import (
     with_places,
     worker_consumers,
 )
-from pelton.queue.control.schedules import QueueWithSchedules, Schedules
+from pelton.queue.control.schedules import QueueWithSchedules
 from pelton.queue.control.steering import Mover, QueueWithSteering, Steering
 from pelton.queue.define.job import Job, JobHandle, JobQueue, job_name
 from pelton.queue.define.queue_context import QueueContext
@@ -41,8 +41,7 @@ from pelton.queue.define.registry import JobRegistry, Jobs, given_jobs
 from pelton.queue.enqueue.enqueuer import Enqueuer, QueueWithJobs
 from pelton.queue.flow.flows import Flows, QueueWithFlows
 from pelton.queue.flow.reactor import FlowReactor
-from pelton.queue.inspect.queue_views import DeadLetters, History, QueueWithViews
-from pelton.queue.inspect.views import JobViews
+from pelton.queue.inspect.queue_views import QueueWithViews
 from pelton.queue.keys.job_source import KeyedJobSource, KeyedStats
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import JobRules, checked_id, checked_text
@@ -115,15 +114,15 @@ async def _source(
         # Last: in a queue that an older version made, a worker's consumer took every job until now.
         ranked = await ranked_consumers(stream, names, lease)
 
-    def keyed(worker: str) -> JobSource:
+    def keyed_source(worker: str) -> JobSource:
         return KeyedJobSource(begun, consumers[0], ranked, worker)
 
-    def delivered(worker: str) -> JobSource:
+    def delivered_source(worker: str) -> JobSource:
         return ConsumerJobSource(begun, consumers, ranked, worker)
 
     if has_records:
-        return KeyedStats(jet, names, stream, (*ranked, *consumers)), keyed
-    return ConsumerStats(jet.backend, names, stream, (*ranked, *consumers)), delivered
+        return KeyedStats(jet, names, stream, (*ranked, *consumers)), keyed_source
+    return ConsumerStats(jet.backend, names, stream, (*ranked, *consumers)), delivered_source
 
 
 class Queue(QueueWithJobs, QueueWithSteering, QueueWithSchedules, QueueWithFlows, QueueWithViews):
@@ -139,13 +138,9 @@ class Queue(QueueWithJobs, QueueWithSteering, QueueWithSchedules, QueueWithFlows
         self.exclusive: bool = context.exclusive
         self.lease: float = context.lease
         self.jobs_by_name: dict[str, Job[Any, Any]] = context.jobs.own
-        self._views = JobViews(context)
-        self._steering = Steering(context, self._views)
-        self._schedules = Schedules(context)
+        self._views = self._steering = Steering(context)
         self._enqueuer = Enqueuer(context, self._steering)
         self._flows = Flows(context, self._steering)
-        self._history = History(context)
-        self._dead_letters = DeadLetters(context, self._enqueuer)
         self._workers: set[Worker] = set()
 
     @classmethod
@@ -250,5 +245,5 @@ class Queue(QueueWithJobs, QueueWithSteering, QueueWithSchedules, QueueWithFlows
         """
         if not isinstance(queue, Queue):
             raise ConfigError(f"queue {self.name!r}: move takes the other queue itself: await jet.queue({queue!r})")
-        mover = Mover(self._context, self._views, queue._context, queue._enqueuer, queue._steering)
+        mover = Mover(self._context, self._steering, queue._context, queue._enqueuer, queue._steering)
         return await mover.move(checked_id(self.name, job_id))

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Concatenate, Generic, Literal, Self, Unpack, overload
 
-import msgspec
 import pyarrow
 
 from pelton.api import *
@@ -45,13 +44,12 @@ from pelton.locks.campaign import State
 from pelton.locks.candidate_runner import Leader as Leader
 from pelton.locks.election import ElectionOptions as ElectionOptions
 from pelton.locks.lock import Guard
+from pelton.queue.define.arguments import JobArguments, ResultCodec, RunContext
 from pelton.queue.define.arguments import JobCodec as JobCodec
-from pelton.queue.define.arguments import ResultCodec, RunContext
-from pelton.queue.define.hooks import JobHooks
 from pelton.queue.define.job import JobCall as JobCall
 from pelton.queue.define.job import JobDecorator as JobDecorator
 from pelton.queue.define.job import JobDefinition as JobDefinition
-from pelton.queue.define.job import JobQueue, P, R, R_co
+from pelton.queue.define.job import JobHooks, JobQueue, P, R, R_co
 from pelton.queue.define.registry import BatchDecorator as BatchDecorator
 from pelton.queue.define.registry import C, E, F
 from pelton.queue.define.registry import Jobs as Jobs
@@ -761,6 +759,7 @@ class AsyncContextJob(Job[P, R], Generic[P, R]):
     name: str
     rules: JobRules
     is_async: bool
+    arguments: JobArguments
     context_parameter: str
     results: ResultCodec
     queue: JobQueue | None
@@ -768,13 +767,6 @@ class AsyncContextJob(Job[P, R], Generic[P, R]):
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> JobCall: ...
     def call_of(self, args: bytes, options: JobOptions) -> JobCall: ...
     def call_with(self, args: Sequence[Any], kwargs: dict[str, Any], options: JobOptions) -> JobCall: ...
-    @property
-    def codec(self) -> JobCodec | None: ...
-    def decode_arguments(self, raw: msgspec.Raw) -> dict[str, Any]: ...
-    def encode_arguments(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bytes: ...
-    def encode_known(
-        self, args: Sequence[Any], kwargs: dict[str, Any], find: Callable[[Any], T | None]
-    ) -> tuple[bytes, dict[str, T]]: ...
     @overload
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]: ...
     @overload
@@ -795,6 +787,7 @@ class AsyncJob(Job[P, R], Generic[P, R]):
     name: str
     rules: JobRules
     is_async: bool
+    arguments: JobArguments
     context_parameter: str
     results: ResultCodec
     queue: JobQueue | None
@@ -802,13 +795,6 @@ class AsyncJob(Job[P, R], Generic[P, R]):
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> JobCall: ...
     def call_of(self, args: bytes, options: JobOptions) -> JobCall: ...
     def call_with(self, args: Sequence[Any], kwargs: dict[str, Any], options: JobOptions) -> JobCall: ...
-    @property
-    def codec(self) -> JobCodec | None: ...
-    def decode_arguments(self, raw: msgspec.Raw) -> dict[str, Any]: ...
-    def encode_arguments(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bytes: ...
-    def encode_known(
-        self, args: Sequence[Any], kwargs: dict[str, Any], find: Callable[[Any], T | None]
-    ) -> tuple[bytes, dict[str, T]]: ...
     @overload
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]: ...
     @overload
@@ -829,6 +815,7 @@ class BatchJob(Job[[T], R], Generic[T, R]):
     name: str
     rules: JobRules
     is_async: bool
+    arguments: JobArguments
     context_parameter: str
     results: ResultCodec
     queue: JobQueue | None
@@ -843,6 +830,7 @@ class Job(JobDefinition[P, R], Generic[P, R]):
     name: str
     rules: JobRules
     is_async: bool
+    arguments: JobArguments
     context_parameter: str
     results: ResultCodec
     queue: JobQueue | None
@@ -850,13 +838,6 @@ class Job(JobDefinition[P, R], Generic[P, R]):
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> JobCall: ...
     def call_of(self, args: bytes, options: JobOptions) -> JobCall: ...
     def call_with(self, args: Sequence[Any], kwargs: dict[str, Any], options: JobOptions) -> JobCall: ...
-    @property
-    def codec(self) -> JobCodec | None: ...
-    def decode_arguments(self, raw: msgspec.Raw) -> dict[str, Any]: ...
-    def encode_arguments(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bytes: ...
-    def encode_known(
-        self, args: Sequence[Any], kwargs: dict[str, Any], find: Callable[[Any], T | None]
-    ) -> tuple[bytes, dict[str, T]]: ...
     @overload
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]: ...
     @overload
@@ -1110,6 +1091,7 @@ class SyncContextJob(Job[P, R], Generic[P, R]):
     name: str
     rules: JobRules
     is_async: bool
+    arguments: JobArguments
     context_parameter: str
     results: ResultCodec
     queue: JobQueue | None
@@ -1117,13 +1099,6 @@ class SyncContextJob(Job[P, R], Generic[P, R]):
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> JobCall: ...
     def call_of(self, args: bytes, options: JobOptions) -> JobCall: ...
     def call_with(self, args: Sequence[Any], kwargs: dict[str, Any], options: JobOptions) -> JobCall: ...
-    @property
-    def codec(self) -> JobCodec | None: ...
-    def decode_arguments(self, raw: msgspec.Raw) -> dict[str, Any]: ...
-    def encode_arguments(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bytes: ...
-    def encode_known(
-        self, args: Sequence[Any], kwargs: dict[str, Any], find: Callable[[Any], T | None]
-    ) -> tuple[bytes, dict[str, T]]: ...
     @overload
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]: ...
     @overload
@@ -1144,6 +1119,7 @@ class SyncJob(Job[P, R], Generic[P, R]):
     name: str
     rules: JobRules
     is_async: bool
+    arguments: JobArguments
     context_parameter: str
     results: ResultCodec
     queue: JobQueue | None
@@ -1151,13 +1127,6 @@ class SyncJob(Job[P, R], Generic[P, R]):
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> JobCall: ...
     def call_of(self, args: bytes, options: JobOptions) -> JobCall: ...
     def call_with(self, args: Sequence[Any], kwargs: dict[str, Any], options: JobOptions) -> JobCall: ...
-    @property
-    def codec(self) -> JobCodec | None: ...
-    def decode_arguments(self, raw: msgspec.Raw) -> dict[str, Any]: ...
-    def encode_arguments(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bytes: ...
-    def encode_known(
-        self, args: Sequence[Any], kwargs: dict[str, Any], find: Callable[[Any], T | None]
-    ) -> tuple[bytes, dict[str, T]]: ...
     @overload
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]: ...
     @overload

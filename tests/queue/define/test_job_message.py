@@ -31,6 +31,6 @@ def test_messages_of_unique_jobs(exclusive: bool, unique: dict[str, Any], where:
     key = key_part(options.key, options.tenant, exclusive=exclusive)
     for args in (b'{"car":"1"}', b'{"n":2,"car":"1"}', b'{"car":"1","n":2}'):
         place = place_of("wash", args, options, key, "")
-        alone = form._placed(form._envelope(args, options, 0, meta), key, options, place)
+        alone = form._at_place(form._envelope(args, options, 0, meta), key, options, place)
         found = form.message(args, options, meta=meta)
         assert (found.subject, found.data, found.headers) == (alone.subject, alone.data, alone.headers)

@@ -210,14 +210,14 @@ async def test_the_job_that_is_to_be_replaced_is_gone_meanwhile(queue: Queue, mo
 
     index = queue.options(unique="index", replace=True, delay=60)
     first = await index.enqueue(job, 1)
-    resolve = Enqueuer.resolve
+    resolve = Enqueuer._resolve
 
     async def resolve_and_cancel(self: Enqueuer, *args: Any) -> Any:
         found = await resolve(self, *args)
         await first.cancel()
         return found
 
-    monkeypatch.setattr(Enqueuer, "resolve", resolve_and_cancel)
+    monkeypatch.setattr(Enqueuer, "_resolve", resolve_and_cancel)
     second = await asyncio.wait_for(index.enqueue(job, 2), 60)
     assert (second.duplicate, second.id == first.id) == (False, False)
 

@@ -21,7 +21,7 @@ class World:
 
     def __init__(self, plain: Sequence[str] = ("rest",)) -> None:
         self.turns = RankTurns(RANKED, plain)
-        self.turns.learned(True, 0.0)
+        self.turns.note_ranked(True, 0.0)
         self.jobs = dict.fromkeys((*RANKED, *plain), 0)
         self.taken: list[str] = []
         self.now = 0.0
@@ -35,7 +35,7 @@ class World:
         self.jobs[turn.channel] -= found
         self.taken += [turn.channel] * found
         self.now += self.lag
-        self.turns.answered(turn.channel, found, self.now, is_below=turn.is_below)
+        self.turns.note_answer(turn.channel, found, self.now, is_below=turn.is_below)
         return found
 
 
@@ -124,7 +124,7 @@ def test_turns_are_kept_even_if_answers_take_long() -> None:
 def test_without_priorities_nothing_else_is_asked() -> None:
     turns = RankTurns(RANKED, ("rest",))
     assert turns.is_unsure(0.0)
-    turns.learned(False, 0.0)
+    turns.note_ranked(False, 0.0)
     assert not turns.is_unsure(0.4)
     assert turns.next("rest", 4, 0.4) == RankTurn("rest", 4, waits=True)
     assert turns.is_unsure(0.6)
@@ -132,5 +132,5 @@ def test_without_priorities_nothing_else_is_asked() -> None:
         turns.awaits(channel)
     assert not turns.is_unsure(0.6), "pulls wait for them"
     assert turns.next("rest", 4, 0.6) == RankTurn("rest", 4, waits=True)
-    turns.answered("rank2", 1, 0.7)
+    turns.note_answer("rank2", 1, 0.7)
     assert turns.next("rest", 1, 0.7) == RankTurn("rank2", 1)

@@ -31,11 +31,11 @@ class Shop:
         if tenant:
             self.bypassed.setdefault(tenant, Counter())
         if told:
-            self.turns.enqueued([tenant])
+            self.turns.note_enqueued([tenant])
 
     def look(self, *, anew: bool) -> None:
         counts = {tenant: count for tenant, count in self.waiting.items() if count and tenant}
-        self.turns.listed(counts, anew=anew)
+        self.turns.note_counts(counts, anew=anew)
         assert self.turns.tenants == len(counts)
 
     def take(self, wanted: int) -> list[str]:
@@ -45,7 +45,7 @@ class Shop:
             found = {tenant: [tenant] * min(count, self.waiting.get(tenant, 0)) for tenant, count in asked.items()}
             for tenant, got in found.items():
                 self.waiting[tenant] = self.waiting.get(tenant, 0) - len(got)
-            self.turns.answered(asked, found, self.now)
+            self.turns.note_answer(asked, found, self.now)
             jobs += in_order(plan, found)
         self.started += jobs
         for tenant in jobs:
@@ -130,17 +130,17 @@ def test_workers_that_soon_end_serve_every_tenant() -> None:
 
 def test_a_tenant_that_had_nothing_is_asked_again_later_and_later() -> None:
     turns, asked = TenantTurns({}), 0
-    turns.enqueued(["a"])
+    turns.note_enqueued(["a"])
     for hundredth in range(2_000):
         now = hundredth / 100
         while plan := turns.plan(5, now):
             asked += "a" in plan
-            turns.answered(Counter(plan), {}, now)
+            turns.note_answer(Counter(plan), {}, now)
     assert 20 < asked < 40
     # One of its jobs is due, or it has more.
-    turns.retried("a", 20.5)
+    turns.note_retry("a", 20.5)
     assert turns.next_due() <= 20.5
-    turns.enqueued(["a"])
+    turns.note_enqueued(["a"])
     assert "a" in turns.plan(5, 20.0)
 
 

@@ -137,7 +137,7 @@ class TenantLines:
             for tenant, answer in zip(asked, answers, strict=True):
                 found[tenant] = [] if isinstance(answer, BaseException) else answer
                 failures += [answer] if isinstance(answer, BaseException) else []
-            turns.answered(asked, found, self._clock.boottime())
+            turns.note_answer(asked, found, self._clock.boottime())
             jobs += in_order(plan, found)
             for failure in failures:
                 if jobs:
@@ -204,7 +204,7 @@ class TenantLines:
             now = self._clock.boottime()
             self._look_at = now + max(_LOOK_S, _LOOK_SHARE * (now - began))
         for rank, turns in enumerate(self._turns):
-            turns.listed(listed.get(rank, {}), anew=anew)
+            turns.note_counts(listed.get(rank, {}), anew=anew)
         self._changed.notify()
 
     async def _learn_age(self) -> None:
@@ -220,7 +220,7 @@ class TenantLines:
             subject = ended.delivered.subject
             if ended.ack.kind == "nak" and self._names.has_tenant(subject):
                 token, rank = self._names.tenant_of(subject), self._names.rank_of_tenant(subject)
-                self._turns[rank].retried(token, self._clock.boottime() + ended.ack.delay_ns / 1e9)
+                self._turns[rank].note_retry(token, self._clock.boottime() + ended.ack.delay_ns / 1e9)
                 self._changed.notify()
 
     def _listen(self) -> None:
@@ -256,7 +256,7 @@ class TenantLines:
             # Too many to tell, or a newer version.
             self._look_at = 0.0
         for token, rank in rung:
-            self._turns[rank].enqueued([token])
+            self._turns[rank].note_enqueued([token])
         self._changed.notify()
 
     # --- the end

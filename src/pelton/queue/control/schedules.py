@@ -26,7 +26,7 @@ from pelton.api import (
 from pelton.api.build import schedule_headers
 from pelton.api.times import Seconds
 from pelton.api.tracing import Replacement
-from pelton.jet.stream import subjects_of
+from pelton.jet.stream import last_of, subjects_of
 from pelton.queue.define.job import JobCall, JobDefinition, JobHandle
 from pelton.queue.enqueue.job_message import JobMessage, cron_leaf
 from pelton.queue.model.naming import key_part
@@ -43,171 +43,11 @@ _envelope: Final = msgspec.json.Decoder(Envelope).decode
 _last_run: Final = msgspec.json.Decoder(LastRun).decode
 
 
-class Schedules:
-    """The schedules of one queue."""
-
-    def __init__(self, queue: QueueContext) -> None:
-        self._queue = queue
-        self._names = queue.names
-
-    async def define(self, timetable: Timetable, call: JobCall, options: JobOptions) -> JobSchedule:
-        """Store a schedule, unless there is the same; one that is paused stays so. Raises ConfigError."""
-        JobMessage(self._names, call.job, exclusive=self._queue.exclusive).check(options)
-        leaf = cron_leaf(timetable.name)
-        envelope = Envelope(
-            call.job,
-            msgspec.Raw(call.args),
-            options.key,
-            timetable=timetable,
-            priority=options.priority,
-            tenant=options.tenant,
-        )
-        data = _encode(envelope)
-        while True:
-            stored, paused = await self._stored(leaf), await self._paused(leaf)
-            found = stored or paused
-            if found is None or found.data != data:
-                try:
-                    await self._store(leaf, envelope, None if stored is None else stored.seq, paused)
-                except WrongLastSequenceError:
-                    # Another process has changed it.
-                    continue
-                found = await self._stored(leaf) or await self._paused(leaf)
-            if found is not None:
-                return await self._shown(found)
-
-    async def remove(self, name: str) -> bool:
-        """Remove a schedule; return whether there was one. Jobs that are due stay."""
-        leaf = self._leaf(name)
-        gone = await self._remove(await self._jobs(), await self._stored(leaf))
-        was_paused = await self._remove(await self._control(), await self._paused(leaf))
-        await self._remove(await self._control(), await self._last(await self._control(), self._names.last_run(leaf)))
-        return gone or was_paused
-
-    async def pause(self, name: str) -> None:
-        """Let no more jobs of a schedule become due. Raises ConfigError if there is none."""
-        leaf = self._leaf(name)
-        stored = await self._stored(leaf)
-        if stored is None:
-            if await self._paused(leaf) is None:
-                raise self._missing(name)
-            return
-        kept = Outgoing(self._names.paused_schedule(leaf), stored.data)
-        await self._queue.backend.withdraw(self._names.jobs, {stored.seq: Replacement((kept,))})
-
-    async def resume(self, name: str) -> None:
-        """Let jobs of a paused schedule become due again. Raises ConfigError if there is no such schedule."""
-        leaf = self._leaf(name)
-        paused = await self._paused(leaf)
-        if await self._stored(leaf) is None:
-            if paused is None:
-                raise self._missing(name)
-            with suppress(WrongLastSequenceError):
-                # Another process has resumed it.
-                await self._publish(leaf, _envelope(paused.data), 0)
-        await self._remove(await self._control(), paused)
-
-    async def get(self, name: str) -> JobSchedule:
-        """Return a schedule. Raises ConfigError if there is none."""
-        leaf = self._leaf(name)
-        found = await self._stored(leaf) or await self._paused(leaf)
-        if found is None:
-            raise self._missing(name)
-        return await self._shown(found)
-
-    async def all(self) -> list[JobSchedule]:
-        """Return all schedules, by name."""
-        found = {_name(stored): stored async for stored in self._each(self._names.paused_schedule("*"))}
-        # One whose pausing, or resuming, was interrupted is not paused.
-        found |= {_name(stored): stored async for stored in self._each(self._names.crons)}
-        return [await self._shown(found[name]) for name in sorted(found)]
-
-    # --- storing
-
-    async def _store(self, leaf: str, envelope: Envelope, seen: int | None, paused: StoredMessage | None) -> None:
-        if seen is None and paused is not None:
-            expected = {headers.EXPECTED_LAST_SUBJECT_SEQUENCE: str(paused.seq)}
-            await self._queue.backend.publish(
-                self._names.paused_schedule(leaf), _encode(envelope), headers.encode(expected)
-            )
-            return
-        await self._publish(leaf, envelope, seen or 0)
-
-    async def _publish(self, leaf: str, envelope: Envelope, seen: int) -> None:
-        assert envelope.timetable is not None
-        key = key_part(envelope.key, envelope.tenant, exclusive=self._queue.exclusive)
-        target, zone = self._names.place(key, leaf, envelope.priority), envelope.timetable.timezone or None
-        fields = schedule_headers(schedule_text_of(envelope.timetable), target, zone, None, None, replace=False)
-        fields[headers.EXPECTED_LAST_SUBJECT_SEQUENCE] = str(seen)
-        block = headers.encode({name: value for name, value in fields.items() if value is not None})
-        await self._queue.backend.publish(self._names.cron(leaf), _encode(envelope), block)
-
-    async def _remove(self, stream: Stream, stored: StoredMessage | None) -> bool:
-        if stored is None:
-            return False
-        with suppress(MessageNotFoundError):
-            await stream.delete_message(stored.seq)
-        return True
-
-    # --- looking
-
-    async def _jobs(self) -> Stream:
-        return await self._queue.jet.stream(self._names.jobs)
-
-    async def _control(self) -> Stream:
-        return await self._queue.side_to_read(self._names.control)
-
-    async def _stored(self, leaf: str) -> StoredMessage | None:
-        return await self._last(await self._jobs(), self._names.cron(leaf))
-
-    async def _paused(self, leaf: str) -> StoredMessage | None:
-        return await self._last(await self._control(), self._names.paused_schedule(leaf))
-
-    async def _last(self, stream: Stream, subject: str) -> StoredMessage | None:
-        try:
-            return await stream.get_last_message(subject)
-        except MessageNotFoundError:
-            return None
-
-    async def _each(self, wanted: str) -> AsyncGenerator[StoredMessage]:
-        stream = await (self._jobs() if wanted == self._names.crons else self._control())
-        # By their subjects: reading on from message to message would pass all jobs that wait.
-        for subject in sorted(await subjects_of(stream, wanted)):
-            if (stored := await self._last(stream, subject)) is not None:
-                yield stored
-
-    async def _shown(self, stored: StoredMessage) -> JobSchedule:
-        envelope = _envelope(stored.data)
-        timetable = envelope.timetable
-        assert timetable is not None
-        paused = not self._names.is_cron(stored.subject)
-        last = await self._last(await self._control(), self._names.last_run(cron_leaf(timetable.name)))
-        run = LastRun(id="", finished_at=0) if last is None else _last_run(last.data)
-        return JobSchedule(
-            **msgspec.structs.asdict(timetable),
-            job=envelope.job,
-            args=envelope.args,
-            key=envelope.key,
-            priority=envelope.priority,
-            tenant=envelope.tenant,
-            paused=paused,
-            next_due=0 if paused else next_due(timetable, stored.time_ns, self._queue.clock.now()),
-            last_job=run.id,
-            last_finished_at=run.finished_at,
-        )
-
-    def _leaf(self, name: str) -> str:
-        return cron_leaf(checked_text(f"queue {self._queue.name!r}: the name of a schedule", name))
-
-    def _missing(self, name: str) -> ConfigError:
-        return ConfigError(f"queue {self._queue.name!r} has no schedule {name!r}: see schedules(), or define it first")
-
-
 class QueueWithSchedules:
     """A queue whose jobs are enqueued again and again."""
 
     name: str
-    _schedules: Schedules
+    _context: QueueContext
     _enqueuer: Enqueuer
 
     async def schedule(
@@ -236,32 +76,165 @@ class QueueWithSchedules:
         """
         timetable = timetable_of(self.name, name, cron, timezone, every, overlap)
         call = self._enqueuer.call_of(job, args, dict(kwargs or {}), PLAIN)
-        return await self._schedules.define(timetable, call, JobOptions(key=key, priority=priority, tenant=tenant))
+        return await self._define_schedule(timetable, call, JobOptions(key=key, priority=priority, tenant=tenant))
 
     async def run_schedule(self, name: str) -> JobHandle[Any]:
         """Enqueue the job of a schedule now, whether it is due or not; its times stay as they are.
 
         Raises ConfigError if there is no such schedule.
         """
-        schedule = await self._schedules.get(name)
+        leaf = self._schedule_leaf(name)
+        found = await self._active_schedule(leaf) or await self._paused_schedule(leaf)
+        if found is None:
+            raise self._no_schedule(name)
+        schedule = await self._to_schedule(found)
         options = JobOptions(key=schedule.key, priority=schedule.priority, tenant=schedule.tenant)
         return (await self._enqueuer.enqueue_many((JobCall(schedule.job, bytes(schedule.args), options),)))[0]
 
     async def unschedule(self, name: str) -> bool:
         """Remove a schedule; return False if there was none. Jobs that it has enqueued stay. Raises ConfigError."""
-        return await self._schedules.remove(name)
+        leaf = self._schedule_leaf(name)
+        gone = await self._remove_message(await self._jobs_stream(), await self._active_schedule(leaf))
+        was_paused = await self._remove_message(await self._control_stream(), await self._paused_schedule(leaf))
+        await self._remove_message(
+            await self._control_stream(),
+            await last_of(await self._control_stream(), self._context.names.last_run(leaf)),
+        )
+        return gone or was_paused
 
     async def schedules(self) -> list[JobSchedule]:
         """Return all schedules by name, with the next time each is due, and its last run."""
-        return await self._schedules.all()
+        found = {
+            _name(stored): stored async for stored in self._each_schedule(self._context.names.paused_schedule("*"))
+        }
+        # One whose pausing, or resuming, was interrupted is not paused.
+        found |= {_name(stored): stored async for stored in self._each_schedule(self._context.names.crons)}
+        return [await self._to_schedule(found[name]) for name in sorted(found)]
 
     async def pause_schedule(self, name: str) -> None:
         """Enqueue no more jobs of a schedule, until :meth:`resume_schedule`. Raises ConfigError if there is none."""
-        await self._schedules.pause(name)
+        leaf = self._schedule_leaf(name)
+        stored = await self._active_schedule(leaf)
+        if stored is None:
+            if await self._paused_schedule(leaf) is None:
+                raise self._no_schedule(name)
+            return
+        kept = Outgoing(self._context.names.paused_schedule(leaf), stored.data)
+        await self._context.backend.withdraw(self._context.names.jobs, {stored.seq: Replacement((kept,))})
 
     async def resume_schedule(self, name: str) -> None:
         """Enqueue jobs of a paused schedule again, from its next time on. Raises ConfigError if there is none."""
-        await self._schedules.resume(name)
+        leaf = self._schedule_leaf(name)
+        paused = await self._paused_schedule(leaf)
+        if await self._active_schedule(leaf) is None:
+            if paused is None:
+                raise self._no_schedule(name)
+            with suppress(WrongLastSequenceError):
+                # Another process has resumed it.
+                await self._publish_schedule(leaf, _envelope(paused.data), 0)
+        await self._remove_message(await self._control_stream(), paused)
+
+    # --- storing
+
+    async def _define_schedule(self, timetable: Timetable, call: JobCall, options: JobOptions) -> JobSchedule:
+        """Store a schedule, unless there is the same; one that is paused stays so. Raises ConfigError."""
+        JobMessage(self._context.names, call.job, exclusive=self._context.exclusive).check(options)
+        leaf = cron_leaf(timetable.name)
+        envelope = Envelope(
+            call.job,
+            msgspec.Raw(call.args),
+            options.key,
+            timetable=timetable,
+            priority=options.priority,
+            tenant=options.tenant,
+        )
+        data = _encode(envelope)
+        while True:
+            stored, paused = await self._active_schedule(leaf), await self._paused_schedule(leaf)
+            found = stored or paused
+            if found is None or found.data != data:
+                try:
+                    await self._store_schedule(leaf, envelope, None if stored is None else stored.seq, paused)
+                except WrongLastSequenceError:
+                    # Another process has changed it.
+                    continue
+                found = await self._active_schedule(leaf) or await self._paused_schedule(leaf)
+            if found is not None:
+                return await self._to_schedule(found)
+
+    async def _store_schedule(
+        self, leaf: str, envelope: Envelope, seen: int | None, paused: StoredMessage | None
+    ) -> None:
+        if seen is None and paused is not None:
+            expected = {headers.EXPECTED_LAST_SUBJECT_SEQUENCE: str(paused.seq)}
+            await self._context.backend.publish(
+                self._context.names.paused_schedule(leaf), _encode(envelope), headers.encode(expected)
+            )
+            return
+        await self._publish_schedule(leaf, envelope, seen or 0)
+
+    async def _publish_schedule(self, leaf: str, envelope: Envelope, seen: int) -> None:
+        assert envelope.timetable is not None
+        key = key_part(envelope.key, envelope.tenant, exclusive=self._context.exclusive)
+        target, zone = self._context.names.place(key, leaf, envelope.priority), envelope.timetable.timezone or None
+        fields = schedule_headers(schedule_text_of(envelope.timetable), target, zone, None, None, replace=False)
+        fields[headers.EXPECTED_LAST_SUBJECT_SEQUENCE] = str(seen)
+        block = headers.encode({name: value for name, value in fields.items() if value is not None})
+        await self._context.backend.publish(self._context.names.cron(leaf), _encode(envelope), block)
+
+    async def _remove_message(self, stream: Stream, stored: StoredMessage | None) -> bool:
+        if stored is None:
+            return False
+        with suppress(MessageNotFoundError):
+            await stream.delete_message(stored.seq)
+        return True
+
+    # --- looking
+
+    async def _jobs_stream(self) -> Stream:
+        return await self._context.jet.stream(self._context.names.jobs)
+
+    async def _control_stream(self) -> Stream:
+        return await self._context.side_to_read(self._context.names.control)
+
+    async def _active_schedule(self, leaf: str) -> StoredMessage | None:
+        return await last_of(await self._jobs_stream(), self._context.names.cron(leaf))
+
+    async def _paused_schedule(self, leaf: str) -> StoredMessage | None:
+        return await last_of(await self._control_stream(), self._context.names.paused_schedule(leaf))
+
+    async def _each_schedule(self, wanted: str) -> AsyncGenerator[StoredMessage]:
+        stream = await (self._jobs_stream() if wanted == self._context.names.crons else self._control_stream())
+        # By their subjects: reading on from message to message would pass all jobs that wait.
+        for subject in sorted(await subjects_of(stream, wanted)):
+            if (stored := await last_of(stream, subject)) is not None:
+                yield stored
+
+    async def _to_schedule(self, stored: StoredMessage) -> JobSchedule:
+        envelope = _envelope(stored.data)
+        timetable = envelope.timetable
+        assert timetable is not None
+        paused = not self._context.names.is_cron(stored.subject)
+        last = await last_of(await self._control_stream(), self._context.names.last_run(cron_leaf(timetable.name)))
+        run = LastRun(id="", finished_at=0) if last is None else _last_run(last.data)
+        return JobSchedule(
+            **msgspec.structs.asdict(timetable),
+            job=envelope.job,
+            args=envelope.args,
+            key=envelope.key,
+            priority=envelope.priority,
+            tenant=envelope.tenant,
+            paused=paused,
+            next_due=0 if paused else next_due(timetable, stored.time_ns, self._context.clock.now()),
+            last_job=run.id,
+            last_finished_at=run.finished_at,
+        )
+
+    def _schedule_leaf(self, name: str) -> str:
+        return cron_leaf(checked_text(f"queue {self.name!r}: the name of a schedule", name))
+
+    def _no_schedule(self, name: str) -> ConfigError:
+        return ConfigError(f"queue {self.name!r} has no schedule {name!r}: see schedules(), or define it first")
 
 
 def _name(stored: StoredMessage) -> str:

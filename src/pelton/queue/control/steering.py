@@ -1,21 +1,18 @@
 """Steering a queue from any process: jobs cancelled, moved, withdrawn; pauses, limits, weights; removal.
 
-**Ending jobs that nobody holds, moving them to another queue, emptying a queue and removing it.** **Moving jobs to
-another queue.** In a store file, the job is withdrawn here and stored there in one transaction. On a cluster it is
-stored there first, at a place that follows from its id, so that a move that was interrupted can be repeated; then it is
-ended here, under the condition that it has not ended otherwise.
+**Cancelling.** A job that nobody holds is cancelled on the spot. In a store file its message is withdrawn and its
+outcome stored in one transaction. On a cluster the outcome is stored on condition that the job has none, and then its
+message is removed: the first outcome counts, because workers store theirs under the same condition. A job that runs is
+ended by the worker that holds it, which hears of an order (``model/limits.py``); should that worker die, the next one
+does it.
 
-**Steering a queue: jobs are cancelled, what is not to start is paused, limits and weights are set, from any process.**
-**Cancelling jobs and pausing what is not to start, from any process.** A job that nobody holds is cancelled on the
-spot. In a store file its message is withdrawn and its outcome stored in one transaction. On a cluster the outcome is
-stored on condition that the job has none, and then its message is removed: the first outcome counts, because workers
-store theirs under the same condition. A job that runs is ended by the worker that holds it, which hears of an order
-(``model/orders.py``); should that worker die, the next one does it.
+**Moving to another queue.** In a store file, the job is withdrawn here and stored there in one transaction. On a
+cluster it is stored there first, at a place that follows from its id, so that a move that was interrupted can be
+repeated; then it is ended here, under the condition that it has not ended otherwise.
 
-**Draining a queue: its workers take nothing more, and the caller learns when nobody holds a job.** A drained queue is a
-paused one. What workers hold is read from a store file, which lists it. Servers do not tell a job that is held from one
-that waits for another attempt; there each worker tells how many it holds, at once when it hears of the pause and again
-when it holds none, so what counts is what it has told after the pause.
+**Draining.** A drained queue is a paused one. What workers hold is read from a store file, which lists it. Servers do
+not tell a job that is held from one that waits for another attempt; there each worker tells how many it holds, at once
+when it hears of the pause and again when it holds none, so what counts is what it has told after the pause.
 """
 
 from __future__ import annotations
@@ -44,16 +41,17 @@ from pelton.api import (
 from pelton.api.json_values import UNREADABLE
 from pelton.api.times import Seconds
 from pelton.api.tracing import Replacement
-from pelton.queue.backing.scan import deliveries, orders_in
+from pelton.queue.backing.scan import deliveries
 from pelton.queue.enqueue.announcing import announce_again
 from pelton.queue.enqueue.job_message import JobMessage
+from pelton.queue.inspect.views import JobViews, limits_of
 from pelton.queue.limits.parking import Recall
 from pelton.queue.model.flow_records import told_to_flow
 from pelton.queue.model.limits import JobLimit, Order, Rate, TenantWeight, job_limit, scope_of, to_cancel
 from pelton.queue.model.naming import encode_key, encode_tenant
 from pelton.queue.model.options import checked_id, checked_text, job_filter, seconds
 from pelton.queue.model.records import job_id_in
-from pelton.queue.model.states import ENDINGS, Outcome, WorkerInfo, decode_envelope
+from pelton.queue.model.states import ENDINGS, Outcome, WorkerInfo, decode_envelope, outcome_without_worker
 from pelton.queue.ports import ALL_LISTED
 from pelton.runtime import Deadline
 
@@ -61,20 +59,41 @@ if TYPE_CHECKING:
     from pelton.queue.define.job import JobHandle
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.enqueue.enqueuer import Enqueuer
-    from pelton.queue.inspect.views import JobViews
     from pelton.queue.model.states import JobInfo
 
 _AT_ONCE: Final = 1000
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class Withdrawal:
-    """Ends jobs of one queue that nobody holds."""
+_TRIES: Final = 20
 
-    def __init__(self, queue: QueueContext) -> None:
-        self._queue = queue
 
-    async def cancel(self, jobs: Sequence[tuple[StoredMessage, JobInfo]], reason: str) -> int:
+class Steering(JobViews):
+    """Ends jobs of one queue that nobody holds, has others cancelled, and finds out what became of all."""
+
+    async def cancel(self, job_id: str, *, reason: str = "") -> bool:
+        """Cancel a job; return False if it had ended otherwise. Raises JobNotFoundError, ConfigError."""
+        checked_id(self._queue.name, job_id)
+        for _ in range(_TRIES):
+            info = await self.get(job_id)
+            if info.state in ENDINGS:
+                return info.state == "cancelled"
+            if info.state == "running":
+                await self._tell(job_id, reason)
+                return True
+            stored = await self.find_message(job_id)
+            if stored is not None and await self.end_all(((stored, info),), reason):
+                return True
+            # A worker has taken it, or it fell due.
+        await self._tell(job_id, reason)
+        return True
+
+    async def _tell(self, job_id: str, reason: str) -> None:
+        """Have the worker that holds a job cancel it."""
+        order = to_cancel(self._queue.names, job_id, reason, ended=False)
+        await self._queue.backend.publish(order.subject, order.data, order.headers)
+
+    async def end_all(self, jobs: Sequence[tuple[StoredMessage, JobInfo]], reason: str) -> int:
         """End jobs that nobody holds as cancelled, in a store file in one transaction; return how many these were."""
         error = f"it was cancelled: {reason}" if reason else "it was cancelled"
         endings = {info.id: (stored, self._ending(stored, info, error)) for stored, info in jobs}
@@ -103,14 +122,7 @@ class Withdrawal:
             await self._queue.backend.publish_batch(orders)
         return len(answer.sequences)
 
-    async def tell(self, job_id: str, reason: str) -> None:
-        """Have the worker that holds a job cancel it."""
-        await self._order(to_cancel(self._queue.names, job_id, reason, ended=False))
-
-    async def _order(self, order: Outgoing) -> None:
-        await self._queue.backend.publish(order.subject, order.data, order.headers)
-
-    def _told(self, stored: StoredMessage, outcome: Outcome) -> tuple[Outgoing, ...]:
+    def _flow_notes(self, stored: StoredMessage, outcome: Outcome) -> tuple[Outgoing, ...]:
         """Return what tells the flow of a job that it has ended."""
         with suppress(*UNREADABLE):
             if (place := decode_envelope(stored.data).flow) is not None:
@@ -122,47 +134,34 @@ class Withdrawal:
 
         Its flow is told before, so that it learns of it even if this is interrupted: it looks for the outcome itself.
         """
-        outcome, names = self._outcome(info, stored, error), self._queue.names
-        record = Outgoing(names.ending_subject("cancelled", info.id), _encode(outcome))
-        return Replacement((*self._told(stored, outcome), record), names.outcomes_of(info.id))
-
-    def _outcome(self, info: JobInfo, stored: StoredMessage, error: str) -> Outcome:
-        return Outcome(
-            id=info.id,
-            job=info.job,
-            state="cancelled",
-            key=info.key,
-            attempt=info.attempt,
-            worker="",
-            enqueued_at=stored.time_ns,
-            started_at=0,
-            finished_at=self._queue.clock.now(),
-            error=error,
+        names, now = self._queue.names, self._queue.clock.now()
+        outcome = outcome_without_worker(
+            "cancelled", info.id, info.job, info.key, error, stored.time_ns, now, info.attempt
         )
+        record = Outgoing(names.ending_subject("cancelled", info.id), _encode(outcome))
+        return Replacement((*self._flow_notes(stored, outcome), record), names.outcomes_of(info.id))
 
 
 class Mover:
     """Moves jobs of one queue to another one, whose jobs ``there`` enqueues."""
 
     def __init__(
-        self, queue: QueueContext, views: JobViews, other: QueueContext, there: Enqueuer, steering: Steering
+        self, queue: QueueContext, jobs: Steering, other: QueueContext, there: Enqueuer, others: Steering
     ) -> None:
         if other.backend is not queue.backend or other.name == queue.name:
             raise ConfigError(
                 f"queue {queue.name!r}: jobs can be moved to another queue of the same opening, not to {other.name!r}"
             )
         self._queue = queue
-        self._views = views
+        self._jobs = jobs
         self._other = other
         self._there = there
-        # Of the other queue.
-        self._steering = steering
-        self._withdrawal = Withdrawal(queue)
+        self._others = others
 
     async def move(self, job_id: str) -> JobHandle[Any]:
         """Move a job; return its new handle. Raises JobNotFoundError, JobNotMovedError, ConfigError."""
-        info = await self._views.get(job_id)
-        stored = await self._views.stored(job_id)
+        info = await self._jobs.get(job_id)
+        stored = await self._jobs.find_message(job_id)
         if info.state in ENDINGS or stored is None or await self._may_run(stored, info):
             raise JobNotMovedError(self._queue.name, job_id, "running" if info.state == "pending" else info.state)
         message = self._message(stored, info)
@@ -176,12 +175,12 @@ class Mover:
     async def _not_moved(self, job_id: str, other_id: str, error: str) -> JobNotMovedError:
         """Return why a job was not moved, and cancel what was stored there on servers, unless another call moved it."""
         try:
-            info = await self._views.ended(job_id)
+            info = await self._jobs.get_ended(job_id)
         except JobNotFoundError:
-            info = await self._views.get(job_id)
+            info = await self._jobs.get(job_id)
         if info.last_error != error:
             with suppress(JobNotFoundError):
-                await self._steering.cancel(other_id, reason="it was not moved after all")
+                await self._others.cancel(other_id, reason="it was not moved after all")
         return JobNotMovedError(self._queue.name, job_id, info.state)
 
     async def _may_run(self, stored: StoredMessage, info: JobInfo) -> bool:
@@ -192,14 +191,14 @@ class Mover:
 
     async def _replace(self, stored: StoredMessage, info: JobInfo, error: str, message: Outgoing) -> bool:
         try:
-            return await self._withdrawal.replace(stored, info, error, (message,))
+            return await self._jobs.replace(stored, info, error, (message,))
         except WrongLastSequenceError as refused:
             found = await (await self._queue.jet.stream(self._other.names.jobs)).get_message(refused.seq or 0)
             if job_id_in(found.data, 0) != job_id_in(message.data, 0):
                 there = f"a duplicate of a job of queue {self._other.name!r}"
                 raise JobNotMovedError(self._queue.name, info.id, there) from None
         # An earlier call was interrupted.
-        return await self._withdrawal.replace(stored, info, error)
+        return await self._jobs.replace(stored, info, error)
 
     def _message(self, stored: StoredMessage, info: JobInfo) -> Outgoing:
         try:
@@ -212,44 +211,7 @@ class Mover:
         plain = msgspec.structs.replace(envelope, due=info.due, timetable=None)
         is_delayed = headers.first(stored.hdrs, headers.DELAY) is not None
         left = max((info.due - self._queue.time.now()) / 1e9, 0.0) if is_delayed else None
-        return form.moved(plain, self._queue.name, info.id, self._queue.names.leaf_of(stored.subject), left)
-
-
-_TRIES: Final = 20
-
-
-class Steering:
-    """Steers the jobs of one queue, and finds out what became of them."""
-
-    def __init__(self, queue: QueueContext, views: JobViews) -> None:
-        self._queue = queue
-        self._views = views
-        self._withdrawal = Withdrawal(queue)
-
-    async def get(self, job_id: str) -> JobInfo:
-        """Return a job by its id. Raises JobNotFoundError, ConfigError."""
-        return await self._views.get(job_id)
-
-    async def outcome(self, job_id: str, limit: float | None) -> Outcome | None:
-        """Wait until a job has ended, for ``limit`` seconds at most; None if it has not ended by then."""
-        return await self._views.outcome(job_id, limit)
-
-    async def cancel(self, job_id: str, *, reason: str = "") -> bool:
-        """Cancel a job; return False if it had ended otherwise. Raises JobNotFoundError, ConfigError."""
-        checked_id(self._queue.name, job_id)
-        for _ in range(_TRIES):
-            info = await self._views.get(job_id)
-            if info.state in ENDINGS:
-                return info.state == "cancelled"
-            if info.state == "running":
-                await self._withdrawal.tell(job_id, reason)
-                return True
-            stored = await self._views.stored(job_id)
-            if stored is not None and await self._withdrawal.cancel(((stored, info),), reason):
-                return True
-            # A worker has taken it, or it fell due.
-        await self._withdrawal.tell(job_id, reason)
-        return True
+        return form.to_move(plain, self._queue.name, info.id, self._queue.names.leaf_of(stored.subject), left)
 
 
 _FOR_EVER_NS: Final = 100 * 365 * 86_400 * 10**9
@@ -264,7 +226,6 @@ class QueueWithSteering:
 
     name: str
     _context: QueueContext
-    _views: JobViews
     _steering: Steering
 
     async def cancel(self, job_id: str, *, reason: str = "") -> bool:
@@ -302,7 +263,7 @@ class QueueWithSteering:
         deadline = Deadline(clock, limit)
         since = await _pause_all(self._context)
         looks = 0
-        while held := await _held(self._context, since):
+        while held := await _describe_held(self._context, since):
             if deadline.is_over:
                 raise TimeoutError(f"queue {self.name!r}: after {limit:g} s, {held} are still held; it stays paused")
             pause, left = _LOOK_S[min(looks, len(_LOOK_S) - 1)], deadline.left
@@ -316,12 +277,12 @@ class QueueWithSteering:
         dead letters stay. On a cluster, jobs that were taken once and wait for a retry stay, too. Raises ConfigError.
         """
         wanted = job_filter(self.name, key, job, tenant=tenant)
-        names, withdrawal = self._context.names, Withdrawal(self._context)
+        names = self._context.names
         stream = await self._context.jet.stream(names.jobs)
         last, unlisted = (await stream.info()).state.last_seq, await self._context.stats.unlisted()
         ended = 0
         batch: list[tuple[StoredMessage, JobInfo]] = []
-        async with aclosing(self._views.jobs(wanted)) as jobs:
+        async with aclosing(self._steering.jobs(wanted)) as jobs:
             async for found in jobs:
                 if found.stored.seq > last:
                     break
@@ -331,9 +292,9 @@ class QueueWithSteering:
                     continue
                 batch.append((found.stored, found.info))
                 if len(batch) == _AT_ONCE:
-                    ended += await withdrawal.cancel(batch, "the queue was purged")
+                    ended += await self._steering.end_all(batch, "the queue was purged")
                     batch = []
-        return ended + (await withdrawal.cancel(batch, "the queue was purged") if batch else 0)
+        return ended + (await self._steering.end_all(batch, "the queue was purged") if batch else 0)
 
     async def delete(self, *, force: bool = False) -> None:
         """Remove the queue: its jobs, its history, its dead letters. Do not use it, or its handles, after that.
@@ -387,9 +348,7 @@ class QueueWithSteering:
 
     async def limits(self) -> list[JobLimit]:
         """Return all limits of the queue, in the order in which they were set."""
-        control = await self._context.side_to_read(self._context.names.control)
-        orders = await orders_in(control, self._context.names.limit_subject(">"))
-        return [order.limit for order in orders if order.limit is not None and not order.over]
+        return await limits_of(self._context)
 
     async def weigh(self, tenant: str, weight: int) -> None:
         """Give a tenant ``weight`` turns (1 to 1,000; by default 1) while others have one; every worker hears of it.
@@ -452,10 +411,10 @@ async def _pause_all(queue: QueueContext) -> int:
     return (await control.get_last_message(queue.names.order_subject(_ALL))).time_ns
 
 
-async def _held(queue: QueueContext, since: int) -> str:
+async def _describe_held(queue: QueueContext, since: int) -> str:
     """Return what is held, in words; empty if nothing is. ``since``: when the pause was stored."""
     if await queue.stats.unlisted() is ALL_LISTED:
-        held = await _listed(queue)
+        held = await _count_running(queue)
         return f"{held} jobs" if held else ""
     names = queue.names
     holding = 0
@@ -467,7 +426,7 @@ async def _held(queue: QueueContext, since: int) -> str:
     return f"jobs of {holding} workers" if holding else ""
 
 
-async def _listed(queue: QueueContext) -> int:
+async def _count_running(queue: QueueContext) -> int:
     """Return how many jobs run: neither those that wait for another attempt, nor those whose worker has died."""
     now, underway = queue.clock.now(), await queue.stats.underway()
     return sum(not entry.waits and (not entry.due or entry.due > now) for entry in underway.values())
@@ -475,7 +434,7 @@ async def _listed(queue: QueueContext) -> int:
 
 async def _running(queue: QueueContext) -> int:
     try:
-        return await _listed(queue) + (await queue.stats.unlisted()).number
+        return await _count_running(queue) + (await queue.stats.unlisted()).number
     except NotFoundError:
         # An earlier call has deleted it, or was interrupted.
         return 0

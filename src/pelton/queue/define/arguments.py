@@ -1,15 +1,11 @@
 """The typed arguments of a job, checked and encoded as it is enqueued, decoded as it runs, and its result. Pure.
 
-**Arguments and results in another form than JSON, with a codec that the program brings. Pure.** A job's message stays
-JSON: an argument or result that a codec has encoded stands in it as base64, so that names and options are read by every
+Arguments travel as a JSON object by parameter name, so that a refactored function still reads old jobs. JSON encodes
+types it has no form for as text: bytes, dates, UUIDs, decimals, and every key of an object. If text is declared, such a
+value would pass every check, and decode to a different one: so it is refused.
+
+What a codec of the program's own has encoded stands in the JSON as base64, so that names and options are read by every
 program, whether it has the codec or not.
-
-**Values as JSON that decode to the types that were declared for them, or are refused. Pure.** JSON encodes types it has
-no form for as text: bytes, dates, UUIDs, decimals, and every key of an object. If text is declared, such a value would
-pass every check, and decode to a different one.
-
-**The typed arguments of a job: checked and encoded as it is enqueued, decoded as it runs. Pure.** Arguments travel as a
-JSON object by parameter name, so that a refactored function still reads old jobs.
 """
 
 from __future__ import annotations
@@ -205,7 +201,7 @@ class JobArguments:
 
     def encode(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bytes:
         """Return arguments as JSON, checked against the function's annotations. Raises JobArgumentsError."""
-        return self._encoded(self._named(args, kwargs), self._struct, self._decode)
+        return self._check_and_encode(self._by_name(args, kwargs), self._struct, self._decode)
 
     def encode_known(
         self, args: Sequence[Any], kwargs: dict[str, Any], find: Callable[[Any], T | None]
@@ -214,18 +210,18 @@ class JobArguments:
 
         Raises JobArgumentsError.
         """
-        named = self._named(args, kwargs)
+        named = self._by_name(args, kwargs)
         later = {name: found for name, value in named.items() if (found := find(value)) is not None}
         if not later:
-            return self._encoded(named, self._struct, self._decode), later
+            return self._check_and_encode(named, self._struct, self._decode), later
         known = {name: value for name, value in named.items() if name not in later}
         names = tuple(known)
         if (struct := self._partial.get(names)) is None:
             kinds = {name: self._kinds[name] for name in names} if self.codec is None else {}
             struct = self._partial[names] = _struct(self._job, kinds, {})
-        return self._encoded(known, struct, msgspec.json.Decoder(struct).decode), later
+        return self._check_and_encode(known, struct, msgspec.json.Decoder(struct).decode), later
 
-    def _encoded(
+    def _check_and_encode(
         self, named: dict[str, Any], struct: type[msgspec.Struct], decode: Callable[[bytes], msgspec.Struct]
     ) -> bytes:
         if self.codec is not None:
@@ -245,7 +241,7 @@ class JobArguments:
             raise JobArgumentsError(self._job, str(error)) from None
         return encoded
 
-    def _named(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _by_name(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
         if not kwargs and self._positional and len(args) == len(self._names):
             return dict(zip(self._names, args, strict=True))
         try:

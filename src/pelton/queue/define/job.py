@@ -1,4 +1,4 @@
-"""A job: a function, its name, its typed arguments and its rules; and the handle of one that was enqueued.
+"""A job: a function, its name, its arguments and its rules; the hooks around it; and the handle of one in a queue.
 
 A decorated function stays what it is: a call runs it here and now, with its own type. Arguments are bound and checked
 against the annotations when a job is enqueued, and travel as a JSON object by parameter name, so that a refactored
@@ -7,28 +7,28 @@ function still reads old jobs.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Concatenate,
-    Generic,
-    NamedTuple,
-    ParamSpec,
-    Protocol,
-    TypeVar,
-    Unpack,
-    cast,
-    overload,
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
 )
+from contextvars import copy_context
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 
 import msgspec
 
 from pelton.api import ConfigError, JobArgumentsError
+from pelton.api.json_values import to_json
 from pelton.queue.define.arguments import JobArguments, JobCodec, ResultCodec, RunContext
-from pelton.queue.define.hooks import JobHooks
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options, seconds
+from pelton.runtime import until_ended
 
 if TYPE_CHECKING:
     from pelton.api import Outgoing, PubAck, WrongLastSequenceError
@@ -38,11 +38,148 @@ if TYPE_CHECKING:
     from pelton.queue.model.states import JobInfo, Outcome
     from pelton.queue.ports import JobLookup
 
+Call = TypeVar("Call")
+Around = Callable[[Any], AbstractContextManager[Any]]
+# Takes a `JobCall`, and returns one or None.
+OnEnqueue = Callable[[Any], Any]
+
+
+def blocking(jet: Streams, loop: asyncio.AbstractEventLoop) -> Any:
+    """Return the blocking face of a worker's store, for code on its threads."""
+    # Imported by its name, when it is needed: it is derived from the classes of this room.
+    return import_module("pelton.sync").on_loop(jet, loop)
+
+
+@asynccontextmanager
+async def _on_threads(make: Callable[[Any], AbstractContextManager[Any]], jet: Streams) -> AsyncGenerator[Any]:
+    """Be within a plain context manager, which is entered and left on threads."""
+    loop = asyncio.get_running_loop()
+    manager = make(blocking(jet, loop))
+    entering = loop.run_in_executor(None, copy_context().run, manager.__enter__)
+    try:
+        yield await asyncio.shield(entering)
+    finally:
+        # If it was cancelled meanwhile, its thread goes on.
+        await until_ended(entering)
+        if entering.exception() is None:
+            await asyncio.to_thread(manager.__exit__, None, None, None)
+
+
+class _Entered:
+    """What was entered for the workers of one open store, and how many of these there are."""
+
+    def __init__(self, manager: AbstractAsyncContextManager[Any]) -> None:
+        self.manager = manager
+        self.entering = asyncio.Lock()
+        self.users = 0
+        self.has_begun = False
+        self.state: Any = None
+
+    async def enter(self) -> None:
+        async with self.entering:
+            if not self.has_begun:
+                self.state = await self.manager.__aenter__()
+                self.has_begun = True
+
+
+class JobHooks:
+    """The hooks of all jobs of one queue or `Jobs`, which share this object: hooks may be added after jobs."""
+
+    __slots__ = ("_around_run", "_entered", "_lifespan", "_on_enqueue", "has_enqueue", "has_run")
+
+    def __init__(self) -> None:
+        self._around_run: tuple[Around, ...] = ()
+        # Whether something is around the runs.
+        self.has_run: bool = False
+        # Whether something is to see what is enqueued.
+        self.has_enqueue: bool = False
+        self._on_enqueue: tuple[OnEnqueue, ...] = ()
+        self._lifespan: Callable[[Any], AbstractAsyncContextManager[Any]] | None = None
+        # By the store.
+        self._entered: dict[object, _Entered] = {}
+
+    def set_lifespan(self, function: Callable[[Any], Any]) -> None:
+        """Put an async context manager around the workers. Raises ConfigError."""
+        if self._lifespan is not None:
+            raise ConfigError(f"lifespan({function!r}): these jobs have one already; enter both in one function")
+        if inspect.iscoroutinefunction(function):
+            raise ConfigError(f"lifespan({function!r}): write a function that yields once")
+        if inspect.isgeneratorfunction(function):
+            self._lifespan = partial(_on_threads, contextmanager(function))
+        else:
+            self._lifespan = asynccontextmanager(function) if inspect.isasyncgenfunction(function) else function
+
+    def state(self, jet: object) -> Any:
+        """Return what the lifespan has yielded for the workers of a store; None without one."""
+        entered = self._entered.get(jet)
+        return None if entered is None else entered.state
+
+    @asynccontextmanager
+    async def living(self, jet: object) -> AsyncGenerator[None]:
+        """Be within the lifespan for a store: the first to come enters it, the last to go leaves it."""
+        if self._lifespan is None:
+            yield
+            return
+        entered = self._entered.get(jet)
+        if entered is None:
+            entered = self._entered[jet] = _Entered(self._lifespan(jet))
+        entered.users += 1
+        try:
+            await entered.enter()
+            yield
+        finally:
+            entered.users -= 1
+            if not entered.users:
+                del self._entered[jet]
+                if entered.has_begun:
+                    await entered.manager.__aexit__(None, None, None)
+
+    def add_run(self, function: Callable[..., Any]) -> None:
+        """Put a context manager around each run, inside those that are there. Raises ConfigError."""
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise ConfigError(f"around_run({function!r}): jobs on threads can't await it; write a function that yields")
+        around: Any = contextmanager(function) if inspect.isgeneratorfunction(function) else function
+        self._around_run, self.has_run = (*self._around_run, around), True
+
+    def add_enqueue(self, function: OnEnqueue) -> None:
+        """Pass each call that is to be enqueued through a function, after those that are there. Raises ConfigError."""
+        if inspect.iscoroutinefunction(function):
+            raise ConfigError(f"on_enqueue({function!r}): it can't be async; it takes a call and returns one, or None")
+        self._on_enqueue, self.has_enqueue = (*self._on_enqueue, function), True
+
+    def before_enqueue(self, call: Call) -> Call:
+        """Return a call as it is to be enqueued. Raises what a hook raises."""
+        for hook in self._on_enqueue:
+            call = hook(call) or call
+        return call
+
+    def around(self, function: Callable[..., Any], context: object, *, is_async: bool) -> Callable[..., Any]:
+        """Return a job's function within everything that is around the runs."""
+        hooks = self._around_run
+
+        def enter_all() -> ExitStack:
+            with ExitStack() as stack:
+                for hook in hooks:
+                    stack.enter_context(hook(context))
+                return stack.pop_all()
+
+        async def run_async(**arguments: Any) -> Any:
+            with enter_all():
+                return await function(**arguments)
+
+        def run(**arguments: Any) -> Any:
+            with enter_all():
+                return function(**arguments)
+
+        return run_async if is_async else run
+
+
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 C = TypeVar("C", bound=RunContext)
+Publish = Callable[["Outgoing"], Awaitable["PubAck"]]
 
 
 class JobQueue(Protocol):
@@ -72,27 +209,19 @@ class CallEnqueuer(Protocol):
         """Return the messages that put jobs into the queue; delays count from now. Raises ConfigError."""
         ...
 
-    async def resolve(self, call: JobCall, refused: WrongLastSequenceError) -> Resolved:
-        """Return the handle of the job that kept a unique one from being stored, or the message to store instead."""
-        ...
-
     def handle_of(self, call: JobCall, message: Outgoing, ack: PubAck) -> JobHandle[Any]:
         """Return the handle of a job that was stored."""
+        ...
+
+    async def after_refusal(
+        self, call: JobCall, message: Outgoing, refused: WrongLastSequenceError, publish: Publish, *, alone: bool
+    ) -> JobHandle[Any]:
+        """Return the handle of the job that a unique one met, or of that one, if it could be stored after all."""
         ...
 
     async def announce(self, calls: Sequence[JobCall], handles: Sequence[JobHandle[Any]]) -> None:
         """Tell those who listen that jobs were stored."""
         ...
-
-
-class Resolved(NamedTuple):
-    """What follows when a unique job was refused: the ``handle`` of the job that is there, or the ``message`` to store.
-
-    Neither: that job has ended since, or is part of an open transaction.
-    """
-
-    message: Outgoing | None
-    handle: JobHandle[Any] | None
 
 
 class JobCall(msgspec.Struct, frozen=True, gc=False):
@@ -212,7 +341,7 @@ class JobDefinition(Generic[P, R]):
         self.is_async: bool = inspect.iscoroutinefunction(function)
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
-        self._arguments = arguments
+        self.arguments = arguments
         self.context_parameter: str = arguments.context
         self.results: ResultCodec = arguments.results
         if in_process:
@@ -232,34 +361,12 @@ class JobDefinition(Generic[P, R]):
 
     def call_with(self, args: Sequence[Any], kwargs: dict[str, Any], options: JobOptions) -> JobCall:
         """Return a checked call with options. Raises JobArgumentsError, and what a hook raises."""
-        call = self.call_of(self._arguments.encode(args, kwargs), options)
+        call = self.call_of(self.arguments.encode(args, kwargs), options)
         return self.hooks.before_enqueue(call) if self.hooks.has_enqueue else call
 
     def call_of(self, args: bytes, options: JobOptions) -> JobCall:
         """Return a call with arguments as JSON, which are not checked here."""
         return JobCall(self.name, args, options, self.results)
-
-    def encode_arguments(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bytes:
-        """Return arguments as JSON, checked against the function's annotations. Raises JobArgumentsError."""
-        return self._arguments.encode(args, kwargs)
-
-    def encode_known(
-        self, args: Sequence[Any], kwargs: dict[str, Any], find: Callable[[Any], T | None]
-    ) -> tuple[bytes, dict[str, T]]:
-        """Return the arguments that are known as JSON, and by name what ``find`` returns for the others.
-
-        Raises JobArgumentsError.
-        """
-        return self._arguments.encode_known(args, kwargs, find)
-
-    @property
-    def codec(self) -> JobCodec | None:
-        """What encodes the arguments and results; None: JSON."""
-        return self._arguments.codec
-
-    def decode_arguments(self, raw: msgspec.Raw) -> dict[str, Any]:
-        """Return the arguments of a stored job by name. Raises JobArgumentsError."""
-        return self._arguments.decode(raw)
 
 
 class Job(JobDefinition[P, R], Generic[P, R]):
@@ -313,7 +420,7 @@ class Job(JobDefinition[P, R], Generic[P, R]):
 
         Raises JobArgumentsError, ConfigError.
         """
-        encoded = [self.encode_arguments(self._several(args), {}) for args in arguments]
+        encoded = [self.arguments.encode(self._several(args), {}) for args in arguments]
         if isinstance(keys, str):
             raise ConfigError(f"job {self.name!r}: keys is {keys!r}; give a key for each job, as a list")
         options = [PLAIN] * len(encoded) if keys is None else [JobOptions(key=key) for key in keys]
@@ -455,6 +562,18 @@ def _check_in_process(function: Callable[..., Any], name: str) -> None:
             f"job {name!r}: process=True needs a function that a child process can import: define it at the top level "
             "of a module"
         )
+
+
+def encode_unknown(job: str, args: Sequence[Any], kwargs: dict[str, Any]) -> bytes:
+    """Return the arguments of a job that this program does not know as JSON. Raises JobArgumentsError."""
+    if args:
+        raise JobArgumentsError(
+            job, "this program does not know the job's parameters: give its arguments by name (car='car1')"
+        )
+    try:
+        return to_json(kwargs)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise JobArgumentsError(job, str(error)) from None
 
 
 def job_name(function: Callable[..., Any]) -> str:

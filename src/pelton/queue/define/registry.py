@@ -21,13 +21,13 @@ from typing import (
 
 from pelton.api import ConfigError
 from pelton.queue.define.arguments import JobArguments, JobCodec, RunContext, checked_codec
-from pelton.queue.define.hooks import JobHooks
 from pelton.queue.define.job import (
     AsyncContextJob,
     AsyncJob,
     Job,
     JobCall,
     JobDecorator,
+    JobHooks,
     SyncContextJob,
     SyncJob,
     job_name,
@@ -312,7 +312,7 @@ class JobRegistry:
         for jobs in given:
             for job in jobs:
                 if seen.setdefault(job.name, jobs) is not jobs:
-                    raise self._taken(job.name)
+                    raise self._name_taken(job.name)
 
     def get(self, name: str) -> Job[Any, Any] | None:
         """Return the job of a name, or None if nobody has declared one."""
@@ -337,10 +337,10 @@ class JobRegistry:
     def add(self, job: Job[Any, Any]) -> None:
         """Register a job of this queue alone. Raises ConfigError if its name is taken."""
         if self.get(job.name) is not None:
-            raise self._taken(job.name)
+            raise self._name_taken(job.name)
         self.own[job.name] = job
 
-    def _taken(self, name: str) -> ConfigError:
+    def _name_taken(self, name: str) -> ConfigError:
         return ConfigError(f"queue {self._queue!r} has a job {name!r} already; give one of them another name")
 
 

@@ -12,7 +12,7 @@ from pelton.api import Outgoing, PeltonError
 from pelton.api.json_values import UNREADABLE
 from pelton.queue.model.naming import encode_tenant
 from pelton.queue.model.options import JobOptions, due_time
-from pelton.queue.model.states import Attempt, Envelope, JobProgress, Outcome
+from pelton.queue.model.states import Attempt, Envelope, JobProgress, Outcome, decode_outcome, decode_progress
 
 if TYPE_CHECKING:
     from pelton.api import Delivered
@@ -28,8 +28,6 @@ ANNOUNCED: Final[frozenset[QueueEventKind]] = frozenset(("enqueued", "scheduled"
 """Those that are told to whoever listens, and are not stored."""
 
 _attempt: Final = msgspec.json.Decoder(Attempt).decode
-_outcome: Final = msgspec.json.Decoder(Outcome).decode
-_progress: Final = msgspec.json.Decoder(JobProgress).decode
 
 
 class QueueEvent(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -62,7 +60,7 @@ _told: Final = msgspec.json.Decoder(list[QueueEvent]).decode
 encode_events: Final = msgspec.json.Encoder().encode
 
 
-def announced(data: bytes) -> Sequence[QueueEvent]:
+def read_announcement(data: bytes) -> Sequence[QueueEvent]:
     """Return the events of an announcement; empty if it cannot be read, because another version wrote it."""
     try:
         return _told(data)
@@ -72,7 +70,7 @@ def announced(data: bytes) -> Sequence[QueueEvent]:
 
 def ending_event(delivered: Delivered) -> QueueEvent | None:
     """Return the event of an outcome."""
-    outcome = _outcome(delivered.data)
+    outcome = decode_outcome(delivered.data)
     return QueueEvent(
         kind=outcome.state,
         id=outcome.id,
@@ -105,7 +103,7 @@ def retry_event(delivered: Delivered) -> QueueEvent | None:
 
 def progress_event(delivered: Delivered) -> QueueEvent | None:
     """Return the event of a job's progress."""
-    told = _progress(delivered.data)
+    told = decode_progress(delivered.data)
     job_id = delivered.subject.rpartition(".progress")[0].rpartition(".")[2]
     return QueueEvent(kind="progress", id=job_id, at=told.at or delivered.time_ns, progress=told)
 
@@ -137,7 +135,7 @@ async def announce_enqueued(queue: QueueContext, calls: Sequence[JobCall], handl
     """Tell that jobs were stored, those that were there before left out."""
     now = queue.clock.now()
     events = [
-        _stored(handle.id, call.job, call.options.key, due_time(call.options, now), now)
+        _stored_event(handle.id, call.job, call.options.key, due_time(call.options, now), now)
         for call, handle in zip(calls, handles, strict=True)
         if not handle.duplicate
     ]
@@ -147,32 +145,32 @@ async def announce_enqueued(queue: QueueContext, calls: Sequence[JobCall], handl
 async def announce_again(queue: QueueContext, handle: JobHandle[Any], job: str, key: str, due: int = 0) -> None:
     """Tell that a job was stored that has been elsewhere: among the dead letters, or in another queue."""
     if has_listeners(queue) and not handle.duplicate:
-        await _announce(queue, [_stored(handle.id, job, key, due, queue.clock.now())])
+        await _announce(queue, [_stored_event(handle.id, job, key, due, queue.clock.now())])
 
 
 async def announce_messages(queue: QueueContext, messages: Sequence[Outgoing]) -> None:
     """Tell that the jobs of these messages were stored; each has its own id."""
     if messages and has_listeners(queue):
         now, envelopes = queue.clock.now(), [_envelope(message.data) for message in messages]
-        await _announce(queue, [_stored(one.id, one.job, one.key, one.due, now) for one in envelopes])
+        await _announce(queue, [_stored_event(one.id, one.job, one.key, one.due, now) for one in envelopes])
 
 
-def _stored(job_id: str, job: str, key: str, due: int, now: int) -> QueueEvent:
+def _stored_event(job_id: str, job: str, key: str, due: int, now: int) -> QueueEvent:
     kind: QueueEventKind = "scheduled" if due else "enqueued"
     return QueueEvent(kind=kind, id=job_id, at=now, job=job, key=key, due=due)
 
 
 async def announce_start(queue: QueueContext, records: AttemptRecords, worker: str) -> None:
     """Tell that an attempt starts."""
-    await _announce(queue, (_taken(queue, "started", records, worker),))
+    await _announce(queue, (_worker_event(queue, "started", records, worker),))
 
 
 async def announce_held(queue: QueueContext, records: AttemptRecords, worker: str, limit: str) -> None:
     """Tell that a job that was taken waits for a limit."""
-    await _announce(queue, (_taken(queue, "held", records, worker, limit),))
+    await _announce(queue, (_worker_event(queue, "held", records, worker, limit),))
 
 
-def _taken(
+def _worker_event(
     queue: QueueContext, kind: QueueEventKind, records: AttemptRecords, worker: str, limit: str = ""
 ) -> QueueEvent:
     envelope = records.envelope

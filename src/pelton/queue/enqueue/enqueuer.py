@@ -11,7 +11,6 @@ import msgspec
 from pelton.api import (
     ConfigError,
     DuplicateJobError,
-    JobArgumentsError,
     JobNotFoundError,
     MessageNotFoundError,
     NoStreamForSubjectError,
@@ -22,8 +21,7 @@ from pelton.api import (
     StreamNotFoundError,
     WrongLastSequenceError,
 )
-from pelton.api.json_values import to_json
-from pelton.queue.define.job import JobCall, JobDefinition, JobHandle, Resolved
+from pelton.queue.define.job import JobCall, JobDefinition, JobHandle, encode_unknown
 from pelton.queue.enqueue.announcing import announce_enqueued, ring
 from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, checked_id, checked_job_name, job_options
@@ -33,6 +31,8 @@ from pelton.queue.model.states import Envelope
 if TYPE_CHECKING:
     from pelton.api import StoredMessage
     from pelton.jet import Stream
+    from pelton.queue.define.arguments import ResultCodec
+    from pelton.queue.define.job import Publish
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.ports import JobLookup
 
@@ -69,14 +69,7 @@ class Enqueuer:
         known = self._queue.jobs.get(name)
         if known is not None:
             return known.call_with(args, kwargs, options)
-        if args:
-            raise JobArgumentsError(
-                name, "this program does not know the job's parameters: give its arguments by name (car='car1')"
-            )
-        try:
-            return JobCall(name, to_json(kwargs), options)
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise JobArgumentsError(name, str(error)) from None
+        return JobCall(name, encode_unknown(name, args, kwargs), options)
 
     async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
         """Put many jobs into the queue, durable together and in order.
@@ -121,7 +114,7 @@ class Enqueuer:
         try:
             ack = await self._jet.backend.publish(message.subject, message.data, message.headers)
         except WrongLastSequenceError as refused:
-            return await self._after_refusal(call, message, refused)
+            return await self.after_refusal(call, message, refused, self._publish, alone=False)
         return self.handle_of(call, message, ack)
 
     async def _check_exists(self) -> None:
@@ -145,7 +138,7 @@ class Enqueuer:
         acks = [answer for answer in answers if isinstance(answer, PubAck)]
         if len(acks) == len(calls):
             return list(map(self.handle_of, calls, messages, acks))
-        settled = await self._settled(calls, messages, answers)
+        settled = await self._settle_refused(calls, messages, answers)
         handles: list[JobHandle[Any]] = []
         for index, (call, message, answer) in enumerate(zip(calls, messages, answers, strict=True)):
             one = settled.get(index, answer)
@@ -154,7 +147,7 @@ class Enqueuer:
             handles.append(one if isinstance(one, JobHandle) else self.handle_of(call, message, one))
         return handles
 
-    async def _settled(
+    async def _settle_refused(
         self, calls: Sequence[JobCall], messages: Sequence[Outgoing], answers: Sequence[PubAck | PeltonError]
     ) -> dict[int, JobHandle[Any] | BaseException]:
         """Return by its index what follows for each unique job that met another one, some of them at once."""
@@ -165,7 +158,9 @@ class Enqueuer:
                 refused = answers[index]
                 assert isinstance(refused, WrongLastSequenceError), "only these are settled"
                 try:
-                    settled[index] = await self._after_refusal(calls[index], messages[index], refused)
+                    settled[index] = await self.after_refusal(
+                        calls[index], messages[index], refused, self._publish, alone=False
+                    )
                 except Exception as error:
                     settled[index] = error
 
@@ -174,46 +169,64 @@ class Enqueuer:
             await asyncio.gather(*map(settle, chains[start : start + _AT_ONCE]))
         return settled
 
-    async def _after_refusal(self, call: JobCall, message: Outgoing, refused: WrongLastSequenceError) -> JobHandle[Any]:
-        """Return the handle of the job that a unique one met, or of that one, if it could be stored after all."""
-        first = message
+    async def after_refusal(
+        self, call: JobCall, message: Outgoing, refused: WrongLastSequenceError, publish: Publish, *, alone: bool
+    ) -> JobHandle[Any]:
+        """Return the handle of the job that a unique one met, or of that one, if it could be stored after all.
+
+        ``publish`` stores a message; ``alone``: nobody else can write meanwhile, so that what was met twice, and can't
+        be read, stays.
+        """
+        vanished: int | None = -1
         while True:
-            instead, found = await self.resolve(call, refused)
-            if found is not None:
-                return found
+            instead, handle = await self._resolve(call, refused)
+            if handle is not None:
+                return handle
+            if instead is None and alone:
+                # It may have been replaced since, by another one of these jobs.
+                if vanished == refused.seq:
+                    raise refused
+                vanished = refused.seq
             # The job to be replaced may have ended: then the original message is tried again.
-            message = instead or first
             try:
-                ack = await self._jet.backend.publish(message.subject, message.data, message.headers)
+                ack = await publish(instead or message)
             except WrongLastSequenceError as again:
                 refused = again
             else:
-                return self.handle_of(call, message, ack)
+                return self.handle_of(call, instead or message, ack)
 
-    async def resolve(self, call: JobCall, refused: WrongLastSequenceError) -> Resolved:
-        """Return the handle of the job that kept a unique one from being stored, or the message to store instead."""
+    async def _publish(self, message: Outgoing) -> PubAck:
+        return await self._jet.backend.publish(message.subject, message.data, message.headers)
+
+    async def _resolve(
+        self, call: JobCall, refused: WrongLastSequenceError
+    ) -> tuple[Outgoing | None, JobHandle[Any] | None]:
+        """Return the message to store instead, or the handle of the job that kept a unique one from being stored.
+
+        Neither: that job has ended since, or is part of an open transaction.
+        """
         if not refused.seq:
             # It was to replace, or to follow, a job that has ended.
-            return Resolved(None, None)
+            return None, None
         if self._jobs is None:
             self._jobs = await self._queue.jet.stream(self._queue.names.jobs)
         try:
             stored = await self._jobs.get_message(refused.seq)
         except MessageNotFoundError:
-            return Resolved(None, None)
+            return None, None
         [message] = self.messages_of((call,))
         if call.options.replace and stored.subject == message.subject:
             form = JobMessage(self._queue.names, call.job, exclusive=self._queue.exclusive)
-            return Resolved(form.replacing(message, stored), None)
+            return form.replacing(message, stored), None
         job_id, names = job_id_in(stored.data, stored.seq), self._queue.names
-        if call.options.unique_until == "started" and names.is_job(stored.subject) and await self._started(stored):
+        if call.options.unique_until == "started" and names.is_job(stored.subject) and await self._has_started(stored):
             form = JobMessage(names, call.job, exclusive=self._queue.exclusive)
-            return Resolved(form.following(message, stored.seq), None)
+            return form.following(message, stored.seq), None
         if call.options.on_duplicate == "raise":
             raise DuplicateJobError(self._queue.name, job_id)
-        return Resolved(None, self._handle(call, job_id, duplicate=True))
+        return None, self._handle(job_id, call.results, duplicate=True)
 
-    async def _started(self, stored: StoredMessage) -> bool:
+    async def _has_started(self, stored: StoredMessage) -> bool:
         """Whether a worker has begun a job."""
         try:
             info = await self._lookup.get(job_id_in(stored.data, stored.seq))
@@ -249,18 +262,15 @@ class Enqueuer:
         """Return the handle of a job that was stored."""
         has_sequence = call.options is PLAIN or not call.options.is_later
         job_id = str(ack.seq) if has_sequence else job_id_in(message.data, ack.seq)
-        read = call.results.decode if call.results is not None else None
-        return JobHandle(self._lookup, self._name, job_id, ack.duplicate, read)
-
-    def _handle(self, call: JobCall, job_id: str, *, duplicate: bool) -> JobHandle[Any]:
-        read = call.results.decode if call.results is not None else None
-        return JobHandle(self._lookup, self._name, job_id, duplicate, read)
+        return self._handle(job_id, call.results, duplicate=ack.duplicate)
 
     def handle(self, job_id: str, job: str = "", *, duplicate: bool = False) -> JobHandle[Any]:
         """Return the handle of a job that is known by its id, and by its name if its result is to have its type."""
         known = self._queue.jobs.get(job)
-        read = known.results.decode if known is not None else None
-        return JobHandle(self._lookup, self._name, job_id, duplicate, read)
+        return self._handle(job_id, None if known is None else known.results, duplicate=duplicate)
+
+    def _handle(self, job_id: str, results: ResultCodec | None, *, duplicate: bool) -> JobHandle[Any]:
+        return JobHandle(self._lookup, self._name, job_id, duplicate, None if results is None else results.decode)
 
 
 def _chains(

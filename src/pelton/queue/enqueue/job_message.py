@@ -79,7 +79,7 @@ class JobMessage:
         envelope, key = self._envelope(args, options, now, meta), self._key(options)
         if not options.is_plain:
             fresh = new_id() if options.is_later else ""
-            return self._placed(envelope, key, options, place_of(self.job, args, options, key, fresh))
+            return self._at_place(envelope, key, options, place_of(self.job, args, options, key, fresh))
         # Per job name: another job of the queue may work on the same thing.
         msg_id = f"{self.job}/{options.idempotency_key}"
         block = headers.encode({headers.MSG_ID: msg_id}) if options.idempotency_key else None
@@ -105,7 +105,7 @@ class JobMessage:
         """Return the message of a node of a flow, which is refused while its job is unfinished."""
         found = flow_place(place.flow, place.node, generation, key := self._key(options))
         envelope = msgspec.structs.replace(self._envelope(args, options, now, meta), flow=place)
-        return self._placed(
+        return self._at_place(
             envelope, key, msgspec.structs.replace(options, idempotency_key=f"flow-{found.leaf}"), found
         )
 
@@ -143,7 +143,7 @@ class JobMessage:
         block = headers.with_header(message.headers, headers.EXPECTED_LAST_SUBJECT_SEQUENCE, str(seq))
         return Outgoing(message.subject, message.data, block)
 
-    def moved(self, envelope: Envelope, queue: str, job_id: str, leaf: str, delay: float | None) -> Outgoing:
+    def to_move(self, envelope: Envelope, queue: str, job_id: str, leaf: str, delay: float | None) -> Outgoing:
         """Return the message of a job of another ``queue``, which is refused while the job is here and unfinished.
 
         ``delay``: in how many seconds it is due if it was delayed.
@@ -154,7 +154,7 @@ class JobMessage:
         key = key_part(envelope.key, envelope.tenant, exclusive=self._exclusive)
         place = moved_place(queue, job_id, leaf, key)
         options = JobOptions(idempotency_key=f"move-{queue}-{job_id}", delay=delay)
-        return self._placed(envelope, key, options, place)
+        return self._at_place(envelope, key, options, place)
 
     def redriven(self, envelope: Envelope) -> Outgoing:
         """Return the message of a failed job that is to run again; ``redriven_from`` is its id.
@@ -165,9 +165,9 @@ class JobMessage:
         place = redriven_place(envelope.redriven_from, key)
         # Its time, its time to live, and how long it was unique, were those of the job that failed.
         fresh = msgspec.structs.replace(envelope, due=0, expires=0, unique_until=0)
-        return self._placed(fresh, key, JobOptions(idempotency_key=f"redrive-{envelope.redriven_from}"), place)
+        return self._at_place(fresh, key, JobOptions(idempotency_key=f"redrive-{envelope.redriven_from}"), place)
 
-    def _placed(self, envelope: Envelope, key: str, options: JobOptions, place: Place) -> Outgoing:
+    def _at_place(self, envelope: Envelope, key: str, options: JobOptions, place: Place) -> Outgoing:
         names = self._names
         subject = target = names.place(key, place.leaf, envelope.priority)
         # Subjects hold no line breaks; of what becomes a header, only an idempotency key is checked for them.

@@ -8,7 +8,7 @@ from operator import itemgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from pelton.api import Backend, ConfigError, Delivered, Outgoing, PeltonError, WrongLastSequenceError
+from pelton.api import Backend, ConfigError, Delivered, Outgoing, PeltonError, PubAck, WrongLastSequenceError
 from pelton.api.times import Seconds
 from pelton.buckets import Bucket, written_through
 from pelton.jet import StreamsTransaction, ack_of
@@ -114,14 +114,14 @@ class Transaction(StreamsTransaction):
     async def _enqueue(self, calls: Sequence[tuple[JobQueue, JobCall]]) -> list[JobHandle[Any]]:
         tracing = self._backend.tracing
         if tracing is None or not calls:
-            return self._noted(calls, await self._put(calls))
+            return self._note(calls, await self._put(calls))
         # Of several queues, which is rare, the span names the first.
         with tracing.enqueuing(calls[0][0].name, [call.job for _, call in calls]) as span:
             handles = await self._put([(queue, call.with_trace(span.meta)) for queue, call in calls])
             span.on_stored([handle.id for handle in handles])
-            return self._noted(calls, handles)
+            return self._note(calls, handles)
 
-    def _noted(self, calls: Sequence[tuple[JobQueue, JobCall]], handles: list[JobHandle[Any]]) -> list[JobHandle[Any]]:
+    def _note(self, calls: Sequence[tuple[JobQueue, JobCall]], handles: list[JobHandle[Any]]) -> list[JobHandle[Any]]:
         """Return the handles, and tell of them when the transaction is committed."""
         self._enqueued += ((queue, call, handle) for (queue, call), handle in zip(calls, handles, strict=True))
         return handles
@@ -146,32 +146,16 @@ class Transaction(StreamsTransaction):
         answers = await self._port().publish_apart(messages)
         for (queue, call), message, answer in zip(calls, messages, answers, strict=True):
             if isinstance(answer, WrongLastSequenceError):
-                handles.append(await self._after_refusal(queue, call, message, answer))
+                handle = await queue._enqueuer.after_refusal(call, message, answer, self._store, alone=True)
+                handles.append(handle)
             elif isinstance(answer, PeltonError):
                 raise answer
             else:
                 handles.append(queue._enqueuer.handle_of(call, message, answer))
         return handles
 
-    async def _after_refusal(
-        self, queue: JobQueue, call: JobCall, first: Outgoing, refused: WrongLastSequenceError
-    ) -> JobHandle[Any]:
-        vanished: int | None = -1
-        while True:
-            message, found = await queue._enqueuer.resolve(call, refused)
-            if found is not None:
-                return found
-            if message is None and vanished == refused.seq:
-                raise refused
-            if message is None:
-                # It may have been replaced since, by another one of these jobs.
-                vanished = refused.seq
-            try:
-                [ack] = await self._port().publish([message or first])
-            except WrongLastSequenceError as again:
-                refused = again
-            else:
-                return queue._enqueuer.handle_of(call, message or first, ack)
+    async def _store(self, message: Outgoing) -> PubAck:
+        return (await self._port().publish([message]))[0]
 
     def _queue_of(self, call: JobCall) -> JobQueue:
         if call.queue is None:

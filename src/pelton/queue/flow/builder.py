@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeV
 
 import msgspec
 
-from pelton.api import ConfigError, JobArgumentsError, Outgoing
-from pelton.api.json_values import to_json
-from pelton.queue.define.job import Job, JobCall, JobDefinition
+from pelton.api import ConfigError, Outgoing
+from pelton.queue.define.job import Job, JobCall, JobDefinition, encode_unknown
 from pelton.queue.model.flow_records import NodeAdd, NodeSpec, OnFailure, encode_record
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, checked_job_name, job_options
@@ -166,7 +165,7 @@ class FlowBuilder:
         """Add a job with options. Raises JobArgumentsError, ConfigError."""
         known, later = self._arguments(job, args, kwargs)
         call = self._call(job, known, options)
-        codec = job.codec if isinstance(job, JobDefinition) else None
+        codec = job.arguments.codec if isinstance(job, JobDefinition) else None
         results = {name: self._numbers(call.job, found, codec) for name, found in later.items()}
         before = {*after, *(one for of in results.values() for one in ((of,) if isinstance(of, int) else of))}
         spec = NodeSpec(
@@ -187,7 +186,7 @@ class FlowBuilder:
         """Add a node. Raises ConfigError."""
         raise NotImplementedError
 
-    def _known(self, job: str) -> Job[Any, Any] | None:
+    def _find_job(self, job: str) -> Job[Any, Any] | None:
         """Return the job of a name, if this program knows it."""
         raise NotImplementedError
 
@@ -195,23 +194,16 @@ class FlowBuilder:
         self, job: JobDefinition[Any, Any] | str, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> tuple[bytes, dict[str, FlowNode[Any] | tuple[FlowNode[Any], ...]]]:
         if isinstance(job, str):
-            job = self._known(job) or job
+            job = self._find_job(job) or job
         if isinstance(job, JobDefinition):
-            return job.encode_known(args, kwargs, nodes_in)
+            return job.arguments.encode_known(args, kwargs, nodes_in)
         name = checked_job_name(repr(self), job)
-        if args:
-            raise JobArgumentsError(
-                name, "this program does not know the job's parameters: give its arguments by name (car='car1')"
-            )
         later = {key: found for key, value in kwargs.items() if (found := nodes_in(value)) is not None}
-        try:
-            return to_json({key: kwargs[key] for key in kwargs if key not in later}), later
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise JobArgumentsError(name, str(error)) from None
+        return encode_unknown(name, args, {key: kwargs[key] for key in kwargs if key not in later}), later
 
     def _call(self, job: JobDefinition[Any, Any] | str, args: bytes, options: JobOptions) -> JobCall:
         if isinstance(job, str):
-            job = self._known(job) or job
+            job = self._find_job(job) or job
         if not isinstance(job, JobDefinition):
             return JobCall(job, args, options)
         if isinstance(job, Job) and job.queue is not None and job.queue.name != self._queue_name:
@@ -282,5 +274,5 @@ class FlowExtension(FlowBuilder):
         added = NodeAdd(by=self._by.node, id=context.id, attempt=context.attempt, number=len(self._nodes), node=spec)
         context.add_emitted([Outgoing(self._subject, encode_record(added))])
 
-    def _known(self, job: str) -> Job[Any, Any] | None:
+    def _find_job(self, job: str) -> Job[Any, Any] | None:
         return None

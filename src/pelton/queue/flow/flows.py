@@ -154,7 +154,7 @@ class FlowHandle(Generic[V_co]):
         """
         outcome = await self.outcome(timeout=timeout)
         last = sum(one.added_by is None for one in outcome.nodes) - 1
-        number = last if node is None else self._checked(node).number
+        number = last if node is None else self._check_node(node).number
         info = outcome.nodes[number]
         if info.state != "completed":
             raise JobFailedError(info.id, info.job, info.state, info.error)
@@ -163,7 +163,7 @@ class FlowHandle(Generic[V_co]):
 
     async def job(self, node: FlowNode[R]) -> JobHandle[R]:
         """Return the handle of a node's job. Raises ConfigError while it waits, FlowNotFoundError."""
-        info = (await self.status()).nodes[self._checked(node).number]
+        info = (await self.status()).nodes[self._check_node(node).number]
         if not info.id:
             raise ConfigError(f"{self!r}: {node!r} is waiting and has no job yet")
         return self._handle(info.id, node)
@@ -172,7 +172,7 @@ class FlowHandle(Generic[V_co]):
         read = node.results.decode if node is not None and node.results is not None else None
         return JobHandle(self._flows.jobs, self._flows.queue.name, job_id, False, read)
 
-    def _checked(self, node: FlowNode[Any]) -> FlowNode[Any]:
+    def _check_node(self, node: FlowNode[Any]) -> FlowNode[Any]:
         if not isinstance(node, FlowNode) or not node.is_of(self.id):
             raise ConfigError(f"{self!r}: {node!r} is not one of its nodes")
         return node
@@ -238,7 +238,7 @@ class Flows:
         answers = await self.queue.backend.publish_apart(jobs)
         for job, answer in zip(jobs, answers, strict=True):
             if isinstance(answer, MessageTooLargeError) and self.has_transactions:
-                outcome, event = self._messages.failed(job.data, f"its arguments are too large together: {answer}")
+                outcome, event = self._messages.to_failed(job.data, f"its arguments are too large together: {answer}")
                 with suppress(WrongLastSequenceError):
                     await self.queue.backend.publish_batch((outcome, event))
         return [
@@ -331,7 +331,7 @@ class Flows:
 
     # --- all of them
 
-    async def listed(self, state: FlowState | None) -> AsyncGenerator[FlowInfo]:
+    async def infos(self, state: FlowState | None) -> AsyncGenerator[FlowInfo]:
         """Iterate over the flows, oldest first, without their jobs; only over those of a state, if given."""
         try:
             stream = await self.queue.jet.stream(self.names.flows)
@@ -430,7 +430,7 @@ class Flow(FlowBuilder):
 
     async def _put(self, publish: PublishFlow) -> None:
         log = self.messages()
-        self._stored = await self._flows.first_jobs(self.id, self._wanted())
+        self._stored = await self._flows.first_jobs(self.id, self._specs_to_store())
         await publish(log, self._stored)
 
     @property
@@ -447,7 +447,7 @@ class Flow(FlowBuilder):
         if len(parts) > 1:
             begin = msgspec.structs.replace(begin, parts=len(parts))
         else:
-            begin = msgspec.structs.replace(begin, nodes=tuple(self._wanted()))
+            begin = msgspec.structs.replace(begin, nodes=tuple(self._specs_to_store()))
         block = headers.encode({headers.EXPECTED_LAST_SUBJECT_SEQUENCE: "0"})
         last = Outgoing(names.flow_begin(self.id), encode_record(begin), block)
         if len(parts) == 1:
@@ -459,10 +459,10 @@ class Flow(FlowBuilder):
             raise ConfigError(f"{self!r}: it was enqueued; make another flow for more jobs")
         self._specs.append(spec)
 
-    def _known(self, job: str) -> Job[Any, Any] | None:
+    def _find_job(self, job: str) -> Job[Any, Any] | None:
         return self._flows.queue.jobs.get(job)
 
-    def _wanted(self) -> list[NodeSpec]:
+    def _specs_to_store(self) -> list[NodeSpec]:
         """Return the nodes, those marked whose result is an argument of another one."""
         wanted = set[int]()
         for spec in self._specs:
@@ -477,7 +477,7 @@ class Flow(FlowBuilder):
         """Return the nodes, encoded, in parts of a size that every server takes."""
         parts: list[list[bytes]] = [[]]
         size = 0
-        for spec in self._wanted():
+        for spec in self._specs_to_store():
             encoded = encode_record(spec)
             if parts[-1] and size + len(encoded) > _PART_BYTES:
                 parts.append([])
@@ -524,6 +524,6 @@ class QueueWithFlows(DeclaresJobs):
         """
         if state is not None and state not in get_args(FlowState):
             raise ConfigError(f"queue {self.name!r}: no flows are {state!r}; they are {', '.join(get_args(FlowState))}")
-        async with aclosing(self._flows.listed(state)) as found:
+        async with aclosing(self._flows.infos(state)) as found:
             async for info in found:
                 yield info

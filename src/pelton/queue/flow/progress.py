@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from pelton.api import Delivered, MessageNotFoundError, Outgoing, StoredMessage, StoreReadOnlyError
+from pelton.api import Delivered, Outgoing, StoredMessage, StoreReadOnlyError
 from pelton.api.tracing import as_first
+from pelton.jet.stream import last_of, next_of
 from pelton.queue.backing.scan import stored_messages
 from pelton.queue.enqueue.job_message import JobMessage, flow_place
 from pelton.queue.model.flow_records import (
@@ -47,7 +48,7 @@ from pelton.queue.model.flow_records import (
 )
 from pelton.queue.model.naming import key_part
 from pelton.queue.model.options import JobOptions
-from pelton.queue.model.states import NOTHING, FlowPlace, Outcome, decode_envelope
+from pelton.queue.model.states import NOTHING, FlowPlace, decode_envelope, outcome_without_worker
 
 if TYPE_CHECKING:
     from pelton.jet import Stream
@@ -136,7 +137,7 @@ class FlowProgress:
         if self.cancelled is not None:
             return self._why_cancelled()
         causes = [node for node in self.errors if node not in self._skipped]
-        return self._described(min(causes)) if causes else ""
+        return self._describe(min(causes)) if causes else ""
 
     def apply(self, event: FlowEvent) -> FlowStep:
         """Apply the next event of the log."""
@@ -183,7 +184,7 @@ class FlowProgress:
             # It was told twice, or is not of this flow.
             return _NOTHING
         is_good = event.state == "completed"
-        added = self._extended(node, self._added.pop((event.id, event.attempt), {})) if is_good else ()
+        added = self._add_nodes(node, self._added.pop((event.id, event.attempt), {})) if is_good else ()
         self.states[node], self.job_ids[node] = event.state, event.id
         if is_good:
             self.errors.pop(node, None)
@@ -196,12 +197,12 @@ class FlowProgress:
             return self._react([*added, *self._passed_on(node, opened=-1, bad=0 if is_good else 1)])
         return self._react([*added, *self._passed_on(node, opened=0, bad=-1 if is_good else 0)])
 
-    def _extended(self, by: int, added: Mapping[int, NodeSpec]) -> Sequence[int]:
+    def _add_nodes(self, by: int, added: Mapping[int, NodeSpec]) -> Sequence[int]:
         """Add nodes after one that completes; those that come after it wait for them, too. Return their numbers."""
         first = len(self.specs)
         numbers = range(first, first + len(added))
         for number, (_, spec) in zip(numbers, sorted(added.items()), strict=True):
-            results = {name: _shifted(of, first) for name, of in spec.results.items()}
+            results = {name: _shift(of, first) for name, of in spec.results.items()}
             before = [first + one for one in spec.after]
             self.specs.append(msgspec.structs.replace(spec, after=(by, *before), results=results, by=by))
             self.states.append("waiting")
@@ -306,18 +307,18 @@ class FlowProgress:
         for before in self.specs[node].after:
             if before in self.errors:
                 # Of a chain of them, the first is named.
-                return self.errors[before] if before in self._skipped else self._described(before)
+                return self.errors[before] if before in self._skipped else self._describe(before)
         raise AssertionError("a node is cancelled because of another one")
 
     def _why_cancelled(self) -> str:
         return f"the flow was cancelled: {self.cancelled}" if self.cancelled else "the flow was cancelled"
 
-    def _described(self, node: int) -> str:
+    def _describe(self, node: int) -> str:
         what = f"{self.specs[node].job!r} (job {self.job_ids[node]}) of its flow {self.states[node]}"
         return f"{what}: {self.errors[node][:_SHOWN]}" if self.errors[node] else what
 
 
-def _shifted(of: int | tuple[int, ...], by: int) -> int | tuple[int, ...]:
+def _shift(of: int | tuple[int, ...], by: int) -> int | tuple[int, ...]:
     return of + by if isinstance(of, int) else tuple([one + by for one in of])
 
 
@@ -357,7 +358,7 @@ class FlowLog:
         progress = self._known.get(flow)
         if progress is None or progress.upto >= seq:
             if isinstance(event, FlowBegin) and not event.parts:
-                progress = self._begun(flow, event, event.nodes, delivered.time_ns)
+                progress = self._new_progress(flow, event, event.nodes, delivered.time_ns)
             else:
                 progress = await self._read(stream, flow, seq, seq)
             if progress is None:
@@ -376,16 +377,11 @@ class FlowLog:
             return await self._present(stream, flow)
 
     async def _present(self, stream: Stream, flow: str) -> FlowProgress | None:
-        last = 0
-        for subject in (self._queue.names.flow_log(flow), self._queue.names.flow_begin(flow)):
-            try:
-                last = (await stream.get_last_message(subject)).seq
-                break
-            except MessageNotFoundError:
-                continue
-        if not last:
+        names = self._queue.names
+        stored = await last_of(stream, names.flow_log(flow)) or await last_of(stream, names.flow_begin(flow))
+        if stored is None:
             return None
-        progress = self._known.get(flow)
+        last, progress = stored.seq, self._known.get(flow)
         if progress is None:
             progress = await self._read(stream, flow, last + 1, last)
             if progress is not None:
@@ -400,11 +396,8 @@ class FlowLog:
         """Apply the events ahead of a sequence: other workers carry them out."""
         subject = self._queue.names.flow_log(flow)
         while progress.upto + 1 < before:
-            try:
-                stored = await stream.get_next_message(subject, progress.upto + 1)
-            except MessageNotFoundError:
-                return
-            if stored.seq >= before:
+            stored = await next_of(stream, subject, progress.upto + 1)
+            if stored is None or stored.seq >= before:
                 return
             progress.apply(decode_event(stored.data))
             progress.upto = stored.seq
@@ -413,21 +406,21 @@ class FlowLog:
         """Return a flow with all events ahead of a sequence applied, read ``upto`` one that is stored."""
         names, progress = self._queue.names, None
         parts: dict[str, tuple[NodeSpec, ...]] = {}
-        async with aclosing(self._stored(stream, flow, upto)) as stored:
+        async with aclosing(self._read_all(stream, flow, upto)) as stored:
             async for delivered in stored:
                 if delivered.subject.startswith(names.flow_part(flow, "")):
                     parts[delivered.subject] = decode_part(delivered.data)
                     continue
                 found = decode_event(delivered.data)
                 if isinstance(found, FlowBegin):
-                    nodes = found.nodes or _joined([parts[names.flow_part(flow, f"{n}")] for n in range(found.parts)])
-                    progress = self._begun(flow, found, nodes, delivered.time_ns)
+                    nodes = found.nodes or _join([parts[names.flow_part(flow, f"{n}")] for n in range(found.parts)])
+                    progress = self._new_progress(flow, found, nodes, delivered.time_ns)
                 if progress is not None and delivered.seq < before:
                     progress.apply(found)
                     progress.upto = delivered.seq
         return progress
 
-    def _begun(self, flow: str, begin: FlowBegin, nodes: tuple[NodeSpec, ...], at: int) -> FlowProgress:
+    def _new_progress(self, flow: str, begin: FlowBegin, nodes: tuple[NodeSpec, ...], at: int) -> FlowProgress:
         progress = FlowProgress(nodes, partial(self._job_id, flow), begin.name)
         progress.began_at = at
         return progress
@@ -436,7 +429,7 @@ class FlowLog:
         key = key_part(options.key, options.tenant, exclusive=self._queue.exclusive)
         return flow_place(flow, node, generation, key).id
 
-    async def _stored(self, stream: Stream, flow: str, upto: int) -> AsyncGenerator[Delivered | StoredMessage, None]:
+    async def _read_all(self, stream: Stream, flow: str, upto: int) -> AsyncGenerator[Delivered | StoredMessage, None]:
         """Read what is stored of a flow up to a sequence, which is stored."""
         names = self._queue.names
         filters = [names.flow_begin(flow), names.flow_part(flow, "*"), names.flow_log(flow)]
@@ -476,7 +469,7 @@ class FlowLog:
         self._nodes -= self._sizes.pop(flow, 0)
 
 
-def _joined(parts: list[tuple[NodeSpec, ...]]) -> tuple[NodeSpec, ...]:
+def _join(parts: list[tuple[NodeSpec, ...]]) -> tuple[NodeSpec, ...]:
     return tuple([spec for part in parts for spec in part])
 
 
@@ -511,17 +504,17 @@ class FlowMessages:
         """Return the event that the job of a node has ended."""
         return Outgoing(self._names.flow_log(flow), encode_record(ended))
 
-    def gone(self, flow: str, progress: FlowProgress, job_id: str) -> Outgoing:
+    def removed_event(self, flow: str, progress: FlowProgress, job_id: str) -> Outgoing:
         """Return the event that a job of a cancelled flow is not stored any more, and will never end."""
         node = progress.job_ids.index(job_id)
         return self.event(flow, NodeEnd(node=node, id=job_id, state="cancelled", error="its job was removed"))
 
-    def cancelled(self, progress: FlowProgress, node: CancelledNode) -> Outgoing:
+    def to_cancelled(self, progress: FlowProgress, node: CancelledNode) -> Outgoing:
         """Return the outcome of a node that never starts."""
         spec = progress.specs[node.node]
         return self._outcome("cancelled", spec.job, spec.options.key, node.id, node.reason, progress.began_at)
 
-    def failed(self, job: bytes, error: str) -> tuple[Outgoing, Outgoing]:
+    def to_failed(self, job: bytes, error: str) -> tuple[Outgoing, Outgoing]:
         """Return the outcome of a node whose job can't be stored, and the event for its flow."""
         envelope = decode_envelope(job)
         assert envelope.flow is not None, "it is the job of a node"
@@ -531,18 +524,7 @@ class FlowMessages:
         return outcome, self.event(envelope.flow.flow, ended)
 
     def _outcome(self, state: Ending, job: str, key: str, job_id: str, error: str, since: int) -> Outgoing:
-        outcome = Outcome(
-            id=job_id,
-            job=job,
-            state=state,
-            key=key,
-            attempt=0,
-            worker="",
-            enqueued_at=since,
-            started_at=0,
-            finished_at=self._queue.clock.now(),
-            error=error,
-        )
+        outcome = outcome_without_worker(state, job_id, job, key, error, since, self._queue.clock.now())
         message = Outgoing(self._names.ending_subject(state, job_id), msgspec.json.encode(outcome))
         return as_first(message, self._names.outcomes_of(job_id))
 

@@ -28,7 +28,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -39,7 +38,6 @@ from pelton.api import (
     ConsumerNotFoundError,
     Delivered,
     JobNotFoundError,
-    MessageNotFoundError,
     MessageTooLargeError,
     Outgoing,
     PeltonError,
@@ -51,11 +49,12 @@ from pelton.api import (
 from pelton.api.json_values import UNREADABLE
 from pelton.jet import ack_of
 from pelton.jet.registers import is_busy
+from pelton.jet.stream import last_of, next_of
 from pelton.queue.backing.setup import flows_consumer
 from pelton.queue.enqueue.announcing import announce_messages
 from pelton.queue.flow.progress import FlowLog, FlowMessages, FlowProgress, FlowStep
 from pelton.queue.model.flow_records import FlowBegin, NodeEnd, decode_event, decode_flow_record, is_cancel, node_end
-from pelton.queue.model.states import ENDINGS, FlowPlace, Outcome
+from pelton.queue.model.states import ENDINGS, FlowPlace, Outcome, decode_outcome
 
 if TYPE_CHECKING:
     from pelton.jet import Consumer, Message, Stream
@@ -90,11 +89,8 @@ class FlowCleaning:
         if history.state.messages:
             limit = min(limit, parse_rfc3339(history.state.first_ts) - 1)
         while True:
-            try:
-                stored = await flows.get_next_message(names.flow_state("*"), seq)
-            except MessageNotFoundError:
-                return
-            if limit < stored.time_ns <= self._queue.clock.now():
+            stored = await next_of(flows, names.flow_state("*"), seq)
+            if stored is None or limit < stored.time_ns <= self._queue.clock.now():
                 return
             seq, flow = stored.seq + 1, names.flow_of(stored.subject)
             if stored.time_ns > limit:
@@ -109,16 +105,11 @@ class FlowCleaning:
         limit, names, seq = self._queue.clock.now() - _DAY_NS, self._queue.names, self._part
         known, self._unbegun = self._unbegun, {}
         while True:
-            try:
-                stored = await flows.get_next_message(names.flow_part("*", "*"), seq + 1)
-            except MessageNotFoundError:
-                return
-            if stored.time_ns > limit:
+            stored = await next_of(flows, names.flow_part("*", "*"), seq + 1)
+            if stored is None or stored.time_ns > limit:
                 return
             seq, flow = stored.seq, names.flow_of(stored.subject)
-            try:
-                await flows.get_last_message(names.flow_begin(flow))
-            except MessageNotFoundError:
+            if await last_of(flows, names.flow_begin(flow)) is None:
                 since = known.get(flow, now)
                 if now >= since + _SEEN_S:
                     await flows.purge(filter=names.all_of_flow(flow))
@@ -129,7 +120,6 @@ class FlowCleaning:
 
 
 _log: Final = logging.getLogger("pelton.queue")
-_outcome: Final = msgspec.json.Decoder(Outcome).decode
 _BATCH: Final = 256
 _PULL_S: Final = 30.0
 _AT_ONCE: Final = 64
@@ -182,7 +172,7 @@ class FlowReactor:
         """Carry out flows for ever, once there are any."""
         while True:
             await self._noticed.wait()
-            if found := await self._fetched():
+            if found := await self._fetch():
                 self._is_busy = True
                 handling = self._queue.runtime.spawn(
                     self._handle([message.delivered for message in found]), f"pelton {self._queue.name} flows"
@@ -195,24 +185,24 @@ class FlowReactor:
                     handling.cancel()
                     raise
 
-    async def _fetched(self) -> list[Message]:
+    async def _fetch(self) -> list[Message]:
         try:
-            stream, consumer = await self._opened()
+            stream, consumer = await self._open()
             await self._cleaning.clean(stream)
             found = await consumer.fetch(_BATCH, timeout=_PULL_S)
         except StreamNotFoundError:
             # The queue was deleted, or its flows, until there is another one.
             self._noticed.clear()
-            return self._lost()
+            return self._lose_consumer()
         except ConsumerNotFoundError:
-            return self._lost()
+            return self._lose_consumer()
         except PeltonError as error:
             await self._outage.wait(error)
-            return self._lost()
+            return self._lose_consumer()
         self._outage.end()
         return found
 
-    def _lost(self) -> list[Message]:
+    def _lose_consumer(self) -> list[Message]:
         self._consumer = None
         return []
 
@@ -237,7 +227,7 @@ class FlowReactor:
         is_quiet = not (info.num_pending or info.num_ack_pending or self._is_busy)
         return state.last_seq if is_quiet else None
 
-    async def _opened(self) -> tuple[Stream, Consumer]:
+    async def _open(self) -> tuple[Stream, Consumer]:
         if self._stream is None or self._consumer is None:
             self._stream = await self._queue.jet.stream(self._queue.names.flows)
             self._history = await self._queue.jet.stream(self._queue.names.history)
@@ -255,7 +245,7 @@ class FlowReactor:
                     # What it cancels has to be stored.
                     await self._carry_out(handled)
                     handled = []
-                handled.append(await self._looked_at(delivered))
+                handled.append(await self._look_at(delivered))
             await self._carry_out(handled)
         except (StreamNotFoundError, ConsumerNotFoundError):
             self._consumer = None
@@ -263,13 +253,13 @@ class FlowReactor:
             self._is_busy = False
             self._acted()
 
-    async def _looked_at(self, delivered: Delivered) -> Handled:
+    async def _look_at(self, delivered: Delivered) -> Handled:
         """Return what follows from a message."""
         assert self._stream is not None, "it was delivered from it"
         try:
             event = decode_event(delivered.data)
             if isinstance(event, NodeEnd) and self._queue.names.is_flow_told(delivered.subject):
-                return await self._verified(self._stream, delivered, event)
+                return await self._verify(self._stream, delivered, event)
             found = await self._log.step(self._stream, delivered, event)
             if found is None:
                 # What is left of a flow that was removed.
@@ -291,7 +281,7 @@ class FlowReactor:
     def _flow_of(self, delivered: Delivered) -> str:
         return self._queue.names.flow_of(delivered.subject)
 
-    async def _verified(self, stream: Stream, delivered: Delivered, told: NodeEnd) -> Handled:
+    async def _verify(self, stream: Stream, delivered: Delivered, told: NodeEnd) -> Handled:
         """Return the event of a job that has told that it ends, if it has."""
         outcome = await self._outcome_of(told)
         if outcome is None:
@@ -312,9 +302,9 @@ class FlowReactor:
         assert self._history is not None, "it was opened"
         # One subject after the other is quicker than a wildcard, and the first is mostly right.
         for ending in sorted(ENDINGS, key=lambda ending: ending != told.state):
-            with suppress(MessageNotFoundError):
-                stored = await self._history.get_last_message(self._queue.names.ending_subject(ending, told.id))
-                return _outcome(stored.data)
+            stored = await last_of(self._history, self._queue.names.ending_subject(ending, told.id))
+            if stored is not None:
+                return decode_outcome(stored.data)
         return None
 
     async def _follows(self, delivered: Delivered, progress: FlowProgress, step: FlowStep) -> Handled:
@@ -335,8 +325,8 @@ class FlowReactor:
         if any(progress.specs[node].options.is_timed for node in enqueue):
             await self._queue.time.refresh(self._queue.names.jobs)
         messages = [self._messages.job(flow, progress, node) for node in enqueue]
-        messages += [self._messages.cancelled(progress, node) for node in step.cancelled]
-        messages += [self._messages.gone(flow, progress, job_id) for job_id in gone]
+        messages += [self._messages.to_cancelled(progress, node) for node in step.cancelled]
+        messages += [self._messages.removed_event(flow, progress, job_id) for job_id in gone]
         if step.ends is not None:
             messages.append(self._messages.state(flow, delivered.seq, progress, step.ends))
         return Handled(delivered, ack_of(delivered, "ack"), messages, len(enqueue))
@@ -361,11 +351,7 @@ class FlowReactor:
 
     async def _has_told(self, flow: str, job_id: str) -> bool:
         assert self._stream is not None
-        try:
-            await self._stream.get_last_message(self._queue.names.flow_told(flow, job_id))
-        except MessageNotFoundError:
-            return False
-        return True
+        return await last_of(self._stream, self._queue.names.flow_told(flow, job_id)) is not None
 
     # --- carrying out
 
@@ -401,11 +387,11 @@ class FlowReactor:
     async def _one_by_one(self, one: Handled) -> None:
         """Publish what follows, each message on its own, and acknowledge after that; safe to repeat."""
         try:
-            await self._published(one)
+            await self._publish_each(one)
         except PeltonError as error:
             self._put_up_with(error)
 
-    async def _published(self, one: Handled) -> None:
+    async def _publish_each(self, one: Handled) -> None:
         are_new: list[bool] = []
         # The last one says that all others are stored.
         for start in range(0, len(one.messages), _AT_ONCE):
@@ -428,7 +414,7 @@ class FlowReactor:
         except MessageTooLargeError as error:
             # The job of a node: all other messages are small.
             why = f"its arguments are too large together: {error}"
-            for instead in self._messages.failed(message.data, why):
+            for instead in self._messages.to_failed(message.data, why):
                 await self._publish(instead)
             return False
         return not stored.duplicate

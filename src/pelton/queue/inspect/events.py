@@ -23,9 +23,9 @@ from pelton.queue.enqueue.announcing import (
     EVENT_KINDS,
     QueueEvent,
     QueueEventKind,
-    announced,
     ending_event,
     progress_event,
+    read_announcement,
     retry_event,
 )
 from pelton.queue.model.options import seconds
@@ -190,7 +190,7 @@ class QueueEvents:
     async def _listen(self, subscription: BackendSubscription) -> None:
         while True:
             told = await subscription.next()
-            for event in announced(told.data) if told is not None else ():
+            for event in read_announcement(told.data) if told is not None else ():
                 await self._tell(event)
 
     async def _tell(self, event: QueueEvent | None) -> None:

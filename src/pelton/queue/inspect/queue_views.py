@@ -20,6 +20,7 @@ import msgspec
 from pelton.api import ConfigError, JobNotFoundError, MessageNotFoundError, Outgoing, WrongLastSequenceError, headers
 from pelton.api.times import Seconds
 from pelton.api.tracing import Replacement
+from pelton.jet.stream import last_of
 from pelton.queue.backing.scan import orders_in, scan, taken_of_tenant, tenants_with_jobs
 from pelton.queue.define.job import JobHandle
 from pelton.queue.enqueue.announcing import QueueEventKind, announce_again
@@ -27,7 +28,7 @@ from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.inspect.events import QueueEvents
 from pelton.queue.model.flow_records import redriven_in_flow
 from pelton.queue.model.naming import tenant_in
-from pelton.queue.model.options import ALL_JOBS, PLAIN, JobFilter, JobOptions, checked_id, job_filter, seconds
+from pelton.queue.model.options import PLAIN, JobFilter, JobOptions, checked_id, job_filter, seconds
 from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import (
     ENDINGS,
@@ -40,6 +41,7 @@ from pelton.queue.model.states import (
     Outcome,
     TenantCounts,
     WorkerInfo,
+    decode_outcome,
 )
 from pelton.runtime import at_home
 
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from pelton.queue.inspect.views import JobViews
 
 _dead: Final = msgspec.json.Decoder(DeadLetter).decode
+_worker: Final = msgspec.json.Decoder(WorkerInfo).decode
 _AT_ONCE: Final = 64
 
 
@@ -59,218 +62,6 @@ class StoredLetter(NamedTuple):
     letter: DeadLetter
 
 
-class DeadLetters:
-    """The dead letters of one queue."""
-
-    def __init__(self, queue: QueueContext, enqueuer: Enqueuer) -> None:
-        self._queue = queue
-        self._enqueuer = enqueuer
-
-    async def letters(self, wanted: JobFilter = ALL_JOBS) -> AsyncGenerator[StoredLetter]:
-        """Iterate over failed jobs that can be redriven, oldest first."""
-        stream = await self._queue.jet.stream(self._queue.names.dead)
-        async with aclosing(scan(stream, "")) as found:
-            async for seq, data in found:
-                letter = _dead(data)
-                if wanted.has_letter(letter):
-                    yield StoredLetter(seq, letter)
-
-    async def redrive(self, job_id: str, args: Mapping[str, object] | None) -> JobHandle[Any]:
-        """Put a failed job into the queue again, as a new job, and remove its dead letter.
-
-        ``args`` replace arguments by name. Raises JobNotFoundError, JobArgumentsError, ConfigError.
-        """
-        return await self._redrive(await self._stored(job_id), job_id, args)
-
-    async def redrive_all(self, wanted: JobFilter) -> int:
-        """Redrive the dead letters that there are now; return how many jobs were stored."""
-        last = (await (await self._queue.jet.stream(self._queue.names.dead)).info()).state.last_seq
-        done = 0
-        batch: list[StoredLetter] = []
-        async with aclosing(self.letters(wanted)) as letters:
-            async for stored in letters:
-                # A job that was redriven may have failed again.
-                if stored.seq > last:
-                    break
-                batch.append(stored)
-                if len(batch) == _AT_ONCE:
-                    done += await self._redrive_many(batch)
-                    batch = []
-        return done + await self._redrive_many(batch)
-
-    async def discard(self, job_id: str) -> None:
-        """Remove a dead letter. Raises JobNotFoundError, ConfigError."""
-        stored = await self._stored(job_id)
-        dead = await self._queue.jet.stream(self._queue.names.dead)
-        try:
-            await dead.delete_message(stored.seq)
-        except MessageNotFoundError:
-            raise self._missing(job_id) from None
-
-    async def _stored(self, job_id: str) -> StoredLetter:
-        dead = await self._queue.jet.stream(self._queue.names.dead)
-        subject = self._queue.names.dead_subject(checked_id(self._queue.name, job_id))
-        try:
-            stored = await dead.get_last_message(subject)
-        except MessageNotFoundError:
-            raise self._missing(job_id) from None
-        return StoredLetter(stored.seq, _dead(stored.data))
-
-    def _missing(self, job_id: str) -> JobNotFoundError:
-        return JobNotFoundError(self._queue.name, job_id, "it left no dead letter, or was already redriven")
-
-    async def _redrive_many(self, batch: list[StoredLetter]) -> int:
-        return sum(await asyncio.gather(*map(self._is_redriven, batch)))
-
-    async def _is_redriven(self, stored: StoredLetter) -> bool:
-        try:
-            return not (await self._redrive(stored, stored.letter.outcome.id, None)).duplicate
-        except JobNotFoundError:
-            # Another call was faster.
-            return False
-
-    async def _redrive(self, stored: StoredLetter, job_id: str, args: Mapping[str, object] | None) -> JobHandle[Any]:
-        handle = await self._put_back(stored, job_id, args)
-        envelope = stored.letter.envelope
-        await announce_again(self._queue, handle, envelope.job, envelope.key)
-        return handle
-
-    async def _put_back(self, stored: StoredLetter, job_id: str, args: Mapping[str, object] | None) -> JobHandle[Any]:
-        letter = stored.letter
-        message = self._message(letter, job_id, args)
-        place, names = letter.envelope.flow, self._queue.names
-        again = () if place is None else (redriven_in_flow(names, place, job_id_in(message.data, 0)),)
-        # After the job: a flow waits for it from then on. If that has ended by now, it changes nothing.
-        messages = again if await self._has_ended(job_id_in(message.data, 0)) else (message, *again)
-        try:
-            answer = await self._queue.backend.withdraw(names.dead, {stored.seq: Replacement(messages)})
-        except WrongLastSequenceError:
-            # It was redriven concurrently: both calls got the same job.
-            messages = again
-            answer = await self._queue.backend.withdraw(names.dead, {stored.seq: Replacement(messages)})
-        if not answer.sequences:
-            raise self._missing(job_id)
-        seq, is_duplicate = (0, True) if messages is again else (answer.acks[0].seq, answer.acks[0].duplicate)
-        return self._enqueuer.handle(job_id_in(message.data, seq), letter.envelope.job, duplicate=is_duplicate)
-
-    async def _has_ended(self, job_id: str) -> bool:
-        history = await self._queue.jet.stream(self._queue.names.history)
-        try:
-            await history.get_last_message(self._queue.names.outcomes_of(job_id))
-        except MessageNotFoundError:
-            return False
-        return True
-
-    def _message(self, letter: DeadLetter, job_id: str, args: Mapping[str, object] | None) -> Outgoing:
-        if letter.subject:
-            if args is not None:
-                raise ConfigError(f"queue {self._queue.name!r}: {job_id!r} was no valid job and has no arguments")
-            block = headers.encode({headers.MSG_ID: f"redrive-{job_id}"})
-            return Outgoing(letter.subject, letter.data, block)
-        envelope = msgspec.structs.replace(letter.envelope, redriven_from=job_id)
-        if args is not None:
-            envelope = self._edited(envelope, args)
-        return JobMessage(self._queue.names, envelope.job, exclusive=self._queue.exclusive).redriven(envelope)
-
-    def _edited(self, envelope: Envelope, args: Mapping[str, object]) -> Envelope:
-        if not isinstance(args, Mapping):
-            raise ConfigError(f"queue {self._queue.name!r}: args is {args!r:.80}; give arguments by name, in a dict")
-        named = {**msgspec.json.decode(envelope.args), **args}
-        call = self._enqueuer.call_of(envelope.job, (), named, PLAIN)
-        return msgspec.structs.replace(envelope, args=msgspec.Raw(call.args))
-
-
-_outcome: Final = msgspec.json.Decoder(Outcome).decode
-
-
-class History:
-    """The outcomes of one queue's jobs."""
-
-    def __init__(self, queue: QueueContext) -> None:
-        self._queue = queue
-
-    async def outcomes(self, state: Ending | None = None) -> AsyncGenerator[Outcome]:
-        """Iterate over the outcomes of jobs, oldest first; only over those in state ``state`` if given.
-
-        Raises ConfigError.
-        """
-        if state is not None and state not in ENDINGS:
-            raise ConfigError(
-                f"queue {self._queue.name!r}: no history of {state!r}; a job ends as {', '.join(ENDINGS)}"
-            )
-        stream = await self._queue.jet.stream(self._queue.names.history)
-        filter_subject = self._queue.names.ending_subject(state, "*") if state else ""
-        async for _, data in scan(stream, filter_subject):
-            yield _outcome(data)
-
-    async def clean(self, older_than: Seconds) -> int:
-        """Remove from the history what ended more than ``older_than`` (seconds) ago; return how many were removed.
-
-        Raises ConfigError.
-        """
-        age = seconds(f"queue {self._queue.name!r}: older_than", older_than)
-        await self._queue.time.refresh(self._queue.names.history)
-        limit = self._queue.time.now() - int(age * 1e9)
-        stream = await self._queue.jet.stream(self._queue.names.history)
-        upto = 0
-        async with aclosing(scan(stream, "")) as records:
-            async for seq, data in records:
-                if _outcome(data).finished_at > limit:
-                    break
-                upto = seq
-        return await stream.purge(seq=upto + 1) if upto else 0
-
-
-# --- the part of a queue's face that shows its jobs, and what became of those that have ended
-
-
-async def weights_of(queue: QueueContext) -> dict[str, int]:
-    """Return the weights that are not 1, by tenant."""
-    control = await queue.side_to_read(queue.names.control)
-    orders = await orders_in(control, queue.names.weight_subject("*"))
-    weights = [order.weight for order in orders if order.weight is not None and not order.over]
-    return {weight.tenant: weight.weight for weight in sorted(weights, key=attrgetter("tenant"))}
-
-
-async def tenants_of(queue: QueueContext, limit: int) -> list[TenantCounts]:
-    """Return the ``limit`` tenants with the most jobs, those first. Raises ConfigError."""
-    if type(limit) is not int or limit < 1:
-        raise ConfigError(f"queue {queue.name!r}: limit is {limit!r}; it must be a whole number from 1 on")
-    stream = await queue.jet.stream(queue.names.jobs)
-    listed = await tenants_with_jobs(stream, queue.names)
-    stored = Counter[str]()
-    for counts in listed.values():
-        stored.update(counts)
-    largest = sorted(stored, key=lambda token: (-stored[token], token))[:limit]
-    weights = await weights_of(queue) if largest else {}
-    found: list[TenantCounts] = []
-    for token in largest:
-        ranks = [rank for rank, counts in listed.items() if token in counts]
-        taken = sum(await asyncio.gather(*(taken_of_tenant(stream, queue.names, token, rank) for rank in ranks)))
-        tenant = tenant_in(token)
-        found.append(
-            TenantCounts(
-                tenant=tenant,
-                pending=max(stored[token] - taken, 0),
-                taken=min(taken, stored[token]),
-                weight=weights.get(tenant, 1),
-            )
-        )
-    return found
-
-
-# --- the workers of a queue, in every process, as they have told last
-
-_decode: Final = msgspec.json.Decoder(WorkerInfo).decode
-
-
-async def workers_of(queue: QueueContext) -> list[WorkerInfo]:
-    """Return the workers, those that started first at the beginning."""
-    stream = await queue.side_to_read(queue.names.running)
-    async with aclosing(scan(stream, queue.names.worker_subject("*"))) as found:
-        return sorted([_decode(data) async for _, data in found], key=attrgetter("started_at"))
-
-
 class QueueWithViews:
     """A queue whose jobs, workers, history and dead letters can be seen; the latter two can also be cleared."""
 
@@ -279,8 +70,6 @@ class QueueWithViews:
     _context: QueueContext
     _views: JobViews
     _enqueuer: Enqueuer
-    _history: History
-    _dead_letters: DeadLetters
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}{', exclusive' if self.exclusive else ''}>"
@@ -303,18 +92,45 @@ class QueueWithViews:
 
         At most ``limit`` of them. Raises ConfigError.
         """
-        return await tenants_of(self._context, limit)
+        if type(limit) is not int or limit < 1:
+            raise ConfigError(f"queue {self.name!r}: limit is {limit!r}; it must be a whole number from 1 on")
+        names = self._context.names
+        stream = await self._context.jet.stream(names.jobs)
+        listed = await tenants_with_jobs(stream, names)
+        stored = Counter[str]()
+        for counts in listed.values():
+            stored.update(counts)
+        largest = sorted(stored, key=lambda token: (-stored[token], token))[:limit]
+        weights = await self.weights() if largest else {}
+        tenants: list[TenantCounts] = []
+        for token in largest:
+            ranks = [rank for rank, counts in listed.items() if token in counts]
+            taken = sum(await asyncio.gather(*(taken_of_tenant(stream, names, token, rank) for rank in ranks)))
+            tenants.append(
+                TenantCounts(
+                    tenant=tenant_in(token),
+                    pending=max(stored[token] - taken, 0),
+                    taken=min(taken, stored[token]),
+                    weight=weights.get(tenant_in(token), 1),
+                )
+            )
+        return tenants
 
     async def weights(self) -> dict[str, int]:
         """Return the weights of the tenants that have another one than 1."""
-        return await weights_of(self._context)
+        control = await self._context.side_to_read(self._context.names.control)
+        orders = await orders_in(control, self._context.names.weight_subject("*"))
+        weights = [order.weight for order in orders if order.weight is not None and not order.over]
+        return {weight.tenant: weight.weight for weight in sorted(weights, key=attrgetter("tenant"))}
 
     async def workers(self) -> list[WorkerInfo]:
         """Return the workers of this queue, in every process, each as it told about 10 s ago.
 
         One that has died is listed for 30 s at most.
         """
-        return await workers_of(self._context)
+        stream = await self._context.side_to_read(self._context.names.running)
+        async with aclosing(scan(stream, self._context.names.worker_subject("*"))) as told:
+            return sorted([_worker(data) async for _, data in told], key=attrgetter("started_at"))
 
     async def get(self, job_id: str) -> JobInfo:
         """Return a job by its id, in whatever state it is.
@@ -325,7 +141,7 @@ class QueueWithViews:
 
     async def named(self, name: str, *, key: str = "", tenant: str = "") -> JobHandle[Any]:
         """Return the unfinished job of this ``id``, and ``key`` or ``tenant``. Raises JobNotFoundError, ConfigError."""
-        return self._enqueuer.handle(await self._views.named(JobOptions(id=name, key=key, tenant=tenant)))
+        return self._enqueuer.handle(await self._views.id_of_named(JobOptions(id=name, key=key, tenant=tenant)))
 
     @at_home
     async def jobs(
@@ -359,14 +175,18 @@ class QueueWithViews:
 
         Raises ConfigError.
         """
-        async with aclosing(self._history.outcomes(state)) as found:
-            async for outcome in found:
-                yield outcome
+        if state is not None and state not in ENDINGS:
+            raise ConfigError(f"queue {self.name!r}: no history of {state!r}; a job ends as {', '.join(ENDINGS)}")
+        stream = await self._context.jet.stream(self._context.names.history)
+        filter_subject = self._context.names.ending_subject(state, "*") if state else ""
+        async with aclosing(scan(stream, filter_subject)) as outcomes:
+            async for _, data in outcomes:
+                yield decode_outcome(data)
 
     @at_home
     async def dead_letters(self, *, key: str | None = None, job: str | None = None) -> AsyncIterator[DeadLetter]:
         """Iterate over failed jobs that can be redriven, oldest first; only jobs of a key or a name, if given."""
-        async with aclosing(self._dead_letters.letters(job_filter(self.name, key, job))) as letters:
+        async with aclosing(self._letters(job_filter(self.name, key, job))) as letters:
             async for stored in letters:
                 yield stored.letter
 
@@ -376,22 +196,127 @@ class QueueWithViews:
         ``args`` replace some of its arguments, by name. A redrive can be repeated: the job is stored once. Raises
         JobNotFoundError when there is no such dead letter, JobArgumentsError, ConfigError.
         """
-        return await self._dead_letters.redrive(job_id, args)
+        return await self._redrive(await self._letter(job_id), job_id, args)
 
     async def redrive_all(self, *, key: str | None = None, job: str | None = None) -> int:
         """Redrive all dead letters that there are now, or those of a key or a job's name; return how many.
 
         Raises ConfigError.
         """
-        return await self._dead_letters.redrive_all(job_filter(self.name, key, job))
+        last = (await (await self._context.jet.stream(self._context.names.dead)).info()).state.last_seq
+        done = 0
+        batch: list[StoredLetter] = []
+        async with aclosing(self._letters(job_filter(self.name, key, job))) as letters:
+            async for stored in letters:
+                # A job that was redriven may have failed again.
+                if stored.seq > last:
+                    break
+                batch.append(stored)
+                if len(batch) == _AT_ONCE:
+                    done += await self._redrive_many(batch)
+                    batch = []
+        return done + await self._redrive_many(batch)
 
     async def discard(self, job_id: str) -> None:
         """Remove a dead letter; the history keeps the job's outcome. Raises JobNotFoundError, ConfigError."""
-        await self._dead_letters.discard(job_id)
+        stored = await self._letter(job_id)
+        dead = await self._context.jet.stream(self._context.names.dead)
+        try:
+            await dead.delete_message(stored.seq)
+        except MessageNotFoundError:
+            raise self._no_letter(job_id) from None
 
     async def clean(self, *, older_than: Seconds) -> int:
         """Remove from the history what ended more than ``older_than`` (seconds) ago; return how many were removed.
 
         Raises ConfigError.
         """
-        return await self._history.clean(older_than)
+        age = seconds(f"queue {self.name!r}: older_than", older_than)
+        await self._context.time.refresh(self._context.names.history)
+        limit = self._context.time.now() - int(age * 1e9)
+        stream = await self._context.jet.stream(self._context.names.history)
+        upto = 0
+        async with aclosing(scan(stream, "")) as records:
+            async for seq, data in records:
+                if decode_outcome(data).finished_at > limit:
+                    break
+                upto = seq
+        return await stream.purge(seq=upto + 1) if upto else 0
+
+    # --- dead letters
+
+    async def _letters(self, wanted: JobFilter) -> AsyncGenerator[StoredLetter]:
+        """Iterate over failed jobs that can be redriven, oldest first."""
+        stream = await self._context.jet.stream(self._context.names.dead)
+        async with aclosing(scan(stream, "")) as found:
+            async for seq, data in found:
+                letter = _dead(data)
+                if wanted.has_letter(letter):
+                    yield StoredLetter(seq, letter)
+
+    async def _letter(self, job_id: str) -> StoredLetter:
+        dead = await self._context.jet.stream(self._context.names.dead)
+        subject = self._context.names.dead_subject(checked_id(self.name, job_id))
+        stored = await last_of(dead, subject)
+        if stored is None:
+            raise self._no_letter(job_id)
+        return StoredLetter(stored.seq, _dead(stored.data))
+
+    def _no_letter(self, job_id: str) -> JobNotFoundError:
+        return JobNotFoundError(self.name, job_id, "it left no dead letter, or was already redriven")
+
+    async def _redrive_many(self, batch: list[StoredLetter]) -> int:
+        return sum(await asyncio.gather(*map(self._is_redriven, batch)))
+
+    async def _is_redriven(self, stored: StoredLetter) -> bool:
+        try:
+            return not (await self._redrive(stored, stored.letter.outcome.id, None)).duplicate
+        except JobNotFoundError:
+            # Another call was faster.
+            return False
+
+    async def _redrive(self, stored: StoredLetter, job_id: str, args: Mapping[str, object] | None) -> JobHandle[Any]:
+        handle = await self._put_back(stored, job_id, args)
+        envelope = stored.letter.envelope
+        await announce_again(self._context, handle, envelope.job, envelope.key)
+        return handle
+
+    async def _put_back(self, stored: StoredLetter, job_id: str, args: Mapping[str, object] | None) -> JobHandle[Any]:
+        letter = stored.letter
+        message = self._letter_message(letter, job_id, args)
+        place, names = letter.envelope.flow, self._context.names
+        again = () if place is None else (redriven_in_flow(names, place, job_id_in(message.data, 0)),)
+        # After the job: a flow waits for it from then on. If that has ended by now, it changes nothing.
+        messages = again if await self._has_ended(job_id_in(message.data, 0)) else (message, *again)
+        try:
+            answer = await self._context.backend.withdraw(names.dead, {stored.seq: Replacement(messages)})
+        except WrongLastSequenceError:
+            # It was redriven concurrently: both calls got the same job.
+            messages = again
+            answer = await self._context.backend.withdraw(names.dead, {stored.seq: Replacement(messages)})
+        if not answer.sequences:
+            raise self._no_letter(job_id)
+        seq, is_duplicate = (0, True) if messages is again else (answer.acks[0].seq, answer.acks[0].duplicate)
+        return self._enqueuer.handle(job_id_in(message.data, seq), letter.envelope.job, duplicate=is_duplicate)
+
+    async def _has_ended(self, job_id: str) -> bool:
+        history = await self._context.jet.stream(self._context.names.history)
+        return await last_of(history, self._context.names.outcomes_of(job_id)) is not None
+
+    def _letter_message(self, letter: DeadLetter, job_id: str, args: Mapping[str, object] | None) -> Outgoing:
+        if letter.subject:
+            if args is not None:
+                raise ConfigError(f"queue {self.name!r}: {job_id!r} was no valid job and has no arguments")
+            block = headers.encode({headers.MSG_ID: f"redrive-{job_id}"})
+            return Outgoing(letter.subject, letter.data, block)
+        envelope = msgspec.structs.replace(letter.envelope, redriven_from=job_id)
+        if args is not None:
+            envelope = self._with_args(envelope, args)
+        return JobMessage(self._context.names, envelope.job, exclusive=self._context.exclusive).redriven(envelope)
+
+    def _with_args(self, envelope: Envelope, args: Mapping[str, object]) -> Envelope:
+        if not isinstance(args, Mapping):
+            raise ConfigError(f"queue {self.name!r}: args is {args!r:.80}; give arguments by name, in a dict")
+        named = {**msgspec.json.decode(envelope.args), **args}
+        call = self._enqueuer.call_of(envelope.job, (), named, PLAIN)
+        return msgspec.structs.replace(envelope, args=msgspec.Raw(call.args))

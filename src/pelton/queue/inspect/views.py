@@ -16,6 +16,7 @@ import msgspec
 
 from pelton.api import JobNotFoundError, MessageNotFoundError, ServerTimeoutError, StoredMessage, StreamNotFoundError
 from pelton.api.json_values import UNREADABLE
+from pelton.jet.stream import last_of
 from pelton.queue.backing.scan import (
     job_at,
     last_attempt,
@@ -50,18 +51,20 @@ from pelton.queue.model.states import (
     Outcome,
     WorkerReport,
     decode_envelope,
+    decode_outcome,
+    decode_progress,
 )
-from pelton.queue.ports import ALL_LISTED
 from pelton.runtime import Deadline
 
 if TYPE_CHECKING:
     from pelton.api import Unsettled
-    from pelton.jet import Message, Stream, Streams
+    from pelton.jet import Message, Stream
     from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.model.limits import JobLimit
     from pelton.queue.model.naming import QueueNames
     from pelton.queue.model.options import JobOptions
     from pelton.queue.model.states import Attempt
-    from pelton.queue.ports import Begun, BegunLookup, Underway, Unlisted
+    from pelton.queue.ports import Begun, Underway, Unlisted
     from pelton.runtime import Clock
 
 _LAST_LOOK_S: Final = 0.05
@@ -170,50 +173,15 @@ class JobStates:
         return dict(sorted(found.items()))
 
 
-async def job_states(jet: Streams, names: QueueNames, begun: BegunLookup, unlisted: Unlisted = ALL_LISTED) -> JobStates:
-    """Return the states of a queue's jobs, as of now."""
-    found: Begun = {}
-    parked: dict[int, tuple[int, str]] = {}
-    # A queue of an older version, which is only looked at, has no such stream.
-    with suppress(StreamNotFoundError):
-        stream = await jet.stream(names.running)
-        async with aclosing(stored_messages(stream, names.worker_subject("*"))) as records:
-            async for record in records:
-                parked |= {seq: (number, limit) for seq, number, limit in _worker(record.data).parked}
-        found = await begun.find_begun()
-    return JobStates(names, found, parked, jet.runtime.clock.now(), unlisted)
-
-
-async def oldest_at(jet: Streams, names: QueueNames, underway: Underway, where: JobStates) -> int:
-    """Return when the oldest of the jobs that are due was enqueued, or fell due again; 0 if there is none."""
-    since = list[int]()
-    async with aclosing(messages_of_filters(await jet.stream(names.jobs), names.due_jobs)) as found:
-        async for stored in found:
-            delivery = underway.get(stored.seq)
-            if delivery is not None and delivery.waits and where.of(stored.seq, delivery) in _NOT_DUE:
-                continue
-            known = None
-            if where.may_be_taken(stored, delivery):
-                known = await last_attempt(jet, names, job_id_in(stored.data, stored.seq))
-            due = where.due_again(known)
-            if due is not None:
-                since.append(max(stored.time_ns, due))
-            if due == 0:
-                # All that follow were stored later.
-                break
-    return min(since, default=0)
-
-
-async def limit_names(jet: Streams, names: QueueNames) -> list[str]:
-    """Return the names of a queue's limits."""
-    orders = await orders_in(await jet.stream(names.control), names.limit_subject(">"))
-    return [order.limit.name for order in orders if order.limit is not None and not order.over]
+async def limits_of(queue: QueueContext) -> list[JobLimit]:
+    """Return all limits of a queue, in the order in which they were set."""
+    control = await queue.side_to_read(queue.names.control)
+    orders = await orders_in(control, queue.names.limit_subject(">"))
+    return [order.limit for order in orders if order.limit is not None and not order.over]
 
 
 _NOT_COMPLETED: Final[tuple[Ending, ...]] = ("failed", "cancelled", "expired")
 _TAKEN: Final[tuple[JobState, ...]] = ("held", "running", "retrying")
-_told: Final = msgspec.json.Decoder(JobProgress).decode
-_outcome: Final = msgspec.json.Decoder(Outcome).decode
 
 
 class FoundJob(NamedTuple):
@@ -237,15 +205,14 @@ class JobViews:
     async def counts_and_oldest(self) -> tuple[JobCounts, int]:
         """Return the same, and what :meth:`oldest_at` does."""
         underway, where = await self._states()
-        counts = await self._counts(underway, where)
-        return counts, await oldest_at(self._queue.jet, self._queue.names, underway, where)
+        return await self._counts(underway, where), await self._oldest_at(underway, where)
 
     async def _counts(self, underway: Underway, where: JobStates) -> JobCounts:
         # Of a file, all that were taken are listed; servers do not say which these are.
         states = Counter(where.of(seq, entry) for seq, entry in underway.items())
-        names = await limit_names(self._queue.jet, self._queue.names) if states["held"] else ()
-        held = Counter(where.held_for(underway, names))
-        async for info in self._unlisted(underway, where):
+        limits = await limits_of(self._queue) if states["held"] else ()
+        held = Counter(where.held_for(underway, [limit.name for limit in limits]))
+        async for info in self._unlisted_jobs(underway, where):
             states[info.state] += 1
             held.update([info.limit] if info.state == "held" else ())
         counts = JobCounts(
@@ -273,7 +240,25 @@ class JobViews:
 
     async def oldest_at(self) -> int:
         """Return when the oldest job that is due was enqueued, or fell due again; 0 if there is none."""
-        return await oldest_at(self._queue.jet, self._queue.names, *await self._states())
+        return await self._oldest_at(*await self._states())
+
+    async def _oldest_at(self, underway: Underway, where: JobStates) -> int:
+        names, since = self._queue.names, list[int]()
+        async with aclosing(messages_of_filters(await self._queue.jet.stream(names.jobs), names.due_jobs)) as found:
+            async for stored in found:
+                delivery = underway.get(stored.seq)
+                if delivery is not None and delivery.waits and where.of(stored.seq, delivery) in _NOT_DUE:
+                    continue
+                known = None
+                if where.may_be_taken(stored, delivery):
+                    known = await last_attempt(self._queue.jet, names, job_id_in(stored.data, stored.seq))
+                due = where.due_again(known)
+                if due is not None:
+                    since.append(max(stored.time_ns, due))
+                if due == 0:
+                    # All that follow were stored later.
+                    break
+        return min(since, default=0)
 
     async def get(self, job_id: str) -> JobInfo:
         """Return a job by its id, in whatever state it is.
@@ -283,15 +268,25 @@ class JobViews:
         checked_id(self._queue.name, job_id)
         # In this order, or a job that ends between the two would seem to be pending again.
         unsettled, where = await self._states()
-        stored = await self.stored(job_id)
-        return await self.ended(job_id) if stored is None else await self._unfinished(stored, unsettled, where)
+        stored = await self.find_message(job_id)
+        return await self.get_ended(job_id) if stored is None else await self._to_info(stored, unsettled, where)
 
     async def _states(self) -> tuple[Underway, JobStates]:
-        await self._queue.time.refresh(self._queue.names.jobs)
-        underway, unlisted = await self._queue.stats.underway(), await self._queue.stats.unlisted()
-        return underway, await job_states(self._queue.jet, self._queue.names, self._queue.begun, unlisted)
+        queue = self._queue
+        await queue.time.refresh(queue.names.jobs)
+        underway, unlisted = await queue.stats.underway(), await queue.stats.unlisted()
+        begun: Begun = {}
+        parked: dict[int, tuple[int, str]] = {}
+        # A queue of an older version, which is only looked at, has no such stream.
+        with suppress(StreamNotFoundError):
+            stream = await queue.jet.stream(queue.names.running)
+            async with aclosing(stored_messages(stream, queue.names.worker_subject("*"))) as records:
+                async for record in records:
+                    parked |= {seq: (number, limit) for seq, number, limit in _worker(record.data).parked}
+            begun = await queue.begun.find_begun()
+        return underway, JobStates(queue.names, begun, parked, queue.clock.now(), unlisted)
 
-    async def named(self, options: JobOptions) -> str:
+    async def id_of_named(self, options: JobOptions) -> str:
         """Return the id of the unfinished job that was enqueued with these options. Raises JobNotFoundError."""
         options.check(f"queue {self._queue.name!r}")
         key = key_part(options.key, options.tenant, exclusive=self._queue.exclusive)
@@ -301,7 +296,7 @@ class JobViews:
             raise JobNotFoundError(self._queue.name, options.id, "no unfinished job was enqueued with this id")
         return job_id_in(stored.data, stored.seq)
 
-    async def stored(self, job_id: str) -> StoredMessage | None:
+    async def find_message(self, job_id: str) -> StoredMessage | None:
         """Return the message of a job that has not ended."""
         stream = await self._queue.jet.stream(self._queue.names.jobs)
         return await unfinished_job(stream, self._queue.names, job_id)
@@ -315,7 +310,7 @@ class JobViews:
         messages = self._these(taken) if is_of_few else self._messages(wanted)
         async with aclosing(messages) as found:
             async for stored in found:
-                info = await self._unfinished(stored, unsettled, where)
+                info = await self._to_info(stored, unsettled, where)
                 if wanted.has(info):
                     entry = unsettled.get(stored.seq)
                     yield FoundJob(stored, info, is_taken=entry is not None and not entry.waits)
@@ -330,7 +325,7 @@ class JobViews:
                 if names.is_job(stored.subject):
                     yield stored
 
-    async def _unlisted(self, underway: Underway, where: JobStates) -> AsyncGenerator[JobInfo]:
+    async def _unlisted_jobs(self, underway: Underway, where: JobStates) -> AsyncGenerator[JobInfo]:
         """Iterate over the jobs that were taken and whose deliveries servers do not list."""
         if not where.unlisted.number:
             return
@@ -341,7 +336,7 @@ class JobViews:
                 if stored.seq > last:
                     return
                 if stored.seq not in underway and where.is_unlisted(stored):
-                    yield await self._unfinished(stored, underway, where, is_brief=True)
+                    yield await self._to_info(stored, underway, where, is_brief=True)
 
     async def _these(self, sequences: Iterable[int]) -> AsyncGenerator[StoredMessage]:
         stream = await self._queue.jet.stream(self._queue.names.jobs)
@@ -355,9 +350,9 @@ class JobViews:
         stream = await self._queue.jet.stream(self._queue.names.history)
         subjects = [self._queue.names.ending_subject(ending, job_id) for ending in ENDINGS]
         found = await first_of(stream, subjects, self._queue.clock, limit)
-        return None if found is None else _outcome(found.data)
+        return None if found is None else decode_outcome(found.data)
 
-    async def _unfinished(
+    async def _to_info(
         self, stored: StoredMessage, unsettled: Underway, where: JobStates, *, is_brief: bool = False
     ) -> JobInfo:
         try:
@@ -395,20 +390,17 @@ class JobViews:
 
     async def _progress(self, job_id: str) -> JobProgress | None:
         running = await self._queue.side_to_read(self._queue.names.running)
-        try:
-            return _told((await running.get_last_message(self._queue.names.progress_subject(job_id))).data)
-        except MessageNotFoundError:
-            return None
+        told = await last_of(running, self._queue.names.progress_subject(job_id))
+        return None if told is None else decode_progress(told.data)
 
-    async def ended(self, job_id: str) -> JobInfo:
+    async def get_ended(self, job_id: str) -> JobInfo:
         """Return a job that has ended. Raises JobNotFoundError if it has not, or if that is no longer known."""
         stream = await self._queue.jet.stream(self._queue.names.history)
         for ending in ENDINGS:
-            try:
-                stored = await stream.get_last_message(self._queue.names.ending_subject(ending, job_id))
-            except MessageNotFoundError:
+            stored = await last_of(stream, self._queue.names.ending_subject(ending, job_id))
+            if stored is None:
                 continue
-            outcome = _outcome(stored.data)
+            outcome = decode_outcome(stored.data)
             return JobInfo(
                 id=job_id,
                 job=outcome.job,

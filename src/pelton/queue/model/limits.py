@@ -30,7 +30,7 @@ from zlib import crc32
 import msgspec
 
 from pelton.api import ConfigError, JobCancelledError, Outgoing, headers
-from pelton.queue.model.naming import encode_key
+from pelton.queue.model.naming import token_of
 from pelton.queue.model.options import checked_text, seconds, whole
 from pelton.runtime import ProcessIdentity, WallOffset
 
@@ -89,7 +89,7 @@ class JobLimit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return where the slots of a job are recorded; empty if the job is not under this limit."""
         if (self.job and self.job != job) or (self.per_key and not key):
             return ""
-        return f"{self.scope}.{_token(key)}" if self.per_key else self.scope
+        return f"{self.scope}.{token_of(key)}" if self.per_key else self.scope
 
 
 def number_of(limit: str) -> int:
@@ -101,7 +101,7 @@ def scope_of(job: str, per_key: bool) -> str:
     """Return what a limit is for, as part of a subject."""
     if not job:
         return "key" if per_key else WHOLE_QUEUE
-    return f"job.{_token(job)}.key" if per_key else f"job.{_token(job)}"
+    return f"job.{token_of(job)}.key" if per_key else f"job.{token_of(job)}"
 
 
 def places_of(limits: Iterable[JobLimit], job: str, key: str) -> dict[str, JobLimit]:
@@ -120,11 +120,11 @@ def job_limit(queue: str, job: str | None, per_key: bool, concurrency: int | Non
         job="" if job is None else checked_text(f"{what}: job", job),
         per_key=per_key,
         concurrency=None if concurrency is None else whole(f"{what}: concurrency", concurrency),
-        rate=None if rate is None else _checked(what, rate),
+        rate=None if rate is None else _check_rate(what, rate),
     )
 
 
-def _checked(what: str, rate: Rate) -> Rate:
+def _check_rate(what: str, rate: Rate) -> Rate:
     if not isinstance(rate, Rate):
         raise ConfigError(f"{what}: rate is {rate!r}; give a pelton.Rate(100, per=60)")
     starts, burst = whole(f"{what}: starts of the rate", rate.starts), whole(f"{what}: burst of the rate", rate.burst)
@@ -132,10 +132,6 @@ def _checked(what: str, rate: Rate) -> Rate:
     if not 0 < per / starts <= _LONGEST_INTERVAL_S:
         raise ConfigError(f"{what}: per of the rate is {per:g} s; it must be more than 0, and a start a year at least")
     return Rate(starts, per, burst)
-
-
-def _token(text: str) -> str:
-    return encode_key(text).replace(".", "%2E")
 
 
 # A record that is further ahead is one of a clock, of another machine, that was set back since.
@@ -233,7 +229,7 @@ class SlotDraft:
             return (min(ahead, self._now + slack), interval)
         return ahead, interval
 
-    def _held(self) -> int:
+    def _count_held(self) -> int:
         return len(self._mine) + sum(map(len, self._others.values()))
 
     def wait(self, job: int) -> float:
@@ -244,7 +240,7 @@ class SlotDraft:
         if limit.concurrency is not None and job not in self._mine:
             # It takes the place of the worker that held it before.
             replaced = any(job in jobs for jobs in self._others.values())
-            if self._held() - replaced >= limit.concurrency:
+            if self._count_held() - replaced >= limit.concurrency:
                 return inf
         if limit.rate is None:
             return 0.0
@@ -272,7 +268,7 @@ class SlotDraft:
         """How many more jobs may start now; None: any number."""
         limit, rooms = self._limit, list[int]()
         if limit is not None and limit.concurrency is not None:
-            rooms.append(max(limit.concurrency - self._held(), 0))
+            rooms.append(max(limit.concurrency - self._count_held(), 0))
         if limit is not None and limit.rate is not None:
             ahead = max(self._ahead, self._now) - self._now
             rooms.append(max(limit.rate.burst - -(-ahead // self._interval), 0))
@@ -393,11 +389,11 @@ class Orders:
 
 
 def _of_key(key: str) -> str:
-    return key and f"pause.key.{_token(key)}"
+    return key and f"pause.key.{token_of(key)}"
 
 
 def _of_job(job: str) -> str:
-    return job and f"pause.job.{_token(job)}"
+    return job and f"pause.job.{token_of(job)}"
 
 
 def to_cancel(names: QueueNames, job_id: str, reason: str, *, ended: bool) -> Outgoing:

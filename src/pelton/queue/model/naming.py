@@ -76,7 +76,7 @@ def decode_key(form: str) -> str:
 def encode_tenant(tenant: str) -> str:
     """Return ``tenant`` as one token of a subject. Raises ConfigError, as :func:`encode_key` does."""
     try:
-        return _TENANT + encode_key(tenant).replace(".", "%2E")
+        return _TENANT + token_of(tenant)
     except ConfigError as error:
         raise ConfigError(str(error).replace("a job's key", "a tenant", 1)) from None
 
@@ -91,6 +91,11 @@ def key_part(key: str, tenant: str, *, exclusive: bool) -> str:
 def tenant_in(token: str) -> str:
     """Return the tenant that a token of a subject names: what was given to :func:`encode_tenant`."""
     return unquote(token.removeprefix(_TENANT))
+
+
+def token_of(text: str) -> str:
+    """Return a text as one token of a subject. Raises ConfigError, as :func:`encode_key` does."""
+    return as_token(encode_key(text))
 
 
 def as_token(key: str) -> str:
@@ -339,11 +344,11 @@ class QueueNames:
 
     def step_subject(self, job_id: str, name: str) -> str:
         """Return the subject of a job's step; raises ConfigError for a name that is empty, or over 512 bytes."""
-        return f"{self.root}.running.job.{job_id}.step.{encode_key(name).replace('.', '%2E')}"
+        return f"{self.root}.running.job.{job_id}.step.{token_of(name)}"
 
     def sleep_subject(self, job_id: str, name: str) -> str:
         """Return the subject of one of a job's sleeps."""
-        return f"{self.root}.running.job.{job_id}.sleep.{encode_key(name).replace('.', '%2E')}"
+        return f"{self.root}.running.job.{job_id}.sleep.{token_of(name)}"
 
     def progress_subject(self, job_id: str) -> str:
         """Return the subject of a job's progress."""

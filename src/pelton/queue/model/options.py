@@ -394,7 +394,7 @@ def timetable_of(
         return Timetable(str(name), every=interval, overlap=overlap)
     found = Timetable(str(name), cron=_six_fields(what, cron), timezone=timezone or "", overlap=overlap)
     try:
-        first_due(_parsed(found), 0)
+        first_due(_schedule_of(found), 0)
     except ValueError as error:
         raise ConfigError(f"{what}: {error}") from None
     return found
@@ -415,7 +415,7 @@ def next_due(timetable: Timetable, since: int, now: int) -> int:
     """Return when a schedule that was stored at ``since`` is due next, in wall nanoseconds; 0 if that is not known."""
     try:
         if timetable.cron:
-            return first_due(_parsed(timetable), now)
+            return first_due(_schedule_of(timetable), now)
         # The clock may have been set back since.
         first = first_due(parse_schedule(schedule_text_of(timetable)), min(since, now))
     except ValueError:
@@ -425,5 +425,5 @@ def next_due(timetable: Timetable, since: int, now: int) -> int:
     return first if first > now else first + ((now - first) // interval + 1) * interval
 
 
-def _parsed(timetable: Timetable) -> Schedule:
+def _schedule_of(timetable: Timetable) -> Schedule:
     return parse_schedule(timetable.cron, parse_zone(timetable.timezone) if timetable.timezone else None)

@@ -51,7 +51,7 @@ from pelton.queue.model.states import (
     PutOffDelivery,
     decode_envelope,
     decode_stored,
-    named,
+    with_own_name,
 )
 from pelton.runtime import Random
 
@@ -193,7 +193,7 @@ def after_refusal(refused: BaseException, attempt: int, rules: JobRules, random:
     if isinstance(refused, MessageTooLargeError):
         # Another attempt would do the same work again, and be refused again.
         what = "the job ran to its end, but its result, or a message that it emitted, is too large to be stored"
-        return _finished("refused", f"{what}: {describe(refused)}")
+        return _finish("refused", f"{what}: {describe(refused)}")
     return after_error(refused, attempt, rules, random)
 
 
@@ -201,22 +201,22 @@ def after_deaths(attempt: int, max_attempts: int) -> Finish | None:
     """Decide, before running it, about a job whose workers died during all its attempts."""
     if attempt <= max_attempts:
         return None
-    return _finished("deaths", f"the worker died, or lost its lease, during attempt {attempt - 1} of {max_attempts}")
+    return _finish("deaths", f"the worker died, or lost its lease, during attempt {attempt - 1} of {max_attempts}")
 
 
-def _finished(end: AttemptEnd, error: str = "") -> Finish:
+def _finish(end: AttemptEnd, error: str = "") -> Finish:
     state = AFTER_ATTEMPT[end]
     assert state != "retrying", f"{end}: the job has ended"
     return Finish(state, error)
 
 
-COMPLETED: Final = _finished("return")
+COMPLETED: Final = _finish("return")
 """What follows an attempt that ran to its end, and whose result and messages are stored."""
 
-SKIPPED: Final = _finished("skipped", "skipped: an earlier run of its schedule had not ended when it was due")
+SKIPPED: Final = _finish("skipped", "skipped: an earlier run of its schedule had not ended when it was due")
 """What becomes of a job of a schedule that is not to run beside another one."""
 
-TOO_LATE: Final = _finished("too late", "its time to live was over before a worker had started it")
+TOO_LATE: Final = _finish("too late", "its time to live was over before a worker had started it")
 """What becomes of a job that nobody has started in time."""
 
 
@@ -377,12 +377,12 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
             envelope = decode_stored(self.delivered.data)
         except UNREADABLE as error:
             return Finish("failed", f"the message is not a valid job: {error}")
-        self.envelope = envelope = envelope if envelope.flow is None else named(envelope)
+        self.envelope = envelope = envelope if envelope.flow is None else with_own_name(envelope)
         if envelope.id:
             self.id = envelope.id
         return TOO_LATE if envelope.expires and self.lives_for() <= 0 else None
 
-    def _left(self, until: int, now: int) -> float:
+    def _seconds_left(self, until: int, now: int) -> float:
         """Return how many seconds are left until a time that was stored with the job; the clock may have jumped since.
 
         A scheduled job is stored anew when it falls due: by how much it had jumped before is in a header.
@@ -400,7 +400,7 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
         if has_begun or not self.envelope.expires:
             return inf
         # One clock alone, which may be wrong, ends nothing.
-        return self._left(self.envelope.expires, min(self.now(), self.own()))
+        return self._seconds_left(self.envelope.expires, min(self.now(), self.own()))
 
     def learn(self, known: Attempt | None) -> None:
         """Add what is known of all earlier deliveries; those that were not begun do not count."""
@@ -435,9 +435,9 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
         """Return the end of an attempt that has not completed its job."""
         if isinstance(decision, PutOff):
             return self.put_off(decision, now)
-        return self._again(decision, now) if isinstance(decision, Again) else self._ended(decision, now)
+        return self._again(decision, now) if isinstance(decision, Again) else self._end(decision, now)
 
-    def _ended(self, finish: Finish, now: int) -> Ended:
+    def _end(self, finish: Finish, now: int) -> Ended:
         """Return another end of a job; a failed one leaves a dead letter."""
         outcome = self._outcome(finish, NOTHING, now, self._errors(finish.error, now))
         record = Outgoing(self.names.ending_subject(outcome.state, self.id), _encode(outcome))
@@ -452,7 +452,7 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
         """Return the extra messages of an ending: for the job's flow, its unique place, or its schedule's last run."""
         if self.envelope.flow is not None:
             return (told_to_flow(self.names, self.envelope.flow, outcome),)
-        left = ceil(self._left(self.envelope.unique_until, self.now())) if self.envelope.unique_until else 0
+        left = ceil(self._seconds_left(self.envelope.unique_until, self.now())) if self.envelope.unique_until else 0
         if left > 0:
             kept = msgspec.structs.replace(self.envelope, args=NOTHING, id=self.id)
             block = headers.encode({headers.TTL: f"{left}s"})

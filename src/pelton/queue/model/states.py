@@ -125,10 +125,10 @@ _encode_envelope: Final = msgspec.json.Encoder().encode
 def decode_envelope(data: bytes) -> Envelope:
     """Return a job from its message. Raises msgspec.DecodeError, msgspec.ValidationError."""
     envelope = decode_stored(data)
-    return envelope if envelope.flow is None else named(envelope)
+    return envelope if envelope.flow is None else with_own_name(envelope)
 
 
-def named(envelope: Envelope) -> Envelope:
+def with_own_name(envelope: Envelope) -> Envelope:
     """Return a job of a flow by its own name: it is stored under another one, which older versions do not run."""
     return msgspec.structs.replace(envelope, job=envelope.job.removeprefix(_OF_FLOW))
 
@@ -188,6 +188,27 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
         if self.state != "completed":
             raise JobFailedError(self.id, self.job, self.state, self.error, self.traceback)
         return msgspec.json.decode(self.result)
+
+
+decode_outcome: Final = msgspec.json.Decoder(Outcome).decode
+
+
+def outcome_without_worker(
+    state: Ending, job_id: str, job: str, key: str, error: str, enqueued_at: int, now: int, attempt: int = 0
+) -> Outcome:
+    """Return how a job has ended that nobody held then."""
+    return Outcome(
+        id=job_id,
+        job=job,
+        state=state,
+        key=key,
+        attempt=attempt,
+        worker="",
+        enqueued_at=enqueued_at,
+        started_at=0,
+        finished_at=now,
+        error=error,
+    )
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -263,6 +284,9 @@ class JobProgress(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     note: str = ""
     at: int = 0
     """When it was told."""
+
+
+decode_progress: Final = msgspec.json.Decoder(JobProgress).decode
 
 
 class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):

@@ -88,7 +88,7 @@ class RankTurns:
         """Whether to find out if there are jobs with a priority: nobody waits for them, and it is some time ago."""
         return now >= self._sure_until and len(self._awaited) < len(self._ranked)
 
-    def learned(self, has_ranked: bool, now: float) -> None:
+    def note_ranked(self, has_ranked: bool, now: float) -> None:
         """Note whether there are jobs with a priority."""
         self._sure_until = now + _QUIET_FOR_S
         self._quiet_until = 0.0 if has_ranked else self._sure_until
@@ -122,7 +122,7 @@ class RankTurns:
             return RankTurn(least, min(wanted, self._owed // (BYPASS - 1)), is_below=True)
         return RankTurn(top, max(wanted - wanted // BYPASS, 1))
 
-    def answered(self, channel: str, found: int, now: float, *, is_below: bool = False) -> None:
+    def note_answer(self, channel: str, found: int, now: float, *, is_below: bool = False) -> None:
         """Note how many jobs a channel had; ``is_below``: as its turn said."""
         self._awaited.discard(channel)
         if is_below:
@@ -206,17 +206,17 @@ class TenantTurns:
         self._later: list[_TenantLook] = []
         self._reached = 0
         self._entered = 0
-        self.enqueued([""])
+        self.note_enqueued([""])
 
     # --- what is learned
 
-    def enqueued(self, tenants: Iterable[str]) -> None:
+    def note_enqueued(self, tenants: Iterable[str]) -> None:
         """Note that these have jobs now."""
         for tenant in tenants:
             self._enter(tenant, self._lines.setdefault(tenant, _TenantLine()))
         self.tenants = len(self._lines) - 1
 
-    def listed(self, counts: Mapping[str, int], *, anew: bool) -> None:
+    def note_counts(self, counts: Mapping[str, int], *, anew: bool) -> None:
         """Note how many jobs each tenant has that have not ended: those that are not named have none.
 
         ``anew``: any of them may wait, else only those that have more than before.
@@ -231,14 +231,14 @@ class TenantTurns:
         self.tenants = len(self._lines) - 1
         self._tidy()
 
-    def retried(self, tenant: str, due: float) -> None:
+    def note_retry(self, tenant: str, due: float) -> None:
         """Note that a job of a tenant waits for its retry until then."""
         line = self._lines.setdefault(tenant, _TenantLine())
         self.tenants = len(self._lines) - 1
         if due < line.due:
             self._look(tenant, line, due)
 
-    def answered(self, asked: Counter[str], found: Mapping[str, Sequence[object]], now: float) -> None:
+    def note_answer(self, asked: Counter[str], found: Mapping[str, Sequence[object]], now: float) -> None:
         """Note what each tenant had of the jobs that a plan had asked it for."""
         for tenant, count in asked.items():
             line = self._lines.get(tenant)

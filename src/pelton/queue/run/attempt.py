@@ -29,8 +29,7 @@ from pelton.api import (
     PeltonError,
 )
 from pelton.api.times import Seconds
-from pelton.queue.define.hooks import blocking
-from pelton.queue.define.job import AsyncJob, Job
+from pelton.queue.define.job import AsyncJob, Job, blocking
 from pelton.queue.define.registry import BatchJob
 from pelton.queue.enqueue.announcing import announce_held, announce_start, has_listeners
 from pelton.queue.enqueue.transaction import JobEnding, JobTransaction
@@ -263,7 +262,7 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
         """Call the function of a job, and return what it does; on a thread, only begin to."""
         env, job = self.env, self.definition
         assert job is not None, "a job that is unknown here does not run"
-        arguments = job.decode_arguments(self.records.envelope.args)
+        arguments = job.arguments.decode(self.records.envelope.args)
         backend = env.queue.jet.backend
         is_plain = type(job) is AsyncJob and not (job.context_parameter or job.rules.timeout or job.hooks.has_run)
         lease = self.lease

@@ -200,7 +200,7 @@ def _answer(call: ChildCall, number: int, line: ChildLine) -> tuple[bytes, bytes
     try:
         job = function_of(call.module, call.function, call.job)
         context = ChildContext(call, ChildNotes(line, number))
-        arguments = job.decode_arguments(call.args)
+        arguments = job.arguments.decode(call.args)
         if job.context_parameter:
             arguments[job.context_parameter] = context
         # What a new child imports first does not count.

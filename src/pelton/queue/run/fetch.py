@@ -124,13 +124,13 @@ class RankedTakes(Generic[J]):
             self._has_drawn = True
             if not self._held.source.is_new:
                 self.turns.draw(self._random)
-        self.turns.learned(has_ranked, now)
+        self.turns.note_ranked(has_ranked, now)
         return True
 
     async def ask(self, turn: RankTurn) -> list[J]:
         """Take up to ``turn.most`` jobs that the channel whose turn it is has now."""
         found = await self._held.take(turn.channel, PullRequest(batch=turn.most, no_wait=True))
-        self.turns.answered(turn.channel, len(found), self._clock.boottime(), is_below=turn.is_below)
+        self.turns.note_answer(turn.channel, len(found), self._clock.boottime(), is_below=turn.is_below)
         return found
 
 
@@ -378,7 +378,7 @@ class JobIntake:
                 found = await self._held.take(channel, self.appetite.request(wanted))
             finally:
                 if found or channel in self._ranked:
-                    self._turns.answered(self._awaited[channel], len(found), self._clock.boottime())
+                    self._turns.note_answer(self._awaited[channel], len(found), self._clock.boottime())
             return found
 
         await self._take_from(channel, taken)
