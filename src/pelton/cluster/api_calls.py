@@ -97,11 +97,11 @@ class Retry:
 
     async def after(self, error: Exception) -> None:
         """Return when to retry after ``error``; raises it, or what it means, when patience is exhausted."""
-        left = await self.connected(error)
+        left = await self.until_connected(error)
         await self._connection.clock.sleep(min(self._pause, left))
         self._pause = min(self._pause * 2, _LONGEST_S)
 
-    async def connected(self, error: Exception) -> float:
+    async def until_connected(self, error: Exception) -> float:
         """Return when there is a connection, and how many seconds are left; raises as :meth:`after`."""
         clock = self._connection.clock
         if self._end is None:
@@ -173,7 +173,7 @@ class ApiCall(Generic[R]):
                 except NotSent as error:
                     reason = error
                 except Interrupted as error:
-                    self._lost()
+                    self._on_loss()
                     reason = error
                 except PeltonError as error:
                     if not is_passing(error):
@@ -201,7 +201,7 @@ class ApiCall(Generic[R]):
             return cast(R, replace(reply, config=replace(reply.config, name="")))
         return reply
 
-    def _lost(self) -> None:
+    def _on_loss(self) -> None:
         """Note that no reply came; raises ServerTimeoutError if the request may not be repeated."""
         if not self._again:
             why = "the connection was lost while waiting for the reply"

@@ -184,13 +184,13 @@ class NatsClient(nats.aio.client.Client):
 
     async def _read_loop(self) -> None:
         await super()._read_loop()
-        await self._ended(self._reading_task)
+        await self._on_end(self._reading_task)
 
     async def _flusher(self) -> None:
         await super()._flusher()
-        await self._ended(self._flusher_task)
+        await self._on_end(self._flusher_task)
 
-    async def _ended(self, task: object) -> None:
+    async def _on_end(self, task: object) -> None:
         running = asyncio.current_task()
         # A cancelled one ends with its event loop, like everything else.
         if self.is_connected and task is running and running is not None and not running.cancelling():

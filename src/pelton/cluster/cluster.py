@@ -380,7 +380,7 @@ class Cluster:
         self._check()
         for message in publishes:
             check_subject(message.subject)
-        named = self._publisher.identified(publishes)
+        named = self._publisher.with_ids(publishes)
         # The last one tells that the others are stored.
         acks = await self._publisher.publish_all(named[:-1])
         acks += await self._publisher.publish_all(named[-1:])
@@ -398,7 +398,7 @@ class Cluster:
     async def settle_many(self, endings: Sequence[Settled], stream: str, consumer: str) -> list[PeltonError | None]:
         """Publish what many deliveries produced, each message with an id, then acknowledge them."""
         self._check()
-        named = [self._publisher.identified(messages_of(ending)) for ending in endings]
+        named = [self._publisher.with_ids(messages_of(ending)) for ending in endings]
         # The last message of each tells that its others are stored: it is published after them, or not at all.
         refusals = await publish_each(self._publisher, [messages[:-1] for messages in named], [None] * len(endings))
         refusals = await publish_each(self._publisher, [messages[-1:] for messages in named], refusals)

@@ -191,7 +191,7 @@ class Publisher:
         """Send a message after those that were published before it, as soon as there is a connection and room."""
 
         async def ready() -> None:
-            await retry.connected(NotSent())
+            await retry.until_connected(NotSent())
             await self._connection.room()
 
         return await self._order.send(number, lambda: self._connection.try_send(message, again=again), ready)
@@ -230,7 +230,7 @@ class Publisher:
 
     async def _publish_all(self, messages: Sequence[Outgoing]) -> list[PubAck]:
         if self._gives_ids:
-            messages = self.identified(messages)
+            messages = self.with_ids(messages)
         acks: list[PubAck] = []
         retry: Retry | None = None
         while len(acks) < len(messages):
@@ -267,14 +267,14 @@ class Publisher:
                 return error
         return None
 
-    def identified(self, messages: Sequence[Outgoing]) -> list[Outgoing]:
+    def with_ids(self, messages: Sequence[Outgoing]) -> list[Outgoing]:
         """Return messages that are safe to send twice: those without an id get one."""
         return [self._with_id(message) for message in messages]
 
     def _with_id(self, message: Outgoing) -> Outgoing:
-        return Outgoing(message.subject, message.data, self._identified(message.headers))
+        return Outgoing(message.subject, message.data, self._block_with_id(message.headers))
 
-    def _identified(self, block: bytes | None) -> bytes:
+    def _block_with_id(self, block: bytes | None) -> bytes:
         if block is None:
             return b"%b%b%d%b" % (_OPENING, self._base, next(self._numbers), _END)
         if _MSG_ID in block:

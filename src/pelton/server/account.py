@@ -132,7 +132,7 @@ class ServerAccount:
     def _make_known(self, subscription: ClientSubscription) -> None:
         if self.link is not None and subscription.known_to is not self.link:
             subscription.known_to = self.link
-            self.link.interest.added(subscription)
+            self.link.interest.on_subscribe(subscription)
 
     @property
     def is_full(self) -> bool:
@@ -150,16 +150,16 @@ class ServerAccount:
         self._forget(subscription.subject)
         self._make_known(subscription)
         if self.crossing is not None:
-            self.crossing.subscribed(self.name, subscription.subject)
+            self.crossing.on_subscription(self.name, subscription.subject)
 
     def unsubscribe(self, subscription: ClientSubscription) -> None:
         """Remove a subscription of a client."""
         self.router.remove(subscription)
         self._forget(subscription.subject)
         if self.link is not None and subscription.known_to is self.link:
-            self.link.interest.removed(subscription)
+            self.link.interest.on_unsubscribe(subscription)
         if self.crossing is not None:
-            self.crossing.subscribed(self.name, subscription.subject)
+            self.crossing.on_subscription(self.name, subscription.subject)
 
     def is_settled(self, client: ClientConnection) -> bool:
         """Whether other processes know all subscriptions of a client."""
@@ -292,7 +292,7 @@ class ServerAccount:
             if route.stream:
                 answered = "" if route.no_ack else reply
                 if block is not None:
-                    block = _kept(block, is_traced=trace is not None)
+                    block = _as_stored(block, is_traced=trace is not None)
                 self.link.storing.add(client, Outgoing(subject, data, block), answered, route.stream)
                 return True
             if route.has_others:
@@ -344,7 +344,7 @@ class ServerAccount:
             self.answer(asked.destination, None, told)
         return asked
 
-    def reached(self, subject: str) -> tuple[Targets, str]:
+    def receivers_of(self, subject: str) -> tuple[Targets, str]:
         """Return which clients get a message, and the stream that stores it, or an empty text."""
         self._check_routes()
         route = self._routes.get(subject) or self._route(subject)
@@ -442,7 +442,7 @@ class ServerAccount:
             self.link.pass_on(Incoming(reply, data, block))
 
 
-def _kept(block: bytes, *, is_traced: bool) -> bytes | None:
+def _as_stored(block: bytes, *, is_traced: bool) -> bytes | None:
     """Return the headers as a stream keeps them; as on NATS, not who asked a service."""
     if _INFO in block:
         block = headers.without_headers(block, REQUEST_INFO)

@@ -2,7 +2,7 @@
 
 **The S2 stream format: chunks with checksums.** S2 is Snappy with larger blocks, and with a copy that repeats the
 offset of the last one. What is written here uses no such copies, so Snappy's compressor writes it; what nats-server
-writes needs :func:`decompressed`.
+writes needs :func:`decompress`.
 
 **The entries of an archive: its state, its consumers, its messages, and a last one without a name.** After eight bytes
 that name the format, an entry is: length of its name, time (ns), sequence, length of the header block, length of the
@@ -51,7 +51,7 @@ class ArchiveFramingError(Exception):
     """The data is no such stream, or was damaged."""
 
 
-def _masked(data: bytes) -> bytes:
+def _checksum(data: bytes) -> bytes:
     """Return the checksum of a chunk as it is written."""
     crc = crc32c(data)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8 & 0xFFFFFFFF).to_bytes(4, "little")
@@ -69,7 +69,7 @@ class FrameWriter:
         packed, kind = bytes(cramjam.snappy.compress_raw(data)), _COMPRESSED
         if len(packed) >= len(data):
             packed, kind = data, _PLAIN
-        return b"%b%c%b%b%b" % (opening, kind, (len(packed) + _SUM).to_bytes(3, "little"), _masked(data), packed)
+        return b"%b%c%b%b%b" % (opening, kind, (len(packed) + _SUM).to_bytes(3, "little"), _checksum(data), packed)
 
 
 class FrameReader:
@@ -109,8 +109,8 @@ class FrameReader:
             return b""
         if kind not in (_COMPRESSED, _PLAIN) or len(body) < _SUM:
             raise ArchiveFramingError(f"it has a chunk of the unknown kind {kind}")
-        data = decompressed(body[_SUM:]) if kind == _COMPRESSED else body[_SUM:]
-        if _masked(data) != body[:_SUM]:
+        data = decompress(body[_SUM:]) if kind == _COMPRESSED else body[_SUM:]
+        if _checksum(data) != body[:_SUM]:
             raise ArchiveFramingError("a chunk does not match its checksum")
         return data
 
@@ -120,7 +120,7 @@ class FrameReader:
         return self._begun and not self._held
 
 
-def decompressed(block: bytes) -> bytes:
+def decompress(block: bytes) -> bytes:
     """Return the content of an S2 block. Raises ArchiveFramingError."""
     try:
         size, position = _length(block)
@@ -130,7 +130,7 @@ def decompressed(block: bytes) -> bytes:
             # Without repeated offsets, it is a block of Snappy.
             return bytes(cramjam.snappy.decompress_raw(block))
         except cramjam.DecompressionError:
-            data = _copied(block, position, size)
+            data = _copies_of(block, position, size)
     except IndexError:
         raise ArchiveFramingError("a chunk is cut off") from None
     if len(data) != size:
@@ -147,7 +147,7 @@ def _length(block: bytes) -> tuple[int, int]:
     raise ArchiveFramingError("a chunk does not say its size")
 
 
-def _copied(block: bytes, position: int, size: int) -> bytes:
+def _copies_of(block: bytes, position: int, size: int) -> bytes:
     """Return the content of a block, whose elements begin at ``position``."""
     out, end, offset = bytearray(), len(block), 0
     while position < end:
@@ -169,7 +169,7 @@ def _copied(block: bytes, position: int, size: int) -> bytes:
             if near:
                 offset = near
             else:
-                length, position = _repeated(block, position, tag >> 2 & 7)
+                length, position = _repeat_length(block, position, tag >> 2 & 7)
         else:
             width = 2 if kind == _COPY_2 else 4
             offset, position = int.from_bytes(block[position : position + width], "little"), position + width
@@ -177,7 +177,7 @@ def _copied(block: bytes, position: int, size: int) -> bytes:
     return bytes(out)
 
 
-def _repeated(block: bytes, position: int, code: int) -> tuple[int, int]:
+def _repeat_length(block: bytes, position: int, code: int) -> tuple[int, int]:
     """Return the length of a copy that repeats the last offset, and where the next element begins."""
     if code < 5:
         return code + 4, position
@@ -431,18 +431,18 @@ class ArchiveWriter:
         entries += [
             encode_entry(ArchiveEntry(f"{CONSUMERS}{one.config.name}", data=encode_archived(one))) for one in consumers
         ]
-        return self._framed([MAGIC, *entries])
+        return self._frame_of([MAGIC, *entries])
 
     def messages(self, messages: Iterable[ArchivedMessage]) -> bytes:
         """Return messages."""
-        return self._framed(
+        return self._frame_of(
             encode_entry(ArchiveEntry(subject, ts, seq, hdr or b"", data)) for seq, ts, subject, hdr, data in messages
         )
 
     def end(self) -> bytes:
         """Return the end."""
-        return self._framed([encode_entry(END)])
+        return self._frame_of([encode_entry(END)])
 
-    def _framed(self, parts: Iterable[bytes]) -> bytes:
+    def _frame_of(self, parts: Iterable[bytes]) -> bytes:
         data = b"".join(parts)
         return b"".join(self._frames.frame(data[at : at + _FRAME]) for at in range(0, len(data), _FRAME))

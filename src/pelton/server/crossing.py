@@ -95,11 +95,11 @@ class AccountExchange:
     def _add(self, importer: str, imported: ImportConfig, exports: Iterable[ExportConfig]) -> None:
         local = local_of(imported)
         if imported.kind == "stream":
-            renamed = Transform(imported.subject, _numbered(imported), _no_draw)
+            renamed = Transform(imported.subject, _with_numbers(imported), _no_draw)
             stream = StreamRoute(importer, "", imported.allow_trace)
             self._streams[imported.account].insert(imported.subject, (stream, renamed))
             with suppress(ConfigError):
-                back = Transform(local, _ordered(imported), _no_draw)
+                back = Transform(local, _in_order(imported), _no_draw)
                 self._origins[importer].insert(local, (StreamRoute(imported.account, ""), back))
             return
         export = next(each for each in exports if each.kind == "service" and is_subset(imported.subject, each.subject))
@@ -111,7 +111,7 @@ class AccountExchange:
             imported.share,
             export.allow_trace,
         )
-        self._services[importer].insert(local, (service, Transform(local, _ordered(imported), _no_draw)))
+        self._services[importer].insert(local, (service, Transform(local, _in_order(imported), _no_draw)))
 
     def services(self, account: str, subject: str) -> tuple[ServiceRoute, ...]:
         """Return the service imports that a subject published in ``account`` reaches, with the subject there."""
@@ -150,12 +150,12 @@ def _references(imported: ImportConfig) -> list[int]:
     return [_reference(token) or number for number, token in enumerate(tokens, start=1)]
 
 
-def _numbered(imported: ImportConfig) -> str:
+def _with_numbers(imported: ImportConfig) -> str:
     """Return a stream's local name as the destination of a transform from the exported subject."""
     return _with_references(imported.to or imported.subject, _references(imported))
 
 
-def _ordered(imported: ImportConfig) -> str:
+def _in_order(imported: ImportConfig) -> str:
     """Return a service's exported subject as the destination of a transform from the local name."""
     order = _references(imported)
     number = imported.subject.split(".").count("*")
@@ -333,10 +333,10 @@ class MessageTracer:
         for one in crossed:
             if isinstance(one.route, ServiceRoute):
                 services.append({"type": "si", "acc": one.route.account, "from": subject, "to": one.route.subject})
-                services += _reached(one, one.route.subject)
+                services += _events_of(one, one.route.subject)
             else:
                 streams.append({"type": "se", "acc": one.route.account, "to": one.route.subject})
-                streams += _reached(one, one.route.subject)
+                streams += _events_of(one, one.route.subject)
         events = [
             {"type": "in", **_named(client), "acc": client.account_name, "subj": subject},
             *services,
@@ -361,7 +361,7 @@ def _is_sampled(block: bytes) -> bool:
         return False
 
 
-def _reached(crossed: CrossedTrace, subject: str) -> list[dict[str, Any]]:
+def _events_of(crossed: CrossedTrace, subject: str) -> list[dict[str, Any]]:
     account = crossed.route.account
     found = [{**_egress(one), "acc": account} for one in crossed.receivers]
     return found + ([{"type": "js", "stream": crossed.stream, "subject": subject}] if crossed.stream else [])
@@ -442,7 +442,7 @@ class AccountCrossing:
         """Tell where a message that is published in an account goes beside it."""
         found = []
         for service in self.exchange.services(account, subject):
-            targets, stream = self._accounts[service.account].reached(service.subject)
+            targets, stream = self._accounts[service.account].receivers_of(service.subject)
             receivers = [*targets.plain, *(group[0] for group in targets.groups)]
             found.append(CrossedTrace(service, receivers, stream) if service.allow_trace else CrossedTrace(service))
         for imported in self.exchange.streams(account, subject):
@@ -489,7 +489,7 @@ class AccountCrossing:
             there = self._accounts[stream.account]
             there.send(stream.subject, message.subject, message.reply, message.headers, message.data)
 
-    def subscribed(self, account: str, subject: str) -> None:
+    def on_subscription(self, account: str, subject: str) -> None:
         """Let push consumers of other accounts begin or end: their deliver subject may be one of this account's."""
         for origin in self.exchange.origins(account, subject):
             self._accounts[origin.account].look_at_push(origin.subject)

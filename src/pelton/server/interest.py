@@ -75,7 +75,7 @@ class RelayedInterest:
 
     # --- what clients do
 
-    def added(self, subscription: ClientSubscription) -> None:
+    def on_subscribe(self, subscription: ClientSubscription) -> None:
         """Note a new subscription."""
         subject, queue = subscription.subject, subscription.queue
         if queue:
@@ -98,7 +98,7 @@ class RelayedInterest:
             self._paused.add(client)
             client.stop_reading()
 
-    def removed(self, subscription: ClientSubscription) -> None:
+    def on_unsubscribe(self, subscription: ClientSubscription) -> None:
         """Note that a subscription has ended."""
         subject, queue = subscription.subject, subscription.queue
         # A consumer must have no subscriber any more before nothing covers it.
@@ -207,9 +207,11 @@ class RelayedInterest:
 
     def _adjust_soon(self) -> None:
         if self._task is None and not self._closed:
-            self._task = self._runtime.spawn(self._adjusted(), "pelton tells other processes what clients subscribe to")
+            self._task = self._runtime.spawn(
+                self._change_rows(), "pelton tells other processes what clients subscribe to"
+            )
 
-    async def _adjusted(self) -> None:
+    async def _change_rows(self) -> None:
         try:
             while self._changed:
                 changed = dict(islice(self._changed.items(), _ROWS_AT_ONCE))

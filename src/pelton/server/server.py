@@ -80,7 +80,7 @@ class ServedAccounts:
         try:
             for name, store in settings.stores.items():
                 if accounts[name].link is None:
-                    opened[name] = self._linked(accounts[name], store, settings.domain)
+                    opened[name] = self._open_link(accounts[name], store, settings.domain)
                     await opened[name].interest.open()
         except BaseException:
             for link in opened.values():
@@ -113,7 +113,7 @@ class ServedAccounts:
         account.services["$SYS"] = SystemService(self._server, name, account.answer, self._runtime)
         return account
 
-    def _linked(self, account: ServerAccount, store: StoreSettings, domain: str) -> StoreLink:
+    def _open_link(self, account: ServerAccount, store: StoreSettings, domain: str) -> StoreLink:
         settings = EngineSettings(path=store.path, sync=store.sync, limits=store.limits, key=store.key)
         engine = Engine(settings, self._runtime)
         engine.on_end(self._store_ended)

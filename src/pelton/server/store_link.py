@@ -242,12 +242,12 @@ class StoreLink:
     def audit(self, message: Published, subject: str, body: bytes, *, is_refused: bool) -> None:
         """Count and audit a request to ``subject`` that the store has not answered itself."""
 
-        async def audited() -> None:
+        async def tell_audit() -> None:
             with suppress(PeltonError):
                 about = self.about(message.client)
                 await self.engine.answered(subject, message.data, body, about, is_refused=is_refused)
 
-        self.spawn(message.client, audited(), "pelton audits a request")
+        self.spawn(message.client, tell_audit(), "pelton audits a request")
 
     def about(self, client: ClientConnection) -> ClientInfo:
         """Return what audits and advisories tell of a client."""

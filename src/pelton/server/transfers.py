@@ -49,7 +49,7 @@ _STALLED_S: Final = 5.0
 _LOOK_S: Final = 0.05
 
 
-def _clamped(wanted: int, bounds: tuple[int, int, int]) -> int:
+def _within(wanted: int, bounds: tuple[int, int, int]) -> int:
     least, default, most = bounds
     return min(max(wanted or default, least), most)
 
@@ -97,8 +97,8 @@ class _Sending:
         self._client = client
         self.subject = ""
         self.state: StreamState = info.state
-        self._size = _clamped(request.chunk_size, _CHUNK)
-        self._room = max(_clamped(request.window_size, _WINDOW), self._size) // self._size
+        self._size = _within(request.chunk_size, _CHUNK)
+        self._room = max(_within(request.window_size, _WINDOW), self._size) // self._size
         self._acked = Signal()
         self._writer = ArchiveWriter()
         self._held = b""
@@ -267,12 +267,12 @@ class _Receiving:
                 self._folder = self._link.archives.new_folder(self._runtime.ids.new())
                 await self._link.archives.advise(RestoreStarted(stream=stream, client=client))
             except (PeltonError, OSError) as error:
-                self._begun(encode_failure(_RESTORE_KIND, _shown(error, self._config)), is_refused=True)
+                self._tell_begin(encode_failure(_RESTORE_KIND, _shown(error, self._config)), is_refused=True)
                 return
-            self._begun(encode_restore_reply(self._subject), is_refused=False)
-            await self._received()
+            self._tell_begin(encode_restore_reply(self._subject), is_refused=False)
+            await self._wait_for_all()
             if self._last is not None:
-                self._link.account.answer(self._last.reply, None, await self._restored(self._folder))
+                self._link.account.answer(self._last.reply, None, await self._restore(self._folder))
         finally:
             if self._folder is not None:
                 self._folder.remove()
@@ -280,18 +280,18 @@ class _Receiving:
         event = RestoreEnded(stream=stream, start=rfc3339(begun), end=ended, bytes=self._bytes, client=client)
         await self._link.archives.advise(event)
 
-    def _begun(self, body: bytes, *, is_refused: bool) -> None:
+    def _tell_begin(self, body: bytes, *, is_refused: bool) -> None:
         self._link.account.answer(self._request.reply, None, body)
         self._link.audit(self._request, f"{_RESTORE_VERB}{self._config.name}", body, is_refused=is_refused)
 
-    async def _received(self) -> None:
+    async def _wait_for_all(self) -> None:
         """Wait for the last chunk, or for the silence of the client."""
         while self._last is None:
             seen = self._told.generation
             if await self._told.wait_at_most(self._runtime.clock, _SILENT_S, seen) == seen:
                 return
 
-    async def _restored(self, folder: RestoreFolder) -> bytes:
+    async def _restore(self, folder: RestoreFolder) -> bytes:
         """Return the answer to the last chunk."""
         try:
             if self._failure is not None:

@@ -98,7 +98,7 @@ def parts_of(name: str) -> tuple[_Part, ...] | None:
     part: set[tuple[str, str]] = set()
     at = 0
     while found := _ATTRIBUTE.match(name, at):
-        part.add((_type(found[1]), _ESCAPED.sub(_unescaped, found[2].strip())))
+        part.add((_type(found[1]), _ESCAPED.sub(_unescape, found[2].strip())))
         at = found.end()
         if found[3] == "+":
             continue
@@ -113,7 +113,7 @@ def _type(kind: str) -> str:
     return _SHORT.get(kind.lower(), kind.upper())
 
 
-def _unescaped(found: re.Match[str]) -> str:
+def _unescape(found: re.Match[str]) -> str:
     return chr(int(found[1], 16)) if found[1] else found[2]
 
 

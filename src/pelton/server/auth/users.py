@@ -108,8 +108,8 @@ def _rules(claims: SubjectPermissionClaims, values: Values | None) -> AllowDeny:
     if values is None:
         return AllowDeny(allow=allow or None, deny=deny)
     # What cannot be filled in allows nothing; that it denies nothing must not be.
-    allowed = _filled(allow, values, missing=lambda rule: None)
-    denied = _filled(deny, values, missing=_refuse)
+    allowed = _fill(allow, values, missing=lambda rule: None)
+    denied = _fill(deny, values, missing=_refuse)
     return AllowDeny(allow=allowed if allow else None, deny=denied)
 
 
@@ -117,17 +117,17 @@ def _refuse(rule: str) -> None:
     raise TemplateError(f"{rule!r} cannot be filled in for this user")
 
 
-def _filled(rules: Sequence[str], values: Values, missing: Callable[[str], None]) -> tuple[str, ...]:
+def _fill(rules: Sequence[str], values: Values, missing: Callable[[str], None]) -> tuple[str, ...]:
     found = []
     for rule in rules:
-        filled = _expanded(rule, values)
+        filled = _expand(rule, values)
         if not filled:
             missing(rule)
         found += filled
     return tuple(found)
 
 
-def _expanded(rule: str, values: Values) -> list[str]:
+def _expand(rule: str, values: Values) -> list[str]:
     """Return a rule for each combination of the values of its functions; a value is never looked at as a template."""
     # A split gives text, function and argument in turn.
     words = _FUNCTION.split(rule)

@@ -81,12 +81,12 @@ class SystemEvents:
         name = client.account_name
         self._tell_connections(name)
         if name != _GLOBAL and self._is_heard(subject := f"$SYS.ACCOUNT.{name}.DISCONNECT"):
-            self._send(subject, "client_disconnect", self._ended(client, reason))
+            self._send(subject, "client_disconnect", self._end_of(client, reason))
 
     def on_refusal(self, client: ClientConnection) -> None:
         """Tell that a client was not let in."""
         if self._is_heard(subject := f"$SYS.SERVER.{self._server.id}.CLIENT.AUTH.ERR"):
-            self._send(subject, "client_disconnect", self._ended(client, "Authentication Failure"))
+            self._send(subject, "client_disconnect", self._end_of(client, "Authentication Failure"))
 
     def _tell_connections(self, account: str) -> None:
         for subject in (f"$SYS.ACCOUNT.{account}.SERVER.CONNS", f"$SYS.SERVER.ACCOUNT.{account}.CONNS"):
@@ -109,7 +109,7 @@ class SystemEvents:
         }
         return {key: value for key, value in told.items() if value}
 
-    def _ended(self, client: ClientConnection, reason: str) -> dict[str, Any]:
+    def _end_of(self, client: ClientConnection, reason: str) -> dict[str, Any]:
         return {
             "client": self._client(client) | {"stop": rfc3339(self._clock.now())},
             # From the client's side, as on nats-server.
@@ -451,12 +451,12 @@ class SystemService:
             if report is None:
                 return False
             own = {"acc": self._account, "accounts": [self._account], "unused": True}
-            self._spawn(self._told(report, message, own), message.reply)
+            self._spawn(self._report_of(report, message, own), message.reply)
             return True
         if self._claims.take(message):
             return True
         if subject == _PING:
-            self._spawn(self._told(statsz, message, {}), message.reply)
+            self._spawn(self._report_of(statsz, message, {}), message.reply)
             return True
         if subject.startswith(_SERVER):
             return self._take_for_server(message, *subject[len(_SERVER) :].split(".", 1))
@@ -470,21 +470,21 @@ class SystemService:
         if name == "IDZ":
             self._spawn(self._id(), message.reply)
         elif name in _COMMANDS and who != "PING":
-            self._spawn(self._commanded(name, message.data), message.reply)
+            self._spawn(self._carry_out(name, message.data), message.reply)
         elif (report := statsz if name == "STATSZ" else _of_server(name)) is not None:
-            self._spawn(self._told(report, message, {}), message.reply)
+            self._spawn(self._report_of(report, message, {}), message.reply)
         else:
             return False
         return True
 
     def _take_for_account(self, message: Published, account: str, name: str = "") -> bool:
         if (account, name) == ("PING", "STATZ"):
-            self._spawn(self._told(accstatz, message, {}), message.reply)
+            self._spawn(self._report_of(accstatz, message, {}), message.reply)
         elif name == "CONNS" and account in self._server.accounts:
             self._reply(message.reply, connections_event(self._server, account, self._runtime))
         elif (report := _OF_ACCOUNT.get(name)) is not None:
             given = {"acc": account} | ({"subs": True} if name == "SUBSZ" else {})
-            self._spawn(self._told(report, message, given), message.reply)
+            self._spawn(self._report_of(report, message, given), message.reply)
         else:
             return False
         return True
@@ -492,14 +492,14 @@ class SystemService:
     # --- answers
 
     def _spawn(self, work: Awaitable[dict[str, Any] | None], reply: str) -> None:
-        async def answered() -> None:
+        async def answer() -> None:
             found = await work
             if found is not None:
                 self._reply(reply, found)
 
-        self._runtime.spawn(answered(), "pelton reports on the server")
+        self._runtime.spawn(answer(), "pelton reports on the server")
 
-    async def _told(self, report: Report, message: Published, given: dict[str, Any]) -> dict[str, Any] | None:
+    async def _report_of(self, report: Report, message: Published, given: dict[str, Any]) -> dict[str, Any] | None:
         """Return a report; None if the request is for servers of another kind."""
         try:
             parameters = ReportParameters.of_json(message.data).but(**given)
@@ -526,7 +526,7 @@ class SystemService:
     async def _id(self) -> dict[str, Any]:
         return await idz(self._server, ReportParameters({}))
 
-    async def _commanded(self, name: str, body: bytes) -> dict[str, Any]:
+    async def _carry_out(self, name: str, body: bytes) -> dict[str, Any]:
         """Carry out a command of an operator."""
         try:
             if name == "RELOAD":
