@@ -8,6 +8,7 @@ import pytest
 
 from pelton.api import ApiError, headers
 from pelton.streams.counters import Total, counted, digits, increment_of, total_of
+from pelton.streams.publish_checks import fields_of
 
 PLUS_TWO = headers.encode({"Nats-Incr": "+2"})
 
@@ -45,5 +46,5 @@ def test_no_sources_are_no_sources(told: str) -> None:
 
 
 def test_a_name_that_only_looks_like_it_is_no_increment() -> None:
-    block = headers.encode({"X-Nats-Incr": "1", "Nats-Increase": "2"})
-    assert increment_of(block, b"payload", counting=True) == ""
+    fields = fields_of(headers.encode({"X-Nats-Incr": "1", "Nats-Increase": "2"}))
+    assert increment_of(fields, b"payload", counting=True) == ""

@@ -17,7 +17,6 @@ from pelton.engine import Engine
 from pelton.jet import Stream
 from pelton.streams import subject_rows
 from pelton.streams.appender import Appender
-from pelton.streams.checked_bulk import CheckedBulk
 from pelton.testing import ManualRuntime, manual_runtime
 
 SUBJECTS = ["q.key.>", "q.job", "q.job.>", "q.later.>", "q.kept.>"]
@@ -101,7 +100,7 @@ def shown(answer: PubAck | BaseException) -> object:
 async def one_by_one() -> AsyncIterator[None]:
     """Let messages take the single path, in the same transaction."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Appender, "takes_checked_bulk", False)
+        patch.setattr(Appender, "takes_groups", False)
         patch.setattr(Appender, "is_plain", False)
         yield
 
@@ -208,17 +207,21 @@ async def test_the_answers_are_those_of_single_messages(twin: Twin, seed: int, m
     assert await contents(twin.bulk) == await contents(twin.single)
 
 
-async def test_the_bulk_takes_the_usual_forms(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise the comparison above would compare the single path with itself."""
-    single, bulk = list[str](), list[int]()
-    append, append_many = Appender.append, CheckedBulk.append
-    monkeypatch.setattr(Appender, "append", lambda self, *args: single.append(args[0]) or append(self, *args))
+async def test_what_asks_for_the_usual_is_stored_together(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the comparison above would compare messages at their turn with themselves."""
+    alone, groups = list[str](), list[int]()
+    store_alone, store_all = Appender._store_alone, Appender.store_all
 
-    def appended(self: CheckedBulk, plans: Sequence[Any], now: int, *, until_refused: bool = False) -> Any:
-        bulk.append(len(plans))
-        return append_many(self, plans, now, until_refused=until_refused)
+    def stored_alone(self: Appender, *args: Any) -> Any:
+        alone.append(args[0])
+        return store_alone(self, *args)
 
-    monkeypatch.setattr(CheckedBulk, "append", appended)
+    def stored_together(self: Appender, subjects: Sequence[str], *args: Any) -> int:
+        groups.append(len(subjects))
+        return store_all(self, subjects, *args)
+
+    monkeypatch.setattr(Appender, "_store_alone", stored_alone)
+    monkeypatch.setattr(Appender, "store_all", stored_together)
     at = f"@at {rfc3339(twin.now + 10**9)}"
     messages = []
     for number in range(20):
@@ -231,7 +234,7 @@ async def test_the_bulk_takes_the_usual_forms(twin: Twin, monkeypatch: pytest.Mo
         messages.append(Outgoing(f"q.job.u{number}", b"", headers.encode({**unique, headers.MSG_ID: f"{number}"})))
     answers = await twin.backend.publish_apart(messages)
     assert [isinstance(answer, PubAck) for answer in answers] == [True, False] * 20
-    assert (bulk, single) == ([40], [])
+    assert (groups, alone) == ([20], [])
     assert (await twin.bulk.info()).state.messages == 20
     twin.pass_time(2)
     assert [message.subject for message in (await contents(twin.bulk))[1]] == [

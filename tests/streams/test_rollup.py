@@ -3,7 +3,7 @@
 import pytest
 
 from pelton import api
-from pelton.streams.publish_checks import rollup_of
+from pelton.streams.publish_checks import fields_of, rollup_of
 
 ALLOWED = api.StreamConfig(name="s", allow_rollup_hdrs=True)
 
@@ -13,11 +13,11 @@ ALLOWED = api.StreamConfig(name="s", allow_rollup_hdrs=True)
 )
 def test_values(value: str | None, kind: str) -> None:
     block = api.headers.encode({"Other": "x"} if value is None else {"Nats-Rollup": value})
-    assert rollup_of(block, ALLOWED) == kind
+    assert rollup_of(fields_of(block).get("Nats-Rollup", ""), ALLOWED) == kind
 
 
 @pytest.mark.parametrize(("config", "text"), [(ALLOWED, "invalid"), (api.StreamConfig(name="s"), "not permitted")])
 def test_refusals(config: api.StreamConfig, text: str) -> None:
     with pytest.raises(api.ApiError, match=text) as caught:
-        rollup_of(api.headers.encode({"Nats-Rollup": "each"}), config)
+        rollup_of("each", config)
     assert caught.value.err_code == 10111

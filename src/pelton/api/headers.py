@@ -146,7 +146,11 @@ def first_value(block: bytes, name: str) -> str | None:
 
 def stored_text(block: bytes, name: str) -> str:
     """Return the first value of one header as storable text, bytes that are no UTF-8 escaped; empty if absent."""
-    value = first_value(block, name) or ""
+    return as_storable(first_value(block, name) or "")
+
+
+def as_storable(value: str) -> str:
+    """Return a header's value as text that can be stored: bytes that are no UTF-8 are escaped."""
     return value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 

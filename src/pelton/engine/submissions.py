@@ -5,14 +5,14 @@ that runs them begins: so their rows are read and written together. Work of a si
 
 **One way to store messages** (:func:`store`), for publishes, settlements, a server's clients, and transactions that
 users hold open. Messages that one stream takes without a check are stored with one look at what takes them. Others are
-stored in their order, those of the usual forms in bulk (``checked_bulk.py``), each of the others by itself.
+stored in their order, those of a stream that follow each other as a group (``streams/appender.py``).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from itertools import chain, compress, groupby
+from itertools import chain, compress, groupby, islice
 from operator import attrgetter, methodcaller
 from typing import Any, Final, Literal, NamedTuple, cast
 
@@ -25,7 +25,7 @@ from pelton.engine.host import Door, public_error
 from pelton.engine.session import Session, retire
 from pelton.runtime import running_loop
 from pelton.storage import Committer, Fault, Work
-from pelton.streams import PlannedMessage, StreamLog, append_atomic, is_bare, is_member, spans_streams
+from pelton.streams import StreamLog, append_atomic, is_bare, spans_streams
 
 Future = asyncio.Future[Any]
 Answer = PubAck | PeltonError
@@ -35,8 +35,6 @@ Policy = Literal["until refused", "apart", "atomic"]
 ConsumerKey = tuple[str, str]
 """A consumer, by the name of its stream and its own name."""
 
-# From this number on, messages are looked at together.
-_MANY: Final = 8
 _is_cancelled: Final = methodcaller("cancelled")
 _subject_of: Final = attrgetter("subject")
 _headers_of: Final = attrgetter("headers")
@@ -55,9 +53,18 @@ def store(session: Session, messages: Sequence[Outgoing], policy: Policy) -> lis
     if policy == "atomic":
         return [_store_as_one(session, messages)]
     stored = store_plain(session, messages)
-    if stored is None:
-        return _Appending(session, session.now(), until_refused=policy == "until refused").append(messages)
-    return cast("list[Answer]", stored)
+    if stored is not None:
+        return cast("list[Answer]", stored)
+    answers, now, until_refused = list[Answer](), session.now(), policy == "until refused"
+    route = session.registry.routes.find_of_many
+    for log, group in groupby(messages, lambda message: route(message.subject)):
+        if log is None:
+            answers += [not_taken(message.subject) for message in islice(group, 1 if until_refused else None)]
+        else:
+            answers += _append(session, log, list(group), now, until_refused=until_refused)
+        if until_refused and isinstance(answers[-1], PeltonError):
+            break
+    return answers
 
 
 def all_stored(answers: list[Answer]) -> list[PubAck]:
@@ -100,94 +107,15 @@ def make_ready(session: Session, log: StreamLog, now: int) -> None:
         retire(session, log, now)
 
 
-class _Appending:
-    """Appends messages to whatever streams take them. ``until_refused``: none after the first that is refused."""
-
-    __slots__ = ("_now", "_session", "_until_refused", "answers")
-
-    def __init__(self, session: Session, now: int, *, until_refused: bool) -> None:
-        self._session = session
-        self._now = now
-        self._until_refused = until_refused
-        self.answers: list[Answer] = []
-
-    @property
-    def is_over(self) -> bool:
-        return self._until_refused and bool(self.answers) and not isinstance(self.answers[-1], PubAck)
-
-    def append(self, messages: Sequence[Outgoing]) -> list[Answer]:
-        """Return an answer for each message, or for those up to the first refused one."""
-        session, route = self._session, self._session.registry.routes.find_of_many
-        for log, group in groupby(messages, lambda message: route(message.subject)):
-            if self.is_over:
-                break
-            run = list(group)
-            if log is None:
-                self.answers += [not_taken(message.subject) for message in run[: 1 if self._until_refused else None]]
-                continue
-            make_ready(session, log, self._now)
-            if len(run) >= _MANY and log.appender.takes_checked_bulk:
-                self._append_checked(log, run)
-            else:
-                self._append_each(log, run)
-        return self.answers
-
-    def _append_checked(self, log: StreamLog, messages: Sequence[Outgoing]) -> None:
-        """Append messages, those of the usual forms in bulk."""
-        plans = list(map(log.checked_bulk.plan, messages))
-        if all(plans):
-            self._append_planned(log, list(filter(None, plans)))
-            return
-        for _, pairs in groupby(zip(messages, plans, strict=True), _has_plan):
-            if self.is_over:
-                break
-            run = list(pairs)
-            planned = [plan for _, plan in run if plan is not None]
-            if len(planned) >= _MANY:
-                self._append_planned(log, planned)
-            else:
-                self._append_each(log, [message for message, _ in run])
-
-    def _append_planned(self, log: StreamLog, plans: Sequence[PlannedMessage]) -> None:
-        answers, stored = log.checked_bulk.append(plans, self._now, until_refused=self._until_refused)
-        for answer in answers:
-            if isinstance(answer, ApiError):
-                answer.locate(stream=log.name)
-        self.answers += answers
-        if stored and self._session.bus.has_subscriptions:
-            self._session.bus.publish(stored)
-        if not self.is_over:
-            self._append_each(log, [plan.message for plan in plans[len(answers) :]])
-
-    def _append_each(self, log: StreamLog, messages: Sequence[Outgoing]) -> None:
-        session, bus, appender = self._session, self._session.bus, log.appender
-        # Asked for each message when its turn comes: after a schedule, the next may replace it.
-        for is_plain, run in groupby(messages, lambda message: is_bare(message.headers) and appender.is_plain):
-            if is_plain:
-                self.answers += _append_plain(session, log, list(run), self._now)
-                continue
-            for message in run:
-                try:
-                    self.answers.append(_append(session, log, message, self._now))
-                except PeltonError as error:
-                    if isinstance(error, ApiError):
-                        error.locate(stream=log.name)
-                    self.answers.append(error)
-                    if self._until_refused:
-                        return
-                    continue
-                if bus.has_subscriptions:
-                    bus.publish((message,))
-
-
-def _has_plan(pair: tuple[Outgoing, PlannedMessage | None]) -> bool:
-    return pair[1] is not None
-
-
-def _append(session: Session, log: StreamLog, message: Outgoing, now: int) -> PubAck:
-    if is_member(message.headers):
-        return session.staging.take(log, message, now)
-    return log.appender.append(message.subject, message.headers, message.data, now)
+def _append(
+    session: Session, log: StreamLog, messages: Sequence[Outgoing], now: int, *, until_refused: bool
+) -> list[Answer]:
+    make_ready(session, log, now)
+    answers = session.staging.append_all(log, messages, now, until_refused=until_refused)
+    if session.bus.has_subscriptions:
+        pairs = zip(messages, answers, strict=False)
+        session.bus.publish([message for message, answer in pairs if isinstance(answer, PubAck)])
+    return answers
 
 
 def _store_as_one(session: Session, messages: Sequence[Outgoing]) -> Answer:

@@ -1,7 +1,6 @@
 """Streams: appending, limits, deduplication, expectations, counters, batches, removal."""
 
 from pelton.streams.appender import Packed as Packed
-from pelton.streams.checked_bulk import PlannedMessage as PlannedMessage
 from pelton.streams.log import StreamLog as StreamLog
 from pelton.streams.publish_checks import is_bare as is_bare
 from pelton.streams.publish_checks import schedule_of as schedule_of

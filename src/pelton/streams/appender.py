@@ -1,5 +1,10 @@
 """Appending messages to a stream, and flushing at the end of a group.
 
+Design: messages that are published together are a *group*: their headers are read, everything that their conditions
+refer to is looked up in one statement, they are decided in order over what the group itself has written, and stored
+together (:class:`_Group`). A group of one is the same. Where a message needs more checks than those of its headers, or
+may remove others (a stream at its limits, a counter, a mapping), each is looked up and stored at its turn.
+
 ``flush`` writes a whole group of publishes at once, and applies the limits. With discard old, readers cannot tell this
 from applying the limits message by message: the middle of a transaction is never visible.
 
@@ -18,16 +23,25 @@ from typing import Final
 
 import msgspec
 
-from pelton.api import Outgoing, PubAck, StreamConfig, api_error, headers
+from pelton.api import ApiError, Outgoing, PeltonError, PubAck, StreamConfig, api_error, headers
 from pelton.storage import Columns, PlacedSums, intact, placed_sums, rows_with_checksums
 from pelton.storage.rows import row_checksum
 from pelton.streams.counters import Counted, CounterOrigin, Total, contributed, counted, digits, total_of
 from pelton.streams.mappings import Mappings
-from pelton.streams.publish_checks import AtomicBatch, Checked, StorageOptions, check_capacity, check_headers
-from pelton.streams.reader import Reader
+from pelton.streams.publish_checks import (
+    Asked,
+    AtomicBatch,
+    Checked,
+    StorageOptions,
+    asked_by,
+    check_capacity,
+    check_headers,
+)
+from pelton.streams.reader import WILD, Reader, Spots
 from pelton.streams.remover import Remover
 from pelton.streams.state import StreamState
 from pelton.streams.timers import Firing
+from pelton.subjects import is_filter, is_subject, is_subset, matches
 
 
 class Counting:
@@ -68,10 +82,44 @@ class Counting:
         return total_of(row.hdr, row.data)
 
 
-_NOTHING: Final = Checked()
+_KNOWN_LIMIT: Final = 1_000
 _subject_of: Final = attrgetter("subject")
 _data_of: Final = attrgetter("data")
 _headers_of: Final = attrgetter("headers")
+
+
+class _Group:
+    """Messages that are decided one after another, and stored together.
+
+    ``places`` tells where the subjects are that a filter matches: those that end in a token at one of the spots. Of
+    these, and of those that the group has written, ``lasts`` are the last sequences; their last ``tokens`` tell quickly
+    that there is none.
+    """
+
+    __slots__ = ("firings", "has_conditions", "last", "lasts", "messages", "now", "places", "tokens")
+
+    def __init__(self, last: int, now: int) -> None:
+        self.last = last
+        self.now = now
+        self.places: dict[str, tuple[Spots, str]] = {}
+        self.lasts: dict[str, int] = {}
+        self.tokens: set[str] = set()
+        self.has_conditions = False
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin anew: what there was is stored."""
+        self.messages: list[tuple[str, bytes | None, bytes]] = []
+        self.firings: dict[str, Firing] = {}
+
+    def add(self, subject: str, block: bytes | None, data: bytes) -> int:
+        """Add a message; return its sequence."""
+        self.messages.append((subject, block, data))
+        self.last += 1
+        self.lasts[subject] = self.last
+        if self.has_conditions:
+            self.tokens.add(subject[subject.rfind(".") + 1 :])
+        return self.last
 
 
 class Packed(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -105,6 +153,7 @@ class Appender:
         self._remover = remover
         # The atomic batch that is being stored, if any.
         self.batch: AtomicBatch | None = None
+        self._group: _Group | None = None
         self.configure(state.config)
 
     def configure(self, config: StreamConfig) -> None:
@@ -121,6 +170,8 @@ class Appender:
         early = self.state.is_trimmed and mappings.republishes
         # A large message that a later one of the group replaces may evict others: this cannot wait either.
         self._trims_early = per_subject and config.max_bytes > 0
+        # Whether all subjects with one token more than one of these belong into the stream.
+        self._takes_below: dict[str, bool] = {}
         self._plain = not (checked or config.sealed or early or self._trims_early)
 
     @property
@@ -145,46 +196,142 @@ class Appender:
         return self.is_plain and self.mappings is None and not per_row
 
     @property
-    def takes_checked_bulk(self) -> bool:
-        """Whether messages need no other checks than those of their headers, and can be stored in bulk."""
+    def takes_groups(self) -> bool:
+        """Whether messages need no other checks than those of their headers, and can be stored together."""
         state, env = self.state, self.state.env
         unchecked = self._plain and env.check_quota is None and state.id not in env.wanted and self.batch is None
         return unchecked and self.mappings is None and not state.is_trimmed and state.subjects.has_all_adds_uncounted
 
     # --- append
 
-    def append(self, subject: str, hdr: bytes | None, data: bytes, now: int) -> PubAck:
-        """Store one message, or raise ApiError before anything has changed.
+    def append(self, message: Outgoing, now: int) -> PubAck:
+        """Store one message at its turn, or raise ApiError before anything has changed."""
+        return self._append(message, asked_by(message.headers), now)
+
+    def append_all(
+        self, messages: Sequence[Outgoing], now: int, *, until_refused: bool = False
+    ) -> list[PubAck | PeltonError]:
+        """Store messages in order, each answered by itself; ``until_refused``: none after the first refused one."""
+        asked = [asked_by(message.headers) for message in messages]
+        answers = list[PubAck | PeltonError]()
+        self._group = self._group_of(messages, asked, now) if self.takes_groups else None
+        try:
+            for message, ask in zip(messages, asked, strict=True):
+                try:
+                    answers.append(self._append(message, ask, now))
+                except PeltonError as error:
+                    if isinstance(error, ApiError):
+                        error.locate(stream=self.state.name)
+                    answers.append(error)
+                    if until_refused:
+                        break
+            self._store_group()
+        finally:
+            self._group = None
+        return answers
+
+    def _group_of(self, messages: Sequence[Outgoing], asked: Sequence[Asked | None], now: int) -> _Group:
+        """Look up what the conditions of messages refer to, and what those may replace that ask for it."""
+        group, wanted = _Group(self.state.last, now), dict[Spots, list[str]]()
+        places, known = group.places, dict[str, Spots | None]()
+        for message, ask in zip(messages, asked, strict=True):
+            if ask is None:
+                continue
+            filters = []
+            if ask.expected is not None:
+                filters.append(ask.where or message.subject)
+                group.has_conditions = True
+            if ask.schedule or (ask.rest is not None and headers.ROLLUP in ask.rest):
+                filters.append(message.subject)
+            for each in filters:
+                parent, _, token = each.rpartition(".")
+                if token in WILD or each in places:
+                    continue
+                if parent not in known:
+                    known[parent] = self.reader.spots_of(parent)
+                if (spots := known[parent]) is not None:
+                    places[each] = (spots, token)
+                    wanted.setdefault(spots, []).append(token)
+        group.lasts = self.reader.lasts_of(wanted)
+        group.tokens = {subject[subject.rfind(".") + 1 :] for subject in group.lasts}
+        return group
+
+    def _append(self, message: Outgoing, asked: Asked | None, now: int) -> PubAck:
+        """Check a message, which asks for this, and store it.
 
         Order of the checks: sealed, size, headers (``publish_checks``), increment, limits.
         """
-        state = self.state
-        if state.config.sealed:
-            raise api_error("JSStreamSealedErr")
-        subject = self.stored_subject(subject)
-        self.check_size(hdr, data)
-        asked = _NOTHING if hdr is None else check_headers(self, subject, hdr, data, now)
-        if asked.duplicate is not None:
-            return PubAck(state.name, asked.duplicate, True)
-        hdr, options, value = asked.hdr, asked.options, ""
+        state, group = self.state, self._group
+        subject, hdr, data = message.subject, message.headers, message.data
+        if group is None:
+            self.check_publish(message)
+            subject = self.stored_subject(subject)
+        if asked is None or hdr is None:
+            checked = Checked(hdr)
+        else:
+            checked = check_headers(self, subject, hdr, asked, data, now)
+            if checked.duplicate is not None:
+                return PubAck(state.name, checked.duplicate, True)
+        if group is None:
+            seq, value = self._store_alone(subject, data, checked, now)
+        else:
+            options, value = checked.options, ""
+            is_first = options is not None and subject in group.places and subject not in group.lasts
+            seq = group.add(subject, checked.hdr, data)
+            if options is not None:
+                self._apply_in_group(group, seq, subject, options, is_first)
+        if asked is not None and asked.msg_id:
+            state.ids.add(seq, now, asked.msg_id)
+            state.dirty = True
+        return PubAck(state.name, seq, val=value)
+
+    def _store_alone(self, subject: str, data: bytes, checked: Checked, now: int) -> tuple[int, str]:
+        """Store a message at once, if it is counted in and has room; return its sequence and a counter's value."""
+        state, hdr, options, value = self.state, checked.hdr, checked.options, ""
         self.check_quota(subject, hdr, data)
         if self.counting is not None:
             # The last check that can refuse: a counter stream is never full.
-            hdr, data, total = self.counting.add(subject, hdr, asked.increment)
+            hdr, data, total = self.counting.add(subject, hdr, checked.increment)
             value = digits(total.value)
         wanted = state.is_wanted(subject)
         if self.is_bounded and wanted:
             size = state.size_of(subject, hdr, data)
             check_capacity(self, subject, size, replaces=bool(options and options.rollup))
         seq = self.store(subject, hdr, data, now) if wanted else self.skip_one(now)
-        if asked.msg_id:
-            state.ids.add(seq, now, asked.msg_id)
-            state.dirty = True
         if wanted and (options is not None or state.config.allow_msg_schedules):
             self.apply(seq, subject, options)
         if self.batch is not None:
             self.batch.written.add(subject)
-        return PubAck(state.name, seq, val=value)
+        return seq, value
+
+    def _apply_in_group(self, group: _Group, seq: int, subject: str, options: StorageOptions, is_first: bool) -> None:
+        """Apply the options of a message; one that only replaces nothing waits to be stored with the others."""
+        if options.ends or (options.rollup and (not is_first or options.rollup == "all")):
+            self._store_group()
+            if options.ends or options.rollup == "all":
+                # What was looked up may be gone.
+                group.places.clear()
+            self.apply(seq, subject, options)
+            return
+        if options.expires is not None:
+            self.state.timers.add(seq, options.expires)
+        if options.fires is not None:
+            group.firings[subject] = Firing(seq, subject, options.fires)
+
+    def _store_group(self) -> None:
+        """Store the messages of the group that wait for that."""
+        group, state = self._group, self.state
+        if group is None or not group.messages:
+            return
+        subjects, blocks, payloads = zip(*group.messages, strict=True)
+        self.store_all(subjects, blocks, payloads, group.now)
+        if state.config.allow_msg_schedules:
+            firings = [each for each in group.firings.values() if group.lasts[each.subject] == each.seq]
+            if firings:
+                state.timers.put_all(firings)
+            # Any other message on the subject of a schedule replaces it.
+            state.timers.stop_all(list({*subjects}.difference(each.subject for each in firings)))
+        group.clear()
 
     @contextmanager
     def in_batch(self, batch: AtomicBatch) -> Iterator[None]:
@@ -267,16 +414,47 @@ class Appender:
         if state.env.check_quota is not None:
             state.env.check_quota(state.config.storage, state.size_of(subject, hdr, data))
 
+    def takes(self, subject: str) -> bool:
+        """Whether messages of a subject belong into this stream."""
+        subjects, (parent, _, _) = self.state.config.subjects, subject.rpartition(".")
+        if parent not in self._takes_below:
+            if len(self._takes_below) > _KNOWN_LIMIT:
+                self._takes_below.clear()
+            self._takes_below[parent] = any(is_subset(f"{parent}.*", mine) for mine in subjects)
+        return is_subject(subject) and (self._takes_below[parent] or any(matches(mine, subject) for mine in subjects))
+
     def stored_subject(self, subject: str) -> str:
         """Return the subject under which a message of ``subject`` is stored."""
         return subject if self.mappings is None else self.mappings.renamed(subject)
 
+    @property
+    def last(self) -> int:
+        """The last sequence of the stream, with what the group is about to store."""
+        return self.state.last if self._group is None else self._group.last
+
     def last_seq_of(self, subject_filter: str) -> int:
         """Return the sequence of the last message that matches, 0 if there is none."""
+        if (group := self._group) is not None:
+            place = group.places.get(subject_filter)
+            if place is not None:
+                lasts, (spots, token) = group.lasts, place
+                return max([lasts.get(spot + token, 0) for spot in spots]) if token in group.tokens else 0
+            self._store_group()
+        if not is_filter(subject_filter):
+            return 0
         if self.state.is_trimmed:
             # Limits may have removed the subject's last message.
             self.flush()
         return self.reader.last_seq_of(subject_filter)
+
+    def last_id(self) -> str:
+        """Return the message id of the last message, or an empty text."""
+        return self.state.ids.last_id(self.last)
+
+    def is_schedule(self, subject: str) -> bool | None:
+        """Whether a subject holds a schedule; None if it holds no message."""
+        self._store_group()
+        return self.state.is_schedule(subject)
 
     # --- storing
 

@@ -14,7 +14,16 @@ from pelton.api import ApiError, StoredMessage, api_error, headers
 from pelton.storage import MessageRow
 from pelton.streams.appender import Appender
 from pelton.streams.counters import CounterOrigin
-from pelton.streams.publish_checks import StorageOptions, check_capacity, expiry, rollup_of, scheduled, seconds_of
+from pelton.streams.publish_checks import (
+    StorageOptions,
+    asked_by,
+    check_capacity,
+    expiry,
+    fields_of,
+    rollup_of,
+    scheduled,
+    seconds_of,
+)
 
 
 class Copier:
@@ -77,10 +86,11 @@ class Copier:
     def begin_schedule(self, seq: int, now: int) -> None:
         """Let the schedule of a stored message run; one that its store did not run either has no effect."""
         row = self._appender.reader.get(seq)
-        if row is None or row.hdr is None:
+        asked = None if row is None else asked_by(row.hdr)
+        if row is None or row.hdr is None or asked is None:
             return
         with suppress(ApiError):
-            self._appender.apply(seq, row.subject, scheduled(self._appender, row.subject, row.hdr, now))
+            self._appender.apply(seq, row.subject, scheduled(self._appender, row.subject, row.hdr, asked, now))
 
     def skip_to(self, seq: int) -> None:
         """Skip all sequences before ``seq`` that are not stored yet."""
@@ -121,13 +131,13 @@ class Copier:
         config = self._state.config
         if hdr is None or not (config.allow_rollup_hdrs or config.allow_msg_ttl):
             return None
-        options = StorageOptions(hdr)
+        options, fields = StorageOptions(hdr), fields_of(hdr)
         try:
             if config.allow_rollup_hdrs:
-                options = options._replace(rollup=rollup_of(hdr, config))
-            life = headers.first_value(hdr, headers.TTL) if config.allow_msg_ttl else None
+                options.rollup = rollup_of(fields.get(headers.ROLLUP, ""), config)
+            life = fields.get(headers.TTL) if config.allow_msg_ttl else None
             if life:
-                options = options._replace(expires=expiry(seconds_of(life), now))
+                options.expires = expiry(seconds_of(life), now)
         except (ApiError, ValueError):
             # Invalid values have no effect.
             return None

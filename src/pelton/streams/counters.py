@@ -12,6 +12,7 @@ of more than 4,300 digits to text.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from typing import Final, NamedTuple
 
@@ -20,7 +21,6 @@ import msgspec
 from pelton.api import ApiError, StreamConfig, api_error, headers
 from pelton.api.json_values import UNREADABLE
 
-_NAME: Final = headers.INCREMENT.encode()
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _EXACT: Final = Context(prec=200_000, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _REPLACED: Final = (
@@ -71,15 +71,13 @@ def check_counting(config: StreamConfig) -> str:
     return "counter stream can only use limits retention" if config.retention != "limits" else ""
 
 
-def increment_of(block: bytes, data: bytes, *, counting: bool) -> str:
-    """Return the increment of a message, an empty text if it has none.
+def increment_of(fields: Mapping[str, str], data: bytes, *, counting: bool) -> str:
+    """Return the increment that the headers of a message ask for, an empty text if there is none.
 
     Raises ApiError 10171 if it is not a whole number or comes with conditions, 10168 outside a counter stream,
     10170 with a payload.
     """
-    if _NAME not in block:
-        return ""
-    text = headers.first_value(block, headers.INCREMENT)
+    text = fields.get(headers.INCREMENT)
     if not text:
         return ""
     if not _NUMBER.fullmatch(text):
@@ -88,7 +86,7 @@ def increment_of(block: bytes, data: bytes, *, counting: bool) -> str:
         raise api_error("JSMessageIncrDisabledErr")
     if data:
         raise api_error("JSMessageIncrPayloadErr")
-    if any(headers.first_value(block, name) for name in _REPLACED):
+    if any(fields.get(name) for name in _REPLACED):
         raise api_error("JSMessageIncrInvalidErr")
     return text
 

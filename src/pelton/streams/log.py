@@ -28,7 +28,6 @@ from pelton.api.times import SECOND, format_duration
 from pelton.storage import FastGet, intact
 from pelton.storage.messages import MessageTable
 from pelton.streams.appender import Appender
-from pelton.streams.checked_bulk import CheckedBulk
 from pelton.streams.copier import Copier
 from pelton.streams.publish_checks import PURGE, expiry, lifted, schedule_of, seconds_of
 from pelton.streams.reader import Reader
@@ -187,7 +186,6 @@ class StreamLog:
         self.reader: Reader = Reader(self.state)
         self.remover: Remover = Remover(self.state, self.reader)
         self.appender: Appender = Appender(self.state, self.reader, self.remover)
-        self.checked_bulk: CheckedBulk = CheckedBulk(self.appender, self.reader)
         self.copier: Copier = Copier(self.appender)
 
     @property

@@ -8,6 +8,9 @@ One difference is ours: a duplicate is acknowledged whatever sequence it expecte
 **Conditions: the message id and ``Nats-Expected-*`` (ADR-4, ADR-8).** A header without a value is ignored. A value that
 is not a sequence equals none: as on nats-server, the error names the actual sequence.
 
+**The headers of a message are read once** (:func:`fields_of`); what its conditions refer to is looked up for all
+messages of a group together (``appender.py``).
+
 **Options: a TTL, a schedule or its end, a roll-up (ADR-43, ADR-51)**, which replaces all earlier messages, of its
 subject or of the whole stream. They are parsed and checked before anything is stored.
 """
@@ -17,7 +20,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import tzinfo
-from typing import Final, NamedTuple, Protocol
+from functools import lru_cache
+from operator import methodcaller
+from typing import Final, Protocol
+
+import msgspec
 
 from pelton.api import ApiError, StreamConfig, api_error, headers
 from pelton.api.errors import MAXIMUM_BYTES, MAXIMUM_MESSAGES, MAXIMUM_MESSAGES_PER_SUBJECT
@@ -27,7 +34,7 @@ from pelton.api.times import NEVER, SECOND, parse_duration
 from pelton.streams.counters import increment_of
 from pelton.streams.reader import Reader
 from pelton.streams.state import StreamState
-from pelton.subjects import is_filter, is_subject, matches
+from pelton.subjects import is_subject
 
 
 class AtomicBatch:
@@ -44,7 +51,10 @@ class AtomicBatch:
 
 
 class Target(Protocol):
-    """``batch`` is set while an atomic batch is stored; ``counts`` tells whether its subjects are counters."""
+    """``batch`` is set while an atomic batch is stored; ``counts`` tells whether its subjects are counters.
+
+    ``last`` is the stream's last sequence, ``last_seq_of`` that of what a filter matches, 0 if there is none.
+    """
 
     @property
     def state(self) -> StreamState: ...
@@ -54,9 +64,14 @@ class Target(Protocol):
     def batch(self) -> AtomicBatch | None: ...
     @property
     def counts(self) -> bool: ...
+    @property
+    def last(self) -> int: ...
 
+    def takes(self, subject: str) -> bool: ...
     def stored_subject(self, subject: str) -> str: ...
     def last_seq_of(self, subject_filter: str) -> int: ...
+    def is_schedule(self, subject: str) -> bool | None: ...
+    def last_id(self) -> str: ...
     def flush(self) -> None: ...
 
 
@@ -99,21 +114,32 @@ def _no_room(text: str) -> ApiError:
     return api_error("JSStreamStoreFailedF", err=text)
 
 
-_HEADER: Final = headers.ROLLUP.encode() + b":"
+Fields = dict[str, str]
+"""The first value of each header of a message whose name begins with ``Nats-``."""
+
 _KINDS: Final = frozenset({"sub", "all"})
 
 
-def rollup_of(block: bytes, config: StreamConfig) -> str:
-    """Return what an encoded header block asks to replace: ``sub``, ``all``, or "" for nothing.
+def fields_of(block: bytes) -> Fields:
+    """Return what an encoded header block may ask for."""
+    fields: Fields = {}
+    for line in block.decode("utf-8", "surrogateescape").split("\r\n"):
+        if line.startswith("Nats-"):
+            name, colon, value = line.partition(":")
+            if colon and name not in fields:
+                fields[name] = value.lstrip(" ")
+    return fields
+
+
+def rollup_of(text: str, config: StreamConfig) -> str:
+    """Return what the roll-up header of a message asks to replace: ``sub``, ``all``, or "" for nothing.
 
     Raises ApiError (10111) if the stream does not allow it, or for any other value.
     """
-    if _HEADER not in block:
+    if not text:
         return ""
     # As Go lowers a text: a byte that is no UTF-8 becomes the character for that.
-    kind = whole(headers.first_value(block, headers.ROLLUP) or "").lower()
-    if not kind:
-        return ""
+    kind = text if text in _KINDS else whole(text).lower()
     if not config.allow_rollup_hdrs:
         raise _failed("rollup not permitted", config.name)
     if kind not in _KINDS:
@@ -128,11 +154,10 @@ def _failed(text: str, stream: str) -> ApiError:
 PURGE: Final = "purge"
 _LONGEST: Final = (1 << 63) - 1
 _SUBJECT: Final = "sub"
-_TTL: Final = headers.TTL.encode()
-_SCHEDULE: Final = b"Nats-Schedule"
+_ROLLED_UP: Final = f"{headers.ROLLUP}: {_SUBJECT}\r\n\r\n".encode()
 
 
-class StorageOptions(NamedTuple):
+class StorageOptions(msgspec.Struct, gc=False):
     """The header block to store, when it expires, when it first fires, the subject whose schedule it ends.
 
     ``rollup`` is what it replaces: ``sub``, ``all`` or nothing.
@@ -143,29 +168,6 @@ class StorageOptions(NamedTuple):
     fires: int | None = None
     ends: str = ""
     rollup: str = ""
-
-
-def check_life(config: StreamConfig, hdr: bytes) -> None:
-    """Raise if a message has a TTL, and its stream does not allow TTLs (10166)."""
-    if _TTL in hdr and not config.allow_msg_ttl and _is_life(headers.first_value(hdr, headers.TTL) or ""):
-        raise api_error("JSMessageTTLDisabledErr")
-
-
-def scheduled(target: Target, subject: str, hdr: bytes, now: int) -> StorageOptions:
-    """Return the schedule options of a header block. Raises ApiError if they are invalid."""
-    return _schedule_options(target, subject, hdr, now) if _SCHEDULE in hdr else StorageOptions(hdr)
-
-
-def replacing(config: StreamConfig, options: StorageOptions) -> StorageOptions:
-    """Add the roll-up. Raises ApiError (10111)."""
-    rollup = rollup_of(options.hdr, config)
-    return options._replace(rollup=rollup) if rollup else options
-
-
-def with_life(config: StreamConfig, options: StorageOptions, now: int) -> StorageOptions:
-    """Add when the message expires. Raises ApiError (10165)."""
-    text = headers.first_value(options.hdr, headers.TTL) if _TTL in options.hdr else None
-    return _lifetime(config, options, text, now) if text else options
 
 
 # --- TTLs
@@ -206,39 +208,43 @@ def lifted(config: StreamConfig, seconds: int | None) -> int | None:
     return least if seconds is not None and seconds < least and config.max_msgs_per_subject != 1 else seconds
 
 
-def _lifetime(config: StreamConfig, options: StorageOptions, text: str, now: int) -> StorageOptions:
+def _limit_life(config: StreamConfig, options: StorageOptions, text: str, now: int) -> None:
     try:
         seconds = seconds_of(text)
     except ValueError:
         raise api_error("JSMessageTTLInvalidErr") from None
     least = lifted(config, seconds)
-    hdr = options.hdr
     if least != seconds:
-        hdr = headers.with_value(headers.without_headers(hdr, headers.TTL), headers.TTL, str(least))
-    return options._replace(hdr=hdr, expires=expiry(least, now))
+        options.hdr = headers.with_value(headers.without_headers(options.hdr, headers.TTL), headers.TTL, str(least))
+    options.expires = expiry(least, now)
 
 
 # --- schedules
 
 
-def _schedule_options(target: Target, subject: str, hdr: bytes, now: int) -> StorageOptions:
-    pattern = headers.first_value(hdr, headers.SCHEDULE) or ""
-    if not target.state.config.allow_msg_schedules and (pattern or not _is_zone(hdr)):
+def scheduled(target: Target, subject: str, hdr: bytes, asked: Asked, now: int) -> StorageOptions:
+    """Return the schedule options of a message; a schedule gets a roll-up. Raises ApiError if they are invalid."""
+    rest, fires = asked.rest or {}, None
+    if not target.state.config.allow_msg_schedules and (asked.schedule or not _is_zone(rest)):
         raise api_error("JSMessageSchedulesDisabledErr")
-    zone = zone_of(hdr)
-    options = StorageOptions(hdr)
-    if pattern:
-        fires = _first_due(pattern, zone, now)
-        _check_schedule(target, subject, hdr)
-        options = options._replace(fires=fires)
-        if not headers.first_value(hdr, headers.ROLLUP):
-            options = options._replace(hdr=headers.with_value(hdr, headers.ROLLUP, _SUBJECT))
-    return options._replace(ends=_ended(target, subject, hdr))
+    zone = zone_of(rest) if rest else None
+    if asked.schedule:
+        fires, dest = _first_due(asked.schedule, zone, now), asked.target
+        if rest:
+            _check_schedule_life(target.state.config, rest)
+        # A target that is renamed to the schedule's own subject would be removed with it, as on a NATS server.
+        if dest == subject or not target.takes(dest) or target.stored_subject(dest) == subject:
+            raise api_error("JSMessageSchedulesTargetInvalidErr")
+        if rest:
+            _check_schedule_extras(target, subject, dest, rest)
+        if not rest.get(headers.ROLLUP):
+            hdr = hdr[:-2] + _ROLLED_UP
+    return StorageOptions(hdr, None, fires, _ended(target, subject, rest) if rest else "")
 
 
-def zone_of(hdr: bytes) -> tzinfo | None:
-    """Return the time zone that a block names, None if it names none; raises ApiError 10223."""
-    name = headers.first_value(hdr, headers.SCHEDULE_TIME_ZONE)
+def zone_of(fields: Fields) -> tzinfo | None:
+    """Return the time zone that headers name, None if they name none; raises ApiError 10223."""
+    name = fields.get(headers.SCHEDULE_TIME_ZONE)
     if name is None:
         return None
     try:
@@ -247,9 +253,9 @@ def zone_of(hdr: bytes) -> tzinfo | None:
         raise api_error("JSMessageSchedulesTimeZoneInvalidErr") from None
 
 
-def _is_zone(hdr: bytes) -> bool:
+def _is_zone(fields: Fields) -> bool:
     try:
-        zone_of(hdr)
+        zone_of(fields)
     except ApiError:
         return False
     return True
@@ -257,76 +263,65 @@ def _is_zone(hdr: bytes) -> bool:
 
 def schedule_of(hdr: bytes) -> Schedule:
     """Return the schedule that a stored block holds. Raises ApiError, ValueError."""
-    return parse_schedule(headers.first_value(hdr, headers.SCHEDULE) or "", zone_of(hdr))
+    fields = fields_of(hdr)
+    return parse_schedule(fields.get(headers.SCHEDULE, ""), zone_of(fields))
+
+
+@lru_cache(16)
+def _due_at(pattern: str) -> int:
+    """Return when a schedule that names a time fires; those of messages that are stored together are often the same."""
+    return first_due(parse_schedule(pattern), 0)
 
 
 def _first_due(pattern: str, zone: tzinfo | None, now: int) -> int:
     try:
+        if zone is None and pattern.startswith("@at "):
+            return _due_at(pattern)
         return first_due(parse_schedule(pattern, zone), now)
     except ValueError:
         raise api_error("JSMessageSchedulesPatternInvalidErr") from None
 
 
-def _check_schedule(target: Target, subject: str, hdr: bytes) -> None:
-    config = target.state.config
-    if life := headers.first_value(hdr, headers.SCHEDULE_TTL):
+def _check_schedule_life(config: StreamConfig, fields: Fields) -> None:
+    if life := fields.get(headers.SCHEDULE_TTL):
         try:
             seconds_of(life)
         except ValueError:
             raise api_error("JSMessageSchedulesTTLInvalidErr") from None
         if not config.allow_msg_ttl:
             raise api_error("JSMessageTTLDisabledErr")
-    dest = headers.first_value(hdr, headers.SCHEDULE_TARGET) or ""
-    # A target that is renamed to the schedule's own subject would be removed with it, as on a NATS server.
-    if dest == subject or not _is_ours(config, dest) or target.stored_subject(dest) == subject:
-        raise api_error("JSMessageSchedulesTargetInvalidErr")
-    if headers.first_value(hdr, headers.SCHEDULE_ROLLUP) not in (None, "", _SUBJECT):
+
+
+def _check_schedule_extras(target: Target, subject: str, dest: str, fields: Fields) -> None:
+    if fields.get(headers.SCHEDULE_ROLLUP) not in (None, "", _SUBJECT):
         raise api_error("JSMessageSchedulesRollupInvalidErr")
-    if (headers.first_value(hdr, headers.ROLLUP) or _SUBJECT).lower() != _SUBJECT:
+    if (fields.get(headers.ROLLUP) or _SUBJECT).lower() != _SUBJECT:
         raise api_error("JSMessageSchedulesRollupInvalidErr")
-    source = headers.first_value(hdr, headers.SCHEDULE_SOURCE)
-    if source and (source in (subject, dest) or not _is_ours(config, source)):
+    source = fields.get(headers.SCHEDULE_SOURCE)
+    if source and (source in (subject, dest) or not target.takes(source)):
         raise api_error("JSMessageSchedulesSourceInvalidErr")
 
 
-def _is_ours(config: StreamConfig, subject: str) -> bool:
-    return is_subject(subject) and any(matches(mine, subject) for mine in config.subjects)
-
-
-def _ended(target: Target, subject: str, hdr: bytes) -> str:
+def _ended(target: Target, subject: str, fields: Fields) -> str:
     """Return the subject whose schedule a message ends, or an empty text."""
-    following = headers.first_value(hdr, headers.SCHEDULE_NEXT) or ""
-    scheduler = headers.first_value(hdr, headers.SCHEDULER) or ""
+    following = fields.get(headers.SCHEDULE_NEXT, "")
+    scheduler = fields.get(headers.SCHEDULER, "")
     if not following and not scheduler:
         return ""
     if following != PURGE or scheduler == subject or not is_subject(scheduler):
         raise api_error("JSMessageSchedulesSchedulerInvalidErr")
     if not target.state.config.allow_msg_schedules:
         raise api_error("JSMessageSchedulesDisabledErr")
-    if target.state.is_schedule(scheduler) is False:
+    if target.is_schedule(scheduler) is False:
         raise api_error("JSMessageSchedulesSchedulerInvalidErr")
     return scheduler
 
 
 # Every ``Nats-`` header may ask for something, except these, which mark a republished message.
 _ASKS: Final = re.compile(rb"\nNats-(?!(?:Stream|Subject|Sequence|Time-Stamp|Last-Sequence|Msg-Size):)")
+_IS_OPTION: Final = methodcaller("startswith", (headers.TTL, "Nats-Schedule", headers.ROLLUP))
 _NO_SEQUENCE: Final = -1
 _SEQUENCE_DIGITS: Final = 20
-
-
-class Expectations(NamedTuple):
-    """The conditions of one message; None or empty if not set."""
-
-    msg_id: str = ""
-    stream: str = ""
-    last_msg_id: str = ""
-    last_seq: int | None = None
-    last_subject_seq: int | None = None
-    last_subject_filter: str = ""
-    source: str = ""
-
-
-_NOTHING: Final = Expectations()
 
 
 def is_bare(block: bytes | None) -> bool:
@@ -334,174 +329,175 @@ def is_bare(block: bytes | None) -> bool:
     return block is None or (len(block) <= headers.LARGEST and _ASKS.search(block) is None)
 
 
-def expectations(block: bytes | None) -> Expectations | None:
-    """Parse the conditions of an encoded header block; None if there are none.
+# Most blocks that ask for something hold nothing but these, which are found at once.
+_USUAL: Final = re.compile(
+    r"NATS/1\.0\r\n"
+    rf"(?:{headers.SCHEDULE}: (@at [0-9TZ:.+-]+)\r\n{headers.SCHEDULE_TARGET}: ([!-~]+)\r\n"
+    rf"(?:{headers.DELAY}: [0-9a-z.]+\r\n)?)?"
+    rf"(?:{headers.EXPECTED_LAST_SUBJECT_SEQUENCE}: ([0-9]{{1,18}})\r\n"
+    rf"{headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT}: ([!-~]+)\r\n)?"
+    rf"(?:{headers.MSG_ID}: ([!-~]+)\r\n)?\r\n"
+)
+_USUAL_LENGTH: Final = 1_024
 
-    Raises ApiError 10097 for a block that is larger than any server accepts.
+
+class Asked(msgspec.Struct, gc=False):
+    """What the headers of a message ask for, read once; empty or None if they do not.
+
+    ``expected`` is the last sequence of the subjects that ``where`` matches, or else of its own; ``schedule`` is for
+    messages on ``target``. ``rest`` are all headers, if there are others than these.
     """
-    if block is None or is_bare(block):
+
+    msg_id: str = ""
+    expected: int | None = None
+    where: str = ""
+    schedule: str = ""
+    target: str = ""
+    rest: Fields | None = None
+
+
+def asked_by(block: bytes | None) -> Asked | None:
+    """Return what a header block asks for, None for nothing."""
+    if block is None:
         return None
-    if len(block) > headers.LARGEST:
-        raise api_error("JSStreamHeaderExceedsMaximumErr")
-    found = Expectations(
-        msg_id=headers.stored_text(block, headers.MSG_ID),
-        stream=headers.first_value(block, headers.EXPECTED_STREAM) or "",
-        last_msg_id=headers.stored_text(block, headers.EXPECTED_LAST_MSG_ID),
-        last_seq=_sequence(block, headers.EXPECTED_LAST_SEQUENCE),
-        last_subject_seq=_sequence(block, headers.EXPECTED_LAST_SUBJECT_SEQUENCE),
-        last_subject_filter=headers.first_value(block, headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT) or "",
-        source=headers.first_value(block, headers.STREAM_SOURCE) or "",
-    )
-    return None if found == _NOTHING else found
+    if len(block) <= _USUAL_LENGTH and block.isascii() and (found := _USUAL.fullmatch(block.decode("ascii"))):
+        schedule, dest, digits, of, name = found.groups("")
+        if digits or schedule or name:
+            return Asked(name, int(digits) if digits else None, of, schedule, dest)
+        return None
+    if is_bare(block):
+        return None
+    fields = fields_of(block)
+    msg_id, text = fields.get(headers.MSG_ID), fields.get(headers.EXPECTED_LAST_SUBJECT_SEQUENCE)
+    where = fields.get(headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT)
+    read = (msg_id is not None) + (text is not None) + (where is not None)
+    rest = fields if len(fields) > read or len(block) > headers.LARGEST else None
+    schedule, dest = fields.get(headers.SCHEDULE, ""), fields.get(headers.SCHEDULE_TARGET, "")
+    id_text = headers.as_storable(msg_id) if msg_id else ""
+    return Asked(id_text, _sequence(text), where or "", schedule, dest, rest)
 
 
-def check_in_batch(target: Target, batch: AtomicBatch, asked: Expectations, subject: str) -> None:
-    """Raise if a condition in an atomic batch fails, or refers to what the batch itself has written."""
-    last = target.state.last
-    if asked.last_seq is not None:
-        if asked.last_seq != last:
-            raise api_error("JSStreamWrongLastSequenceErrF", seq=last)
-        if last != batch.base:
-            raise api_error("JSStreamWrongLastSequenceConstantErr")
-    if asked.last_subject_seq is None:
-        if asked.last_subject_filter:
-            raise api_error("JSStreamExpectedLastSeqPerSubjectInvalid")
-        return
-    wanted = asked.last_subject_filter or subject
-    if wanted in batch.written:
-        raise api_error("JSStreamWrongLastSequenceConstantErr")
-    if batch.lasts[wanted] != asked.last_subject_seq:
-        raise api_error("JSStreamWrongLastSequenceErrF", seq=batch.lasts[wanted])
-
-
-def check_rollup_in_batch(batch: AtomicBatch, kind: str, subject: str) -> None:
-    """Raise if a roll-up would remove messages of its own batch (10111)."""
-    if batch.written if kind == "all" else subject in batch.written:
-        raise api_error("JSStreamRollupFailedF", err=f"batch rollup {kind} invalid")
-
-
-def check_stream(target: Target, asked: Expectations) -> None:
-    """Raise if another stream is expected (10060)."""
-    if asked.stream and asked.stream != target.state.name:
-        raise api_error("JSStreamNotMatchErr")
-
-
-def check_source(asked: Expectations) -> None:
-    """Raise if a publish has the header ``Nats-Stream-Source`` (10227), which only sourced messages may have."""
-    if asked.source:
-        raise api_error("JSMessageSourceHdrNotAllowedErr")
-
-
-def check_sequences(target: Target, asked: Expectations, subject: str) -> None:
-    """Raise if a last sequence is not the expected one (10071)."""
-    if asked.last_subject_seq is not None:
-        last = last_expected_of(target, asked.last_subject_filter or subject)
-        if last != asked.last_subject_seq:
-            raise api_error("JSStreamWrongLastSequenceErrF", seq=last)
-    if asked.last_seq is not None and asked.last_seq != target.state.last:
-        raise api_error("JSStreamWrongLastSequenceErrF", seq=target.state.last)
-
-
-def check_last_id(target: Target, asked: Expectations) -> None:
-    """Raise if the last message id is not the expected one (10070)."""
-    if asked.last_msg_id and asked.last_msg_id != (known := target.reader.last_id()):
-        raise api_error("JSStreamWrongLastMsgIDErrF", id=known)
-
-
-def last_expected_of(target: Target, subject_filter: str) -> int:
-    """Return the last sequence of the subject or filter that a condition refers to."""
-    return target.last_seq_of(subject_filter) if is_filter(subject_filter) else 0
-
-
-def _sequence(block: bytes, name: str) -> int | None:
-    text = headers.first_value(block, name)
+def _sequence(text: str | None) -> int | None:
     if not text:
         return None
     is_number = text.isascii() and text.isdigit() and len(text) <= _SEQUENCE_DIGITS
     return int(text) if is_number else _NO_SEQUENCE
 
 
-_OPTIONS: Final = re.compile(rb"\nNats-(?:TTL|Schedule|Rollup)")
-
-
-class Checked(NamedTuple):
+class Checked(msgspec.Struct, gc=False):
     """What a message that passed the checks asks for; ``duplicate`` is the sequence of its original."""
 
     hdr: bytes | None = None
-    msg_id: str = ""
     options: StorageOptions | None = None
     increment: str = ""
     duplicate: int | None = None
 
 
-def check_headers(target: Target, subject: str, hdr: bytes, data: bytes, now: int) -> Checked:
-    """Check a header block, and return what it asks for. Raises ApiError."""
-    increment = increment_of(hdr, data, counting=target.counts)
-    asked, has_options = expectations(hdr), _OPTIONS.search(hdr) is not None
-    if asked is not None and asked.stream:
-        check_stream(target, asked)
-    if has_options:
-        check_life(target.state.config, hdr)
-    if target.batch is not None:
-        return _member(target, target.batch, subject, hdr, now, asked, increment, has_options=has_options)
-    duplicate = None
-    if asked is not None:
-        duplicate = _duplicate_of(target, asked, now)
+def check_headers(target: Target, subject: str, hdr: bytes, asked: Asked, data: bytes, now: int) -> Checked:
+    """Check a header block, which asks for this, and return what is to be stored. Raises ApiError."""
+    rest, batch = asked.rest, target.batch
+    increment = "" if rest is None else _check_alone(target, hdr, rest, data)
+    duplicate = target.reader.known_id(asked.msg_id, now) if asked.msg_id else None
+    if batch is not None:
+        _check_member(target, batch, asked, subject, duplicate, increment)
+    else:
+        if asked.where and asked.expected is None:
+            raise api_error("JSStreamExpectedLastSeqPerSubjectInvalid")
         try:
-            check_sequences(target, asked, subject)
+            _check_sequences(target, asked, subject)
         except ApiError:
             if duplicate is None:
                 raise
             return Checked(duplicate=duplicate)
-    options = scheduled(target, subject, hdr, now) if has_options else None
-    if asked is not None:
-        if asked.source:
-            check_source(asked)
-        if duplicate is not None:
-            return Checked(duplicate=duplicate)
-        if asked.last_msg_id:
-            check_last_id(target, asked)
-    if options is not None:
-        options = with_life(target.state.config, replacing(target.state.config, options), now)
-    return _found(hdr, asked, options, increment)
+    options = None
+    if asked.schedule or (rest is not None and any(map(_IS_OPTION, rest))):
+        options = scheduled(target, subject, hdr, asked, now)
+    if rest is not None:
+        _check_source(rest)
+        if duplicate is None and batch is None:
+            _check_last_id(target, rest)
+    if duplicate is None and options is not None:
+        _add_rollup_and_life(target, options, rest, subject, now)
+        hdr = options.hdr
+    return Checked(hdr, options, increment, duplicate)
 
 
-def _member(
-    target: Target,
-    batch: AtomicBatch,
-    subject: str,
-    hdr: bytes,
-    now: int,
-    asked: Expectations | None,
-    increment: str,
-    *,
-    has_options: bool,
-) -> Checked:
-    """Do the remaining checks for a message of a batch."""
-    if asked is not None:
-        if asked.msg_id and target.reader.known_id(asked.msg_id, now) is not None:
-            raise api_error("JSAtomicPublishContainsDuplicateMessageErr")
-        check_source(asked)
+def _check_alone(target: Target, hdr: bytes, fields: Fields, data: bytes) -> str:
+    """Check what depends on no message of the stream; return the increment of a counter."""
+    config = target.state.config
+    increment = increment_of(fields, data, counting=target.counts) if headers.INCREMENT in fields else ""
+    if len(hdr) > headers.LARGEST:
+        raise api_error("JSStreamHeaderExceedsMaximumErr")
+    if (stream := fields.get(headers.EXPECTED_STREAM)) and stream != config.name:
+        raise api_error("JSStreamNotMatchErr")
+    if headers.TTL in fields and not config.allow_msg_ttl and _is_life(fields[headers.TTL]):
+        raise api_error("JSMessageTTLDisabledErr")
+    return increment
+
+
+def _check_member(
+    target: Target, batch: AtomicBatch, asked: Asked, subject: str, duplicate: int | None, increment: str
+) -> None:
+    """Check what a message of an atomic batch expects: a condition may not refer to what the batch has written."""
+    if duplicate is not None:
+        raise api_error("JSAtomicPublishContainsDuplicateMessageErr")
+    if asked.rest is not None:
+        _check_source(asked.rest)
     if target.counts and not increment:
         raise api_error("JSMessageIncrMissingErr")
-    if asked is not None:
-        check_in_batch(target, batch, asked, subject)
-    options = scheduled(target, subject, hdr, now) if has_options else None
-    if options is not None:
-        options = with_life(target.state.config, replacing(target.state.config, options), now)
-        if options.rollup:
-            check_rollup_in_batch(batch, options.rollup, subject)
-    return _found(hdr, asked, options, increment)
+    last = target.last
+    expected = None if asked.rest is None else _sequence(asked.rest.get(headers.EXPECTED_LAST_SEQUENCE))
+    if expected is not None:
+        if expected != last:
+            raise api_error("JSStreamWrongLastSequenceErrF", seq=last)
+        if last != batch.base:
+            raise api_error("JSStreamWrongLastSequenceConstantErr")
+    if asked.expected is None:
+        if asked.where:
+            raise api_error("JSStreamExpectedLastSeqPerSubjectInvalid")
+        return
+    wanted = asked.where or subject
+    if wanted in batch.written:
+        raise api_error("JSStreamWrongLastSequenceConstantErr")
+    if batch.lasts[wanted] != asked.expected:
+        raise api_error("JSStreamWrongLastSequenceErrF", seq=batch.lasts[wanted])
 
 
-def _found(hdr: bytes, asked: Expectations | None, options: StorageOptions | None, increment: str) -> Checked:
-    msg_id = asked.msg_id if asked is not None else ""
-    if options is None or options == StorageOptions(hdr):
-        return Checked(hdr, msg_id, None, increment)
-    return Checked(options.hdr, msg_id, options, increment)
+def _check_sequences(target: Target, asked: Asked, subject: str) -> None:
+    """Raise if a last sequence is not the expected one (10071)."""
+    if asked.expected is not None and (last := target.last_seq_of(asked.where or subject)) != asked.expected:
+        raise api_error("JSStreamWrongLastSequenceErrF", seq=last)
+    if asked.rest is None or headers.EXPECTED_LAST_SEQUENCE not in asked.rest:
+        return
+    expected = _sequence(asked.rest[headers.EXPECTED_LAST_SEQUENCE])
+    if expected is not None and expected != target.last:
+        raise api_error("JSStreamWrongLastSequenceErrF", seq=target.last)
 
 
-def _duplicate_of(target: Target, asked: Expectations, now: int) -> int | None:
-    if asked.last_subject_seq is None and asked.last_subject_filter:
-        raise api_error("JSStreamExpectedLastSeqPerSubjectInvalid")
-    return target.reader.known_id(asked.msg_id, now) if asked.msg_id else None
+def _check_source(fields: Fields) -> None:
+    """Raise if a publish has the header ``Nats-Stream-Source`` (10227), which only sourced messages may have."""
+    if fields.get(headers.STREAM_SOURCE):
+        raise api_error("JSMessageSourceHdrNotAllowedErr")
+
+
+def _check_last_id(target: Target, fields: Fields) -> None:
+    """Raise if the last message id is not the expected one (10070)."""
+    expected = fields.get(headers.EXPECTED_LAST_MSG_ID)
+    if expected and headers.as_storable(expected) != (known := target.last_id()):
+        raise api_error("JSStreamWrongLastMsgIDErrF", id=known)
+
+
+def _add_rollup_and_life(
+    target: Target, options: StorageOptions, fields: Fields | None, subject: str, now: int
+) -> None:
+    """Add what a message replaces, and when it expires. Raises ApiError (10111, 10165)."""
+    config, batch = target.state.config, target.batch
+    asked = fields.get(headers.ROLLUP) if fields else None
+    if asked is None and options.fires is not None:
+        asked = _SUBJECT
+    options.rollup = rollup = rollup_of(asked or "", config)
+    if fields and (text := fields.get(headers.TTL)):
+        _limit_life(config, options, text, now)
+    if rollup and batch is not None and (batch.written if rollup == "all" else subject in batch.written):
+        # It would remove messages of its own batch.
+        raise api_error("JSStreamRollupFailedF", err=f"batch rollup {rollup} invalid")

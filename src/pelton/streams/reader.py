@@ -12,7 +12,8 @@ A condition such as ``jobs.*.u1`` stands for a few literal subjects, each of whi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain, product
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -81,7 +82,7 @@ class LastMatches:
 
     def __init__(self, state: StreamState) -> None:
         self._state = state
-        self._bounds = SubjectBounds(state.db, state.id)
+        self.bounds: SubjectBounds = SubjectBounds(state.db, state.id)
         self._searched: dict[str, SearchedRange] = {}
         self._resets = -1
 
@@ -103,7 +104,7 @@ class LastMatches:
     def _first_range(self, subject_filter: str, condition: Condition) -> SearchedRange:
         """Return what the rows of subjects tell, which count messages up to a sequence."""
         upto = self._state.subjects.upto
-        bound = self._bounds.of_few(condition, _FEW_ROWS) if _is_range(subject_filter) else None
+        bound = self.bounds.of_few(condition, _FEW_ROWS) if _is_range(subject_filter) else None
         return SearchedRange(upto if bound is None else bound, upto)
 
     def none_between(self, seq: int, filters: Sequence[str]) -> int:
@@ -115,7 +116,7 @@ class LastMatches:
             condition = subject_condition([subject_filter])
             if condition is None or not _is_range(subject_filter):
                 return seq
-            bound = self._bounds.of_few(condition, _FEW_ROWS)
+            bound = self.bounds.of_few(condition, _FEW_ROWS)
             if bound is None or bound > seq:
                 return seq
         return max(seq, self._state.subjects.upto) if filters else seq
@@ -125,7 +126,7 @@ class LastMatches:
         condition = subject_condition([subject_filter]) if _is_range(subject_filter) else None
         if condition is None:
             return seq
-        first = self._bounds.first_from(seq, condition, _FEW_ROWS)
+        first = self.bounds.first_from(seq, condition, _FEW_ROWS)
         if first is None:
             return seq
         return max(seq, first or self._state.subjects.upto + 1)
@@ -141,7 +142,7 @@ Spots = tuple[str, ...]
 
 _MOST: Final = 16
 _KNOWN_LIMIT: Final = 10_000
-_WILD: Final = ("*", ">")
+WILD: Final = ("*", ">")
 
 
 class FilterLookup:
@@ -161,7 +162,7 @@ class FilterLookup:
     def subjects_of(self, subject_filter: str) -> Collection[str] | None:
         """Return the literal subjects of a filter; None if they cannot be listed, or are many."""
         parent, _, token = subject_filter.rpartition(".")
-        spots = None if token in _WILD else self.spots_of(parent)
+        spots = None if token in WILD else self.spots_of(parent)
         return self._listed(subject_filter) if spots is None else [spot + token for spot in spots]
 
     def spots_of(self, parent: str) -> Spots | None:
@@ -174,6 +175,8 @@ class FilterLookup:
         return self._spots[parent]
 
     def _found_spots(self, parent: str) -> Spots | None:
+        if not has_wildcard(parent):
+            return (f"{parent}." if parent else "",)
         position, example = parent.count(".") + 1, f"{parent}.0"
         if not is_filter(example) or any(_names(subject, position) for subject in self._state.config.subjects):
             return None
@@ -207,10 +210,12 @@ class FilterLookup:
 def _names(pattern: str, position: int) -> bool:
     """Whether a pattern names the token at a position, so that what it matches depends on that token."""
     tokens = pattern.split(".")
-    return len(tokens) > position and tokens[position] not in _WILD
+    return len(tokens) > position and tokens[position] not in WILD
 
 
 _FEW: Final = 4
+# With fewer subjects below the same beginnings, each is looked up: to ask first whether there are any costs as much.
+_FEW_TOKENS: Final = 8
 # So many rows are read before the rows of subjects are asked.
 _NEAR: Final = 4096
 
@@ -286,6 +291,39 @@ class Reader:
         """Return where subjects may be that a filter matches, from all its tokens but the last; None: unknown."""
         self._state.write_rows()
         return self._filters.spots_of(parent)
+
+    def lasts_of(self, wanted: Mapping[Spots, list[str]]) -> dict[str, int]:
+        """Return the last sequences of those subjects that have messages: every token at each of its spots.
+
+        There may be others among them.
+        """
+        if not wanted:
+            return {}
+        state = self._state
+        state.write_rows()
+        bounds = state.subjects.counted_lasts(self._likely(wanted))
+        newer = state.subjects.newer(state.last)
+        for subject in _present(wanted, newer):
+            bounds[subject] = max(bounds.get(subject, 0), newer[subject].last)
+        if not bounds:
+            return {}
+        # A subject's last message may have been removed since.
+        there = state.table.subjects_at(bounds.values())
+        exact = (
+            (subject, seq if there.get(seq) == subject else self.last_seq_of(subject))
+            for subject, seq in bounds.items()
+        )
+        return {subject: seq for subject, seq in exact if seq}
+
+    def _likely(self, wanted: Mapping[Spots, list[str]]) -> list[str]:
+        """Return the subjects that may be counted: at most spots there is nothing between the first and the last."""
+        likely: list[str] = []
+        for spots, tokens in wanted.items():
+            first, last = min(tokens), max(tokens)
+            for spot in spots:
+                if len(tokens) < _FEW_TOKENS or self._last_matches.bounds.has_within(spot + first, spot + last):
+                    likely += map(spot.__add__, tokens)
+        return likely
 
     def _last_matching(self, subject_filter: str) -> MessageRow | None:
         subjects = self._filters.subjects_of(subject_filter)
@@ -417,3 +455,14 @@ class Reader:
         state.write_rows()
         query = state.subjects.each(condition, state.last)
         return state.db.execute(sql.format(query.sql), (*query.bindings, *bindings)).fetchall()
+
+
+def _present(wanted: Mapping[Spots, list[str]], newer: Mapping[str, object]) -> Iterable[str]:
+    """Return those of the uncounted subjects that are wanted, and maybe others: by the shorter of two ways."""
+    if not newer:
+        return ()
+    if sum(len(spots) * len(tokens) for spots, tokens in wanted.items()) <= len(newer):
+        pairs = chain.from_iterable(product(spots, tokens) for spots, tokens in wanted.items())
+        return [subject for spot, token in pairs if (subject := spot + token) in newer]
+    tokens = set(chain.from_iterable(wanted.values()))
+    return [subject for subject in newer if subject[subject.rfind(".") + 1 :] in tokens]

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from pelton.api import ApiError, Outgoing, PeltonError, PubAck, api_error, headers
 from pelton.api.errors import from_reply
@@ -29,7 +29,7 @@ from pelton.api.events import BatchAbandoned, Event, Reason
 from pelton.api.json_values import is_level
 from pelton.storage import Database
 from pelton.streams.log import StreamLog
-from pelton.streams.publish_checks import AtomicBatch, expectations, is_bare, last_expected_of
+from pelton.streams.publish_checks import AtomicBatch, asked_by, is_bare
 
 LARGEST: Final = 1000
 API_LEVEL: Final = 5
@@ -66,7 +66,7 @@ def _append_each(log: StreamLog, messages: Sequence[Outgoing], now: int) -> PubA
             if block is not None and headers.first_value(block, headers.EXPECTED_LAST_MSG_ID):
                 name = headers.EXPECTED_LAST_MSG_ID
                 raise api_error("JSAtomicPublishUnsupportedHeaderBatchErr", stream=log.name, header=name)
-            ack = appender.append(message.subject, block, message.data, now)
+            ack = appender.append(message, now)
     return ack
 
 
@@ -83,10 +83,10 @@ def _lasts(log: StreamLog, messages: Sequence[Outgoing]) -> dict[str, int]:
     found: dict[str, int] = {}
     for message in messages:
         block = message.headers
-        asked = expectations(block) if block is not None and len(block) <= headers.LARGEST else None
-        if asked is not None and asked.last_subject_seq is not None:
-            wanted = asked.last_subject_filter or log.appender.stored_subject(message.subject)
-            found[wanted] = last_expected_of(log.appender, wanted)
+        asked = asked_by(block) if block is not None and len(block) <= headers.LARGEST else None
+        if asked is not None and asked.expected is not None:
+            wanted = asked.where or log.appender.stored_subject(message.subject)
+            found[wanted] = log.appender.last_seq_of(wanted)
     return found
 
 
@@ -215,6 +215,33 @@ class Staging:
         self.committed()
 
     # --- messages
+
+    def append_all(
+        self, log: StreamLog, messages: Sequence[Outgoing], now: int, *, until_refused: bool = False
+    ) -> list[PubAck | PeltonError]:
+        """Store messages in order, each answered by itself; ``until_refused``: none after the first refused one."""
+        blocks = [message.headers for message in messages]
+        if log.appender.is_plain and all(map(is_bare, blocks)):
+            return cast("list[PubAck | PeltonError]", log.appender.append_plain(messages, now))
+        if not any(map(is_member, blocks)):
+            return log.appender.append_all(messages, now, until_refused=until_refused)
+        answers = list[PubAck | PeltonError]()
+        for message in messages:
+            if is_member(message.headers):
+                answers.append(self._answer_member(log, message, now))
+            else:
+                answers += log.appender.append_all((message,), now)
+            if until_refused and isinstance(answers[-1], PeltonError):
+                break
+        return answers
+
+    def _answer_member(self, log: StreamLog, message: Outgoing, now: int) -> PubAck | PeltonError:
+        try:
+            return self.take(log, message, now)
+        except PeltonError as error:
+            if isinstance(error, ApiError):
+                error.locate(stream=log.name)
+            return error
 
     def take(self, log: StreamLog, message: Outgoing, now: int) -> PubAck:
         """Add one message to its batch, or commit the batch with it.

@@ -28,14 +28,13 @@ store, deadlines are moved back by that, so that nothing waits longer than it wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
 import msgspec
 
-from pelton.api import AccountLimits, ApiError, Incoming, Outgoing, rfc3339
+from pelton.api import AccountLimits, Incoming, Outgoing, rfc3339
 from pelton.api.events import CheckpointBlocked, Event, SlowSync, WriterBusy, encode_event
 from pelton.api.times import SECOND, Duration
 from pelton.consumers import ConsumerLog, follow_roll_ups
@@ -44,7 +43,7 @@ from pelton.engine.session.deadlines import clamp_deadlines, jumps_after, last_u
 from pelton.engine.session.registry import Registry
 from pelton.runtime import Clock, wall_ahead
 from pelton.storage import Database, Trouble, text
-from pelton.streams import Jumps, Staging, StreamLog, is_bare, is_member
+from pelton.streams import Jumps, Staging, StreamLog
 from pelton.streams.subject_rows import MANY
 from pelton.subjects import Draw
 
@@ -136,21 +135,8 @@ class Dispatcher:
         now = self._now()
         for log, group in groupby(messages, lambda message: logs[message.subject]):
             if log is not None:
-                for bare, run in groupby(group, lambda message: is_bare(message.headers)):
-                    if bare and registry.use(log).appender.is_plain:
-                        log.appender.append_plain(list(run), now)
-                    else:
-                        self._store(log, run, now)
-
-    def _store(self, log: StreamLog, messages: Iterable[Outgoing], now: int) -> None:
-        self._registry.use(log)
-        for message in messages:
-            # No publisher waits for an answer: a message that the stream refuses is lost to it, as on a NATS server.
-            with suppress(ApiError):
-                if is_member(message.headers):
-                    self._staging.take(log, message, now)
-                else:
-                    log.appender.append(message.subject, message.headers, message.data, now)
+                # No publisher waits for an answer: what the stream refuses is lost to it, as on a NATS server.
+                self._staging.append_all(registry.use(log), list(group), now)
 
 
 # A clock that is off by less has not jumped: every lease has more to spare.
