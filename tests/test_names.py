@@ -38,9 +38,8 @@ def test_what_is_listed_as_the_same_concept_is_there_twice() -> None:
 
 # Modules that share a name: only fewer.
 SHARED = """
-    account admission archives arguments backend bulk claims clock connection consumers events interest
-    job_source keys link log message options registry rules runtime salvage session staging streams transaction
-    turns
+    account admission arguments backend bulk claims clock connection consumers events interest job_source keys
+    log message options registry rules runtime salvage session staging streams transaction turns
 """
 # Functions that are called by a bare participle, which says neither what they do nor when they run: only fewer. A
 # command is a verb and its object, a callback ``on_...``, a conversion ``..._of``.

@@ -16,7 +16,7 @@ import pytest
 
 import pelton
 from pelton.api import KeyFile
-from pelton.cli import message_commands
+from pelton.cli import stream_commands
 from tests.cli.conftest import Run
 
 _LIMIT_S = 30
@@ -58,7 +58,7 @@ def test_members_of_a_group_share_the_messages(run: Run, address: str, monkeypat
                 while (found := await member.next(timeout=0.02)) is not None:
                     other.append(found.subject)
 
-    monkeypatch.setattr(message_commands, "write_line", lambda *_, **__: subscribed.set())
+    monkeypatch.setattr(stream_commands, "write_line", lambda *_, **__: subscribed.set())
     with beside(address, share):
         ready.wait(_LIMIT_S)
         words = ("sub", "news.*", "--queue", "readers", "--count", 1, "--timeout", f"{_LIMIT_S}s", "--json")
@@ -80,7 +80,7 @@ def test_payloads_of_a_subscription_are_written_as_they_are(
         # Once this is answered, a server has read what was sent before.
         await jet.account_info()
 
-    monkeypatch.setattr(message_commands, "write_line", lambda *_, **__: subscribed.set())
+    monkeypatch.setattr(stream_commands, "write_line", lambda *_, **__: subscribed.set())
     with beside(address, publish):
         assert run("sub", "news.a", "--count", 1, "--timeout", f"{_LIMIT_S}s", "--raw").out == "two\nlines"
 

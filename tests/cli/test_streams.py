@@ -157,7 +157,7 @@ def test_a_consumer_from_beginning_to_end(run: Run) -> None:
 
 def test_subscribers_see_what_is_published(run: Run, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The publisher starts when the command says that it has subscribed."""
-    from pelton.cli import message_commands
+    from pelton.cli import stream_commands
 
     def publish() -> None:
         with pelton.sync.open(address) as jet:
@@ -166,7 +166,7 @@ def test_subscribers_see_what_is_published(run: Run, address: str, monkeypatch: 
             jet.publish("news.b", b"2")
 
     publisher = threading.Thread(target=publish)
-    monkeypatch.setattr(message_commands, "write_line", lambda *_, **__: publisher.start())
+    monkeypatch.setattr(stream_commands, "write_line", lambda *_, **__: publisher.start())
     found = [json.loads(line) for line in run("sub", "news.>", "--count", 2, "--timeout", "20s", "--json").lines]
     publisher.join()
     assert [(one["subject"], one["text"]) for one in found] == [("news.a", "1"), ("news.b", "2")]

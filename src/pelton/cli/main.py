@@ -17,7 +17,7 @@ from pelton import __version__
 # Each is defined by the function define_<name> of pelton.cli.<name>_command, or of one of these.
 _TOGETHER: Final = {
     "store_commands": ("backup", "restore", "copy", "verify", "salvage", "compact", "rekey", "sql"),
-    "message_commands": ("pub", "sub", "request"),
+    "stream_commands": ("stream", "pub", "sub", "request"),
     "bucket_commands": ("kv", "object"),
     "job_commands": ("jobs", "dead", "flow"),
     "queue_commands": ("queue", "limits", "cron", "workers"),

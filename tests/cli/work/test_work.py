@@ -16,7 +16,7 @@ import pytest
 
 import pelton
 from pelton.cli.main import main
-from pelton.cli.supervisor import SourceFiles
+from pelton.cli.work_command import SourceFiles
 from pelton.queue import JobHandle, Queue
 from tests.cli.work.programs import Working, folder, is_alive, shop_queue, working, write_shop
 

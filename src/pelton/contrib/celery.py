@@ -1,4 +1,6 @@
-"""A result backend: one bucket, whose keys expire.
+"""Celery's results in a bucket, whose keys expire: ``result_backend = "pelton:///shop.pelton"``.
+
+The broker is ``pelton.contrib.kombu``; importing this makes it known to kombu, too.
 
 Design: A caller that waits for a result is subscribed to the bucket's subjects, so that a result arrives when it is
 stored, with its value. Such a message may be missed (it is not stored), so that a second without any is followed by a
@@ -20,7 +22,10 @@ from typing import TYPE_CHECKING, Any, Final
 from kombu.utils.compat import register_after_fork
 
 from pelton.api import BucketKeyExistsError, BucketKeyNotFoundError, BucketNotFoundError, PeltonError, StoreError
+from pelton.contrib.kombu import Transport
 from pelton.contrib.process_store import ProcessStore, address_of, mask_secrets, process_store, token
+
+__all__ = ["PeltonResultBackend", "Transport"]
 
 if TYPE_CHECKING:
 

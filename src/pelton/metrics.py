@@ -1,4 +1,6 @@
-"""The metrics of a store or cluster, as text, and as an ASGI app.
+"""Metrics for Prometheus, as text and as an ASGI app: names as the exporter of NATS has them, and those of queues.
+
+Needs ``pelton[metrics]``.
 
 **Metrics on a port of their own, with nothing but prometheus-client.** Its server runs on a thread; the store belongs
 to an event loop, which collects for each request.
@@ -17,7 +19,9 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from pelton.connect import Jet
-from pelton.observe.samples import CATALOGUE, LIMIT, Sample, samples
+from pelton.observe.samples import CATALOGUE, LIMIT, Metric, Sample, samples
+
+__all__ = ["CATALOGUE", "Endpoint", "Metric", "MetricsServer", "app", "metrics_text"]
 
 _KINDS = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
 
