@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from pelton.metrics import CATALOGUE, Metric
-from pelton.server.monitoring import answers as server_metrics
+from pelton.server import monitoring as server_metrics
 
 FOLDER = Path(__file__).parents[2] / "examples" / "prometheus"
 ALERTS = FOLDER / "alerts.yaml"

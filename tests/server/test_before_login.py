@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
 from pelton.server import Server, WebSocketDoor
-from pelton.server.auth import Credentials, LoginRefusal, ServerUser
+from pelton.server.identity import Credentials, LoginRefusal, ServerUser
 from pelton.server.settings.options import ConnectionLimits
 from pelton.wire import Connect, Parser, Ping, Pub, Violation, WireLimits
 from tests.kit.nats_server import nats_server

@@ -15,11 +15,11 @@ import pytest
 from pelton.server import Endpoint, Server, WebSocketDoor
 from pelton.server import account as accounts
 from pelton.server import interest as interests
+from pelton.server import monitoring as answers
 from pelton.server import store_link as link
-from pelton.server.auth.identity import ClientRights, Permissions, ServerUser, SubjectRules
 from pelton.server.connection import ClientConnection
+from pelton.server.identity import ClientRights, Permissions, ServerUser, SubjectRules
 from pelton.server.listening import FairChecks
-from pelton.server.monitoring import answers
 from pelton.server.store_link import OpenRequests
 from pelton.wire import Parser, Pub
 from pelton.wire import protocol as wire

@@ -8,9 +8,10 @@ from concurrent.futures import Future
 
 import bcrypt
 
-from pelton.server.auth import ConfiguredUsers, Credentials, LoginRefusal, ServerUser
+from pelton.server.identity import Credentials, LoginRefusal, ServerUser
 from pelton.server.listening import ConfiguredDoor, FairChecks
 from pelton.server.settings.load import config_of
+from pelton.server.users import ConfiguredUsers
 from pelton.testing import ManualClock
 
 HASH, OTHER = (bcrypt.hashpw(word, bcrypt.gensalt(4)).decode() for word in (b"right", b"other"))

@@ -12,7 +12,7 @@ import nats
 import pytest
 
 from pelton.server import Server
-from pelton.server.auth import Credentials, LoginRefusal, ServerUser
+from pelton.server.identity import Credentials, LoginRefusal, ServerUser
 from tests.kit.nats_server import nats_server
 from tests.kit.served import served_store
 from tests.server.conftest import Connected, Started, settled

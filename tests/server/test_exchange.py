@@ -13,7 +13,6 @@ import pytest
 from pelton.api import AccountLimits, ConfigError
 from pelton.server.account import ServerAccount
 from pelton.server.accounts import accounts_of_server
-from pelton.server.auth.users import OperatorTrust
 from pelton.server.clients import smallest_limit
 from pelton.server.crossing import AccountExchange, ServiceReplies, ServiceRoute, StreamRoute
 from pelton.server.settings.load import config_of
@@ -25,6 +24,7 @@ from pelton.server.settings.options import (
     OperatorConfig,
     ServerConfig,
 )
+from pelton.server.users import OperatorTrust
 from tests.kit.nats_server import nats_server
 from tests.kit.served import served_store
 from tests.server.auth.keys import ACCOUNT_LIMITS, Key, account_jwt, jwt

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from pelton.server import Server, account, clients
 from pelton.server.account import _ENDED_AT_ONCE
-from pelton.server.auth.identity import Permissions, ServerUser, SubjectRules
 from pelton.server.connection import ClientConnection
-from pelton.server.monitoring.observed import ReportParameters, own_subscriptions, subsz
+from pelton.server.identity import Permissions, ServerUser, SubjectRules
+from pelton.server.observed import ReportParameters, own_subscriptions, subsz
 from pelton.server.router import ClientSubscription, Router
 from tests.server.conftest import Started
 from tests.server.raw import PLAIN, RawClient, raw_client

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import pelton
 from pelton.api import ConfigError
 from pelton.server import Endpoint, ServerSettings, StoreSettings, connection
-from pelton.server.auth import Credentials, LoginRefusal, Permissions, ServerUser, SubjectRules
+from pelton.server.identity import Credentials, LoginRefusal, Permissions, ServerUser, SubjectRules
 from pelton.server.settings.options import AccountConfig
 from tests.server.conftest import Connected, Started, settled
 from tests.server.raw import raw_client

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import msgspec
 
 from pelton.server import Server
-from pelton.server.auth.identity import Credentials, LoginRefusal, ServerUser
+from pelton.server.identity import Credentials, LoginRefusal, ServerUser
 from pelton.server.server import _RECONSIDERED_AT_ONCE
 from tests.server.conftest import Started
 from tests.server.raw import PLAIN, raw_client

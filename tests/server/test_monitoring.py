@@ -13,11 +13,11 @@ from urllib.parse import parse_qsl
 import pytest
 
 from pelton.api import StreamConfig, StreamCreate, StreamDelete
-from pelton.server import Endpoint, Server
-from pelton.server.auth import Credentials, LoginRefusal, ServerUser
-from pelton.server.monitoring import answers, reports
-from pelton.server.monitoring.observed import ReportParameters, json_parts
-from pelton.server.monitoring.reports import REPORTS
+from pelton.server import Endpoint, Server, reports
+from pelton.server import monitoring as answers
+from pelton.server.identity import Credentials, LoginRefusal, ServerUser
+from pelton.server.observed import ReportParameters, json_parts
+from pelton.server.reports import REPORTS
 from tests.kit.nats_server import free_ports, nats_server
 from tests.server.conftest import Connected, Started
 from tests.server.raw import raw_client

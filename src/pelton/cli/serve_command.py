@@ -27,13 +27,13 @@ from pelton.runtime import Runtime, Signal, system_runtime
 from pelton.runtime.processes import ShortCollections
 from pelton.server import Server, ServerSettings
 from pelton.server.accounts import AccountResolver, accounts_of_server, system_account_of
-from pelton.server.auth import ConfiguredUsers
 from pelton.server.crossing import AccountExchange
 from pelton.server.listening import ConfiguredDoor
 from pelton.server.settings.load import CommandLine, LoadedConfig, config_of_command, parse_flags
 from pelton.server.settings.options import FLAGS, ServerConfig
 from pelton.server.settings.runtime import check_configs, runtime_settings
 from pelton.server.settings.section import SettingsError
+from pelton.server.users import ConfiguredUsers
 from pelton.storage import SyncMode
 
 _NS: Final = 1_000_000_000

@@ -14,21 +14,6 @@ from pathlib import Path
 from typing import Final
 
 from pelton.api import AccountLimits, PeltonError
-from pelton.server.auth.tokens import (
-    AccountClaims,
-    ExportClaims,
-    GenericClaims,
-    ImportClaims,
-    StreamLimitClaims,
-    Token,
-    TokenError,
-    TraceClaims,
-    UserClaims,
-    activation_of,
-    check_account,
-    read_token,
-)
-from pelton.server.auth.users import OperatorTrust, rules_of
 from pelton.server.settings.load import permits
 from pelton.server.settings.options import (
     GLOBAL_ACCOUNT,
@@ -44,6 +29,21 @@ from pelton.server.settings.options import (
     ServerConfig,
     TraceConfig,
 )
+from pelton.server.tokens import (
+    AccountClaims,
+    ExportClaims,
+    GenericClaims,
+    ImportClaims,
+    StreamLimitClaims,
+    Token,
+    TokenError,
+    TraceClaims,
+    UserClaims,
+    activation_of,
+    check_account,
+    read_token,
+)
+from pelton.server.users import OperatorTrust, rules_of
 from pelton.wire.protocol import role_of
 
 _PIECES: Final = 3

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pelton.api.json_values import GoJsonError, StructReader
-from pelton.server.auth import Credentials, LoginRefusal, ServerUser, credentials_of
-from pelton.server.auth import identity as said
-from pelton.server.auth.identity import ClientRights, peer_of
+from pelton.server import identity as said
 from pelton.server.connection import AccountPort, ClientConnection, ServerHost, SharedBuffer
+from pelton.server.identity import ClientRights, Credentials, LoginRefusal, ServerUser, credentials_of, peer_of
 from pelton.server.router import ClientSubscription
 from pelton.subjects import is_filter, is_subject
 from pelton.wire import (

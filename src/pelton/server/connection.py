@@ -27,8 +27,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from pelton.api import Incoming
 from pelton.runtime import Clock
-from pelton.server.auth import Authenticator, ServerUser
-from pelton.server.auth.identity import ClientRights
+from pelton.server.identity import Authenticator, ClientRights, ServerUser
 from pelton.server.router import ClientSubscription, MessageFrame, Router, Targets
 from pelton.server.settings import ServerSettings
 from pelton.server.settings.options import ConnectionLimits

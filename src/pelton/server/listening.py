@@ -31,9 +31,10 @@ from typing import Any, Final, TypeVar
 from pelton._version import VERSION
 from pelton.api import ConfigError
 from pelton.runtime import Clock, Runtime
-from pelton.server.auth import ConfiguredUsers, Credentials, LoginRefusal, ServerUser
+from pelton.server.identity import Credentials, LoginRefusal, ServerUser
 from pelton.server.jetstream_api import API_LEVEL, NATS_VERSION
 from pelton.server.settings import Endpoint, ServerSettings, TlsDoor
+from pelton.server.users import ConfiguredUsers
 from pelton.wire import ServerHello
 
 

@@ -28,19 +28,19 @@ from pelton.engine import Engine, EngineSettings
 from pelton.runtime import Clock, Runtime, Timer
 from pelton.server.account import ServerAccount
 from pelton.server.accounts import AccountResolver
-from pelton.server.auth import Authenticator, ConfiguredUsers
-from pelton.server.auth.identity import MAX_ACCOUNT_CONNECTIONS
 from pelton.server.clients import Client
 from pelton.server.connection import LINGER_S, ClientConnection, SharedBuffer, in_portions
 from pelton.server.crossing import AccountCrossing, AccountExchange, MessageTracer
+from pelton.server.identity import MAX_ACCOUNT_CONNECTIONS, Authenticator
 from pelton.server.jetstream_api import JetStreamService, MissingJetStream, ReplyCompletion
 from pelton.server.listening import ConfiguredDoor, Listener, introduction, let_in
-from pelton.server.monitoring import ClientRoster, MonitoringListener, Observed, SystemService
-from pelton.server.monitoring.answers import SystemEvents
+from pelton.server.monitoring import MonitoringListener, SystemEvents, SystemService
+from pelton.server.observed import ClientRoster, Observed
 from pelton.server.settings import Endpoint, ServerSettings, StoreSettings, WebSocketDoor
 from pelton.server.settings.options import GLOBAL_ACCOUNT, AccountConfig, ServerConfig
 from pelton.server.settings.runtime import check_settings
 from pelton.server.store_link import StoreLink
+from pelton.server.users import ConfiguredUsers
 from pelton.wire import ServerHello, encode_info
 from pelton.wire.protocol import server_key
 

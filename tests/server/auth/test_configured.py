@@ -13,10 +13,10 @@ from typing import Any
 import bcrypt
 import pytest
 
-from pelton.server.auth.identity import Credentials, LoginRefusal, ServerUser
-from pelton.server.auth.users import ConfiguredUsers, is_hash, is_password
+from pelton.server.identity import Credentials, LoginRefusal, ServerUser
 from pelton.server.settings.load import config_of
 from pelton.server.settings.options import ConnectionLimits
+from pelton.server.users import ConfiguredUsers, is_hash, is_password
 from tests.kit.nats_server import nats_server
 from tests.kit.served import served_store
 from tests.server.auth.keys import ACCOUNT_LIMITS, Key, account_jwt, first_jwt, jwt, part, user_jwt

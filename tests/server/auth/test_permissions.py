@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelton.server.auth.identity import Permissions, SubjectRules, permissions_of_rules
+from pelton.server.identity import Permissions, SubjectRules, permissions_of_rules
 from pelton.server.settings.options import AllowDeny, PermissionRules, ResponseRules
 from pelton.subjects import is_subset, matches
 from tests.kit.nats_server import nats_server

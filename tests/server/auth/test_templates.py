@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pelton.server.auth.tokens import PermissionClaims, SubjectPermissionClaims
-from pelton.server.auth.users import TemplateError, rules_of, values_of
+from pelton.server.tokens import PermissionClaims, SubjectPermissionClaims
+from pelton.server.users import TemplateError, rules_of, values_of
 
 
 def allowed(rule: str, name: str, *tags: str) -> tuple[str, ...] | None:

@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pelton.api import ConfigError
-from pelton.server.auth.identity import (
+from pelton.server.identity import (
     Credentials,
     LoginRefusal,
     Permissions,
@@ -37,7 +37,18 @@ from pelton.server.auth.identity import (
     permissions_of_rules,
     user_of_peer,
 )
-from pelton.server.auth.tokens import (
+from pelton.server.settings.options import (
+    AllowDeny,
+    AuthorizationConfig,
+    ConnectionLimits,
+    OperatorConfig,
+    PermissionRules,
+    ResponseRules,
+    ServerConfig,
+    UserConfig,
+    WebSocketConfig,
+)
+from pelton.server.tokens import (
     AccountClaims,
     OperatorClaims,
     PermissionClaims,
@@ -51,17 +62,6 @@ from pelton.server.auth.tokens import (
     UserLimits,
     check_account,
     read_token,
-)
-from pelton.server.settings.options import (
-    AllowDeny,
-    AuthorizationConfig,
-    ConnectionLimits,
-    OperatorConfig,
-    PermissionRules,
-    ResponseRules,
-    ServerConfig,
-    UserConfig,
-    WebSocketConfig,
 )
 from pelton.subjects import is_filter
 from pelton.wire.protocol import base64_bytes, is_signed, role_of

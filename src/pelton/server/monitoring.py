@@ -23,17 +23,10 @@ import msgspec
 from pelton.api import ConfigError, PeltonError, rfc3339
 from pelton.runtime import Clock, Runtime, within
 from pelton.server.accounts import AccountResolver, ResolverError
-from pelton.server.auth.identity import ServerUser
 from pelton.server.connection import AccountPort, ClientConnection, Published
-from pelton.server.monitoring.observed import (
-    Observed,
-    ReportError,
-    ReportParameters,
-    connz,
-    json_parts,
-    subsz,
-)
-from pelton.server.monitoring.reports import (
+from pelton.server.identity import ServerUser
+from pelton.server.observed import Observed, ReportError, ReportParameters, connz, json_parts, subsz
+from pelton.server.reports import (
     REPORTS,
     Report,
     account_connections,

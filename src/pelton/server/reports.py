@@ -36,7 +36,7 @@ from pelton.server.account import ServerAccount
 from pelton.server.clients import Client
 from pelton.server.connection import in_portions
 from pelton.server.jetstream_api import listed
-from pelton.server.monitoring.observed import (
+from pelton.server.observed import (
     JsonList,
     Observed,
     ReportError,
