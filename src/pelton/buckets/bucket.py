@@ -121,8 +121,8 @@ async def heads(jet: Streams, stream: str, filters: Sequence[str]) -> AsyncGener
     A subject that exists during the whole iteration comes once.
     """
     if StreamLastHeaders not in jet.backend.planning.own_verbs:
-        async with aclosing(present(jet, stream, filters, headers_only=True)) as found:
-            async for one in found:
+        async with aclosing(present(jet, stream, filters, headers_only=True)) as last_ones:
+            async for one in last_ones:
                 yield (LastHeaders(one.subject, one.seq, one.headers),)
         return
     request = StreamLastHeaders(stream=stream, filters=tuple(filters))
@@ -215,12 +215,12 @@ class Bucket(Generic[T]):
 
         Raises BucketKeyExistsError if the key exists.
         """
-        found = await at_leader(self._jet.backend, self._home, last_by_subj=self._coding.subject(key))
-        if found is None:
+        last = await at_leader(self._jet.backend, self._home, last_by_subj=self._coding.subject(key))
+        if last is None:
             return 0
-        if operation_of(found.hdrs) == "put":
+        if operation_of(last.hdrs) == "put":
             raise BucketKeyExistsError(self.name, key)
-        return found.seq
+        return last.seq
 
     @property
     def _home(self) -> str:
@@ -334,8 +334,8 @@ class Bucket(Generic[T]):
         entries: list[Entry[T]] = []
         async with aclosing(
             present(self._jet, self._stream.name, [self._coding.subject(key)], deliver_policy="all")
-        ) as found:
-            async for one in found:
+        ) as revisions:
+            async for one in revisions:
                 entries.append(self._coding.entry(one.subject, one.seq, one.time_ns, one.headers, one.data))
         if not entries:
             raise BucketKeyNotFoundError(self.name, key, 0)
@@ -352,8 +352,8 @@ class Bucket(Generic[T]):
         limit = (parse_rfc3339(now) if now else self._jet.runtime.clock.now()) - age
         async with aclosing(
             present(self._jet, self._stream.name, self._coding.filters(()), headers_only=True)
-        ) as found:
-            marks = [one async for one in found if operation_of(one.headers) != "put"]
+        ) as last_ones:
+            marks = [one async for one in last_ones if operation_of(one.headers) != "put"]
         for mark in marks:
             below = mark.seq if mark.time_ns > limit else mark.seq + 1
             await self._jet.backend.call(StreamPurge(name=self._home, filter=mark.subject, seq=below))
@@ -477,13 +477,13 @@ async def reserve_first_token(jet: Streams, stream: str, replicas: int = 1) -> i
 
 async def _bucket(jet: Streams, replicas: int) -> Bucket[int]:
     try:
-        found = await open_bucket(jet, TOKENS_BUCKET, int, None)
+        bucket = await open_bucket(jet, TOKENS_BUCKET, int, None)
     except BucketNotFoundError:
         description = "where streams begin whose sequences are fencing tokens"
         return await create_bucket(jet, TOKENS_BUCKET, int, replicas=replicas, description=description)
-    if replicas > 1 and (await found.status()).replicas < replicas:
+    if replicas > 1 and (await bucket.status()).replicas < replicas:
         await update_bucket(jet, TOKENS_BUCKET, replicas=replicas)
-    return found
+    return bucket
 
 
 async def _reservation(bucket: Bucket[int], stream: str, now: int) -> int:

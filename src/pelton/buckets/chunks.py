@@ -144,24 +144,24 @@ async def read_range(chunks: ChunkReader, start: int, end: int) -> bytes | None:
     begin, parts = place.number * size, list[bytes]()
     wanted = -(-end // size) - place.number
     while len(parts) < wanted:
-        found = await _fetch(chunks, place, min((wanted - len(parts)) * size, BATCH_BYTES))
-        _check_sizes(chunks.info, place.number, found)
-        parts += [chunk.data for chunk in found]
-        place = ChunkPlace(found[-1].seq + 1, place.number + len(found))
+        read = await _fetch(chunks, place, min((wanted - len(parts)) * size, BATCH_BYTES))
+        _check_sizes(chunks.info, place.number, read)
+        parts += [chunk.data for chunk in read]
+        place = ChunkPlace(read[-1].seq + 1, place.number + len(read))
     return b"".join(parts)[start - begin : end - begin]
 
 
 async def _fetch(chunks: ChunkReader, place: ChunkPlace, max_bytes: int) -> list[ObjectChunk]:
     """Return the chunks from a place on, of which none is missing."""
     if chunks.counts_exactly:
-        found, last = await chunks.fetch_count(place.seq, max_bytes)
-        is_whole = last == place.number + len(found) - 1
+        read, last = await chunks.fetch_count(place.seq, max_bytes)
+        is_whole = last == place.number + len(read) - 1
     else:
-        found = await chunks.fetch(place.seq, max_bytes)
-        is_whole = found[-1].seq == place.seq + len(found) - 1
+        read = await chunks.fetch(place.seq, max_bytes)
+        is_whole = read[-1].seq == place.seq + len(read) - 1
     if not is_whole:
         raise await chunks.missing()
-    return found
+    return read
 
 
 def _check_sizes(info: ObjectInfo, number: int, found: list[ObjectChunk]) -> None:
@@ -196,12 +196,12 @@ async def _search(chunks: ChunkReader, wanted: int) -> ChunkPlace:
             break
         step = span // 2 if in_middle else span * (wanted - low.number) // (high.number - low.number)
         seq = low.seq + max(step, 1)
-        found = await chunks.place(seq)
-        if found.number <= wanted:
-            low = found
+        place = await chunks.place(seq)
+        if place.number <= wanted:
+            low = place
         else:
             # The sequence may have become another message's: the number says whether it is the next chunk.
-            high = ChunkPlace(seq, found.number)
+            high = ChunkPlace(seq, place.number)
         in_middle = not in_middle
     if low.number == wanted:
         return low
@@ -254,14 +254,14 @@ class Download:
         Raises ObjectDamagedError, ObjectChangedError, CorruptMessageError.
         """
         size = self._info.size
-        found = await self._chunks.fetch(1) if size else []
-        while found:
-            chunks = [chunk.data for chunk in found]
+        read = await self._chunks.fetch(1) if size else []
+        while read:
+            chunks = [chunk.data for chunk in read]
             self._done += sum(map(len, chunks))
             # Start the thread first: an embedded store reads on this one.
             digesting = asyncio.to_thread(self._digest_all, chunks)
-            following = self._chunks.fetch(found[-1].seq + 1) if self._done < size else _nothing()
-            _, found = await asyncio.gather(digesting, following)
+            following = self._chunks.fetch(read[-1].seq + 1) if self._done < size else _nothing()
+            _, read = await asyncio.gather(digesting, following)
             yield chunks
         if self._done != size or (size and not is_digest(self._info.digest, self._digest)):
             text = "its content is not what was put (the digest differs): put it again"
@@ -296,14 +296,14 @@ async def remove_remains(records: Records, older_than_ns: int) -> int:
 
 
 async def _described_ids(records: Records) -> set[str]:
-    found: set[str] = set()
+    described: set[str] = set()
     async with aclosing(watch_infos(records, is_strict=True)) as metas:
         async for meta in metas:
             if meta is None:
                 break
             if not meta.deleted:
-                found.add(chunk_subject(records.bucket, meta.nuid))
-    return found
+                described.add(chunk_subject(records.bucket, meta.nuid))
+    return described
 
 
 async def _remove_orphans(records: Records, subject: str, limit: int) -> bool:

@@ -326,8 +326,8 @@ class Coding(Generic[T]):
 
     def filters(self, texts: tuple[str, ...]) -> list[str]:
         """Return filters of keys as subjects; no filter means all keys. Raises ConfigError."""
-        found = [text if self._codec is None else self._codec.encode_filter(text) for text in texts]
-        return [self._prefix + check_filter(text) for text in found or (EVERYTHING,)]
+        encoded = [text if self._codec is None else self._codec.encode_filter(text) for text in texts]
+        return [self._prefix + check_filter(text) for text in encoded or (EVERYTHING,)]
 
     def data(self, key: str, value: Any) -> bytes:
         """Return a value as it is stored.

@@ -276,10 +276,10 @@ class Records:
 
     async def get(self, name: str, *, latest: bool = False) -> ObjectInfo:
         """Return an existing object. Raises ObjectNotFoundError, ObjectDamagedError."""
-        found = await self.find(name, latest=latest)
-        if found is None or found.deleted:
+        info = await self.find(name, latest=latest)
+        if info is None or info.deleted:
             raise ObjectNotFoundError(self.bucket, name)
-        return found
+        return info
 
     async def write(self, info: ObjectInfo, *, expected: int | None = None) -> ObjectInfo:
         """Describe an object, if ``expected`` is still the revision of its name. Raises WrongLastSequenceError."""

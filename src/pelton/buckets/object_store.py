@@ -239,9 +239,9 @@ class ObjectStore:
         if end is not None:
             check_whole(about, "end", end)
         end = info.size if end is None else min(end, info.size)
-        found = await read_range(ChunkReader(records, info), start, end)
-        if found is not None:
-            return found
+        part = await read_range(ChunkReader(records, info), start, end)
+        if part is not None:
+            return part
         content = BytesIO(bytes(info.size))
         await _drain(Download(records, info, content.writelines), info, None)
         return content.getvalue()[start:end]
@@ -274,8 +274,8 @@ class ObjectStore:
 
         Raises ObjectNotFoundError, ObjectDamagedError.
         """
-        if show_deleted and (found := await self._records.find(name)) is not None:
-            return found
+        if show_deleted and (described := await self._records.find(name)) is not None:
+            return described
         return await self._records.get(name)
 
     @at_home

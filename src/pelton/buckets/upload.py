@@ -308,8 +308,8 @@ class Upload:
         # What made the put fail may make this fail too; then the chunks are left for a cleanup.
         with suppress(PeltonError):
             # The answer may have been lost, but not the description.
-            found = await self._latest()
-            if found is None or found.nuid != self._info.nuid:
+            latest = await self._latest()
+            if latest is None or latest.nuid != self._info.nuid:
                 await self._records.purge_chunks(self._info.nuid)
 
     async def _to_its_end(self, work: Coroutine[Any, Any, T]) -> T:

@@ -222,11 +222,11 @@ class Consumer:
         tracing = self._backend.tracing if self._traces_fetches else None
         began = 0 if tracing is None else self._runtime.clock.now()
         while True:
-            found = await self._pull(request, on_pinned, on_unpinned)
-            if found or no_wait or timeout is not None or request.expires_ns is None:
-                if found and tracing is not None:
-                    tracing.on_received(found, began)
-                return [Message(self._backend, delivered) for delivered in found]
+            deliveries = await self._pull(request, on_pinned, on_unpinned)
+            if deliveries or no_wait or timeout is not None or request.expires_ns is None:
+                if deliveries and tracing is not None:
+                    tracing.on_received(deliveries, began)
+                return [Message(self._backend, delivered) for delivered in deliveries]
 
     async def _pull(
         self,
@@ -239,7 +239,7 @@ class Consumer:
         while True:
             pin = self._pins.get(group, "")
             try:
-                found = await self._backend.pull(
+                deliveries = await self._backend.pull(
                     self.stream_name, self.name, msgspec.structs.replace(request, pin_id=pin) if pin else request
                 )
             except PinLostError:
@@ -248,17 +248,17 @@ class Consumer:
                     del self._pins[group]
                     _tell(on_unpinned, group)
                 continue
-            if found and group and self._is_newly_pinned(group, found[0]):
+            if deliveries and group and self._is_newly_pinned(group, deliveries[0]):
                 _tell(on_pinned, group)
-            return found
+            return deliveries
 
     async def next(self, *, timeout: Seconds | None = 5.0, **pull: Any) -> Message | None:
         """Fetch the next message, or None after ``timeout`` seconds (None: wait for ever).
 
         ``pull`` are further arguments of :meth:`fetch`; raises what that raises.
         """
-        found = await self.fetch(1, timeout=timeout, **pull)
-        return found[0] if found else None
+        messages = await self.fetch(1, timeout=timeout, **pull)
+        return messages[0] if messages else None
 
     def _is_newly_pinned(self, group: str, delivered: Delivered) -> bool:
         pin = headers.first(delivered.headers or b"", headers.PIN_ID)

@@ -232,14 +232,14 @@ _NUMBERS: Final = {
 
 def batch_of(messages: Iterable[AnyMessage]) -> list[Outgoing]:
     """Return the messages of a batch that is stored as one, in the port's form. Raises ConfigError."""
-    found = all_outgoing(messages)
-    if not 1 <= len(found) <= _LARGEST_BATCH:
-        raise ConfigError(f"a batch of {len(found)} messages: 1 to {_LARGEST_BATCH} are stored together or not at all")
-    for message in found:
+    batch = all_outgoing(messages)
+    if not 1 <= len(batch) <= _LARGEST_BATCH:
+        raise ConfigError(f"a batch of {len(batch)} messages: 1 to {_LARGEST_BATCH} are stored together or not at all")
+    for message in batch:
         for name in _BATCH_HEADERS if message.headers is not None else ():
             if headers.first(message.headers or b"", name) is not None:
                 raise ConfigError(f"header {name}: publish_atomic makes the batch itself; leave it out")
-    return found
+    return batch
 
 
 def all_outgoing(messages: Iterable[AnyMessage]) -> list[Outgoing]:

@@ -114,13 +114,13 @@ class Pushed:
     def take(self, limit: int) -> list[Delivered]:
         """Return deliveries that have already arrived; statuses among them are answered by the next :meth:`next`."""
         assert self._subscription is not None
-        found: list[Delivered] = []
+        deliveries: list[Delivered] = []
         for message in self._subscription.take(limit):
             if message.delivered is None and message.headers is not None and message.headers.startswith(_STATUS):
                 self._statuses.append(message)
             else:
-                found.append(self._delivered_of(message))
-        return found
+                deliveries.append(self._delivered_of(message))
+        return deliveries
 
     async def _answer(self, message: Incoming, block: bytes) -> None:
         stalled = message.reply or headers.first(block, headers.CONSUMER_STALLED)
@@ -191,9 +191,9 @@ class CallbackBatch:
 
     def clear(self) -> tuple[list[Message], list[Message]]:
         """Return the messages to acknowledge, and those to give back; forget all."""
-        found = self.done, [*self.failed, *self.left]
+        cleared = self.done, [*self.failed, *self.left]
         self.left, self.done, self.failed = deque(), [], []
-        return found
+        return cleared
 
     def ready(self) -> list[Message]:
         """Return the messages that wait for the callback, or to be settled."""
@@ -342,13 +342,15 @@ class PullSource:
 
     async def _pull_once(self) -> None:
         room, held = self._room, len(self._buffer)
-        found = await self._fetch(room.prefetch - held, max(room.max_bytes - self._bytes, 1) if room.max_bytes else 0)
-        self._buffer.extend(found)
-        self._bytes += sum(map(_size, found))
-        if not found and held:
+        messages = await self._fetch(
+            room.prefetch - held, max(room.max_bytes - self._bytes, 1) if room.max_bytes else 0
+        )
+        self._buffer.extend(messages)
+        self._bytes += sum(map(_size, messages))
+        if not messages and held:
             # The next message is larger than the free space: it has to wait until the buffer is empty.
             self._narrow = True
-        elif not found:
+        elif not messages:
             stream, consumer = self._where
             raise from_reply(_CONFLICT, 0, "Message Size Exceeds MaxBytes", stream=stream, consumer=consumer)
 

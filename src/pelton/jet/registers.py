@@ -80,8 +80,8 @@ class Register(Generic[R]):
 
     async def read(self, key: str) -> StoredRecord[R]:
         """Return the present record, from the stream's leader."""
-        found = await at_leader(self._backend, self._stream, last_by_subj=self._prefix + key)
-        return StoredRecord(0, None) if found is None else StoredRecord(found.seq, self._decode(found.data))
+        stored = await at_leader(self._backend, self._stream, last_by_subj=self._prefix + key)
+        return StoredRecord(0, None) if stored is None else StoredRecord(stored.seq, self._decode(stored.data))
 
     async def write(self, key: str, record: R, seen: int) -> int:
         """Replace a record and return its sequence. Raises MovedError if ``seen`` is not the present one."""
@@ -129,20 +129,20 @@ class Follower(Generic[T]):
 
     async def begin(self) -> None:
         """Follow until all has come that was there. Raises the first error; :meth:`close` it afterwards."""
-        found = self._opened()
-        async for one in found:
+        opened = self._opened()
+        async for one in opened:
             await self._saw(one)
             if one is None:
-                self._begun = found
+                self._begun = opened
                 return
 
     async def follow(self) -> None:
         """Follow for ever, from where :meth:`begin` ended."""
         while True:
             try:
-                found, self._begun = self._begun or self._opened(), None
-                async with aclosing(found):
-                    async for one in found:
+                opened, self._begun = self._begun or self._opened(), None
+                async with aclosing(opened):
+                    async for one in opened:
                         self._answered()
                         await self._saw(one)
             except Exception as error:  # which it is says the user

@@ -114,11 +114,11 @@ async def _narrow(stream: Stream, window: ReadWindow, has_start: bool, has_end: 
     if not stream.config.allow_direct:
         return window
     if has_start:
-        found = await stream.get_messages(1, start_time=rfc3339(window.from_ns))
-        window = window._replace(first=max(window.first, found[0].seq if found else window.last + 1))
+        at_time = await stream.get_messages(1, start_time=rfc3339(window.from_ns))
+        window = window._replace(first=max(window.first, at_time[0].seq if at_time else window.last + 1))
     if has_end:
-        found = await stream.get_messages(1, start_time=rfc3339(window.before_ns))
-        window = window._replace(last=min(window.last, found[0].seq - 1) if found else window.last)
+        at_time = await stream.get_messages(1, start_time=rfc3339(window.before_ns))
+        window = window._replace(last=min(window.last, at_time[0].seq - 1) if at_time else window.last)
     return window
 
 
@@ -138,14 +138,14 @@ def batches_of_rows(reader: RowReader, read: ColumnRead) -> Iterator[pa.RecordBa
             was_enabled = gc.isenabled()
             gc.disable()
             try:
-                found = reader.read(position, last)
-                if found.damaged:
-                    raise reader.corrupt(found.damaged[0])
-                batch = read.of_rows(found)
+                rows = reader.read(position, last)
+                if rows.damaged:
+                    raise reader.corrupt(rows.damaged[0])
+                batch = read.of_rows(rows)
             finally:
                 if was_enabled:
                     gc.enable()
-            position = found.after + 1
+            position = rows.after + 1
             if batch is not None:
                 yield batch
     finally:
@@ -171,11 +171,11 @@ async def _pages_direct(stream: Stream, read: ColumnRead) -> AsyncIterator[list[
     subject = read.filters[0] if len(read.filters) == 1 else ">"
     seq, last = read.window.first, read.window.last
     while seq <= last:
-        found = await stream.get_messages(min(_ROWS, last - seq + 1), seq=seq, subject=subject, max_bytes=_BYTES)
-        if not found:
+        page = await stream.get_messages(min(_ROWS, last - seq + 1), seq=seq, subject=subject, max_bytes=_BYTES)
+        if not page:
             return
-        yield found
-        seq = found[-1].seq + 1
+        yield page
+        seq = page[-1].seq + 1
 
 
 async def _pages_in_order(stream: Stream, read: ColumnRead) -> AsyncIterator[list[StoredMessage]]:
@@ -187,15 +187,15 @@ async def _pages_in_order(stream: Stream, read: ColumnRead) -> AsyncIterator[lis
         return
     fields: dict[str, Any] = {"filter_subjects": list(read.filters)} if read.filters else {}
     messages: Any = stream.ordered(deliver_policy="by_start_sequence", opt_start_seq=window.first, **fields)
-    found: list[StoredMessage] = []
+    page: list[StoredMessage] = []
     async with aclosing(messages):
         async for message in messages:
             d = message.delivered
-            found.append(StoredMessage(d.subject, d.seq, d.time_ns, d.headers or b"", d.data))
+            page.append(StoredMessage(d.subject, d.seq, d.time_ns, d.headers or b"", d.data))
             is_last = d.seq >= window.last or not d.num_pending
-            if is_last or len(found) >= _ROWS:
-                yield found
-                found = []
+            if is_last or len(page) >= _ROWS:
+                yield page
+                page = []
             if is_last:
                 break
 
@@ -203,8 +203,8 @@ async def _pages_in_order(stream: Stream, read: ColumnRead) -> AsyncIterator[lis
 async def _has_any(stream: Stream, read: ColumnRead) -> bool:
     """Whether there is a message to read: an ordered consumer without one would wait for the next."""
     for subject in read.filters or [">"]:
-        found = await next_of(stream, subject, read.window.first)
-        if found is not None and found.seq <= read.window.last:
+        first = await next_of(stream, subject, read.window.first)
+        if first is not None and first.seq <= read.window.last:
             return True
     return False
 
@@ -213,15 +213,15 @@ async def _one_by_one(stream: Stream, read: ColumnRead) -> AsyncIterator[list[St
     """Get one message after the other, which disturbs no consumer of a work queue: slow on a cluster."""
     subject = read.filters[0] if len(read.filters) == 1 else ">"
     seq, last = read.window.first, read.window.last
-    found: list[StoredMessage] = []
+    page: list[StoredMessage] = []
     while seq <= last and (message := await next_of(stream, subject, seq)) is not None:
-        found.append(message)
+        page.append(message)
         seq = message.seq + 1
-        if len(found) >= _ROWS:
-            yield found
-            found = []
-    if found:
-        yield found
+        if len(page) >= _ROWS:
+            yield page
+            page = []
+    if page:
+        yield page
 
 
 _BATCH: Final = 256
@@ -325,17 +325,17 @@ class Readable:
         check_whole(self._about, "up_to_seq", up_to_seq)
         if up_to_seq and before:
             raise ConfigError(f"{self._about}: up_to_seq and up_to_time: give one of the two")
-        found: list[StoredMessage] = []
+        messages: list[StoredMessage] = []
         seq = 0
         while True:
             request = DirectGet(multi_last=filters, seq=seq, up_to_seq=up_to_seq, up_to_time=before)
             try:
                 reply = await self._backend.direct_get(self.config.name, request)
             except MessageNotFoundError:
-                return found
-            found += reply.messages
+                return messages
+            messages += reply.messages
             if not reply.num_pending or not reply.messages:
-                return found
+                return messages
             seq, up_to_seq, before = reply.last_seq + 1, reply.up_to_seq, ""
 
     async def _ask(self, request: MsgGet) -> StoredMessage:
@@ -513,18 +513,18 @@ class Stream(Readable):
 
 async def total_of(backend: Backend, stream: str, subject: str) -> int:
     """Return the total of a counter, 0 if nothing was added."""
-    found = await at_leader(backend, stream, last_by_subj=subject)
-    return 0 if found is None else counter_value(found.data)
+    stored = await at_leader(backend, stream, last_by_subj=subject)
+    return 0 if stored is None else counter_value(stored.data)
 
 
 async def subjects_of(stream: Stream, filter_subject: str) -> dict[str, int]:
     """Return how many messages each subject has that matches: all of them, where a store lists 100,000 at a time."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     offset = 0
     while True:
         info = await stream.info(subjects_filter=filter_subject, offset=offset)
         page = info.state.subjects or {}
-        found |= page
+        counts |= page
         offset += len(page)
         if not page or offset >= info.total:
-            return found
+            return counts

@@ -132,15 +132,15 @@ class Subscription:
     async def next(self, *, timeout: Seconds | None = None) -> CoreMessage | None:
         """Return the next message, or None after ``timeout`` seconds (None: wait for ever). Raises StoreClosedError."""
         limit = None if timeout is None else seconds_to_ns("timeout", timeout, "a subscription") / 1e9
-        found = await self._subscription.next(limit)
-        return None if found is None else CoreMessage(found)
+        incoming = await self._subscription.next(limit)
+        return None if incoming is None else CoreMessage(incoming)
 
     @at_home
     async def __aiter__(self) -> AsyncIterator[CoreMessage]:
         while True:
-            found = await self._subscription.next()
-            if found is not None:
-                yield CoreMessage(found)
+            incoming = await self._subscription.next()
+            if incoming is not None:
+                yield CoreMessage(incoming)
 
     async def close(self) -> None:
         """Unsubscribe. Idempotent."""

@@ -188,8 +188,8 @@ class Campaign:
 
     def news(self) -> list[News]:
         """Return the events since the last call."""
-        found, self._news = self._news, []
-        return found
+        news, self._news = self._news, []
+        return news
 
     def next(self, now: float) -> WriteRecord | ReadRecord | None:
         """Return the operation to do now, if any; it is in progress from then on."""

@@ -150,34 +150,20 @@ _FAR_S: Final = 3600.0
 _LEAVE_S: Final = 5.0
 
 
-class Renewal:
+class Renewal(NamedTuple):
     """A lease that a keeper renews: what to write, and the callback, on any thread, for when it is lost."""
 
-    __slots__ = ("holding", "lease", "on_lost")
-
-    def __init__(self, lease: HeldLease, holding: Holding, on_lost: Callable[[], None]) -> None:
-        self.lease: HeldLease = lease
-        self.holding: Holding = holding
-        self.on_lost: Callable[[], None] = on_lost
-
-
-class _OwnTable:
-    """The table of locks over a separate connection."""
-
-    def __init__(self, backend: Backend, runtime: Runtime, ended: Callable[[Exception], None]) -> None:
-        self.table = LockTable(Streams(backend, runtime))
-        self.close = backend.close
-        backend.on_end(ended)
+    lease: HeldLease
+    holding: Holding
+    on_lost: Callable[[], None]
 
 
 class LockKeeper:
     """Renews leases on the event loop that it is used on."""
 
     def __init__(self, backend: Backend, runtime: Runtime) -> None:
-        clone = backend.clone
-        self._connection = OwnConnection(
-            lambda: _OwnTable(clone(), runtime, self._on_disconnect), runtime.clock, _LEAVE_S, self._store_ended
-        )
+        self._clone = backend.clone
+        self._connection = OwnConnection(self._own_table, runtime.clock, _LEAVE_S, self._store_ended)
         backend.on_end(self._store_ended)
         self._runtime = runtime
         self._clock = runtime.clock
@@ -212,6 +198,12 @@ class LockKeeper:
             self._lose(kept, "the store was closed")
         if self._is_running:
             self._nudge()
+
+    def _own_table(self) -> LockTable:
+        """Return the table of locks over a separate connection."""
+        backend = self._clone()
+        backend.on_end(self._on_disconnect)
+        return LockTable(Streams(backend, self._runtime))
 
     # --- where it runs
 
@@ -277,7 +269,7 @@ class LockKeeper:
         self._signal.notify()
 
     async def _write(self, kept: Renewal) -> None:
-        lease, table, asked = kept.lease, self._connection.get().table, moment(self._clock)
+        lease, table, asked = kept.lease, self._connection.get(), moment(self._clock)
         try:
             revision = await table.write(lease.key, encode(kept.holding), lease.revision, lease.ttl)
         except WrongLastSequenceError:

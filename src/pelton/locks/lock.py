@@ -61,10 +61,10 @@ class LockManager:
     def forget(self, held: LockLease) -> None:
         """Note that a lock is no longer held."""
         spec = held.spec
-        found = self._held.get(spec)
-        if found is not None:
-            found.discard(held)
-            if not found:
+        leases = self._held.get(spec)
+        if leases is not None:
+            leases.discard(held)
+            if not leases:
                 del self._held[spec]
 
     async def close(self) -> None:
@@ -218,9 +218,9 @@ class LockLease:
 
 
 def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:
-    found = method()
-    if found is not None:
-        found()
+    callback = method()
+    if callback is not None:
+        callback()
 
 
 class Guard:

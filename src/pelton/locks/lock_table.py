@@ -171,18 +171,18 @@ class LockTable:
 
         async def read() -> list[LockRow]:
             try:
-                found = (await self._jet.backend.direct_get(_STREAM, request)).messages
+                rows = (await self._jet.backend.direct_get(_STREAM, request)).messages
             except MessageNotFoundError:
                 return []
-            return [_row(one.subject.removeprefix(_PREFIX), one.seq, one.time_ns, one.hdrs, one.data) for one in found]
+            return [_row(one.subject.removeprefix(_PREFIX), one.seq, one.time_ns, one.hdrs, one.data) for one in rows]
 
         return await self._in_bucket(read)
 
     async def ask(self, key: str) -> LockRow | None:
         """Return the content of a key, from the leader."""
         with suppress(StreamNotFoundError):
-            if (found := await at_leader(self._jet.backend, _STREAM, last_by_subj=_PREFIX + key)) is not None:
-                return _row(key, found.seq, found.time_ns, found.hdrs, found.data)
+            if (stored := await at_leader(self._jet.backend, _STREAM, last_by_subj=_PREFIX + key)) is not None:
+                return _row(key, stored.seq, stored.time_ns, stored.hdrs, stored.data)
         return None
 
     async def write(self, key: str, data: bytes, expected: int | None, ttl: int) -> int:
@@ -199,6 +199,10 @@ class LockTable:
     async def remove(self, key: str, expected: int | None = None) -> None:
         """Remove a key if ``expected`` is its last revision. Raises WrongLastSequenceError."""
         await self._jet.publish(_PREFIX + key, headers=_DELETED, expected_last_subject_seq=expected, ttl=_TRACE_S)
+
+    async def close(self) -> None:
+        """Close its connection."""
+        await self._jet.backend.close()
 
     async def presence(self) -> str:
         """Return the name by which others can ask whether this backend is still open."""

@@ -753,6 +753,7 @@ class Claims:
     def take(self, limit: int = 200, *, timeout: float | timedelta = 0.0, ahead: int = 0) -> list[ClaimedJob]: ...
 
 class AsyncContextJob(Job[P, R], Generic[P, R]):
+    queue: JobQueue | None
     in_process: bool
     hooks: JobHooks
     function: Callable[..., Any]
@@ -762,7 +763,6 @@ class AsyncContextJob(Job[P, R], Generic[P, R]):
     arguments: JobArguments
     context_parameter: str
     results: ResultCodec
-    queue: JobQueue | None
     def __call__(self, context: RunContext, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> JobCall: ...
     def call_of(self, args: bytes, options: JobOptions) -> JobCall: ...
@@ -781,6 +781,7 @@ class AsyncContextJob(Job[P, R], Generic[P, R]):
     def own_queue(self) -> JobQueue: ...
 
 class AsyncJob(Job[P, R], Generic[P, R]):
+    queue: JobQueue | None
     in_process: bool
     hooks: JobHooks
     function: Callable[..., Any]
@@ -790,7 +791,6 @@ class AsyncJob(Job[P, R], Generic[P, R]):
     arguments: JobArguments
     context_parameter: str
     results: ResultCodec
-    queue: JobQueue | None
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> JobCall: ...
     def call_of(self, args: bytes, options: JobOptions) -> JobCall: ...
@@ -809,6 +809,7 @@ class AsyncJob(Job[P, R], Generic[P, R]):
     def own_queue(self) -> JobQueue: ...
 
 class BatchJob(Job[[T], R], Generic[T, R]):
+    queue: JobQueue | None
     in_process: bool
     hooks: JobHooks
     function: Callable[..., Any]
@@ -818,12 +819,12 @@ class BatchJob(Job[[T], R], Generic[T, R]):
     arguments: JobArguments
     context_parameter: str
     results: ResultCodec
-    queue: JobQueue | None
     size: int
     wait: float
     def __call__(self, items: list[T], /) -> Coroutine[Any, Any, Sequence[R | BaseException] | None]: ...
 
 class Job(JobDefinition[P, R], Generic[P, R]):
+    queue: JobQueue | None
     in_process: bool
     hooks: JobHooks
     function: Callable[..., Any]
@@ -833,7 +834,6 @@ class Job(JobDefinition[P, R], Generic[P, R]):
     arguments: JobArguments
     context_parameter: str
     results: ResultCodec
-    queue: JobQueue | None
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> JobCall: ...
     def call_of(self, args: bytes, options: JobOptions) -> JobCall: ...
@@ -1085,6 +1085,7 @@ class QueueWithOptions:
     def enqueue(self, job: str, /, *args: Any, **kwargs: Any) -> JobHandle[Any]: ...
 
 class SyncContextJob(Job[P, R], Generic[P, R]):
+    queue: JobQueue | None
     in_process: bool
     hooks: JobHooks
     function: Callable[..., Any]
@@ -1094,7 +1095,6 @@ class SyncContextJob(Job[P, R], Generic[P, R]):
     arguments: JobArguments
     context_parameter: str
     results: ResultCodec
-    queue: JobQueue | None
     def __call__(self, context: RunContext, /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> JobCall: ...
     def call_of(self, args: bytes, options: JobOptions) -> JobCall: ...
@@ -1113,6 +1113,7 @@ class SyncContextJob(Job[P, R], Generic[P, R]):
     def own_queue(self) -> JobQueue: ...
 
 class SyncJob(Job[P, R], Generic[P, R]):
+    queue: JobQueue | None
     in_process: bool
     hooks: JobHooks
     function: Callable[..., Any]
@@ -1122,7 +1123,6 @@ class SyncJob(Job[P, R], Generic[P, R]):
     arguments: JobArguments
     context_parameter: str
     results: ResultCodec
-    queue: JobQueue | None
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> JobCall: ...
     def call_of(self, args: bytes, options: JobOptions) -> JobCall: ...

@@ -84,10 +84,10 @@ class QueueWithSchedules:
         Raises ConfigError if there is no such schedule.
         """
         leaf = self._schedule_leaf(name)
-        found = await self._active_schedule(leaf) or await self._paused_schedule(leaf)
-        if found is None:
+        stored = await self._active_schedule(leaf) or await self._paused_schedule(leaf)
+        if stored is None:
             raise self._no_schedule(name)
-        schedule = await self._to_schedule(found)
+        schedule = await self._to_schedule(stored)
         options = JobOptions(key=schedule.key, priority=schedule.priority, tenant=schedule.tenant)
         return (await self._enqueuer.enqueue_many((JobCall(schedule.job, bytes(schedule.args), options),)))[0]
 
@@ -104,12 +104,12 @@ class QueueWithSchedules:
 
     async def schedules(self) -> list[JobSchedule]:
         """Return all schedules by name, with the next time each is due, and its last run."""
-        found = {
+        by_name = {
             _name(stored): stored async for stored in self._each_schedule(self._context.names.paused_schedule("*"))
         }
         # One whose pausing, or resuming, was interrupted is not paused.
-        found |= {_name(stored): stored async for stored in self._each_schedule(self._context.names.crons)}
-        return [await self._to_schedule(found[name]) for name in sorted(found)]
+        by_name |= {_name(stored): stored async for stored in self._each_schedule(self._context.names.crons)}
+        return [await self._to_schedule(by_name[name]) for name in sorted(by_name)]
 
     async def pause_schedule(self, name: str) -> None:
         """Enqueue no more jobs of a schedule, until :meth:`resume_schedule`. Raises ConfigError if there is none."""
@@ -151,16 +151,16 @@ class QueueWithSchedules:
         data = _encode(envelope)
         while True:
             stored, paused = await self._active_schedule(leaf), await self._paused_schedule(leaf)
-            found = stored or paused
-            if found is None or found.data != data:
+            present = stored or paused
+            if present is None or present.data != data:
                 try:
                     await self._store_schedule(leaf, envelope, None if stored is None else stored.seq, paused)
                 except WrongLastSequenceError:
                     # Another process has changed it.
                     continue
-                found = await self._active_schedule(leaf) or await self._paused_schedule(leaf)
-            if found is not None:
-                return await self._to_schedule(found)
+                present = await self._active_schedule(leaf) or await self._paused_schedule(leaf)
+            if present is not None:
+                return await self._to_schedule(present)
 
     async def _store_schedule(
         self, leaf: str, envelope: Envelope, seen: int | None, paused: StoredMessage | None

@@ -193,8 +193,8 @@ class Mover:
         try:
             return await self._jobs.replace(stored, info, error, (message,))
         except WrongLastSequenceError as refused:
-            found = await (await self._queue.jet.stream(self._other.names.jobs)).get_message(refused.seq or 0)
-            if job_id_in(found.data, 0) != job_id_in(message.data, 0):
+            other = await (await self._queue.jet.stream(self._other.names.jobs)).get_message(refused.seq or 0)
+            if job_id_in(other.data, 0) != job_id_in(message.data, 0):
                 there = f"a duplicate of a job of queue {self._other.name!r}"
                 raise JobNotMovedError(self._queue.name, info.id, there) from None
         # An earlier call was interrupted.
@@ -283,14 +283,14 @@ class QueueWithSteering:
         ended = 0
         batch: list[tuple[StoredMessage, JobInfo]] = []
         async with aclosing(self._steering.jobs(wanted)) as jobs:
-            async for found in jobs:
-                if found.stored.seq > last:
+            async for entry in jobs:
+                if entry.stored.seq > last:
                     break
-                subject = found.stored.subject
-                may_run = names.is_free(subject) and unlisted.may_have(names.lane(subject), found.stored.seq)
-                if found.is_taken or may_run:
+                subject = entry.stored.subject
+                may_run = names.is_free(subject) and unlisted.may_have(names.lane(subject), entry.stored.seq)
+                if entry.is_taken or may_run:
                     continue
-                batch.append((found.stored, found.info))
+                batch.append((entry.stored, entry.info))
                 if len(batch) == _AT_ONCE:
                     ended += await self._steering.end_all(batch, "the queue was purged")
                     batch = []
@@ -339,12 +339,12 @@ class QueueWithSteering:
         """
         name = "" if job is None else checked_text(f"queue {self.name!r}: limit: job", job)
         scope = scope_of(name, bool(per_key))
-        found = [limit for limit in await self.limits() if limit.scope == scope]
-        for limit in found:
+        taken_away = [limit for limit in await self.limits() if limit.scope == scope]
+        for limit in taken_away:
             await _set_limit(self._context, Order(limit=limit, over=True), scope)
-        if found:
+        if taken_away:
             await Recall(self._context).all_of(scope, None)
-        return bool(found)
+        return bool(taken_away)
 
     async def limits(self) -> list[JobLimit]:
         """Return all limits of the queue, in the order in which they were set."""

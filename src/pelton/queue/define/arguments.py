@@ -75,13 +75,13 @@ def decode_each(
     codec: JobCodec, raw: msgspec.Raw, kinds: dict[str, Any], defaults: dict[str, Callable[[], Any]]
 ) -> dict[str, Any]:
     """Return arguments by name. Raises TypeError for one too many or too few, and what the codec raises."""
-    found = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
-    if unknown := found.keys() - kinds.keys():
+    given = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    if unknown := given.keys() - kinds.keys():
         raise TypeError(f"there is no parameter {min(unknown)!r}")
-    if missing := kinds.keys() - found.keys() - defaults.keys():
+    if missing := kinds.keys() - given.keys() - defaults.keys():
         raise TypeError(f"there is no argument for {min(missing)!r}")
     return {
-        name: decoded_with(codec, found[name], kind) if name in found else defaults[name]()
+        name: decoded_with(codec, given[name], kind) if name in given else defaults[name]()
         for name, kind in kinds.items()
     }
 
@@ -211,7 +211,7 @@ class JobArguments:
         Raises JobArgumentsError.
         """
         named = self._by_name(args, kwargs)
-        later = {name: found for name, value in named.items() if (found := find(value)) is not None}
+        later = {name: later_one for name, value in named.items() if (later_one := find(value)) is not None}
         if not later:
             return self._check_and_encode(named, self._struct, self._decode), later
         known = {name: value for name, value in named.items() if name not in later}
@@ -264,10 +264,10 @@ class JobArguments:
 
 
 def _context_parameter(hints: dict[str, Any], job: str) -> str:
-    found = [name for name, hint in hints.items() if isinstance(hint, type) and issubclass(hint, RunContext)]
-    if len(found) > 1:
+    contexts = [name for name, hint in hints.items() if isinstance(hint, type) and issubclass(hint, RunContext)]
+    if len(contexts) > 1:
         raise ConfigError(f"job {job!r}: only one parameter can be the JobContext")
-    return found[0] if found else ""
+    return contexts[0] if contexts else ""
 
 
 def _hints(function: Callable[..., Any], job: str) -> dict[str, Any]:

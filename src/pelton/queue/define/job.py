@@ -302,12 +302,12 @@ class JobHandle(Generic[R_co]):
         Raises TimeoutError, ConfigError.
         """
         limit = None if timeout is None else seconds(f"job {self.id} of queue {self._queue!r}: timeout", timeout)
-        found = await self._lookup.outcome(self.id, limit)
-        if found is None:
+        outcome = await self._lookup.outcome(self.id, limit)
+        if outcome is None:
             raise TimeoutError(
                 f"job {self.id} of queue {self._queue!r} has not ended within {limit:g} s; it was not cancelled"
             )
-        return found
+        return outcome
 
     async def value(self, *, timeout: Seconds | None = None) -> R_co:
         """Wait until the job has ended, and return what its function returned; ``timeout`` in seconds.
@@ -326,6 +326,7 @@ class JobDefinition(Generic[P, R]):
 
     def __init__(
         self,
+        queue: JobQueue | None,
         function: Callable[..., Any],
         name: str,
         rules: JobRules,
@@ -333,6 +334,7 @@ class JobDefinition(Generic[P, R]):
         hooks: JobHooks | None = None,
         in_process: bool = False,
     ) -> None:
+        self.queue = queue
         self.in_process = in_process
         self.hooks: JobHooks = hooks or JobHooks()
         self.function = function
@@ -366,7 +368,7 @@ class JobDefinition(Generic[P, R]):
 
     def call_of(self, args: bytes, options: JobOptions) -> JobCall:
         """Return a call with arguments as JSON, which are not checked here."""
-        return JobCall(self.name, args, options, self.results)
+        return JobCall(self.name, args, options, self.results, self.queue)
 
 
 class Job(JobDefinition[P, R], Generic[P, R]):
@@ -374,19 +376,6 @@ class Job(JobDefinition[P, R], Generic[P, R]):
 
     A job of ``queue.job`` has a queue; one of `Jobs` is enqueued with ``queue.enqueue(job, ...)``.
     """
-
-    def __init__(
-        self,
-        queue: JobQueue | None,
-        function: Callable[..., Any],
-        name: str,
-        rules: JobRules,
-        arguments: JobArguments,
-        hooks: JobHooks | None = None,
-        in_process: bool = False,
-    ) -> None:
-        super().__init__(function, name, rules, arguments, hooks, in_process)
-        self.queue = queue
 
     def __repr__(self) -> str:
         home = f" of queue {self.queue.name!r}" if self.queue is not None else ""
@@ -448,10 +437,6 @@ class Job(JobDefinition[P, R], Generic[P, R]):
             )
         return self.queue
 
-    def call_of(self, args: bytes, options: JobOptions) -> JobCall:
-        """Return a call with arguments as JSON, which are not checked here."""
-        return JobCall(self.name, args, options, self.results, self.queue)
-
     def _several(self, args: Sequence[Any]) -> Sequence[Any]:
         """Return the arguments of one of many jobs; refuses text, whose letters would be taken for arguments."""
         if type(args) in (list, tuple) or (isinstance(args, Sequence) and not isinstance(args, str | bytes)):
@@ -485,8 +470,8 @@ class AsyncJob(Job[P, R], Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Call the function itself, here and now."""
-        found: Coroutine[Any, Any, R] = self.function(*args, **kwargs)
-        return found
+        returned: Coroutine[Any, Any, R] = self.function(*args, **kwargs)
+        return returned
 
 
 class SyncJob(Job[P, R], Generic[P, R]):
@@ -494,8 +479,8 @@ class SyncJob(Job[P, R], Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself, here and now."""
-        found: R = self.function(*args, **kwargs)
-        return found
+        returned: R = self.function(*args, **kwargs)
+        return returned
 
 
 class AsyncContextJob(Job[P, R], Generic[P, R]):
@@ -503,8 +488,8 @@ class AsyncContextJob(Job[P, R], Generic[P, R]):
 
     def __call__(self, context: RunContext, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Call the function itself, here and now."""
-        found: Coroutine[Any, Any, R] = self.function(context, *args, **kwargs)
-        return found
+        returned: Coroutine[Any, Any, R] = self.function(context, *args, **kwargs)
+        return returned
 
 
 class SyncContextJob(Job[P, R], Generic[P, R]):
@@ -512,8 +497,8 @@ class SyncContextJob(Job[P, R], Generic[P, R]):
 
     def __call__(self, context: RunContext, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself, here and now."""
-        found: R = self.function(context, *args, **kwargs)
-        return found
+        returned: R = self.function(context, *args, **kwargs)
+        return returned
 
 
 class JobDecorator(Protocol):

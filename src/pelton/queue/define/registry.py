@@ -75,8 +75,8 @@ class BatchJob(Job[[T], R], Generic[T, R]):
 
     def __call__(self, items: list[T], /) -> Coroutine[Any, Any, Sequence[R | BaseException] | None]:
         """Call the function itself, here and now."""
-        found: Coroutine[Any, Any, Sequence[R | BaseException] | None] = self.function(items)
-        return found
+        returned: Coroutine[Any, Any, Sequence[R | BaseException] | None] = self.function(items)
+        return returned
 
 
 class BatchDecorator(Protocol):
@@ -121,9 +121,9 @@ def _element(kind: Any) -> Any:
     """Return the type of the items of a list; Any for anything else, and for items that may be errors."""
     if not (isinstance(origin := get_origin(kind), type) and issubclass(origin, Sequence)):
         return Any
-    (found, *_) = (*get_args(kind), Any)
-    kinds = get_args(found) or (found,)
-    return Any if any(isinstance(one, type) and issubclass(one, BaseException) for one in kinds) else found
+    (element, *_) = (*get_args(kind), Any)
+    kinds = get_args(element) or (element,)
+    return Any if any(isinstance(one, type) and issubclass(one, BaseException) for one in kinds) else element
 
 
 # --- declaring jobs: the decorator, and the jobs that a program declares without an open store
@@ -316,10 +316,10 @@ class JobRegistry:
 
     def get(self, name: str) -> Job[Any, Any] | None:
         """Return the job of a name, or None if nobody has declared one."""
-        found = self.own.get(name)
-        if found is None:
-            found = next((job for jobs in self._given if (job := jobs.get(name)) is not None), None)
-        return found
+        known = self.own.get(name)
+        if known is None:
+            known = next((job for jobs in self._given if (job := jobs.get(name)) is not None), None)
+        return known
 
     @property
     def names(self) -> list[str]:
@@ -348,7 +348,7 @@ def given_jobs(queue: str, jobs: object) -> list[Jobs]:
     """Return what was given as ``jobs``: None, one `Jobs`, or several. Raises ConfigError."""
     if jobs is None:
         return []
-    found = [jobs] if isinstance(jobs, Jobs) else jobs
-    if not isinstance(found, list | tuple) or not all(isinstance(one, Jobs) for one in found):
+    several = [jobs] if isinstance(jobs, Jobs) else jobs
+    if not isinstance(several, list | tuple) or not all(isinstance(one, Jobs) for one in several):
         raise ConfigError(f"queue {queue!r}: jobs is {jobs!r}; give a pelton.Jobs(), or a list of them")
-    return list(found)
+    return list(several)

@@ -103,10 +103,10 @@ class JobMessage:
         self, args: bytes, options: JobOptions, now: int, meta: dict[str, str], place: FlowPlace, generation: int
     ) -> Outgoing:
         """Return the message of a node of a flow, which is refused while its job is unfinished."""
-        found = flow_place(place.flow, place.node, generation, key := self._key(options))
+        spot = flow_place(place.flow, place.node, generation, key := self._key(options))
         envelope = msgspec.structs.replace(self._envelope(args, options, now, meta), flow=place)
         return self._at_place(
-            envelope, key, msgspec.structs.replace(options, idempotency_key=f"flow-{found.leaf}"), found
+            envelope, key, msgspec.structs.replace(options, idempotency_key=f"flow-{spot.leaf}"), spot
         )
 
     def _envelope(self, args: bytes, options: JobOptions, now: int, meta: dict[str, str] | None) -> Envelope:

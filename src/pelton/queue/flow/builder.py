@@ -84,10 +84,10 @@ def nodes_in(value: object) -> FlowNode[Any] | tuple[FlowNode[Any], ...] | None:
         raise ConfigError(f"{value!r} is an argument of another job: give its result, node.result")
     if not isinstance(value, list | tuple) or not any(isinstance(one, FlowNode | FutureResult) for one in value):
         return None
-    found = [one.node for one in value if isinstance(one, FutureResult)]
-    if len(found) < len(value):
+    nodes = [one.node for one in value if isinstance(one, FutureResult)]
+    if len(nodes) < len(value):
         raise ConfigError("an argument is a list of results and other values: give those in an argument of their own")
-    return tuple(found)
+    return tuple(nodes)
 
 
 def checked_nodes(what: str, flow_id: str, nodes: object) -> list[int]:
@@ -166,7 +166,7 @@ class FlowBuilder:
         known, later = self._arguments(job, args, kwargs)
         call = self._call(job, known, options)
         codec = job.arguments.codec if isinstance(job, JobDefinition) else None
-        results = {name: self._numbers(call.job, found, codec) for name, found in later.items()}
+        results = {name: self._numbers(call.job, nodes, codec) for name, nodes in later.items()}
         before = {*after, *(one for of in results.values() for one in ((of,) if isinstance(of, int) else of))}
         spec = NodeSpec(
             job=call.job,
@@ -198,7 +198,7 @@ class FlowBuilder:
         if isinstance(job, JobDefinition):
             return job.arguments.encode_known(args, kwargs, nodes_in)
         name = checked_job_name(repr(self), job)
-        later = {key: found for key, value in kwargs.items() if (found := nodes_in(value)) is not None}
+        later = {key: nodes for key, value in kwargs.items() if (nodes := nodes_in(value)) is not None}
         return encode_unknown(name, args, {key: kwargs[key] for key in kwargs if key not in later}), later
 
     def _call(self, job: JobDefinition[Any, Any] | str, args: bytes, options: JobOptions) -> JobCall:
@@ -212,18 +212,18 @@ class FlowBuilder:
         return job.hooks.before_enqueue(call) if job.hooks.has_enqueue else call
 
     def _numbers(
-        self, job: str, found: FlowNode[Any] | tuple[FlowNode[Any], ...], codec: object
+        self, job: str, given: FlowNode[Any] | tuple[FlowNode[Any], ...], codec: object
     ) -> int | tuple[int, ...]:
         """Return the numbers of the nodes whose results an argument is. Raises ConfigError."""
-        nodes = (found,) if isinstance(found, FlowNode) else found
+        nodes = (given,) if isinstance(given, FlowNode) else given
         for node in nodes:
             if not node.is_of(self._nodes_id):
                 raise ConfigError(f"{self!r}: {node!r} is a node of another flow")
             if node.codec is not codec:
                 raise ConfigError(f"job {job!r}: {node!r} has another codec: results pass between jobs with the same")
-        if codec is not None and not isinstance(found, FlowNode):
+        if codec is not None and not isinstance(given, FlowNode):
             raise ConfigError(f"job {job!r}: a list of results can't be an argument of a job with a codec")
-        return found.number if isinstance(found, FlowNode) else tuple([node.number for node in nodes])
+        return given.number if isinstance(given, FlowNode) else tuple([node.number for node in nodes])
 
 
 class FlowWithOptions:

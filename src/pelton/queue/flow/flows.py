@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, get_args, overload
@@ -134,10 +134,10 @@ class FlowHandle(Generic[V_co]):
         Raises FlowNotFoundError, TimeoutError, ConfigError.
         """
         limit = None if timeout is None else seconds(f"flow {self.id}: timeout", timeout)
-        found = await self._flows.outcome(self.id, limit)
-        if found is None:
+        info = await self._flows.outcome(self.id, limit)
+        if info is None:
             raise TimeoutError(f"{self!r} has not ended within {limit:g} s; it was not cancelled")
-        return found
+        return info
 
     @overload
     async def value(self, node: FlowNode[R], *, timeout: Seconds | None = None) -> R: ...
@@ -282,10 +282,10 @@ class Flows:
         while (progress := await self._progress(flow_id)).state == "running":
             after = max(after, progress.upto)
             subject = self.names.flow_state(flow_id)
-            found = await first_of(await self._stream(flow_id), [subject], self.queue.clock, deadline.left, after)
-            if found is None:
+            message = await first_of(await self._stream(flow_id), [subject], self.queue.clock, deadline.left, after)
+            if message is None:
                 return None
-            after = found.delivered.seq
+            after = message.delivered.seq
         return await self._info(flow_id, progress)
 
     async def _progress(self, flow_id: str) -> FlowProgress:
@@ -302,7 +302,7 @@ class Flows:
             raise FlowNotFoundError(self.queue.name, flow_id) from None
 
     async def _info(self, flow_id: str, progress: FlowProgress) -> FlowInfo:
-        states = await self._states(self.names.flow_state(flow_id))
+        states = await self.records(self.names.flow_state(flow_id))
         nodes = tuple(
             [
                 FlowNodeInfo(
@@ -329,42 +329,15 @@ class Flows:
             nodes=nodes,
         )
 
-    # --- all of them
-
-    async def infos(self, state: FlowState | None) -> AsyncGenerator[FlowInfo]:
-        """Iterate over the flows, oldest first, without their jobs; only over those of a state, if given."""
-        try:
-            stream = await self.queue.jet.stream(self.names.flows)
-        except StreamNotFoundError:
-            return
-        states = await self._states(self.names.flow_state("*"))
-        async with aclosing(deliveries(stream, self.names.flow_begin("*"))) as begun:
-            async for delivered in begun:
-                begin = decode_event(delivered.data)
-                assert isinstance(begin, FlowBegin), "nothing else is stored there"
-                flow_id = self.names.flow_of(delivered.subject)
-                record = states.get(flow_id, FlowRecord(state="running", upto=0))
-                is_over = record.state != "running"
-                if state in (None, record.state):
-                    yield FlowInfo(
-                        id=flow_id,
-                        name=begin.name,
-                        state=record.state,
-                        size=max(begin.size, record.size),
-                        enqueued_at=delivered.time_ns,
-                        finished_at=record.at if is_over else 0,
-                        error=record.error if is_over else "",
-                    )
-
-    async def _states(self, subject: str) -> dict[str, FlowRecord]:
+    async def records(self, subject: str) -> dict[str, FlowRecord]:
         """Return how flows have ended; on a cluster an older record may be stored after a newer one."""
-        found = dict[str, FlowRecord]()
+        records = dict[str, FlowRecord]()
         async with aclosing(deliveries(await self.queue.jet.stream(self.names.flows), subject)) as stored:
             async for delivered in stored:
                 flow_id, record = self.names.flow_of(delivered.subject), decode_flow_record(delivered.data)
-                if flow_id not in found or found[flow_id].upto <= record.upto:
-                    found[flow_id] = record
-        return found
+                if flow_id not in records or records[flow_id].upto <= record.upto:
+                    records[flow_id] = record
+        return records
 
 
 # --- a flow that is being described, and the part of a queue's face
@@ -524,6 +497,26 @@ class QueueWithFlows(DeclaresJobs):
         """
         if state is not None and state not in get_args(FlowState):
             raise ConfigError(f"queue {self.name!r}: no flows are {state!r}; they are {', '.join(get_args(FlowState))}")
-        async with aclosing(self._flows.infos(state)) as found:
-            async for info in found:
-                yield info
+        names = self._flows.names
+        try:
+            stream = await self._flows.queue.jet.stream(names.flows)
+        except StreamNotFoundError:
+            return
+        states = await self._flows.records(names.flow_state("*"))
+        async with aclosing(deliveries(stream, names.flow_begin("*"))) as begun:
+            async for delivered in begun:
+                begin = decode_event(delivered.data)
+                assert isinstance(begin, FlowBegin), "nothing else is stored there"
+                flow_id = names.flow_of(delivered.subject)
+                record = states.get(flow_id, FlowRecord(state="running", upto=0))
+                is_over = record.state != "running"
+                if state in (None, record.state):
+                    yield FlowInfo(
+                        id=flow_id,
+                        name=begin.name,
+                        state=record.state,
+                        size=max(begin.size, record.size),
+                        enqueued_at=delivered.time_ns,
+                        finished_at=record.at if is_over else 0,
+                        error=record.error if is_over else "",
+                    )

@@ -164,14 +164,14 @@ class FlowProgress:
         spec = self.specs[node]
         if not spec.results:
             return bytes(spec.args)
-        found = msgspec.json.decode(spec.args, type=dict[str, msgspec.Raw])
+        arguments = msgspec.json.decode(spec.args, type=dict[str, msgspec.Raw])
         for name, of in spec.results.items():
             if isinstance(of, int):
-                found[name] = self.results.get(of, NOTHING)
+                arguments[name] = self.results.get(of, NOTHING)
             else:
                 results = b",".join([bytes(self.results.get(one, NOTHING)) for one in of])
-                found[name] = msgspec.Raw(b"[" + results + b"]")
-        return msgspec.json.encode(found)
+                arguments[name] = msgspec.Raw(b"[" + results + b"]")
+        return msgspec.json.encode(arguments)
 
     # --- events
 
@@ -411,12 +411,12 @@ class FlowLog:
                 if delivered.subject.startswith(names.flow_part(flow, "")):
                     parts[delivered.subject] = decode_part(delivered.data)
                     continue
-                found = decode_event(delivered.data)
-                if isinstance(found, FlowBegin):
-                    nodes = found.nodes or _join([parts[names.flow_part(flow, f"{n}")] for n in range(found.parts)])
-                    progress = self._new_progress(flow, found, nodes, delivered.time_ns)
+                event = decode_event(delivered.data)
+                if isinstance(event, FlowBegin):
+                    nodes = event.nodes or _join([parts[names.flow_part(flow, f"{n}")] for n in range(event.parts)])
+                    progress = self._new_progress(flow, event, nodes, delivered.time_ns)
                 if progress is not None and delivered.seq < before:
-                    progress.apply(found)
+                    progress.apply(event)
                     progress.upto = delivered.seq
         return progress
 
@@ -445,8 +445,8 @@ class FlowLog:
             return
         try:
             seen = 0
-            while seen < upto and (found := await consumer.fetch(_PAGE, timeout=_PATIENCE_S)):
-                for message in found:
+            while seen < upto and (page := await consumer.fetch(_PAGE, timeout=_PATIENCE_S)):
+                for message in page:
                     seen = message.delivered.seq
                     if seen <= upto:
                         yield message.delivered

@@ -172,10 +172,10 @@ class FlowReactor:
         """Carry out flows for ever, once there are any."""
         while True:
             await self._noticed.wait()
-            if found := await self._fetch():
+            if messages := await self._fetch():
                 self._is_busy = True
                 handling = self._queue.runtime.spawn(
-                    self._handle([message.delivered for message in found]), f"pelton {self._queue.name} flows"
+                    self._handle([message.delivered for message in messages]), f"pelton {self._queue.name} flows"
                 )
                 try:
                     await asyncio.shield(handling)
@@ -189,7 +189,7 @@ class FlowReactor:
         try:
             stream, consumer = await self._open()
             await self._cleaning.clean(stream)
-            found = await consumer.fetch(_BATCH, timeout=_PULL_S)
+            messages = await consumer.fetch(_BATCH, timeout=_PULL_S)
         except StreamNotFoundError:
             # The queue was deleted, or its flows, until there is another one.
             self._noticed.clear()
@@ -200,7 +200,7 @@ class FlowReactor:
             await self._outage.wait(error)
             return self._lose_consumer()
         self._outage.end()
-        return found
+        return messages
 
     def _lose_consumer(self) -> list[Message]:
         self._consumer = None
@@ -260,14 +260,14 @@ class FlowReactor:
             event = decode_event(delivered.data)
             if isinstance(event, NodeEnd) and self._queue.names.is_flow_told(delivered.subject):
                 return await self._verify(self._stream, delivered, event)
-            found = await self._log.step(self._stream, delivered, event)
-            if found is None:
+            applied = await self._log.step(self._stream, delivered, event)
+            if applied is None:
                 # What is left of a flow that was removed.
                 await self._stream.purge(filter=self._queue.names.all_of_flow(self._flow_of(delivered)))
                 return Handled(delivered, ack_of(delivered, "ack"))
             if isinstance(event, FlowBegin) and event.has_jobs:
-                found = found._replace(step=found.step._replace(enqueue=()))
-            return await self._follows(delivered, *found)
+                applied = applied._replace(step=applied.step._replace(enqueue=()))
+            return await self._follows(delivered, *applied)
         except UNREADABLE as error:
             # Of a newer version, perhaps: another worker can read it.
             _log.warning("queue %r has a flow that this worker can't read: %s", self._queue.name, error)
@@ -338,8 +338,8 @@ class FlowReactor:
             if start:
                 await self._ack(ack_of(delivered, "progress"))
             some = job_ids[start : start + _AT_ONCE]
-            found = await asyncio.gather(*(self._is_withdrawn(flow, job_id, reason) for job_id in some))
-            gone += [job_id for job_id, is_withdrawn in zip(some, found, strict=True) if not is_withdrawn]
+            withdrawn = await asyncio.gather(*(self._is_withdrawn(flow, job_id, reason) for job_id in some))
+            gone += [job_id for job_id, is_withdrawn in zip(some, withdrawn, strict=True) if not is_withdrawn]
         return gone
 
     async def _is_withdrawn(self, flow: str, job_id: str, reason: str) -> bool:

@@ -89,17 +89,17 @@ class QueueEvents:
         if self._failure is not None and self._found.empty():
             raise self._failure
         if limit is None:
-            found = await self._found.get()
+            told = await self._found.get()
         else:
             try:
-                found = await within(self._queue.clock, limit, self._found.get())
+                told = await within(self._queue.clock, limit, self._found.get())
             except TimeoutError:
                 return None
-        if isinstance(found, PeltonError):
+        if isinstance(told, PeltonError):
             # Whoever asks again is told again.
-            self._failure = found
-            raise found
-        return found
+            self._failure = told
+            raise told
+        return told
 
     @at_home
     async def __aiter__(self) -> AsyncIterator[QueueEvent]:

@@ -157,8 +157,8 @@ class QueueWithViews:
         Only jobs of a state, a key, a name or a tenant, if given. Raises ConfigError.
         """
         async with aclosing(self._views.jobs(job_filter(self.name, key, job, state, tenant))) as jobs:
-            async for found in jobs:
-                yield found.info
+            async for each in jobs:
+                yield each.info
 
     def events(self, *kinds: QueueEventKind) -> QueueEvents:
         """Return what happens to jobs from now on, in any process: ``async with queue.events() as events``.
@@ -248,8 +248,8 @@ class QueueWithViews:
     async def _letters(self, wanted: JobFilter) -> AsyncGenerator[StoredLetter]:
         """Iterate over failed jobs that can be redriven, oldest first."""
         stream = await self._context.jet.stream(self._context.names.dead)
-        async with aclosing(scan(stream, "")) as found:
-            async for seq, data in found:
+        async with aclosing(scan(stream, "")) as records:
+            async for seq, data in records:
                 letter = _dead(data)
                 if wanted.has_letter(letter):
                     yield StoredLetter(seq, letter)

@@ -86,12 +86,12 @@ async def first_of(
         consumer = await stream.create_consumer(filter_subjects=list(subjects), ack_policy="none", **start)
         left = deadline.left
         try:
-            found = await consumer.fetch(1, timeout=None if left is None else max(left, _LAST_LOOK_S))
+            messages = await consumer.fetch(1, timeout=None if left is None else max(left, _LAST_LOOK_S))
         except ServerTimeoutError:
             continue
         finally:
             await consumer.delete()
-        return found[0] if found else None
+        return messages[0] if messages else None
 
 
 _worker: Final = msgspec.json.Decoder(WorkerReport).decode
@@ -166,11 +166,11 @@ class JobStates:
     def held_for(self, underway: Underway, limits: Iterable[str]) -> dict[str, int]:
         """Return how many jobs each of the ``limits`` holds; one that was taken away since has no name."""
         names = {number_of(name): name for name in limits}
-        found = Counter[str]()
+        counts = Counter[str]()
         for seq, delivery in underway.items():
             if self.of(seq, delivery) == "held":
-                found[names.get(delivery.cause, "") if delivery.waits else self.parked[seq][1]] += 1
-        return dict(sorted(found.items()))
+                counts[names.get(delivery.cause, "") if delivery.waits else self.parked[seq][1]] += 1
+        return dict(sorted(counts.items()))
 
 
 async def limits_of(queue: QueueContext) -> list[JobLimit]:
@@ -244,8 +244,8 @@ class JobViews:
 
     async def _oldest_at(self, underway: Underway, where: JobStates) -> int:
         names, since = self._queue.names, list[int]()
-        async with aclosing(messages_of_filters(await self._queue.jet.stream(names.jobs), names.due_jobs)) as found:
-            async for stored in found:
+        async with aclosing(messages_of_filters(await self._queue.jet.stream(names.jobs), names.due_jobs)) as due_jobs:
+            async for stored in due_jobs:
                 delivery = underway.get(stored.seq)
                 if delivery is not None and delivery.waits and where.of(stored.seq, delivery) in _NOT_DUE:
                     continue
@@ -308,8 +308,8 @@ class JobViews:
         taken = unsettled.keys() | where.begun.keys() | where.parked.keys()
         is_of_few = wanted.state in _TAKEN and not where.unlisted.number
         messages = self._these(taken) if is_of_few else self._messages(wanted)
-        async with aclosing(messages) as found:
-            async for stored in found:
+        async with aclosing(messages) as stored_jobs:
+            async for stored in stored_jobs:
                 info = await self._to_info(stored, unsettled, where)
                 if wanted.has(info):
                     entry = unsettled.get(stored.seq)
@@ -320,8 +320,8 @@ class JobViews:
         # Only in an exclusive queue, subjects name keys.
         is_keyed = wanted.key and self._queue.exclusive
         filters = names.jobs_of_key(encode_key(wanted.key)) if is_keyed else (">",)
-        async with aclosing(messages_of_filters(stream, filters)) as found:
-            async for stored in found:
+        async with aclosing(messages_of_filters(stream, filters)) as matching:
+            async for stored in matching:
                 if names.is_job(stored.subject):
                     yield stored
 
@@ -331,8 +331,8 @@ class JobViews:
             return
         last = max(where.unlisted.upto.values(), default=0)
         stream = await self._queue.jet.stream(self._queue.names.jobs)
-        async with aclosing(messages_of_filters(stream, self._queue.names.due_jobs)) as found:
-            async for stored in found:
+        async with aclosing(messages_of_filters(stream, self._queue.names.due_jobs)) as due_jobs:
+            async for stored in due_jobs:
                 if stored.seq > last:
                     return
                 if stored.seq not in underway and where.is_unlisted(stored):
@@ -349,8 +349,8 @@ class JobViews:
         """Wait until a job has ended, for ``limit`` seconds at most; None if it has not ended by then."""
         stream = await self._queue.jet.stream(self._queue.names.history)
         subjects = [self._queue.names.ending_subject(ending, job_id) for ending in ENDINGS]
-        found = await first_of(stream, subjects, self._queue.clock, limit)
-        return None if found is None else decode_outcome(found.data)
+        message = await first_of(stream, subjects, self._queue.clock, limit)
+        return None if message is None else decode_outcome(message.data)
 
     async def _to_info(
         self, stored: StoredMessage, unsettled: Underway, where: JobStates, *, is_brief: bool = False

@@ -31,12 +31,12 @@ _LONGEST_S: Final = 292 * 365.25 * 86_400
 def seconds(what: str, value: object) -> float:
     """Return a duration in seconds: a number of 0 or more, or a timedelta."""
     plain: object = value.to_timedelta() if isinstance(value, Duration) else value
-    found: object = plain.total_seconds() if isinstance(plain, timedelta) else plain
-    if isinstance(found, bool) or not isinstance(found, int | float) or math.isnan(found):
+    number: object = plain.total_seconds() if isinstance(plain, timedelta) else plain
+    if isinstance(number, bool) or not isinstance(number, int | float) or math.isnan(number):
         raise ConfigError(f"{what} is {value!r}: give seconds as a number, or a timedelta")
-    if not 0 <= found < _LONGEST_S:
+    if not 0 <= number < _LONGEST_S:
         raise ConfigError(f"{what} is {value!r}: it must be 0 s or more, and less than 292 years")
-    return float(found)
+    return float(number)
 
 
 def whole(what: str, value: object) -> int:
@@ -392,12 +392,12 @@ def timetable_of(
         if interval < _SHORTEST_S:
             raise ConfigError(f"{what}: every is {interval:g} s; it must be at least 1 s")
         return Timetable(str(name), every=interval, overlap=overlap)
-    found = Timetable(str(name), cron=_six_fields(what, cron), timezone=timezone or "", overlap=overlap)
+    timetable = Timetable(str(name), cron=_six_fields(what, cron), timezone=timezone or "", overlap=overlap)
     try:
-        first_due(_schedule_of(found), 0)
+        first_due(_schedule_of(timetable), 0)
     except ValueError as error:
         raise ConfigError(f"{what}: {error}") from None
-    return found
+    return timetable
 
 
 def _six_fields(what: str, cron: object) -> str:

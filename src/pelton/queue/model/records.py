@@ -311,8 +311,8 @@ def state_by_cause(cause: int) -> JobState:
 
 
 def _with_error(before: tuple[AttemptError, ...], error: AttemptError) -> tuple[AttemptError, ...]:
-    found = (*before, error)
-    return found if len(found) <= _MOST_ERRORS else (*found[:1], *found[1 - _MOST_ERRORS :])
+    errors = (*before, error)
+    return errors if len(errors) <= _MOST_ERRORS else (*errors[:1], *errors[1 - _MOST_ERRORS :])
 
 
 def job_id_of(delivered: Delivered) -> str:

@@ -263,13 +263,13 @@ class TenantTurns:
         if self._chance is not None:
             self._begin(self._chance)
             self._chance = None
-        found: list[str] = []
-        while len(found) < wanted and self._is_waiting:
+        tenants: list[str] = []
+        while len(tenants) < wanted and self._is_waiting:
             turn = heappop(self._waiting)
             self._reached = turn.reached
             self._go_on(turn.tenant, self._lines[turn.tenant])
-            found.append(turn.tenant)
-        return found
+            tenants.append(turn.tenant)
+        return tenants
 
     def next_due(self) -> float:
         """Return when a tenant is to be asked, if nothing happens; infinity: never."""
@@ -372,17 +372,17 @@ class _KeyLine:
         self._keys.pop(key, None)
 
     def take(self, number: int, random: Random) -> list[str]:
-        found: list[str] = []
-        while len(found) < number and self._keys:
-            oldest = list(islice(self._keys.items(), max(number - len(found), _SPREAD)))
+        keys: list[str] = []
+        while len(keys) < number and self._keys:
+            oldest = list(islice(self._keys.items(), max(number - len(keys), _SPREAD)))
             if oldest[0][1] >= self._round_end:
                 self._round_end = self._joined
             mine = [key for key, place in oldest if place < self._round_end]
-            taken = random.sample(mine, min(number - len(found), len(mine)))
+            taken = random.sample(mine, min(number - len(keys), len(mine)))
             for key in taken:
                 self.leave(key)
-            found += taken
-        return found
+            keys += taken
+        return keys
 
 
 class KeyTurns:
@@ -417,12 +417,12 @@ class KeyTurns:
 
     def take(self, limit: int) -> list[str]:
         """Return whose turn it is, and let them leave."""
-        found: list[str] = []
+        keys: list[str] = []
         for priority, number in self._numbers(limit).items():
-            found += self._lines[priority].take(number, self._random)
-        for key in found:
+            keys += self._lines[priority].take(number, self._random)
+        for key in keys:
             del self._priorities[key]
-        return found
+        return keys
 
     def _numbers(self, limit: int) -> Counter[int]:
         """Return how many of each priority are next."""

@@ -248,7 +248,7 @@ def function_of(module: str, path: str, name: str) -> JobDefinition[Any, Any]:
         found = getattr(found, part)
     if isinstance(found, JobDefinition):
         return found
-    return JobDefinition(found, name, JobRules(), JobArguments(name, found))
+    return JobDefinition(None, found, name, JobRules(), JobArguments(name, found))
 
 
 def _pickled(error: BaseException) -> bytes:
