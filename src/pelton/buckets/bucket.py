@@ -1,16 +1,15 @@
 """Key-value buckets: created, opened, listed and removed, and the handle of one.
 
-**The handle of a key-value bucket.** A bucket is a stream that keeps the last ``history`` messages of each subject; a
-key is a subject, a value a message, its revision the message's sequence. To delete a key is to write a marker; to purge
-it, a marker that removes the older revisions too. The stream checks every condition in the transaction of the write, so
-buckets need no locks: a write that expects an outdated revision fails.
+A bucket is a stream that keeps the last ``history`` messages of each subject; a key is a subject, a value a message,
+its revision the message's sequence. To delete a key is to write a marker; to purge it, a marker that removes the older
+revisions too. The stream checks every condition in the transaction of the write, so buckets need no locks: a write that
+expects an outdated revision fails.
 
-**Where the sequences of a stream begin that gives fencing tokens, so that its tokens grow even if it was deleted.**
-Tokens of locks, elections and exclusive keys are sequences of a stream. Such a stream begins at the microsecond of its
-creation, which is above all sequences of a deleted one of its name, unless a clock was set back in between. So the
-bucket ``pelton_tokens`` remembers where the last stream of each name began, and the next begins far above that,
-whatever the clock shows. The place is reserved before the stream is created: of several processes that create one at
-once, one succeeds, and none begins where an earlier one did.
+**Fencing tokens grow even if their stream was deleted.** Tokens of locks, elections and exclusive keys are sequences of
+a stream. Such a stream begins at the microsecond of its creation, which is above all sequences of a deleted one of its
+name, unless a clock was set back in between. So the bucket ``pelton_tokens`` remembers where the last stream of each
+name began, and the next begins far above that, whatever the clock shows. The place is reserved before the stream is
+created: of several processes that create one at once, one succeeds, and none begins where an earlier one did.
 """
 
 from __future__ import annotations

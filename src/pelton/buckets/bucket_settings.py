@@ -110,12 +110,7 @@ _LARGEST: Final = (1 << 31) - 1
 
 
 class BucketSettings(TypedDict, total=False):
-    """Settings of a bucket: how many revisions of a key it keeps (1 to 64), and for how long (``ttl``);
-
-    ``limit_marker_ttl`` allows keys their own time to live, and is how long the markers of expired keys are kept for
-    watchers; ``compression``, limits, and where a cluster keeps it. Durations are seconds or ``timedelta``. ``mirror``
-    names a bucket of which this one is a copy; ``sources`` name buckets whose keys this one also includes.
-    """
+    """Settings of a bucket; durations are seconds or ``timedelta``."""
 
     history: int
     """How many revisions of a key are kept, 1 to 64 (default 1)."""

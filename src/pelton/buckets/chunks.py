@@ -1,10 +1,10 @@
 """Reads objects: their chunks in order, parts of them, and what changes.
 
-**Reads the chunks of an object, in order.** If an object is replaced or deleted while it is read, its chunks are gone:
-chunks belong to one object for ever, so there is never a mix.
+If an object is replaced or deleted while it is read, its chunks are gone: chunks belong to one object for ever, so
+there is never a mix.
 
-**Gets a part of an object: only the chunks that have it.** All chunks but the last have the same size, so the number of
-the first one that is needed is known, and its sequence has to be found. If nothing else was stored meanwhile, the
+**A part of an object** is read from the chunks that have it. All chunks but the last have the same size, so the number
+of the first one that is needed is known, and its sequence has to be found. If nothing else was stored meanwhile, the
 sequences of an object follow each other. If not, a chunk that is read tells how many chunks follow, and so its number:
 the search goes on between two chunks whose numbers are known. All of that holds if no chunk is missing: there are as
 many from the first on as there should be, and the part has those that it should have.
@@ -12,11 +12,11 @@ many from the first on as there should be, and the part has those that it should
 A replica may be behind, and count too few. So on replicas only sequences that follow each other are relied on.
 Otherwise, and if another client has made chunks of various sizes, the object has to be read as a whole.
 
-**Removes the remains of puts whose process died: chunks that no description names.** Chunks without a description may
-belong to a put in progress. So only those are removed whose last one is older than the given age; and first a mark is
-stored after that last one, on the condition that it still is the last. A put that resumes counts its chunks and
-describes them on the same condition (:mod:`upload`): either it was faster and the mark is refused, or it fails. A put
-of another client does not check this: for it only the age protects.
+**The remains of puts whose process died** are chunks that no description names. Chunks without a description may belong
+to a put in progress. So only those are removed whose last one is older than the given age; and first a mark is stored
+after that last one, on the condition that it still is the last. A put that resumes counts its chunks and describes them
+on the same condition (:mod:`upload`): either it was faster and the mark is refused, or it fails. A put of another
+client does not check this: for it only the age protects.
 """
 
 from __future__ import annotations

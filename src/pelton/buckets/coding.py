@@ -1,9 +1,8 @@
 """A user's view of a bucket and the stream's: entries, keys and subjects, values and bytes, and codecs.
 
-**Codecs: how keys and values are encoded (ADR-54).** A codec turns keys into keys that NATS allows, and values into
-other bytes, when they are written, and back when they are read. When you open a bucket, name the codec its writers
-used: the bucket itself does not know it. The two built-in ones are compatible with the codecs of the same names of
-other NATS clients.
+**Codecs (ADR-54).** A codec turns keys into keys that NATS allows, and values into other bytes, when they are written,
+and back when they are read. When you open a bucket, name the codec its writers used: the bucket itself does not know
+it. The two built-in ones are compatible with the codecs of the same names of other NATS clients.
 """
 
 from __future__ import annotations

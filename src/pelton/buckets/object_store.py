@@ -1,8 +1,7 @@
 """Object stores: created, opened, listed and removed, and the handle of one.
 
-**The handle of an object store.** An object store is a stream (ADR-20). An object is a description, the last message of
-a subject made from its name, and chunks, the messages of a subject of its own. Putting it: :mod:`upload`; getting it:
-:mod:`chunks`.
+An object store is a stream (ADR-20). An object is a description, the last message of a subject made from its name, and
+chunks, the messages of a subject of its own. Putting it: :mod:`upload`; getting it: :mod:`chunks`.
 """
 
 from __future__ import annotations
@@ -455,9 +454,7 @@ _SAME: Final = ("max_bytes", "storage", "description")
 
 
 class ObjectSettings(TypedDict, total=False):
-    """Settings of an object store: how long it keeps objects (``ttl``, seconds or ``timedelta``), how many
-    bytes it takes in total (``max_bytes``), ``compression``, and where a cluster keeps it.
-    """
+    """Settings of an object store; durations are seconds or ``timedelta``."""
 
     ttl: Seconds
     """How long an object is kept, in seconds."""

@@ -1,13 +1,11 @@
 """Puts an object atomically: its content, cut into chunks and digested, then its metadata.
 
-**The content of an object: bytes, files, iterators and streams, cut into chunks and digested, a batch at a time.**
-Blocking work (files, plain iterators, digests) runs on a thread, so the next batch is read while the last one is
-stored. At most one batch is held here.
+The content may be bytes, files, iterators and streams. Blocking work (files, plain iterators, digests) runs on a
+thread, so the next batch is read while the last one is stored. At most one batch is held here.
 
-**Puts an object atomically.** Chunks are stored under a unique subject (a fresh ``nuid``), a batch at a time, while the
-next batch is read. The description comes last and names that subject: until then readers see the old object, from then
-on the new one, and no mix. If the put fails before that, it removes the chunks; if its process dies, they stay as
-orphans (:mod:`cleanup`).
+Chunks are stored under a unique subject (a fresh ``nuid``), a batch at a time, while the next batch is read. The
+description comes last and names that subject: until then readers see the old object, from then on the new one, and no
+mix. If the put fails before that, it removes the chunks; if its process dies, they stay as orphans (:mod:`chunks`).
 
 Invariants:
 - An object is described only if all its chunks exist, and on the condition that its last chunk still is the last of

@@ -1,10 +1,9 @@
 """The handle of a consumer: pull from it, subscribe to it, manage it.
 
-**Keeps prefetched messages: while they wait for a slow program, they use up no deliveries.** A prefetched message stays
-in this process until the program asks for it. If its ack wait expired before that, it would be redelivered, here or
-elsewhere, and with ``max_deliver`` be given up although no program ever saw it. So, every third of the ack wait, all
-messages that have been here since the last check get their ack wait restarted (``in_progress``), in one request. That
-stops when:
+**Prefetched messages use up no deliveries while they wait for a slow program.** Such a message stays in this process
+until the program asks for it. If its ack wait expired before that, it would be redelivered, here or elsewhere, and with
+``max_deliver`` be given up although no program ever saw it. So, every third of the ack wait, all messages that have
+been here since the last check get their ack wait restarted (``in_progress``), in one request. That stops when:
 
 - The process dies, or blocks its event loop: nothing is extended, and others get the messages after their ack wait.
 - An embedded store reports that a delivery was replaced: it is dropped, because another client has the message.

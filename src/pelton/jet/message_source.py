@@ -1,22 +1,21 @@
 """The messages of an iteration: prefetched from a pull consumer, pushed by one, or read exactly in order.
 
-**Receives from a push consumer: answers status messages, notices missed heartbeats.** A push consumer sends messages to
-its deliver subject, and status messages of its own (100): heartbeats when it is idle, and flow control requests, which
-must be answered before it continues. :class:`Pushed` subscribes to the subject, answers, and hands out only deliveries.
-If heartbeats are configured and two in a row are missed, the sender is gone or unreachable:
-:class:`HeartbeatMissedError`.
+**Pushed.** A push consumer sends messages to its deliver subject, and status messages of its own (100): heartbeats when
+it is idle, and flow control requests, which must be answered before it continues. :class:`Pushed` subscribes to the
+subject, answers, and hands out only deliveries. If heartbeats are configured and two in a row are missed, the sender is
+gone or unreachable: :class:`HeartbeatMissedError`.
 
-**Prefetches from a pull consumer: the next pull starts before the last one is used up (ADR-37).** Messages that were
-pulled and not handed out wait in a buffer, at most ``prefetch`` messages and ``max_bytes``. If pulls take round trips,
-the next one starts when the buffer is half empty, for as much as there is room; embedded, where they take none, when it
-is empty, so that no message waits here that others could have. Closing ends a pull in progress, which gives back its
-messages, and returns what is left in the buffer, to be given back as well.
+**Pulled (ADR-37).** Messages that were pulled and not handed out wait in a buffer, at most ``prefetch`` messages and
+``max_bytes``. If pulls take round trips, the next one starts when the buffer is half empty, for as much as there is
+room; embedded, where they take none, when it is empty, so that no message waits here that others could have. Closing
+ends a pull in progress, which gives back its messages, and returns what is left in the buffer, to be given back as
+well.
 
-**Reads a stream exactly in order, even if deliveries are lost (ADR-17).** An ordered reader creates a private consumer:
-pushed, without acks, in memory, with heartbeats and flow control. Deliveries are numbered; a number that is not the
-next one means that something was lost, and so do a heartbeat that names a later number, missed heartbeats, and a
-consumer that is gone. The reader then creates another one, from the message after the last it handed out: you see every
-message once, in order, and none of this.
+**In order, even if deliveries are lost (ADR-17).** An ordered reader creates a private consumer: pushed, without acks,
+in memory, with heartbeats and flow control. Deliveries are numbered; a number that is not the next one means that
+something was lost, and so do a heartbeat that names a later number, missed heartbeats, and a consumer that is gone. The
+reader then creates another one, from the message after the last it handed out: you see every message once, in order,
+and none of this.
 """
 
 from __future__ import annotations

@@ -1,29 +1,27 @@
 """Whose turn it is: among priorities, among the tenants that have jobs waiting, and among keys. Pure.
 
-**Whose turn it is when a worker takes jobs: the highest priority's, and sometimes that of others. Pure.** Jobs of a
-priority come through a channel of their own, jobs without one through the others. The highest channel that may have
-jobs has the turn; after seven of its jobs, one job comes from below, where channels take turns. So of every 24 jobs at
-least one is of each priority, as long as there are some. Once so many have ended in a queue, it is drawn where in its
-turns a worker begins: so this holds, on average, for workers that end after a job or two.
+**Priorities.** Jobs of a priority come through a channel of their own, jobs without one through the others. The highest
+channel that may have jobs has the turn; after seven of its jobs, one job comes from below, where channels take turns.
+So of every 24 jobs at least one is of each priority, as long as there are some. Once so many have ended in a queue, it
+is drawn where in its turns a worker begins: so this holds, on average, for workers that end after a job or two.
 
 A channel that had nothing is left out for a moment. As long as no job with a priority is stored, none of their channels
 is asked at all.
 
-**Whose turn it is among the tenants that have jobs waiting, by their weights. Pure.** Stride scheduling. Each tenant
-that waits has a *pass*, which grows with each of its starts by a stride, the larger the smaller its weight, and the one
-with the smallest pass is next; of equal ones, the one that has waited longest. So in a round, which has as many turns
-as the weights of all that wait together, each has as many turns as its weight, give or take one. A tenant that begins
-to wait joins a stride behind the one that was served last: it neither makes up for what it left to others, nor does it
-come before those that wait, however many others join. Where those begin that wait when a worker takes its first job is
-drawn, within a stride (``draw``): otherwise, the same ones would come first with every new worker, and others starve if
-workers end after a few jobs.
+**Tenants, by their weights.** Stride scheduling. Each tenant that waits has a *pass*, which grows with each of its
+starts by a stride, the larger the smaller its weight, and the one with the smallest pass is next; of equal ones, the
+one that has waited longest. So in a round, which has as many turns as the weights of all that wait together, each has
+as many turns as its weight, give or take one. A tenant that begins to wait joins a stride behind the one that was
+served last: it neither makes up for what it left to others, nor does it come before those that wait, however many
+others join. Where those begin that wait when a worker takes its first job is drawn, within a stride (``draw``):
+otherwise, the same ones would come first with every new worker, and others starve if workers end after a few jobs.
 
 A tenant that had less than was asked of it is left out until it may have more: for a moment, then for longer and
 longer. Only tenants that have jobs are remembered.
 
-**Whose turn it is among the keys on which a worker can act, where keys are records. Pure.** Keys stand in line, one
-line for each priority: a key in that of its next job. A key whose job has ended joins the end again, so keys take
-turns; of the jobs, most come from the highest priority (`RankBypass`).
+**Keys on which a worker can act, where keys are records.** Keys stand in line, one line for each priority: a key in
+that of its next job. A key whose job has ended joins the end again, so keys take turns; of the jobs, most come from the
+highest priority (`RankBypass`).
 """
 
 from __future__ import annotations
