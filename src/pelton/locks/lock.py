@@ -93,8 +93,9 @@ class LockLease:
         self._spec = spec
         self._lease = got.lease
         self._id = got.holding.owner
-        self._caller = owner()
-        self._is_given_back = False
+        # A task, or a thread of the blocking API.
+        self.caller: object = owner()
+        self.is_given_back: bool = False
         self._ended = Signal()
         self._loop = asyncio.get_running_loop()
         self._guards: list[Guard] = []
@@ -104,7 +105,7 @@ class LockLease:
         weakref.finalize(self, manager.keeper.drop, got.lease)
 
     def __repr__(self) -> str:
-        state = "lost" if self.lost else "released" if self._is_given_back else "held"
+        state = "lost" if self.lost else "released" if self.is_given_back else "held"
         return f"<LockLease {self._spec} token {self.token}, {state}>"
 
     @property
@@ -113,24 +114,14 @@ class LockLease:
         return self._lease.state != "released" and self._lease.is_over(moment(self._manager.clock))
 
     @property
-    def caller(self) -> object:
-        """The caller that acquired it: a task, or a thread of the blocking API."""
-        return self._caller
-
-    @property
     def spec(self) -> str:
         """The name of the lock or semaphore, for errors."""
         return str(self._spec)
 
     @property
-    def is_given_back(self) -> bool:
-        """Whether it was released."""
-        return self._is_given_back
-
-    @property
     def is_held(self) -> bool:
         """Whether it is held at this moment: neither lost nor released."""
-        return not self._is_given_back and not self._lease.is_over(moment(self._manager.clock))
+        return not self.is_given_back and not self._lease.is_over(moment(self._manager.clock))
 
     def check(self) -> None:
         """Raise LockLostError if it is lost, LockNotHeldError if it was released."""
@@ -154,9 +145,9 @@ class LockLease:
         Raises LockNotHeldError, LockLostError; StoreError if that cannot be stored: then its lease expires.
         """
         self._manager.check_loop()
-        if self._is_given_back:
+        if self.is_given_back:
             raise LockNotHeldError(str(self._spec))
-        self._is_given_back = True
+        self.is_given_back = True
         self._manager.forget(self)
         self._manager.keeper.drop(self._lease)
         self._ended.notify()

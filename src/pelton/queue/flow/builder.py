@@ -29,13 +29,14 @@ R_co = TypeVar("R_co", covariant=True)
 class FlowNode(Generic[R_co]):
     """A job of a flow, made by ``flow.add``; ``R_co`` is what its function returns. ``number`` counts from 0."""
 
-    __slots__ = ("_codec", "_flow_id", "job", "number", "results")
+    __slots__ = ("_flow_id", "codec", "job", "number", "results")
 
     def __init__(
         self, flow_id: str, number: int, job: str, results: ResultCodec | None, codec: JobCodec | None
     ) -> None:
         self._flow_id = flow_id
-        self._codec = codec
+        # What encodes the result; None: JSON.
+        self.codec: JobCodec | None = codec
         self.number: int = number
         self.job: str = job
         self.results: ResultCodec | None = results
@@ -50,11 +51,6 @@ class FlowNode(Generic[R_co]):
         It has no value before the flow runs. A list of results is passed as a list.
         """
         return cast(R_co, FutureResult(self))
-
-    @property
-    def codec(self) -> JobCodec | None:
-        """What encodes the result; None: JSON."""
-        return self._codec
 
     def is_of(self, flow_id: str) -> bool:
         """Whether it is a node of that flow."""
