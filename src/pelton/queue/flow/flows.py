@@ -119,14 +119,24 @@ class FlowHandle(Generic[V_co]):
 
     async def status(self) -> FlowInfo:
         """Return how far the flow is, with all its jobs. Raises FlowNotFoundError."""
-        return await self._flows.status(self.id)
+        return await self._flows.info(self.id, await self._flows.progress(self.id))
 
     async def cancel(self, *, reason: str = "") -> bool:
         """Cancel the flow: jobs that wait never start, those that were enqueued are cancelled as jobs are.
 
         ``reason`` is shown in its state. Returns False if the flow had ended otherwise. Raises FlowNotFoundError.
         """
-        return await self._flows.cancel(self.id, reason)
+        flows = self._flows
+        progress = await flows.progress(self.id)
+        if progress.state != "running" or progress.cancelled is not None:
+            return progress.cancelled is not None
+        await flows.queue.backend.publish(flows.names.flow_log(self.id), encode_record(FlowCancel(reason=reason)))
+        enqueued = [progress.job_ids[node] for node, state in enumerate(progress.states) if state == "enqueued"]
+        # The reactor does it, too, but no worker may be there, and the next one must not start them first.
+        for start in range(0, len(enqueued), _AT_ONCE):
+            some = enqueued[start : start + _AT_ONCE]
+            await asyncio.gather(*(flows.withdraw(job_id, reason) for job_id in some))
+        return True
 
     async def outcome(self, *, timeout: Seconds | None = None) -> FlowInfo:
         """Wait until all jobs have ended, and return how; ``timeout`` in seconds.
@@ -134,10 +144,16 @@ class FlowHandle(Generic[V_co]):
         Raises FlowNotFoundError, TimeoutError, ConfigError.
         """
         limit = None if timeout is None else seconds(f"flow {self.id}: timeout", timeout)
-        info = await self._flows.outcome(self.id, limit)
-        if info is None:
-            raise TimeoutError(f"{self!r} has not ended within {limit:g} s; it was not cancelled")
-        return info
+        flows = self._flows
+        deadline, after = Deadline(flows.queue.clock, limit), 0
+        while (progress := await flows.progress(self.id)).state == "running":
+            after = max(after, progress.upto)
+            subject = flows.names.flow_state(self.id)
+            message = await first_of(await flows.stream(self.id), [subject], flows.queue.clock, deadline.left, after)
+            if message is None:
+                raise TimeoutError(f"{self!r} has not ended within {limit:g} s; it was not cancelled")
+            after = message.delivered.seq
+        return await flows.info(self.id, progress)
 
     @overload
     async def value(self, node: FlowNode[R], *, timeout: Seconds | None = None) -> R: ...
@@ -255,53 +271,28 @@ class Flows:
 
     # --- one flow
 
-    async def status(self, flow_id: str) -> FlowInfo:
-        """Return how far a flow is. Raises FlowNotFoundError."""
-        return await self._info(flow_id, await self._progress(flow_id))
-
-    async def cancel(self, flow_id: str, reason: str) -> bool:
-        """Cancel a flow; return False if it had ended otherwise. Raises FlowNotFoundError."""
-        progress = await self._progress(flow_id)
-        if progress.state != "running" or progress.cancelled is not None:
-            return progress.cancelled is not None
-        await self.queue.backend.publish(self.names.flow_log(flow_id), encode_record(FlowCancel(reason=reason)))
-        enqueued = [progress.job_ids[node] for node, state in enumerate(progress.states) if state == "enqueued"]
-        # The reactor does it, too, but no worker may be there, and the next one must not start them first.
-        for start in range(0, len(enqueued), _AT_ONCE):
-            some = enqueued[start : start + _AT_ONCE]
-            await asyncio.gather(*(self._withdraw(job_id, reason) for job_id in some))
-        return True
-
-    async def _withdraw(self, job_id: str, reason: str) -> None:
+    async def withdraw(self, job_id: str, reason: str) -> None:
+        """Cancel the job of a node, unless it is not stored."""
         with suppress(JobNotFoundError):
             await self.jobs.cancel(job_id, reason=why_withdrawn(reason))
 
-    async def outcome(self, flow_id: str, limit: float | None) -> FlowInfo | None:
-        """Wait until a flow has ended, for ``limit`` seconds at most; None if it has not ended by then."""
-        deadline, after = Deadline(self.queue.clock, limit), 0
-        while (progress := await self._progress(flow_id)).state == "running":
-            after = max(after, progress.upto)
-            subject = self.names.flow_state(flow_id)
-            message = await first_of(await self._stream(flow_id), [subject], self.queue.clock, deadline.left, after)
-            if message is None:
-                return None
-            after = message.delivered.seq
-        return await self._info(flow_id, progress)
-
-    async def _progress(self, flow_id: str) -> FlowProgress:
-        progress = await self._log.present(await self._stream(flow_id), flow_id)
+    async def progress(self, flow_id: str) -> FlowProgress:
+        """Return how far a flow is. Raises FlowNotFoundError."""
+        progress = await self._log.present(await self.stream(flow_id), flow_id)
         if progress is None:
             self._log.forget(flow_id)
             raise FlowNotFoundError(self.queue.name, flow_id)
         return progress
 
-    async def _stream(self, flow_id: str) -> Stream:
+    async def stream(self, flow_id: str) -> Stream:
+        """Return the stream of the flows. Raises FlowNotFoundError."""
         try:
             return await self.queue.jet.stream(self.names.flows)
         except StreamNotFoundError:
             raise FlowNotFoundError(self.queue.name, flow_id) from None
 
-    async def _info(self, flow_id: str, progress: FlowProgress) -> FlowInfo:
+    async def info(self, flow_id: str, progress: FlowProgress) -> FlowInfo:
+        """Return how far a flow is, to be shown."""
         states = await self.records(self.names.flow_state(flow_id))
         nodes = tuple(
             [
