@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from importlib import import_module
+from types import ModuleType
 from typing import Final, NamedTuple
 
 import pelton
@@ -263,11 +264,17 @@ def public_names() -> Iterator[PublicName]:
             yield _public(f"pelton.{name}", value)
     for package in PACKAGES:
         room = import_module(f"pelton.{package}")
-        for name in room.__all__:
+        for name in _exported(room):
             value = getattr(room, name)
             if id(value) not in seen:
                 seen.add(id(value))
                 yield _public(f"pelton.{package}.{name}", value)
+
+
+def _exported(room: ModuleType) -> list[str]:
+    """Return the names of a package: those that it lists, or, of a facade, all that it imports."""
+    found = [name for name, value in vars(room).items() if name[0] != "_" and not inspect.ismodule(value)]
+    return getattr(room, "__all__", found)
 
 
 def _public(path: str, value: object) -> PublicName:

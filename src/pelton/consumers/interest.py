@@ -86,7 +86,7 @@ class Interest:
             rivals = self._rivals[consumer] = tuple(o for o in self._consumers if _may_share(consumer, o))
         self._remove_unwanted(sequences, rivals)
 
-    def released(self, sequences: Collection[int]) -> None:
+    def release(self, sequences: Collection[int]) -> None:
         """Remove what another stream has sourced, except what others still want."""
         self._remove_unwanted(sequences, self._consumers)
 
@@ -113,7 +113,7 @@ class Interest:
                 break
             left.sequences -= left.wanted_by(consumer)
         for taker in self._takers if left.sequences else ():
-            left.sequences -= taker.wanted(left.sequences, left.subject_of)
+            left.sequences -= taker.find_untaken(left.sequences, left.subject_of)
         return left.sequences
 
 

@@ -4,92 +4,44 @@ Every function takes an open :class:`pelton.Jet` and returns frozen structs. On 
 each answer is a snapshot that never takes the writer.
 """
 
-from pelton.observe.finding import find_jobs, jobs_of_key, key_counts
-from pelton.observe.holdings import (
-    bucket_summaries,
-    consumer_summaries,
-    election_summaries,
-    lock_summaries,
-    object_summaries,
-    store_summary,
-    stream_summaries,
-)
-from pelton.observe.queues import (
-    dead_letter,
-    dead_letters,
-    ended_jobs,
-    flow_details,
-    flow_summaries,
-    job_details,
-    job_schedules,
-    job_with_details,
-    jobs_underway,
-    limit_summaries,
-    queue_summaries,
-    queue_summary,
-    tenant_counts,
-    unfinished_jobs,
-    worker_summaries,
-)
-from pelton.observe.summaries import (
-    BucketSummary,
-    ConsumerSummary,
-    ElectionSummary,
-    JobDetails,
-    JobSearch,
-    JobsOfKey,
-    KeyCount,
-    KeyCounts,
-    LimitSummary,
-    LockSummary,
-    ObjectsSummary,
-    QueueSummary,
-    StoreSummary,
-    StreamSummary,
-    TimeSpread,
-    WorkerSummary,
-)
-
-__all__ = [
-    "BucketSummary",
-    "ConsumerSummary",
-    "ElectionSummary",
-    "JobDetails",
-    "JobSearch",
-    "JobsOfKey",
-    "KeyCount",
-    "KeyCounts",
-    "LimitSummary",
-    "LockSummary",
-    "ObjectsSummary",
-    "QueueSummary",
-    "StoreSummary",
-    "StreamSummary",
-    "TimeSpread",
-    "WorkerSummary",
-    "bucket_summaries",
-    "consumer_summaries",
-    "dead_letter",
-    "dead_letters",
-    "election_summaries",
-    "ended_jobs",
-    "find_jobs",
-    "flow_details",
-    "flow_summaries",
-    "job_details",
-    "job_schedules",
-    "job_with_details",
-    "jobs_of_key",
-    "jobs_underway",
-    "key_counts",
-    "limit_summaries",
-    "lock_summaries",
-    "object_summaries",
-    "queue_summaries",
-    "queue_summary",
-    "store_summary",
-    "stream_summaries",
-    "tenant_counts",
-    "unfinished_jobs",
-    "worker_summaries",
-]
+from pelton.observe.finding import find_jobs as find_jobs
+from pelton.observe.finding import jobs_of_key as jobs_of_key
+from pelton.observe.finding import key_counts as key_counts
+from pelton.observe.holdings import bucket_summaries as bucket_summaries
+from pelton.observe.holdings import consumer_summaries as consumer_summaries
+from pelton.observe.holdings import election_summaries as election_summaries
+from pelton.observe.holdings import lock_summaries as lock_summaries
+from pelton.observe.holdings import object_summaries as object_summaries
+from pelton.observe.holdings import store_summary as store_summary
+from pelton.observe.holdings import stream_summaries as stream_summaries
+from pelton.observe.queues import dead_letter as dead_letter
+from pelton.observe.queues import dead_letters as dead_letters
+from pelton.observe.queues import ended_jobs as ended_jobs
+from pelton.observe.queues import flow_details as flow_details
+from pelton.observe.queues import flow_summaries as flow_summaries
+from pelton.observe.queues import job_details as job_details
+from pelton.observe.queues import job_schedules as job_schedules
+from pelton.observe.queues import job_with_details as job_with_details
+from pelton.observe.queues import jobs_underway as jobs_underway
+from pelton.observe.queues import limit_summaries as limit_summaries
+from pelton.observe.queues import queue_summaries as queue_summaries
+from pelton.observe.queues import queue_summary as queue_summary
+from pelton.observe.queues import tenant_counts as tenant_counts
+from pelton.observe.queues import unfinished_jobs as unfinished_jobs
+from pelton.observe.queues import worker_summaries as worker_summaries
+from pelton.observe.summaries import BucketSummary as BucketSummary
+from pelton.observe.summaries import ConsumerSummary as ConsumerSummary
+from pelton.observe.summaries import ElectionSummary as ElectionSummary
+from pelton.observe.summaries import JobDetails as JobDetails
+from pelton.observe.summaries import JobSearch as JobSearch
+from pelton.observe.summaries import JobsOfKey as JobsOfKey
+from pelton.observe.summaries import KeyCount as KeyCount
+from pelton.observe.summaries import KeyCounts as KeyCounts
+from pelton.observe.summaries import LimitSummary as LimitSummary
+from pelton.observe.summaries import LockSummary as LockSummary
+from pelton.observe.summaries import ObjectsSummary as ObjectsSummary
+from pelton.observe.summaries import QueueSummary as QueueSummary
+from pelton.observe.summaries import StoreSummary as StoreSummary
+from pelton.observe.summaries import StreamSummary as StreamSummary
+from pelton.observe.summaries import TimeSpread as TimeSpread
+from pelton.observe.summaries import WorkerSummary as WorkerSummary

@@ -431,7 +431,7 @@ class SourceLink:
             self.position.forget_parked()
             self.position.save()
 
-    def wanted(self, sequences: Iterable[int], subject_of: Callable[[int], str | None]) -> set[int]:
+    def find_untaken(self, sequences: Iterable[int], subject_of: Callable[[int], str | None]) -> set[int]:
         """Return those messages of the origin that are not taken yet."""
         position = self.position
         begun = position.load()

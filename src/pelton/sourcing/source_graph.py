@@ -68,10 +68,10 @@ class Owner(Protocol):
     def use(self, log: StreamLog, /) -> StreamLog:
         """Return a stream with fresh state, to be flushed when the transaction ends."""
 
-    def released(self, log: StreamLog, sequences: list[int], /) -> None:
+    def release(self, log: StreamLog, sequences: list[int], /) -> None:
         """Note that messages of a stream that keeps them for others were taken: remove those no longer needed."""
 
-    def consumed(self, origin: StreamLog, consumer: SourceConsumer, /) -> Consumed:
+    def consumer_of(self, origin: StreamLog, consumer: SourceConsumer, /) -> Consumed:
         """Return the consumer from which a source takes."""
 
 
@@ -108,7 +108,7 @@ class SourceGraph:
         for log in streams.values():
             for source in sources_of(log):
                 if (origin := streams.get(source.name)) is not None:
-                    consumed = None if source.consumer is None else self._owner.consumed(origin, source.consumer)
+                    consumed = None if source.consumer is None else self._owner.consumer_of(origin, source.consumer)
                     self._connect(SourceLink(self._db, log, origin, Plan(source, self._draw), self._now, consumed))
         self.has_links = bool(self._of_stream)
         self._logs = {log.id: log for log in (*self._of_stream, *self._of_origin)}
@@ -140,7 +140,7 @@ class SourceGraph:
         """Whether expiring messages of a stream make space for those it takes, so that a timer is needed."""
         return log in self._of_stream and bool(log.config.max_age or log.state.is_timed)
 
-    def changed(self, stream: str) -> None:
+    def note_change(self, stream: str) -> None:
         """Note that a stream was created or changed: its links continue before this transaction ends."""
         if self._of_stream:
             self._changed.add(stream)
@@ -164,7 +164,7 @@ class SourceGraph:
 
     # --- continuing
 
-    def written(self, stream: int) -> None:
+    def on_write(self, stream: int) -> None:
         """Continue the links that take from a watched stream: it was written, and its limits are not applied yet."""
         for link in self._of_origin.get(self._logs[stream], ()):
             self._go_on(link)
@@ -184,7 +184,7 @@ class SourceGraph:
         elif origin.config.retention == "workqueue":
             origin.remover.remove_settled(taken)
         elif origin.config.retention == "interest":
-            self._owner.released(origin, taken)
+            self._owner.release(origin, taken)
 
     def settle(self) -> bool:
         """Do the work caused by this transaction's changes; return whether there was any: then call it again."""

@@ -522,7 +522,7 @@ class Appender:
         grown = state.subjects.grown() if state.is_trimmed and state.config.max_msgs_per_subject > 0 else ()
         if state.is_watched and self.batch is None:
             # Sources and mirrors copy messages before the limits remove any.
-            state.env.sources.written(state.id)
+            state.env.sources.on_write(state.id)
         if state.is_trimmed:
             self._deliver_live()
             self._remover.trim(grown)

@@ -44,7 +44,7 @@ class Sources(Protocol):
     def watched(self) -> Container[int]:
         """The row ids of streams that record removals: they source from others, or others from them."""
 
-    def written(self, stream: int) -> None:
+    def on_write(self, stream: int) -> None:
         """Copy new messages of a watched stream to those that source it, before its limits are applied."""
 
 

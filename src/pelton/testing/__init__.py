@@ -1,12 +1,7 @@
 """Tools for testing programs that use Pelton, and Pelton itself."""
 
-from pelton.testing.clock import ManualClock, ManualRuntime, manual_runtime
-from pelton.testing.drain import drain, inline
-
-__all__ = [
-    "ManualClock",
-    "ManualRuntime",
-    "drain",
-    "inline",
-    "manual_runtime",
-]
+from pelton.testing.clock import ManualClock as ManualClock
+from pelton.testing.clock import ManualRuntime as ManualRuntime
+from pelton.testing.clock import manual_runtime as manual_runtime
+from pelton.testing.drain import drain as drain
+from pelton.testing.drain import inline as inline

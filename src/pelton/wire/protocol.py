@@ -470,7 +470,7 @@ def server_key(key: bytes) -> str:
 
 def role_of(nkey: str) -> KeyRole | None:
     """Return what a public key is for; None if the text is no public key."""
-    raw = _decoded(nkey)
+    raw = _decode_key(nkey)
     return None if raw is None else _PREFIXES.get(raw[0])
 
 
@@ -480,7 +480,7 @@ def is_signed(nkey: str, signed: bytes, signature: bytes) -> bool:
     from nacl.exceptions import BadSignatureError
     from nacl.signing import VerifyKey
 
-    raw = _decoded(nkey)
+    raw = _decode_key(nkey)
     if raw is None or len(signature) != _SIGNATURE_BYTES:
         return False
     try:
@@ -500,7 +500,7 @@ def base64_bytes(text: str) -> bytes | None:
 
 
 @lru_cache(maxsize=1024)
-def _decoded(nkey: str) -> bytes | None:
+def _decode_key(nkey: str) -> bytes | None:
     """Return the prefix and the key; None if the text is no public key."""
     try:
         raw = base64.b32decode(nkey + "=" * (-len(nkey) % 8))

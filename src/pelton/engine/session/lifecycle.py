@@ -36,7 +36,7 @@ def create_stream(session: Session, config: StreamConfig) -> StreamLog:
     run("INSERT INTO stream_state VALUES(?, 0, 0, ?, ?, 0, 0, ?)", (row_id, first, first - 1, first - 1))
     session.registry.add_stream(row_id, config, now)
     session.changed = True
-    session.registry.source_graph.changed(config.name)
+    session.registry.source_graph.note_change(config.name)
     session.advise(StreamAction(stream=config.name, action="create"))
     return session.registry.stream(config.name)
 
@@ -51,7 +51,7 @@ def update_stream(session: Session, log: StreamLog, config: StreamConfig) -> Str
     session.db.execute("UPDATE streams SET config=? WHERE id=?", (encode_config(config), log.id))
     registry.reload()
     session.changed = True
-    registry.source_graph.changed(config.name)
+    registry.source_graph.note_change(config.name)
     for each in [*origins, *(() if was_counted else (log,))]:
         registry.tidy(each, 0)
     session.advise(StreamAction(stream=config.name, action="modify"))

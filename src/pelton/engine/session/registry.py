@@ -409,10 +409,10 @@ class Registry:
             self.use(log)
             interest.tidy(first)
 
-    def consumed(self, origin: StreamLog, consumer: SourceConsumer) -> ConsumedOrigin:
+    def consumer_of(self, origin: StreamLog, consumer: SourceConsumer) -> ConsumedOrigin:
         """Return the consumer from which a source takes."""
         return ConsumedOrigin(self, self._bus, origin, consumer, self._now)
 
-    def released(self, log: StreamLog, sequences: list[int]) -> None:
+    def release(self, log: StreamLog, sequences: list[int]) -> None:
         """Remove messages that a source has taken, unless another consumer wants them."""
-        self.interests[log].released(sequences)
+        self.interests[log].release(sequences)
