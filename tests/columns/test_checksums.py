@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pelton import storage
 from pelton.columns import joined_columns as checksums
-from pelton.storage.rows import row_checksum
+from pelton.storage.messages import row_checksum
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 ROWS = st.lists(st.tuples(INT64, INT64, st.integers(-1, 2**31 - 1), st.integers(0, 2**32 - 1)), max_size=20)

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pelton.columns.joined_columns import Repeated, Sums, crcs_match, positions
-from pelton.storage.rows import row_checksum
+from pelton.storage.messages import row_checksum
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 # Of one length, or of several; some exceed one table of distances.

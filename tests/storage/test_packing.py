@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pelton.storage import Database, MessageTable, RowValues, intact, message_table
-from pelton.storage.rows import ORIGINAL_LENGTH, pack, row_checksum, unpack, unpack_all
+from pelton.storage.messages import ORIGINAL_LENGTH, pack, row_checksum, unpack, unpack_all
 
 
 def row(data: bytes, seq: int = 7, hdr: bytes | None = b"h") -> RowValues:

@@ -62,7 +62,7 @@ from pelton.runtime import Clock, Halt, on_thread
 from pelton.sourcing.link import Position
 from pelton.sourcing.plan import key_of
 from pelton.storage import Database, MessageRow, Portion, integers
-from pelton.storage.rows import row_checksum
+from pelton.storage.messages import row_checksum
 from pelton.streams import StreamLog
 from pelton.streams.publish_checks import expiry, schedule_of, seconds_of
 from pelton.streams.timers import Firing

@@ -26,8 +26,7 @@ from pelton.runtime import Halt
 from pelton.storage import DamagedRowError, Database, Fault, intact, integer, integers, text
 from pelton.storage.copies import unfinished
 from pelton.storage.faults import translated
-from pelton.storage.messages import DAMAGED_COLUMNS
-from pelton.storage.rows import ORIGINAL_LENGTH, unpack
+from pelton.storage.messages import DAMAGED_COLUMNS, ORIGINAL_LENGTH, unpack
 from pelton.storage.salvage import copy_readable
 from pelton.streams import StreamLog
 from pelton.streams.rules import decode_config, encode_config, mended_config

@@ -34,8 +34,17 @@ from zlib import crc32
 import apsw
 
 from pelton.storage.database import Database
-from pelton.storage.messages import DAMAGED, Condition, MessageTable, intact
-from pelton.storage.rows import MessageRow, RowValues, SumsOfColumns, sums_of_columns, unpack
+from pelton.storage.messages import (
+    DAMAGED,
+    MessageRow,
+    MessageTable,
+    RowValues,
+    SumsOfColumns,
+    intact,
+    sums_of_columns,
+    unpack,
+)
+from pelton.storage.rows import Condition
 
 _LONGEST: Final = 8 << 20
 # A flipped bit can turn a blob into text with the same bytes. Text sorts before any blob, and comparing is cheaper

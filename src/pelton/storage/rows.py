@@ -1,34 +1,26 @@
-"""Rows: the types of what SQLite returns, and the checksum of a message's row.
+"""Rows: the types of what SQLite returns, and the conditions on subjects.
 
 SQLite stores a type with each value and not with the column, so its rows have no static types, and a damaged file may
 contain anything. Every reader uses these functions, so this is the only place where rows get their types.
 
-A CRC-32 over subject, header block, payload, sequence and time detects every single flipped bit of a row, in any
-column, and any burst up to 32 bits. ``-1`` stands for an absent header block so that an empty one differs.
-
-**Compressed payloads: how a row marks them, and how they are read back.**
-
-The ``crc`` column of a row has the checksum in its low 32 bits. The high bits are 0 for an uncompressed payload, else
-the original length, and ``data`` is a raw deflate stream. The checksum covers the stored bytes and that length, so a
-flipped bit is detected before anything is decompressed.
-
-Rows are packed when they are written and unpacked when they are read, both inside this room: above it a row is as it
-was published, with the checksum of that. A damaged packed row gets a checksum that nothing matches, so that
-:func:`~pelton.storage.messages.intact` refuses it like any other.
-
-Measured in ADR 0007: a payload is packed from 128 bytes on, and only if that saves at least an eighth of it.
+The conditions on subjects, by which rows are chosen, are SQL made of filters.
 """
 
 from __future__ import annotations
 
-import struct
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import repeat, starmap
-from typing import Final, NamedTuple, TypeVar
-from zlib import crc32
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+import apsw
+import msgspec
+
+from pelton.subjects import first_match, has_wildcard
 
 R = TypeVar("R")
+# More filters than these are no alternatives in SQL, and fewer if each calls a function.
+_MOST_ALTERNATIVES: Final = 64
+_MOST_CALLS: Final = 4
+_MATCHES: Final = "pelton_matches(?, CAST(subject AS BLOB))"
 
 
 class DamagedRowError(ValueError):
@@ -72,141 +64,69 @@ def decoded(kind: Callable[..., R], rows: Iterable[tuple[object, ...]]) -> list[
     return [kind(*row) for row in rows]
 
 
-_POSITION = struct.Struct("<qqi")
+class Condition:
+    """An SQL condition on ``subject`` with its bindings."""
 
-PlacedSums = Callable[[int, int, memoryview], bytes]
-"""A function like :func:`placed_sums`, which may be faster."""
+    __slots__ = ("bindings", "sql")
 
-SumsOfColumns = Callable[[bytes, bytes, bytes, bytes], bytes]
-"""A function like :func:`sums_of_columns`, which may be faster for many rows at a time: a CRC is linear."""
-
-
-def row_checksum(seq: int, ts: int, subject: str, hdr: bytes | None, data: bytes) -> int:
-    """Return the checksum of a row with these columns."""
-    crc = crc32(data, crc32(subject.encode()))
-    if hdr is None:
-        return crc32(_POSITION.pack(seq, ts, -1), crc)
-    return crc32(_POSITION.pack(seq, ts, len(hdr)), crc32(hdr, crc))
+    def __init__(self, sql: str, bindings: tuple[Any, ...]) -> None:
+        self.sql: str = sql
+        self.bindings: tuple[Any, ...] = bindings
 
 
-def row_checksums(
-    sequences: Sequence[int],
-    times: Sequence[int],
-    subjects: Sequence[str],
-    blocks: Sequence[bytes | None],
-    payloads: Sequence[bytes],
-) -> Iterator[int]:
-    """Return the checksums of rows, given by columns."""
-    if any(blocks) or b"" in blocks:
-        return starmap(row_checksum, zip(sequences, times, subjects, blocks, payloads, strict=True))
-    if subjects.count(subjects[0]) == len(subjects):
-        begun: Iterable[int] = repeat(crc32(subjects[0].encode()))
-    else:
-        begun = map(crc32, map(str.encode, subjects))
-    contents = map(crc32, payloads, begun)
-    return map(crc32, map(_POSITION.pack, sequences, times, repeat(-1)), contents)
+def subject_condition(filters: Sequence[str]) -> Condition | None:
+    """Return the SQL for "the subject matches one of these filters"; None if every subject does."""
+    if not filters or ">" in filters:
+        return None
+    if len(filters) > _MOST_ALTERNATIVES:
+        return _one_of_many(filters)
+    parts = [_one_filter(text) for text in filters]
+    if sum(_MATCHES in part.sql for part in parts) > _MOST_CALLS:
+        return _one_of_many(filters)
+    sql = _either([part.sql for part in parts])
+    return Condition(f"({sql})", tuple(value for part in parts for value in part.bindings))
 
 
-def rows_with_checksums(
-    first: int, ts: int, subjects: Sequence[str], blocks: Sequence[bytes | None], payloads: Sequence[bytes]
-) -> Iterable[tuple[int, int, str, bytes | None, bytes, int]]:
-    """Return rows with consecutive sequences from ``first``, all stored at ``ts``: columns as in the table."""
-    seqs, times = range(first, first + len(subjects)), [ts] * len(subjects)
-    sums = row_checksums(seqs, times, subjects, blocks, payloads)
-    return zip(seqs, times, subjects, blocks, payloads, sums, strict=True)
+def _one_of_many(filters: Sequence[str]) -> Condition:
+    """SQLite takes 0.1 ms or more to plan each alternative, and compares each row with each: Python looks one up."""
+    if not any(map(has_wildcard, filters)):
+        listed = msgspec.json.encode(filters).decode()
+        return Condition("subject IN (SELECT value FROM json_each(?))", (listed,))
+    return Condition("pelton_finds(?, CAST(subject AS BLOB))", (apsw.pyobject(first_match(filters)),))
 
 
-def placed_sums(first: int, ts: int, contents: memoryview) -> bytes:
-    """Return the checksums of rows without headers, with consecutive sequences from ``first``, all stored at ``ts``.
-
-    ``contents`` are checksums over subject and payload: uint32 in native byte order, like the result.
-    """
-    begun = contents.cast("I")
-    positions = map(_POSITION.pack, range(first, first + len(begun)), repeat(ts), repeat(-1))
-    return struct.pack(f"{len(begun)}I", *map(crc32, positions, begun))
+def text_condition(texts: Sequence[str], subjects: Condition | None) -> Condition | None:
+    """Return the SQL for "meets a condition, and contains one of these texts": a compressed payload may."""
+    if not texts:
+        return subjects
+    where, found = subjects or Condition("1", ()), _either(["instr(data, CAST(? AS BLOB))"] * len(texts))
+    return Condition(f"{where.sql} AND (crc > 4294967295 OR {found})", (*where.bindings, *texts))
 
 
-def sums_of_columns(seqs: bytes, times: bytes, header_lengths: bytes, contents: bytes) -> bytes:
-    """Return the checksums of rows from columns: int64, int64, int32 (-1: no headers), uint32, in native byte order.
-
-    ``contents`` are checksums over subject, payload and header block: all except sequence and time.
-    """
-    columns = memoryview(seqs).cast("q"), memoryview(times).cast("q"), memoryview(header_lengths).cast("i")
-    sums = map(crc32, map(_POSITION.pack, *columns), memoryview(contents).cast("I"))
-    return struct.pack(f"{len(contents) // 4}I", *sums)
+def _either(parts: list[str]) -> str:
+    """Join alternatives as a balanced tree: SQLite limits the depth of an expression, and a long chain is too deep."""
+    if len(parts) <= 2:
+        return " OR ".join(parts)
+    middle = len(parts) // 2
+    return f"({_either(parts[:middle])}) OR ({_either(parts[middle:])})"
 
 
-RowValues = tuple[int, int, str, bytes | None, bytes, int]
-"""The columns of a row as SQLite takes and returns them: rows in bulk keep this form."""
-
-
-class MessageRow(NamedTuple):
-    """A row of a message table."""
-
-    seq: int
-    ts: int
-    subject: str
-    hdr: bytes | None
-    data: bytes
-    crc: int
-
-
-ORIGINAL_LENGTH: Final = "iif(crc > 4294967295, crc >> 32, length(data))"
-"""SQL: the payload bytes of a row as they were published."""
-
-_LEAST: Final = 128
-_KEPT: Final = 7 / 8
-_SUM: Final = 0xFFFF_FFFF
-_DAMAGED: Final = -1
-# Level 1, no header; a state of 64 KiB, which the allocator returns without a system call each time.
-_LEVEL: Final = 1
-_WINDOW: Final = -13
-_MEMORY: Final = 6
-_length = struct.Struct("<Q").pack
-
-
-def pack(row: RowValues) -> RowValues:
-    """Return a row with its payload compressed, or the row itself if that does not save enough."""
-    seq, ts, subject, hdr, data, _ = row
-    if len(data) < _LEAST:
-        return row
-    deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW, _MEMORY)
-    small = deflate.compress(data) + deflate.flush()
-    if len(small) > len(data) * _KEPT:
-        return row
-    return seq, ts, subject, hdr, small, len(data) << 32 | _packed_checksum(row, small, len(data))
-
-
-def unpack(row: RowValues) -> RowValues:
-    """Return a row with its payload as it was published."""
-    _, _, _, _, _, crc = row
-    # A flipped bit can change the type of a column; if this is not an integer, the checksum refuses the row.
-    if crc.__class__ is not int or crc <= _SUM:
-        return row
-    return _unpacked(row)
-
-
-def unpack_all(rows: list[RowValues]) -> list[RowValues]:
-    """Return rows with their payloads as they were published; the same list if none is packed."""
-    for _, _, _, _, _, crc in rows:
-        if crc.__class__ is int and crc > _SUM:
-            return [unpack(each) for each in rows]
-    return rows
-
-
-def _packed_checksum(row: RowValues, stored: bytes, length: int) -> int:
-    seq, ts, subject, hdr, _, _ = row
-    return zlib.crc32(_length(length), row_checksum(seq, ts, subject, hdr, stored))
-
-
-def _unpacked(row: RowValues) -> RowValues:
-    seq, ts, subject, hdr, stored, crc = row
-    try:
-        length = crc >> 32
-        if _packed_checksum(row, stored, length) == crc & _SUM:
-            data = zlib.decompress(stored, _WINDOW, length)
-            if len(data) == length:
-                return seq, ts, subject, hdr, data, row_checksum(seq, ts, subject, hdr, data)
-    except (TypeError, ValueError, AttributeError, struct.error, zlib.error):
-        pass
-    return seq, ts, subject, hdr, stored, _DAMAGED
+def _one_filter(text: str) -> Condition:
+    tokens = text.split(".")
+    if not {"*", ">"} & set(tokens):
+        return Condition("subject=?", (text,))
+    literal = min(tokens.index(token) for token in "*>" if token in tokens)
+    # As a blob, because invalid text would not reach the function.
+    matches = Condition(_MATCHES, (text,))
+    if not literal:
+        return matches
+    # Every subject below the prefix: "." + 1 is "/", and a subject has at least one more character.
+    prefix = ".".join(tokens[:literal])
+    below = Condition("subject>? AND subject<?", (f"{prefix}.", f"{prefix}/"))
+    if tokens[literal:] == [">"]:
+        return Condition(f"({below.sql})", below.bindings)
+    if tokens[literal:] == ["*"]:
+        # The most frequent of the others: no function is called for each subject. In bytes, as one may have a NUL.
+        single = "NOT instr(substr(CAST(subject AS BLOB), ?), x'2e')"
+        return Condition(f"({below.sql} AND {single})", (*below.bindings, len(prefix.encode()) + 2))
+    return Condition(f"({below.sql} AND {matches.sql})", (*below.bindings, *matches.bindings))

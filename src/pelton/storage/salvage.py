@@ -24,8 +24,8 @@ from pelton.storage.copies import copy_bytes, set_tokens_apart, token_floor
 from pelton.storage.database import Database
 from pelton.storage.faults import Fault
 from pelton.storage.keys import unlock
-from pelton.storage.messages import DAMAGED_COLUMNS, intact
-from pelton.storage.rows import DamagedRowError, RowValues, blob, column, integer, integers, text, unpack
+from pelton.storage.messages import DAMAGED_COLUMNS, RowValues, intact, unpack
+from pelton.storage.rows import DamagedRowError, blob, column, integer, integers, text
 from pelton.storage.schema import message_table, pragma
 
 _FILLING: Final = 64 << 20

@@ -25,7 +25,7 @@ import msgspec
 
 from pelton.api import ApiError, Outgoing, PeltonError, PubAck, StreamConfig, api_error, headers
 from pelton.storage import Columns, PlacedSums, intact, placed_sums, rows_with_checksums
-from pelton.storage.rows import row_checksum
+from pelton.storage.messages import row_checksum
 from pelton.streams.counters import Counted, CounterOrigin, Total, contributed, counted, digits, total_of
 from pelton.streams.mappings import Mappings
 from pelton.streams.publish_checks import (

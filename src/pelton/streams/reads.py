@@ -45,7 +45,7 @@ from pelton.api.errors import from_reply
 from pelton.api.requests import FindMessages, FindMessagesReply, SubjectTotals, SubjectTotalsReply
 from pelton.runtime import Clock, Deadline
 from pelton.storage import Condition, MessageRow, intact, integer, subject_condition, text
-from pelton.storage.messages import text_condition
+from pelton.storage.rows import text_condition
 from pelton.streams.log import StreamLog
 from pelton.streams.reader import ANY, LastMatches
 

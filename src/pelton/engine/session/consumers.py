@@ -33,7 +33,7 @@ from pelton.consumers import NEVER, ConsumerLog, Delivery, Settlement, drop_rows
 from pelton.engine.bus import Bus
 from pelton.sourcing.link import Kind
 from pelton.storage import DamagedRowError, Database, MessageRow, blob, integer, integers, text, token_floor
-from pelton.storage.rows import row_checksum
+from pelton.storage.messages import row_checksum
 from pelton.streams import StreamLog
 from pelton.streams.rules import decode_config
 
