@@ -44,13 +44,13 @@ SHARED = """
 # Functions that are called by a bare participle, which says neither what they do nor when they run: only fewer. A
 # command is a verb and its object, a callback ``on_...``, a conversion ``..._of``.
 PARTICIPLES = """
-    answered archived asked begun bound called checked chosen claimed committed completed concluded connected
+    answered archived asked begun bound called checked chosen claimed committed completed connected
     contributed copied counted created damaged decoded deleted delivered done doomed emitted encoded ended
-    entered expired failed fired flushed found gone guarded heard held identified interrupted joined judged
-    known left lifted listed looked lost made mapped met missed modified moved named noted opened ordered
-    outdated owned parked passed pickled pinned prepared prioritized pulled quoted raised reconfigured refused
-    rejected rekeyed removed renamed replaced replicated reserved said scheduled sealed seen served settled
-    shown staged stored synced taken told traced translated tried unchanged unfinished unlisted unpacked
+    entered expired failed fired flushed found gone guarded held identified joined judged
+    known left lifted listed looked lost made mapped met missed modified moved named opened ordered
+    owned parked passed pinned prepared prioritized quoted reconfigured refused
+    rejected rekeyed removed renamed replaced reserved said scheduled sealed seen served settled
+    shown staged stored synced taken told translated unchanged unfinished unlisted unpacked
     unsettled untouched unwanted vanished verified wanted
 """
 _QUESTION = re.compile(r"_?(is|has|may)_")

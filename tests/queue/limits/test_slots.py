@@ -107,7 +107,7 @@ def test_a_worker_that_changes_nothing_for_a_lease_is_dead_as_others_see_it() ->
     assert book.next_death("all", 104.0) == 6.0
     assert book.draft("all", limit, 109.9, _START).wait(2) > 0
     # It is seen anew, unchanged: that is no sign of life.
-    book.outdated("all")
+    book.mark_outdated("all")
     assert book.saw("all", 1, record, 109.9)
     assert book.draft("all", limit, 110.0, _START).wait(2) == 0
     assert book.saw("all", 2, beaten(record, "dead", _START), 110.0)
@@ -162,7 +162,7 @@ def test_a_record_of_an_older_version_names_no_process() -> None:
 def test_what_a_watch_brings_late_is_ignored() -> None:
     book = SlotBook("a", 10.0, ProcessWatch())
     assert book.saw("all", 5, EMPTY, 0.0)
-    book.outdated("all")
+    book.mark_outdated("all")
     assert not book.saw("all", 4, EMPTY, 0.0)
     assert not book.knows("all")
     assert book.saw("all", 0, EMPTY, 0.0), "the store has removed it"

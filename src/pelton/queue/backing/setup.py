@@ -92,7 +92,7 @@ async def jobs_stream(jet: Streams, names: QueueNames, settings: QueueSettings) 
     found = stream.config.metadata
     _agree(names.queue, "exclusive", settings.exclusive, found[EXCLUSIVE] == "true")
     _agree(names.queue, "lease", settings.lease, float(found[LEASE]))
-    return await _replicated(jet, stream, settings)
+    return await _replicate(jet, stream, settings)
 
 
 def check_is_queue(names: QueueNames, stream: Stream) -> None:
@@ -215,7 +215,7 @@ async def side_streams(jet: Streams, names: QueueNames, settings: QueueSettings)
     if settings.num_replicas is not None:
         # That of flows is there if the queue has had some.
         with suppress(StreamNotFoundError):
-            await _replicated(jet, await jet.stream(names.flows), settings)
+            await _replicate(jet, await jet.stream(names.flows), settings)
 
 
 async def flows_stream(jet: Streams, names: QueueNames) -> Stream:
@@ -252,10 +252,10 @@ async def _side(jet: Streams, names: QueueNames, name: str, settings: QueueSetti
         stream = await _create(jet, name, subjects=[subject], num_replicas=replicas, **config)
     if subject not in stream.config.subjects:
         raise _taken(names, stream)
-    return await _replicated(jet, stream, settings)
+    return await _replicate(jet, stream, settings)
 
 
-async def _replicated(jet: Streams, stream: Stream, settings: QueueSettings) -> Stream:
+async def _replicate(jet: Streams, stream: Stream, settings: QueueSettings) -> Stream:
     wanted = settings.num_replicas
     if wanted is None or wanted == stream.config.num_replicas:
         return stream

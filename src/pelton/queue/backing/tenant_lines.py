@@ -125,9 +125,9 @@ class TenantLines:
     async def _serve(self, rank: int, wanted: int) -> list[TakenJob]:
         """Take jobs that are there."""
         self._listen()
-        return await self._complete(self._served(rank, wanted))
+        return await self._complete(self._take_in_turns(rank, wanted))
 
-    async def _served(self, rank: int, wanted: int) -> list[TakenJob]:
+    async def _take_in_turns(self, rank: int, wanted: int) -> list[TakenJob]:
         turns, jobs = self._turns[rank], list[TakenJob]()
         while len(jobs) < wanted and (plan := turns.plan(wanted - len(jobs), self._clock.boottime())):
             asked = Counter(plan)
@@ -226,9 +226,9 @@ class TenantLines:
     def _listen(self) -> None:
         """Listen to those who enqueue, from the first tenant or the first wait on."""
         if self._listening is None:
-            self._listening = self._runtime.spawn(self._heard(), f"pelton {self._names.queue} bell")
+            self._listening = self._runtime.spawn(self._listen_on(), f"pelton {self._names.queue} bell")
 
-    async def _heard(self) -> None:
+    async def _listen_on(self) -> None:
         while True:
             subscription: BackendSubscription | None = None
             try:

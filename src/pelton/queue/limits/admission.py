@@ -106,7 +106,7 @@ class SlotBook:
             known.parts[worker] = seen if seen is not None and seen[0] == slots.beat else (slots.beat, now)
         return True
 
-    def outdated(self, place: str) -> None:
+    def mark_outdated(self, place: str) -> None:
         """Note that a record has changed; what was seen of its workers is kept."""
         if (known := self._known.get(place)) is not None:
             known.is_outdated = True
@@ -328,9 +328,9 @@ class Admission:
         """Return in how many seconds the slots of a worker are free that may have died; infinity for none."""
         return self._book.next_death(place, self._clock.boottime())
 
-    def outdated(self, place: str) -> None:
+    def mark_outdated(self, place: str) -> None:
         """Have a record read again: this worker may have missed a change."""
-        self._book.outdated(place)
+        self._book.mark_outdated(place)
 
     def _draft(self, place: str, limit: JobLimit | None, drafts: dict[str, SlotDraft]) -> SlotDraft:
         draft = drafts.get(place)
@@ -484,13 +484,13 @@ class Admission:
         try:
             seq = await self.register.write(place, record, seen)
         except MovedError:
-            self._book.outdated(place)
+            self._book.mark_outdated(place)
             if place in returned:
                 self._unwritten.add(place)
             return
         except PeltonError:
             # It may be written all the same: then what it says of this worker is to be put right.
-            self._book.outdated(place)
+            self._book.mark_outdated(place)
             self._unwritten.add(place)
             raise
         finally:

@@ -160,7 +160,7 @@ class Parking(Generic[J]):
             if now - parked.looked >= LOOK_AGAIN_S:
                 # Should this worker have missed a change.
                 parked.looked = now
-                self._admission.outdated(parked.held_back.place)
+                self._admission.mark_outdated(parked.held_back.place)
         found = list[J]()
         for job, held_back in self._admission.hindrances(self._parked):
             if held_back is None or self._parked[job].expires <= now:

@@ -153,7 +153,7 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
             self.report_not_begun()
             return None
         if (refusal := await held.judge(self)) is not None:
-            return self._concluded(refusal, None)
+            return self._end_with(refusal, None)
         if held.admission.is_on:
             ended = await self._admit(task)
             if ended is not None or self.is_parked:
@@ -171,7 +171,7 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
             self._task = None
         if env.copies.is_one:
             env.copies.end(None)
-        return None if self.on_thread else self._concluded(None, result)
+        return None if self.on_thread else self._end_with(None, result)
 
     def _conclude_error(self, error: BaseException) -> Ended | None:
         if isinstance(error, asyncio.CancelledError):
@@ -201,12 +201,12 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
             await announce_held(self.env.queue, self.records, self.env.held.worker, held_back.limit.name)
         put_off = self.env.held.parking.hold_back(self, held_back)
         self.is_parked = put_off is None
-        return None if put_off is None else self._concluded(put_off, None)
+        return None if put_off is None else self._end_with(put_off, None)
 
     def conclude(self, result: object, error: BaseException | None) -> Ended | None:
         """Return how a job ended whose function has returned or raised; None as for :meth:`run`."""
         if error is None:
-            return self._concluded(None, result)
+            return self._end_with(None, result)
         if not self.on_thread and (isinstance(error, GeneratorExit) or is_interrupt(error)):
             raise error
         if isinstance(error, asyncio.CancelledError) and self.interrupted:
@@ -219,13 +219,13 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
         if is_of_child and not (self.records.has_begun or isinstance(error, JobCancelledError)):
             # A child that does not start, or cannot import the function, costs an attempt: it may never.
             self.records.begin(self.env.clock.now())
-        return self._concluded(self.env.held.after(self, error), None)
+        return self._end_with(self.env.held.after(self, error), None)
 
     def report_not_begun(self) -> None:
         """Log that the lease was over before the job began."""
         log_job(self.records, "was not begun: its lease was over; it is redelivered")
 
-    def _concluded(self, decision: AfterAttempt | None, result: object) -> Ended | None:
+    def _end_with(self, decision: AfterAttempt | None, result: object) -> Ended | None:
         if self._has_ended:
             return None
         if self.lost or (self.env.held.by_clock and self.env.held.is_late(self)):
@@ -235,7 +235,7 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
         if decision is None:
             emitted = self.context.emitted() if self.context is not None else ()
             try:
-                ended = self.records.completed(NOTHING if result is None else self._encoded(result), emitted, now)
+                ended = self.records.completed(NOTHING if result is None else self._encode_result(result), emitted, now)
                 self._is_completed = self._is_over = True
                 return ended
             except JobResultError as refused:
@@ -244,7 +244,7 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
         self._is_over = ended.is_over
         return ended
 
-    def _encoded(self, result: object) -> msgspec.Raw:
+    def _encode_result(self, result: object) -> msgspec.Raw:
         assert self.definition is not None
         if self.definition.in_process and isinstance(result, msgspec.Raw):
             # The child has encoded it.

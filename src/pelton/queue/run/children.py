@@ -210,7 +210,7 @@ def _answer(call: ChildCall, number: int, line: ChildLine) -> tuple[bytes, bytes
         return RETURNED, _encode(ChildReply(job.results.encode(result), context.emitted()))
     except BaseException as error:  # whatever a job raises is its outcome
         line.copies.end(error)
-        return RAISED, _pickled(error)
+        return RAISED, _pickle(error)
 
 
 def _await_begin(line: ChildLine, number: int) -> None:
@@ -251,7 +251,7 @@ def function_of(module: str, path: str, name: str) -> JobDefinition[Any, Any]:
     return JobDefinition(None, found, name, JobRules(), JobArguments(name, found))
 
 
-def _pickled(error: BaseException) -> bytes:
+def _pickle(error: BaseException) -> bytes:
     where = trace(error)
     if isinstance(error, Exception):
         try:
@@ -454,7 +454,7 @@ class JobChildren:
         self._idle.append(child)
         if kind == RETURNED:
             return _reply(answer)
-        raise _raised(answer)
+        raise _error_of(answer)
 
     async def _take(self) -> JobChild:
         while self._idle:
@@ -492,7 +492,7 @@ class JobChildren:
             self._executor.shutdown(wait=False)
 
 
-def _raised(data: bytes) -> BaseException:
+def _error_of(data: bytes) -> BaseException:
     try:
         error, where = pickle.loads(data)
     except Exception as wrong:  # a class that only the child can import

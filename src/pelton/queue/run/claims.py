@@ -273,11 +273,11 @@ class Claims:
             if not (self._ready or await self._take_now(limit, ahead)):
                 await self._wait(limit, end - self._clock.monotonic(), seen)
             found, self._ready = self._ready[:limit], self._ready[limit:]
-            jobs = self._traced(await self._prepared(found), began)
+            jobs = self._trace_takes(await self._prepared(found), began)
             if jobs or not (found or self._clock.monotonic() < end):
                 return jobs
 
-    def _traced(self, jobs: list[ClaimedJob], began: int) -> list[ClaimedJob]:
+    def _trace_takes(self, jobs: list[ClaimedJob], began: int) -> list[ClaimedJob]:
         tracing = self._queue.backend.tracing
         if tracing is not None and jobs:
             for job in jobs:

@@ -65,10 +65,10 @@ def order_reader(
             heed(decode_order(one.data))
 
     outage = queue.outage("its orders", is_busy)
-    return Follower(partial(_pulled, queue), saw, outage.wait, outage.end)
+    return Follower(partial(_read_orders, queue), saw, outage.wait, outage.end)
 
 
-async def _pulled(queue: QueueContext) -> AsyncGenerator[Message | None, None]:
+async def _read_orders(queue: QueueContext) -> AsyncGenerator[Message | None, None]:
     """Yield orders by a consumer, which costs an idle worker less than being pushed to."""
     stream = await queue.jet.stream(queue.names.control)
     consumer = await stream.create_consumer(
@@ -310,18 +310,18 @@ class JobIntake:
                 turn = self._turns.next(channel, wanted, self._clock.boottime())
                 return [] if turn.waits or wanted <= 0 else await self._takes.ask(turn)
         if channel in self._rich:
-            found = self._noted(channel, await self._held.take(channel, PullRequest(batch=wanted, no_wait=True)))
+            found = self._note_rest(channel, await self._held.take(channel, PullRequest(batch=wanted, no_wait=True)))
             if found:
                 return found
         self._idle.add(channel)
         if len(self._pulls) < len(self._awaited):
             self._wake.notify()
         try:
-            return self._noted(channel, await self._held.take(channel, self.appetite.request(wanted)))
+            return self._note_rest(channel, await self._held.take(channel, self.appetite.request(wanted)))
         finally:
             self._idle.discard(channel)
 
-    def _noted(self, channel: str, found: list[JobAttempt]) -> list[JobAttempt]:
+    def _note_rest(self, channel: str, found: list[JobAttempt]) -> list[JobAttempt]:
         if found and found[-1].records.delivered.num_pending:
             self._rich.add(channel)
         else:

@@ -137,7 +137,7 @@ class JobSteps:
             is_cancelled = True
             await until_ended(running)
             if running.exception() is None and not inspect.isawaitable(running.result()):
-                late = _tried(keep(running.result()))
+                late = _try_to_keep(keep(running.result()))
                 await until_ended(self._queue.runtime.spawn(late, f"pelton {self._queue.name} step"))
             raise
 
@@ -286,7 +286,7 @@ class JobSteps:
         return LeaseLostError(self._records.id, self._records.envelope.key, str(why))
 
 
-async def _tried(keeping: Coroutine[Any, Any, Any]) -> None:
+async def _try_to_keep(keeping: Coroutine[Any, Any, Any]) -> None:
     with suppress(PeltonError):
         await keeping
 

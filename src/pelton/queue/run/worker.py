@@ -174,7 +174,7 @@ class Worker:
         self._held = LeasedJobs[JobAttempt](
             queue, None, settings.on_error, settings.concurrency, parks_all=settings.until_idle
         )
-        self._threads = JobThreads(settings.concurrency, self._called)
+        self._threads = JobThreads(settings.concurrency, self._on_called)
         self._children = JobChildren(settings.concurrency)
         # The number of jobs that run on threads.
         self._on_threads = 0
@@ -372,7 +372,7 @@ class Worker:
                 except asyncio.CancelledError:
                     if not attempt.interrupted:
                         raise
-                    ended = await self._interrupted(attempt, task)
+                    ended = await self._end_interrupted(attempt, task)
                 finally:
                     if ended is None or self._undecided:
                         ended = self._leave_slot(attempt, ended)
@@ -421,7 +421,7 @@ class Worker:
             parked=self._parking.held(),
         )
 
-    async def _interrupted(self, attempt: JobAttempt, task: asyncio.Task[None]) -> Ended | None:
+    async def _end_interrupted(self, attempt: JobAttempt, task: asyncio.Task[None]) -> Ended | None:
         """Return the end of an attempt that the worker has interrupted: it is not counted."""
         await self._clear(task)
         await self._held.look_up([attempt])
@@ -474,7 +474,7 @@ class Worker:
         self._intake.appetite.ran(now - attempt.began)
         self._unsettled.add(EndedAttempt(attempt, ended), now)
 
-    def _called(self, called: Sequence[Called[JobAttempt]]) -> None:
+    def _on_called(self, called: Sequence[Called[JobAttempt]]) -> None:
         """Take over jobs that have ended on threads."""
         self._on_threads -= len(called)
         for attempt, result, error in called:
@@ -498,14 +498,14 @@ class Worker:
         # There may be room for others, which then come in the same transaction.
         self._taken.notify()
         try:
-            await self._held.settle(taken, self._settled)
+            await self._held.settle(taken, self._on_settled)
         except BaseException:
-            self._settled([one.job for one in taken if one.job in self._running])
+            self._on_settled([one.job for one in taken if one.job in self._running])
             raise
         finally:
             self._unsettled.end()
 
-    def _settled(self, attempts: Sequence[JobAttempt]) -> None:
+    def _on_settled(self, attempts: Sequence[JobAttempt]) -> None:
         self._unsettled.settled(len(attempts))
         self._finish(attempts)
 
