@@ -404,7 +404,8 @@ def check_headers(target: Target, subject: str, hdr: bytes, asked: Asked, data: 
         if asked.where and asked.expected is None:
             raise api_error("JSStreamExpectedLastSeqPerSubjectInvalid")
         try:
-            _check_sequences(target, asked, subject)
+            if asked.expected is not None or rest is not None:
+                _check_sequences(target, asked, subject)
         except ApiError:
             if duplicate is None:
                 raise

@@ -224,7 +224,7 @@ class Enqueuer:
             return form.following(message, stored.seq), None
         if call.options.on_duplicate == "raise":
             raise DuplicateJobError(self._queue.name, job_id)
-        return None, self._handle(job_id, call.results, duplicate=True)
+        return None, self._handle(job_id, call.results, True)
 
     async def _has_started(self, stored: StoredMessage) -> bool:
         """Whether a worker has begun a job."""
@@ -262,14 +262,14 @@ class Enqueuer:
         """Return the handle of a job that was stored."""
         has_sequence = call.options is PLAIN or not call.options.is_later
         job_id = str(ack.seq) if has_sequence else job_id_in(message.data, ack.seq)
-        return self._handle(job_id, call.results, duplicate=ack.duplicate)
+        return self._handle(job_id, call.results, ack.duplicate)
 
     def handle(self, job_id: str, job: str = "", *, duplicate: bool = False) -> JobHandle[Any]:
         """Return the handle of a job that is known by its id, and by its name if its result is to have its type."""
         known = self._queue.jobs.get(job)
-        return self._handle(job_id, None if known is None else known.results, duplicate=duplicate)
+        return self._handle(job_id, None if known is None else known.results, duplicate)
 
-    def _handle(self, job_id: str, results: ResultCodec | None, *, duplicate: bool) -> JobHandle[Any]:
+    def _handle(self, job_id: str, results: ResultCodec | None, duplicate: bool) -> JobHandle[Any]:
         return JobHandle(self._lookup, self._name, job_id, duplicate, None if results is None else results.decode)
 
 
