@@ -46,12 +46,6 @@ class Block(dict[str, str]):
         self.block = block
 
 
-def block_of(message: Any) -> bytes | None:
-    """Return the encoded header block of a nats-py message."""
-    found = message.headers
-    return None if found is None else found.block
-
-
 class NoTlsError(nats.errors.Error):
     """The server offers no TLS, and the address requires it."""
 
