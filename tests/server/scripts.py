@@ -431,6 +431,7 @@ async def acks(connect: Connect) -> list[Any]:
         await stream(client)
         await consumer(client, ack_wait=30 * 10**9)
         await fill(client, 7)
+        await pending(client, 7)
         client.sub("in", "1")
 
         async def get() -> str:
@@ -566,6 +567,7 @@ async def a_pinned_client(connect: Connect) -> list[Any]:
             client, priority_groups=["g"], priority_policy="pinned_client", priority_timeout=60 * 10**9
         )
         await fill(client, 4)
+        await pending(client, 4)
         client.sub("in.*", "1")
         pull(client, {"batch": 1, "expires": 5 * 10**9, "group": "g"}, "in.a")
         first = await client.next()
@@ -590,6 +592,7 @@ async def an_overflow_group(connect: Connect) -> list[Any]:
         await stream(client)
         await consumer(client, priority_groups=["g"], priority_policy="overflow")
         await fill(client, 3)
+        await pending(client, 3)
         client.sub("in.*", "1")
         pull(client, {"batch": 1, "expires": 300_000_000, "group": "g", "min_pending": 10}, "in.far")
         seen = [await client.take(1)]
@@ -646,6 +649,7 @@ async def an_overflow_needs_its_condition_for_each_message(connect: Connect) -> 
         await stream(client)
         await consumer(client, priority_groups=["g"], priority_policy="overflow")
         await fill(client, 9)
+        await pending(client, 9)
         for name in ("all", "far", "near"):
             client.sub(f"in.{name}", name)
         pull(client, {"batch": 20, "expires": 300_000_000, "group": "g", "min_pending": 4}, "in.far")
@@ -705,6 +709,7 @@ async def a_pause(connect: Connect) -> list[Any]:
         await stream(client)
         await consumer(client)
         await fill(client, 1)
+        await pending(client, 1)
         client.sub("in", "1")
         answer = await client.request("$JS.API.CONSUMER.PAUSE.S.c", {"pause_until": "2100-01-01T00:00:00Z"})
         pull(client, {"batch": 1, "expires": 200_000_000})
@@ -813,6 +818,7 @@ async def header_values_that_are_no_text(connect: Connect) -> list[Any]:
 async def longer_forms_of_acks(connect: Connect) -> list[Any]:
     async with connect() as client:
         seen = [await stream(client), await consumer(client), *await fill(client, 3)]
+        await pending(client, 3)
         client.sub("taken", "taken")
         client.pub("$JS.API.CONSUMER.MSG.NEXT.S.c", {"batch": 2}, "taken")
         seen += await client.take(2)
@@ -911,6 +917,7 @@ async def times_that_no_clock_reaches(connect: Connect) -> list[Any]:
     async with connect() as client:
         most = (1 << 63) - 1
         seen = [await stream(client, allow_direct=True), await consumer(client, ack_wait=most), *await fill(client, 3)]
+        await pending(client, 3)
         seen.append(await client.request("$JS.API.CONSUMER.MSG.NEXT.S.c", {"batch": 1, "no_wait": True}))
         seen.append(await client.request("$JS.ACK.S.c.1.1.1.0.0", '-NAK {"delay": ' + f"{most}}}"))
         seen.append(await client.request("$JS.API.CONSUMER.MSG.NEXT.S.c", {"batch": 1, "no_wait": True}))
@@ -948,6 +955,7 @@ async def late_acks(connect: Connect) -> list[Any]:
         await stream(client)
         await consumer(client)
         await fill(client, 3)
+        await pending(client, 3)
         client.sub("in", "1")
         seen = []
         for late in ("+ACK", "+TERM"):
