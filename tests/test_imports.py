@@ -40,6 +40,20 @@ def test_a_word_of_the_vocabulary_loads_no_backend() -> None:
     assert not modules & {"asyncio", "apsw", "nats"}
 
 
+def test_a_store_that_is_only_published_to_loads_no_other_room(tmp_path: Path) -> None:
+    program = (
+        "import asyncio, pelton\n"
+        "async def publish():\n"
+        f"    async with pelton.open({str(tmp_path / 's.pelton')!r}) as jet:\n"
+        "        await jet.create_stream('orders')\n"
+        "        await jet.publish('orders', b'a spade')\n"
+        "asyncio.run(publish())"
+    )
+    rooms = {name.split(".")[1] for name in ours(loaded_by(program)) if "." in name}
+    assert {"engine", "jet"} <= rooms
+    assert not rooms & {"queue", "buckets", "locks", "observe", "cluster", "server", "sync", "moving"}
+
+
 def test_every_public_name_is_found_by_a_dot_and_by_from() -> None:
     names = pelton.__all__
     assert len(names) == len(set(names))

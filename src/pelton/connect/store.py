@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from pelton.api.arguments import (
     check_callback,
@@ -20,26 +20,14 @@ from pelton.api.arguments import (
 from pelton.api.build import check_name
 from pelton.api.keys import Key
 from pelton.api.times import Seconds
-from pelton.buckets import (
-    Bucket,
-    BucketSettings,
-    Codec,
-    ObjectSettings,
-    ObjectStore,
-    bucket_names,
-    create_bucket,
-    create_objects,
-    delete_bucket,
-    delete_objects,
-    objects_names,
-    open_bucket,
-    open_objects,
-    update_bucket,
-)
 from pelton.jet import SqlReads, Streams
-from pelton.locks import Election, ElectionOptions, Lock, LockManager, Semaphore, lock_spec
-from pelton.queue import Jobs, Queue, Transaction, queue_names
-from pelton.sourcing import Forwarder
+
+# Buckets, locks, queues and forwarding are loaded by the first call that needs them: a program that only publishes
+# starts in half the time.
+if TYPE_CHECKING:
+    from pelton.buckets import Bucket, BucketSettings, Codec, ObjectSettings, ObjectStore
+    from pelton.locks import Election, ElectionOptions, Lock, LockManager, Semaphore
+    from pelton.queue import Jobs, Queue, Transaction
 
 T = TypeVar("T")
 
@@ -67,6 +55,8 @@ class Jet(Streams):
         of servers of a cluster that keep the queue. A new value takes effect at once. None keeps the current value.
         ``jobs`` are those declared in a `Jobs`, or in several. Raises QueueNotFoundError, ConfigError.
         """
+        from pelton.queue import Queue
+
         return await Queue.open(
             self,
             name,
@@ -80,6 +70,8 @@ class Jet(Streams):
 
     async def queue_names(self) -> list[str]:
         """Return the names of all work queues."""
+        from pelton.queue import queue_names
+
         return await queue_names(self)
 
     @overload
@@ -92,6 +84,8 @@ class Jet(Streams):
         ``codec`` encodes keys and values; without it they are stored unchanged (ADR-54). Raises
         BucketNotFoundError, ConfigError.
         """
+        from pelton.buckets import open_bucket
+
         return await open_bucket(self, name, type, codec)
 
     @overload
@@ -115,6 +109,8 @@ class Jet(Streams):
         ``type`` and ``codec`` are those of :meth:`bucket`; see :class:`BucketSettings` for the rest. Raises
         ConfigError; ApiError 10058 if it exists with other settings.
         """
+        from pelton.buckets import create_bucket
+
         return await create_bucket(self, name, type, codec, **settings)
 
     async def update_bucket(self, name: str, **settings: Unpack[BucketSettings]) -> Bucket[bytes]:
@@ -122,18 +118,26 @@ class Jet(Streams):
 
         Raises BucketNotFoundError, ConfigError; ApiError for settings that cannot be changed, such as ``storage``.
         """
+        from pelton.buckets import update_bucket
+
         return await update_bucket(self, name, **settings)
 
     async def delete_bucket(self, name: str) -> None:
         """Remove a bucket with all its keys. Raises BucketNotFoundError."""
+        from pelton.buckets import delete_bucket
+
         await delete_bucket(self, name)
 
     async def bucket_names(self) -> list[str]:
         """Return the names of all buckets."""
+        from pelton.buckets import bucket_names
+
         return await bucket_names(self)
 
     async def objects(self, name: str) -> ObjectStore:
         """Return an existing object store. Raises BucketNotFoundError, ConfigError."""
+        from pelton.buckets import open_objects
+
         return await open_objects(self, name)
 
     async def create_objects(self, name: str, **settings: Unpack[ObjectSettings]) -> ObjectStore:
@@ -141,14 +145,20 @@ class Jet(Streams):
 
         See :class:`ObjectSettings`. Raises ConfigError; ApiError 10058 if it exists with other settings.
         """
+        from pelton.buckets import create_objects
+
         return await create_objects(self, name, **settings)
 
     async def delete_objects(self, name: str) -> None:
         """Remove an object store with all its objects. Raises BucketNotFoundError."""
+        from pelton.buckets import delete_objects
+
         await delete_objects(self, name)
 
     async def objects_names(self) -> list[str]:
         """Return the names of all object stores."""
+        from pelton.buckets import objects_names
+
         return await objects_names(self)
 
     def elect(self, election: str, **options: Unpack[ElectionOptions]) -> Election:
@@ -156,11 +166,15 @@ class Jet(Streams):
 
         ``options`` are those of :class:`ElectionOptions`. Raises ConfigError.
         """
+        from pelton.locks import Election, ElectionOptions
+
         check_known(f"election {election!r}", options, ElectionOptions.__annotations__)
         return Election(self, election, **options)
 
     @cached_property
     def _lock_manager(self) -> LockManager:
+        from pelton.locks import LockManager
+
         return LockManager(self)
 
     def lock(self, name: str, *, ttl: Seconds = 30) -> Lock:
@@ -169,6 +183,8 @@ class Jet(Streams):
         It is renewed in the background while it is held; if its holder dies, others can acquire it after ``ttl``
         (whole seconds, at least 1). Raises ConfigError.
         """
+        from pelton.locks import Lock, lock_spec
+
         return Lock(self._lock_manager, lock_spec("lock", name, 1, ttl))
 
     def semaphore(self, name: str, *, slots: int, ttl: Seconds = 30) -> Semaphore:
@@ -176,6 +192,8 @@ class Jet(Streams):
 
         All its users have to agree on ``slots`` (at most 1,000). ``ttl`` is in whole seconds. Raises ConfigError.
         """
+        from pelton.locks import Semaphore, lock_spec
+
         return Semaphore(self._lock_manager, lock_spec("semaphore", name, slots, ttl))
 
     async def clone(self) -> Jet:
@@ -212,6 +230,8 @@ class Jet(Streams):
         One process at a time: another that starts takes over, and this one ends with AckRejectedError. Raises
         ApiError for messages that ``to`` never takes: no stream for a subject, a message too large.
         """
+        from pelton.sourcing import Forwarder
+
         check_name("feed", name or stream)
         check_instance(f"feed {name or stream!r}", "to", to, Jet, "give an open store or cluster")
         given = items_of(f"feed {name or stream!r}", "filters", filters, "subject filters")
@@ -280,6 +300,8 @@ class Jet(Streams):
         another transaction of the same task it is a savepoint. Raises ConfigError, also on a cluster; StoreBusyError
         when it cannot acquire the writer.
         """
+        from pelton.queue import Transaction
+
         return Transaction(self.backend, timeout)
 
     def read(self, *, timeout: float | timedelta = 60.0) -> SqlReads:
