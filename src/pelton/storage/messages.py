@@ -548,10 +548,12 @@ class FastGet:
         self._by_seq = f"SELECT {_OF_ONE} FROM m_{stream} m WHERE m.seq=?1"
         # ``subjects.last`` is a bound: if its message is gone, there is no row, and the result is None. It counts, or
         # the caller's last sequence does, if no message came since; else, the result is None as well.
+        # The state is asked for as a value: as a join, the same look takes four times as long (15 and 4 us).
         self._last_of = (
-            f"SELECT {_OF_ONE} FROM stream_state s CROSS JOIN m_{stream} m WHERE s.id={stream} AND "
-            "(s.last=?3 OR (s.subjects_upto=s.last AND ?2 IS NULL)) AND m.subject=?1 AND "
-            f"m.seq=ifnull(?2, (SELECT last FROM subjects WHERE stream={stream} AND subject=?1))"
+            f"SELECT {_OF_ONE} FROM m_{stream} m WHERE "
+            f"m.seq=ifnull(?2, (SELECT last FROM subjects WHERE stream={stream} AND subject=?1)) AND m.subject=?1 AND "
+            "(SELECT s.last=?3 OR (s.subjects_upto=s.last AND ?2 IS NULL) "
+            f"FROM stream_state s WHERE s.id={stream})"
         )
 
     def by_seq(self, seq: int, version: int) -> MessageRow | None:
