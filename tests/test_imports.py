@@ -118,3 +118,15 @@ def test_only_what_is_below_the_port_reads_tables() -> None:
         if path.relative_to(source).parts[0] not in BELOW_THE_PORT:
             found += [(path, text) for text in texts if isinstance(text, str) and SQL.search(text)]
     assert not found
+
+
+def test_no_statement_is_prepared_anew_for_its_limit() -> None:
+    """Of the texts between the quotes, also of f-strings; see ``storage/database.py``."""
+    bare = re.compile(r"\bLIMIT \?(?![+])")
+    found = []
+    for path in Path(pelton.__file__).parent.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in told]
+        found += [(path, text) for text in texts if isinstance(text, str) and bare.search(text)]
+    assert not found

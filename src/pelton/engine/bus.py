@@ -106,7 +106,7 @@ _EVERYBODY: Final = 0
 
 _UNREAD: Final = (
     "SELECT seq, origin, subscription, route, subject, reply, hdr, data FROM pubsub_outbox WHERE seq>? "
-    "ORDER BY seq LIMIT ?"
+    "ORDER BY seq LIMIT ?+0"
 )
 
 

@@ -108,7 +108,7 @@ class JoinedRead:
         self._range = f"SELECT {_JOINED} FROM {name} WHERE seq>=?1 AND seq<=?2"
         self._each = (
             f"SELECT {_JOINED}, {_joined('seq-?1')} FROM (SELECT * FROM {name} "
-            f"WHERE seq>=?1 AND seq<=?2{where} ORDER BY seq LIMIT ?)"
+            f"WHERE seq>=?1 AND seq<=?2{where} ORDER BY seq LIMIT ?+0)"
         )
 
     def read(self, first: int, last: int, rows: int, since: int) -> Joined | None:

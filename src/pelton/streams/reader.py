@@ -25,11 +25,11 @@ from pelton.subjects import candidates, has_wildcard, is_filter
 
 _WITHIN: Final = "SELECT 1 FROM subjects WHERE stream=? AND subject>=? AND subject<=? LIMIT 1"
 _OF_ALL: Final = (
-    "SELECT count(*), ifnull(max(last), 0) FROM (SELECT last FROM subjects WHERE stream=? AND msgs>0 AND {} LIMIT ?)"
+    "SELECT count(*), ifnull(max(last), 0) FROM (SELECT last FROM subjects WHERE stream=? AND msgs>0 AND {} LIMIT ?+0)"
 )
 _FROM: Final = (
     "SELECT count(*), ifnull(min(first), 0) FROM "
-    "(SELECT first FROM subjects WHERE stream=? AND msgs>0 AND last>=? AND {} LIMIT ?)"
+    "(SELECT first FROM subjects WHERE stream=? AND msgs>0 AND last>=? AND {} LIMIT ?+0)"
 )
 
 
@@ -432,7 +432,7 @@ class Reader:
         total = self._state.subjects.number(self._state.last, condition)
         if offset >= total:
             return {}, total
-        page = "SELECT CAST(subject AS BLOB), msgs FROM {} ORDER BY subject LIMIT ? OFFSET ?"
+        page = "SELECT CAST(subject AS BLOB), msgs FROM {} ORDER BY subject LIMIT ?+0 OFFSET ?"
         rows = self.subjects(page, condition, limit, offset)
         return {text(subject): integer(count) for subject, count in rows}, total
 

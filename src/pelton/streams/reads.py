@@ -111,7 +111,7 @@ class FilterCount:
         return count(seq, self.last, condition)
 
 
-_SETTLED: Final = "SELECT CAST(subject AS BLOB), last FROM {} WHERE last<=? LIMIT ?"
+_SETTLED: Final = "SELECT CAST(subject AS BLOB), last FROM {} WHERE last<=? LIMIT ?+0"
 _LATER: Final = "SELECT count(*), ifnull(min(first), 0) FROM {} WHERE last>? AND first<=?"
 
 
@@ -319,12 +319,12 @@ def _check(stream: str, request: DirectGet) -> None:
 
 _PORTION: Final = 50_000
 _MOST_SUBJECTS: Final = 150_000
-_NUMBER: Final = "SELECT count(*) FROM (SELECT 1 FROM {} LIMIT ?)"
+_NUMBER: Final = "SELECT count(*) FROM (SELECT 1 FROM {} LIMIT ?+0)"
 # With a limit, the subquery is not merged into the query, which would compute each rest four times.
 _TOTALS: Final = (
     "SELECT CAST(iif(instr(rest, ?), substr(rest, 1, instr(rest, ?) - 1), rest) AS BLOB) AS name, sum(msgs) AS total "
     "FROM (SELECT substr(subject, CASE {} END) AS rest, msgs FROM {} LIMIT -1) "
-    "GROUP BY name ORDER BY total DESC, name LIMIT ?"
+    "GROUP BY name ORDER BY total DESC, name LIMIT ?+0"
 )
 
 
@@ -380,7 +380,7 @@ def subject_totals(look: Look, request: SubjectTotals) -> SubjectTotalsReply:
 
 
 _PAGE: Final = (
-    "SELECT s.subject, m.seq, m.hdr FROM (SELECT subject, last FROM {} ORDER BY subject LIMIT ?) s "
+    "SELECT s.subject, m.seq, m.hdr FROM (SELECT subject, last FROM {} ORDER BY subject LIMIT ?+0) s "
     "LEFT JOIN {table} m ON m.seq=s.last AND m.subject=s.subject ORDER BY s.subject"
 )
 

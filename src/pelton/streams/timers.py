@@ -92,7 +92,7 @@ class Timers:
     def expired(self, now: int, limit: int) -> list[int]:
         """Return the sequences of expired messages, at most ``limit``."""
         self.flush()
-        sql = "SELECT seq FROM timers WHERE stream=? AND due<=? ORDER BY due, seq LIMIT ?"
+        sql = "SELECT seq FROM timers WHERE stream=? AND due<=? ORDER BY due, seq LIMIT ?+0"
         return column(self._db.execute(sql, (self._stream, min(now, NEVER - 1), limit)))
 
     def oldest(self, table: str, last: int) -> Aged | None:
@@ -106,7 +106,7 @@ class Timers:
         self.flush()
         sql = (
             f"SELECT seq, ts FROM {table} m WHERE seq>=? AND NOT EXISTS(SELECT 1 FROM timers t "
-            f"WHERE t.stream=? AND t.seq=m.seq AND t.due={NEVER}) ORDER BY seq LIMIT ?"
+            f"WHERE t.stream=? AND t.seq=m.seq AND t.due={NEVER}) ORDER BY seq LIMIT ?+0"
         )
         return decoded(Aged, self._db.execute(sql, (self._ageless, self._stream, limit)).fetchall())
 

@@ -167,7 +167,7 @@ _UNSETTLED_PAGE: Final = 1000
 def unsettled(session: Session, request: ConsumerUnsettled) -> ConsumerUnsettledReply:
     """Return the messages that were delivered and not settled."""
     consumer = session.registry.consumer(request.stream, request.name)
-    sql = "SELECT seq, n, due, waits FROM pending WHERE consumer=? ORDER BY seq LIMIT ? OFFSET ?"
+    sql = "SELECT seq, n, due, waits FROM pending WHERE consumer=? ORDER BY seq LIMIT ?+0 OFFSET ?"
     rows = consumer.db.execute(sql, (consumer.id, _UNSETTLED_PAGE, request.offset)).fetchall()
     waiting = consumer.db.value("SELECT count(*) FROM pending WHERE consumer=? AND waits", (consumer.id,))
     return ConsumerUnsettledReply(
