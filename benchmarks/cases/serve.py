@@ -1,10 +1,10 @@
-"""`pelton serve` beside nats-server: the same client, nats-py, on both."""
+"""`pelton serve` beside nats-server, with the same client on both: nats-py, and NATS's client for C."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.asks import RatioAsk
+from benchmarks.asks import Ask, LimitAsk, RatioAsk
 from benchmarks.case import FSYNCED, OS_CACHE, Case, Contender, Metric
 from benchmarks.roster import NATS, NATS_ALWAYS
 
@@ -39,6 +39,37 @@ def _stored(name: str, title: str, target: str, of_default: float, of_always: fl
     )
 
 
+_C, _C_NATS, _C_ALWAYS = "C on pelton serve", "C", "C, sync_interval: always"
+_C_METRICS = (Metric("rate", "msgs/s"), Metric("cpu", "us of the server's CPU a message", 2))
+_C_TIMES = (Metric("p50", "us"), Metric("p99", "us"))
+_Bound = tuple[float | None, float | None]
+
+
+def _in_c(name: str, title: str, asked: _Bound, is_stored: bool = True, is_awaited: bool = False) -> Case:
+    """A case with the client for C: `asked` are the ratios to nats-server's default, and to `always`."""
+    of_default, of_always = asked
+    target, options = "peers.nats_c:measured", {"what": name}
+    contenders = (
+        Contender(_C, target, FSYNCED if is_stored else _NOT_STORED, {"served": True, **options}),
+        Contender(_C_NATS, target, OS_CACHE if is_stored else _NOT_STORED, options),
+        *((Contender(_C_ALWAYS, target, FSYNCED, {"always": True, **options}),) if is_stored else ()),
+    )
+    asks: list[Ask] = [RatioAsk(_C, (_C_NATS,), of_default)]
+    if is_stored:
+        asks.append(RatioAsk(_C, (_C_ALWAYS,), of_always))
+    if of_always is not None:
+        asks.append(LimitAsk(_C, 3_000, "p99", "us"))
+    return Case(
+        name=f"serve-c-{name}",
+        title=f"Served to C: {title}",
+        how="libnats in a program of its own on `pelton serve`, which fsyncs before it answers, and on nats-server.",
+        metrics=_C_METRICS + (_C_TIMES if is_awaited else ()),
+        contenders=contenders,
+        asks=tuple(asks),
+        prepare="peers.nats_c:compile_client",
+    )
+
+
 _WAY = "One client publishes, another counts what it receives."
 
 ALL = (
@@ -55,4 +86,13 @@ ALL = (
     _stored("fetch-one", "fetch(1), then ack_sync", "nats_streams:fetch_one", 0.33, None),
     _stored("put", "put in a bucket", "nats_buckets:put_each", 0.33, None),
     _stored("get", "get from a bucket", "nats_buckets:get", 0.65, None),
+    _in_c("publish", "publish to nobody", (None, None), is_stored=False),
+    _in_c("fan-out", "one client to 10", (0.6, None), is_stored=False),
+    _in_c("request", "request and reply", (None, None), is_stored=False, is_awaited=True),
+    _in_c("store", "publish to a stream, awaiting each", (None, 1.0), is_awaited=True),
+    _in_c("in-flight", "1,000 publishes in flight", (0.7, None)),
+    _in_c("pull", "fetch(500), then ack", (0.7, None)),
+    _in_c("ordered", "ordered consumer", (0.6, None)),
+    _in_c("put", "put in a bucket", (None, 1.0), is_awaited=True),
+    _in_c("get", "get from a bucket", (0.8, None), is_awaited=True),
 )
