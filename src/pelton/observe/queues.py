@@ -315,7 +315,7 @@ async def job_with_details(jet: Jet, queue: str, job_id: str) -> JobDetails:
 
 async def _errors(jet: Jet, names: QueueNames, job_id: str) -> tuple[AttemptError, ...]:
     with suppress(StreamNotFoundError):
-        attempt = await last_attempt(jet, names, job_id)
+        attempt = await last_attempt(await jet.stream(names.attempts), names, job_id)
         return attempt.errors if attempt is not None else ()
     return ()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections import Counter
 from datetime import timedelta
 from typing import Any, cast
 
@@ -156,6 +157,38 @@ async def test_jobs_of_many_subjects_are_listed_in_their_order(another: OpenQueu
     assert await queue.purge(key="b.c") == len(of_key)
     assert await queue.purge() == len(left) - len(of_key)
     assert await queue.counts() == JobCounts(cancelled=300)
+
+
+async def test_a_filter_asks_nothing_of_jobs_that_it_leaves_out(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    @queue.job(backoff=Backoff(base=600))
+    async def job(n: int) -> None:
+        raise RetryJob(600)
+
+    await job.enqueue_many([(n,) for n in range(50)])
+    async with working(queue):
+        while (await queue.counts()).retrying < 50:
+            await asyncio.sleep(0.01)
+    await queue.options(delay=600).enqueue(job, 50)
+    backend, asked = queue.jet.backend, Counter[str]()
+    for verb in ("call", "direct_get"):
+        real = getattr(backend, verb)
+        monkeypatch.setattr(backend, verb, lambda *args, real=real: asked.update(["all"]) or real(*args))
+
+    async def questions(**wanted: Any) -> tuple[int, int]:
+        asked.clear()
+        found = [info async for info in queue.jobs(**wanted)]
+        return len(found), asked["all"]
+
+    _, least = await questions(job="nobody")
+    assert least < 30
+    assert await questions(state="pending") == (0, least)
+    assert await questions(state="scheduled") == (1, least)
+    assert (await questions(key="nobody", state="retrying"))[1] <= least + 50
+    # The record of the last attempt of each: none has told how far it is.
+    assert await questions(job="job") == (51, least + 50)
+    asked.clear()
+    assert await queue.purge(job="nobody") == 0
+    assert asked["all"] <= least + 1
 
 
 async def test_a_job_handed_back_is_pending_and_has_no_attempt(queue: Queue) -> None:

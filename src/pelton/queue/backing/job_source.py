@@ -280,7 +280,7 @@ class FreeJobs:
 
     async def _left_by(self, delivered: Delivered) -> Attempt | None:
         """Return what the attempts of a job have left."""
-        return await last_attempt(self._jet, self._names, job_id_of(delivered))
+        return await last_attempt(await self._jet.stream(self._names.attempts), self._names, job_id_of(delivered))
 
     async def settle(self, ended: Ended) -> None:
         """End an attempt: see ``ports.JobSource``."""

@@ -224,9 +224,8 @@ async def _one_of(stream: Stream, subject: str, job_id: str) -> StoredMessage | 
 _attempt: Final = msgspec.json.Decoder(Attempt).decode
 
 
-async def last_attempt(jet: Streams, names: QueueNames, job_id: str) -> Attempt | None:
-    """Return the record of a job's last attempt that did not end it, or None."""
-    stream = await jet.stream(names.attempts)
+async def last_attempt(stream: Stream, names: QueueNames, job_id: str) -> Attempt | None:
+    """Return the record of a job's last attempt that did not end it, from the stream of attempts, or None."""
     try:
         return _attempt((await stream.get_last_message(names.attempt_subject(job_id))).data)
     except MessageNotFoundError:

@@ -282,7 +282,7 @@ class QueueWithSteering:
         last, unlisted = (await stream.info()).state.last_seq, await self._context.stats.unlisted()
         ended = 0
         batch: list[tuple[StoredMessage, JobInfo]] = []
-        async with aclosing(self._steering.jobs(wanted)) as jobs:
+        async with aclosing(self._steering.jobs(wanted, is_brief=True)) as jobs:
             async for entry in jobs:
                 if entry.stored.seq > last:
                     break

@@ -8,7 +8,7 @@ limit, the worker has told within the last half second.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Container, Iterable, Sequence
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -16,7 +16,7 @@ import msgspec
 
 from pelton.api import JobNotFoundError, MessageNotFoundError, ServerTimeoutError, StoredMessage, StreamNotFoundError
 from pelton.api.json_values import UNREADABLE
-from pelton.jet.stream import last_of
+from pelton.jet.stream import last_of, subjects_of
 from pelton.queue.backing.scan import (
     job_at,
     last_attempt,
@@ -104,14 +104,24 @@ class JobStates:
 
     ``parked``: the jobs that wait in a worker for a limit, by sequence, each with the number of its delivery and the
     name of the limit. ``unlisted``: which jobs may have been taken beside those whose deliveries are listed.
+    ``attempts`` and ``running``: the streams with what is known of those that were taken.
     """
 
     def __init__(
-        self, names: QueueNames, begun: Begun, parked: dict[int, tuple[int, str]], now: int, unlisted: Unlisted
+        self,
+        names: QueueNames,
+        begun: Begun,
+        parked: dict[int, tuple[int, str]],
+        now: int,
+        unlisted: Unlisted,
+        attempts: Stream,
+        running: Stream,
     ) -> None:
         self.begun: Begun = begun
         self.parked: dict[int, tuple[int, str]] = parked
         self.unlisted: Unlisted = unlisted
+        self.attempts = attempts
+        self.running = running
         self._names = names
         self._now = now
 
@@ -125,6 +135,13 @@ class JobStates:
         if not self.unlisted.number or not self._names.is_free(stored.subject):
             return False
         return self.unlisted.may_have(self._names.lane(stored.subject), stored.seq)
+
+    def is_excluded(self, stored: StoredMessage, delivery: Unsettled | None, wanted: str) -> bool:
+        """Whether a job is surely not in the state ``wanted``, without a look at the record of its attempts."""
+        if self._names.is_later(stored.subject):
+            return wanted != "scheduled"
+        may_differ = delivery is None and self.may_be_taken(stored, delivery)
+        return not may_differ and self.of(stored.seq, delivery) != wanted
 
     def of(self, seq: int, delivery: Unsettled | None, known: Attempt | None = None) -> JobState:
         """Return the state of a job; ``known`` is its record, where its deliveries are not listed."""
@@ -182,6 +199,14 @@ async def limits_of(queue: QueueContext) -> list[JobLimit]:
 
 _NOT_COMPLETED: Final[tuple[Ending, ...]] = ("failed", "cancelled", "expired")
 _TAKEN: Final[tuple[JobState, ...]] = ("held", "running", "retrying")
+
+
+def _envelope_of(stored: StoredMessage) -> Envelope:
+    try:
+        return decode_envelope(stored.data)
+    except UNREADABLE:
+        # Not a valid job, as the worker that takes it will find; the view shows it among the others.
+        return Envelope(job="", args=msgspec.Raw(b"null"))
 
 
 class FoundJob(NamedTuple):
@@ -251,7 +276,7 @@ class JobViews:
                     continue
                 known = None
                 if where.may_be_taken(stored, delivery):
-                    known = await last_attempt(self._queue.jet, names, job_id_in(stored.data, stored.seq))
+                    known = await last_attempt(where.attempts, names, job_id_in(stored.data, stored.seq))
                 due = where.due_again(known)
                 if due is not None:
                     since.append(max(stored.time_ns, due))
@@ -277,14 +302,14 @@ class JobViews:
         underway, unlisted = await queue.stats.underway(), await queue.stats.unlisted()
         begun: Begun = {}
         parked: dict[int, tuple[int, str]] = {}
+        attempts, running = [await queue.side_to_read(side) for side in (queue.names.attempts, queue.names.running)]
+        async with aclosing(stored_messages(running, queue.names.worker_subject("*"))) as records:
+            async for record in records:
+                parked |= {seq: (number, limit) for seq, number, limit in _worker(record.data).parked}
         # A queue of an older version, which is only looked at, has no such stream.
         with suppress(StreamNotFoundError):
-            stream = await queue.jet.stream(queue.names.running)
-            async with aclosing(stored_messages(stream, queue.names.worker_subject("*"))) as records:
-                async for record in records:
-                    parked |= {seq: (number, limit) for seq, number, limit in _worker(record.data).parked}
             begun = await queue.begun.find_begun()
-        return underway, JobStates(queue.names, begun, parked, queue.clock.now(), unlisted)
+        return underway, JobStates(queue.names, begun, parked, queue.clock.now(), unlisted, attempts, running)
 
     async def id_of_named(self, options: JobOptions) -> str:
         """Return the id of the unfinished job that was enqueued with these options. Raises JobNotFoundError."""
@@ -301,18 +326,25 @@ class JobViews:
         stream = await self._queue.jet.stream(self._queue.names.jobs)
         return await unfinished_job(stream, self._queue.names, job_id)
 
-    async def jobs(self, wanted: JobFilter = ALL_JOBS) -> AsyncGenerator[FoundJob]:
-        """Iterate over the jobs that have not ended, oldest first, with their messages."""
+    async def jobs(self, wanted: JobFilter = ALL_JOBS, *, is_brief: bool = False) -> AsyncGenerator[FoundJob]:
+        """Iterate over the jobs that have not ended, oldest first, with their messages; brief: without progress."""
         unsettled, where = await self._states()
         # Those that run, or are tried again, are few among many that wait.
         taken = unsettled.keys() | where.begun.keys() | where.parked.keys()
         is_of_few = wanted.state in _TAKEN and not where.unlisted.number
         messages = self._these(taken) if is_of_few else self._messages(wanted)
+        # Most jobs tell none.
+        told = () if is_brief else await subjects_of(where.running, self._queue.names.progress_subject("*"))
         async with aclosing(messages) as stored_jobs:
             async for stored in stored_jobs:
-                info = await self._to_info(stored, unsettled, where)
-                if wanted.has(info):
-                    entry = unsettled.get(stored.seq)
+                entry = unsettled.get(stored.seq)
+                # First what needs no look at other messages: most jobs may be others.
+                if not wanted.has(_envelope_of(stored)):
+                    continue
+                if wanted.state and where.is_excluded(stored, entry, wanted.state):
+                    continue
+                info = await self._to_info(stored, unsettled, where, told)
+                if wanted.state in ("", info.state):
                     yield FoundJob(stored, info, is_taken=entry is not None and not entry.waits)
 
     async def _messages(self, wanted: JobFilter) -> AsyncGenerator[StoredMessage]:
@@ -336,7 +368,7 @@ class JobViews:
                 if stored.seq > last:
                     return
                 if stored.seq not in underway and where.is_unlisted(stored):
-                    yield await self._to_info(stored, underway, where, is_brief=True)
+                    yield await self._to_info(stored, underway, where, ())
 
     async def _these(self, sequences: Iterable[int]) -> AsyncGenerator[StoredMessage]:
         stream = await self._queue.jet.stream(self._queue.names.jobs)
@@ -353,18 +385,15 @@ class JobViews:
         return None if message is None else decode_outcome(message.data)
 
     async def _to_info(
-        self, stored: StoredMessage, unsettled: Underway, where: JobStates, *, is_brief: bool = False
+        self, stored: StoredMessage, unsettled: Underway, where: JobStates, told: Container[str] | None = None
     ) -> JobInfo:
-        try:
-            envelope = decode_envelope(stored.data)
-        except UNREADABLE:
-            # Not a valid job, as the worker that takes it will find; the view shows it among the others.
-            envelope = Envelope(job="", args=msgspec.Raw(b"null"))
+        """Return what there is to know of a job; of its progress, only if it is among those ``told``, if given."""
+        envelope = _envelope_of(stored)
         delivery = unsettled.get(stored.seq)
         job_id = envelope.id or str(stored.seq)
         # Of one that no worker has had, there is nothing more to know.
         was_taken = where.may_be_taken(stored, delivery)
-        known = await last_attempt(self._queue.jet, self._queue.names, job_id) if was_taken else None
+        known = await last_attempt(where.attempts, self._queue.names, job_id) if was_taken else None
         if delivery is not None:
             # Of deliveries before this one; one that was given back is accounted for.
             known = where.complete(known, stored.seq, delivery)
@@ -382,16 +411,16 @@ class JobViews:
             attempt=(known.attempt if known else 0) + (state == "running"),
             enqueued_at=stored.time_ns,
             last_error=(known.error or known.waits) if known else "",
-            progress=await self._progress(job_id) if was_taken and not is_brief else None,
+            progress=await self._progress(where.running, job_id, told) if was_taken else None,
             priority=envelope.priority,
             tenant=envelope.tenant,
             limit=where.limit_of(stored.seq, known) if state == "held" else "",
         )
 
-    async def _progress(self, job_id: str) -> JobProgress | None:
-        running = await self._queue.side_to_read(self._queue.names.running)
-        told = await last_of(running, self._queue.names.progress_subject(job_id))
-        return None if told is None else decode_progress(told.data)
+    async def _progress(self, running: Stream, job_id: str, told: Container[str] | None) -> JobProgress | None:
+        subject = self._queue.names.progress_subject(job_id)
+        last = await last_of(running, subject) if told is None or subject in told else None
+        return None if last is None else decode_progress(last.data)
 
     async def get_ended(self, job_id: str) -> JobInfo:
         """Return a job that has ended. Raises JobNotFoundError if it has not, or if that is no longer known."""

@@ -20,7 +20,7 @@ from pelton.queue.model.states import Timetable
 
 if TYPE_CHECKING:
     from pelton.api.times import Seconds
-    from pelton.queue.model.states import DeadLetter, JobInfo
+    from pelton.queue.model.states import DeadLetter, Envelope
     from pelton.runtime import Random
 
 # As ``job_message.py`` makes them.
@@ -96,13 +96,12 @@ class JobFilter(msgspec.Struct, frozen=True):
     job: str = ""
     tenant: str = ""
 
-    def has(self, info: JobInfo) -> bool:
-        """Whether a job is selected."""
+    def has(self, job: Envelope) -> bool:
+        """Whether a job is selected by what is stored of it: its state is not."""
         return (
-            (not self.state or info.state == self.state)
-            and (not self.key or info.key == self.key)
-            and (not self.job or info.job == self.job)
-            and (not self.tenant or info.tenant == self.tenant)
+            (not self.key or job.key == self.key)
+            and (not self.job or job.job == self.job)
+            and (not self.tenant or job.tenant == self.tenant)
         )
 
     def has_letter(self, letter: DeadLetter) -> bool:
