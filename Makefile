@@ -9,7 +9,7 @@ ARGS ?=
 # Those that try for as long as they are asked to.
 LONG := $(BIN)/python -m pytest --timeout 0
 
-.PHONY: test test-slow check docs docs-serve differential power crash linear safety storm fuzz demo bench bench-spark packages declarative soak java clean lock
+.PHONY: test test-slow check docs docs-serve differential power crash linear safety storm fuzz demo bench bench-growth bench-spark packages declarative soak java clean lock
 
 # Three processes, because most tests wait for a disk, a server or another process. Each starts with its share of the
 # tests and takes over tests from the others. They and the programs that they start import the same modules, which are
@@ -76,6 +76,10 @@ demo: $(VENV)/.dev java
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks $(ARGS)
+
+# What each verb costs as a store grows: some minutes; with ARGS=--full, which writes benchmarks/results/growth.md, an hour.
+bench-growth: $(VENV)/.dev
+	$(BIN)/python -m benchmarks.growth $(ARGS)
 
 # Spark's reads and writes, compared with Parquet and with simpler sources and sinks: make bench-spark ARGS="--rows 200000"
 bench-spark: $(VENV)/.dev java

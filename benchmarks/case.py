@@ -56,7 +56,8 @@ class Metric:
 class Case:
     """One question, its contenders, and the targets for Pelton.
 
-    `prepare` ("module:function") runs once before the rounds and leaves its results in `Run.shared`.
+    `prepare` ("module:function") runs once before the rounds and leaves its results in `Run.shared`. A case without
+    metrics keeps all that a contender measures. `limit`: after how many seconds a measurement is given up.
     """
 
     name: str
@@ -66,3 +67,4 @@ class Case:
     contenders: tuple[Contender, ...]
     asks: tuple[Ask, ...] = ()
     prepare: str | None = None
+    limit: float = 180.0

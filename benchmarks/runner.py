@@ -21,7 +21,6 @@ from benchmarks.case import Case, Contender, Run, Sample
 from benchmarks.child import Request
 
 Progress = Callable[[str], None]
-_MEASURE_LIMIT = 180.0
 _PREPARE_LIMIT = 1_800.0
 
 
@@ -35,8 +34,8 @@ class Outcome:
 
     def add(self, contender: str, sample: Mapping[str, float] | None) -> None:
         figures = self.rounds.setdefault(contender, {})
-        for metric in self.case.metrics:
-            figures.setdefault(metric.key, []).append(None if sample is None else sample.get(metric.key))
+        for key in [metric.key for metric in self.case.metrics] or list(sample or figures):
+            figures.setdefault(key, []).append(None if sample is None else sample.get(key))
 
 
 class MeasurementError(Exception):
@@ -73,7 +72,7 @@ def _round(outcome: Outcome, number: int, run: Run, say: Progress) -> None:
 
 def _turn(outcome: Outcome, contender: Contender, run: Run) -> Sample | None:
     try:
-        return _measure(Request(contender.target, dict(contender.options), run), _MEASURE_LIMIT)
+        return _measure(Request(contender.target, dict(contender.options), run), outcome.case.limit)
     except MeasurementError as failure:
         outcome.failures[contender.name] = str(failure)
         return None
