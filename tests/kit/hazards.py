@@ -330,6 +330,10 @@ class HazardBackend:
         if self._client.is_alive and not self._client.world.happens(self._client.hazards.lost_event):
             await self._inner.send(subject, data, headers, reply)
 
+    async def has_message(self, stream: str, subjects: str) -> bool:
+        """Whether a stream stores a message of a filter."""
+        return await self._ask(lambda: self._inner.has_message(stream, subjects))
+
     def might_reach(self, subject: str) -> bool:
         """Whether anybody may be subscribed."""
         return self._inner.might_reach(subject)

@@ -127,6 +127,10 @@ class Backend(Protocol):
         """
         ...
 
+    async def has_message(self, stream: str, subjects: str) -> bool:
+        """Whether a stream stores a message of a subject or filter. Raises `StreamNotFoundError`."""
+        ...
+
     async def publish_atomic(self, messages: Sequence[Outgoing]) -> PubAck:
         """Store messages in order, all or none of them (ADR-50); all subjects must belong to one stream.
 

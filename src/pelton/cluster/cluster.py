@@ -38,6 +38,8 @@ from pelton.api import (
     DirectGet,
     DirectGetDisabledError,
     DirectReply,
+    MessageNotFoundError,
+    MsgGet,
     Outgoing,
     PeltonError,
     PubAck,
@@ -437,6 +439,14 @@ class Cluster:
         check_subject(subject)
         with suppress(Interrupted):
             await self._connection.tell(subject, data, reply, headers)
+
+    async def has_message(self, stream: str, subjects: str) -> bool:
+        """Whether a stream stores a message of a subject or filter, asked of its leader."""
+        try:
+            await self.call(MsgGet(stream=stream, last_by_subj=subjects))
+        except MessageNotFoundError:
+            return False
+        return True
 
     def might_reach(self, subject: str) -> bool:
         """Return True: only the servers know."""

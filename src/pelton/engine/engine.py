@@ -57,7 +57,16 @@ from pelton.engine.transactions import Transactions
 from pelton.engine.upkeep import OnlineMaintenance
 from pelton.engine.verbs import withdraw
 from pelton.runtime import Runtime
-from pelton.storage import BegunMarks, Committer, Database, Fault, MemoryChannel, StreamMarks, WakeChannel
+from pelton.storage import (
+    BegunMarks,
+    Committer,
+    Database,
+    Fault,
+    MemoryChannel,
+    SnapshotOnlyError,
+    StreamMarks,
+    WakeChannel,
+)
 
 R = TypeVar("R")
 
@@ -194,6 +203,21 @@ class Engine:
         """Read messages directly from the stream (ADR-31)."""
         self.door.check()
         return await self._questions.direct_get(stream, request)
+
+    async def has_message(self, stream: str, subjects: str) -> bool:
+        """Whether a stream stores a message of a subject or filter, after what is due."""
+        self.door.check()
+
+        def look() -> bool:
+            log = self.session.registry.stream(stream)
+            log.advance(self.session.now())
+            return log.reader.last_row_of(subjects) is not None
+
+        await self.readable()
+        with suppress(SnapshotOnlyError):
+            return self.read(look)
+        answer: bool = await self.stage(look, durable=False)
+        return answer
 
     async def answered(
         self, subject: str, request: bytes, response: bytes, client: ClientInfo, *, is_refused: bool

@@ -224,6 +224,10 @@ class ReadOnlyEngine:
 
         return self._read(look)
 
+    async def has_message(self, stream: str, subjects: str) -> bool:
+        """Whether a stream stores a message of a subject or filter, though it may be past its age."""
+        return self._read(lambda view: view.session.registry.stream(stream).reader.last_row_of(subjects) is not None)
+
     def reading(self, timeout: float) -> SqlSnapshot:
         """Return SQL on one snapshot, open for at most ``timeout`` seconds."""
         self._current()

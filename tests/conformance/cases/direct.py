@@ -111,6 +111,18 @@ async def the_last_of_a_subject(jet: Jet) -> None:
 
 
 @case
+async def whether_there_is_a_message(jet: Jet) -> None:
+    stream = await _ten(jet)
+    assert [await jet.backend.has_message("S", one) for one in ("s.2", "s.*", ">")] == [True] * 3
+    assert not await jet.backend.has_message("S", "s.9")
+    await stream.purge(filter="s.2")
+    assert not await jet.backend.has_message("S", "s.2")
+    await jet.publish("s.2", b"again")
+    assert await jet.backend.has_message("S", "s.2")
+    await fails(StreamNotFoundError, jet.backend.has_message("T", "s.2"))
+
+
+@case
 async def the_last_of_a_subject_that_was_deleted(jet: Jet) -> None:
     stream = await _ten(jet)
     await stream.delete_message(8)

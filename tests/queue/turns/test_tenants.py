@@ -11,7 +11,7 @@ import pytest
 import pelton
 from pelton import ConfigError, Jet, JobCounts, TenantCounts, observe
 from pelton.queue import ClaimedJob, Queue
-from pelton.queue.backing.tenant_lines import TenantLines
+from pelton.queue.backing import job_source
 from pelton.testing import manual_runtime
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import FAST, Child, drain, ended, waiting, working
@@ -132,6 +132,16 @@ async def test_a_waiting_worker_takes_them_at_once(jet: Jet, exclusive: bool) ->
         for n, one in enumerate(await queue.enqueue_many(calls)):
             assert await one.value(timeout=60) == f"{n}"
     assert await queue.counts() == JobCounts(completed=72)
+
+
+@ON_BOTH
+async def test_a_waiting_worker_finds_one_that_nobody_announced(jet: Jet, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = await jet.queue("garage", jobs=jobs)
+    async with working(queue), asyncio.timeout(30):
+        await (await queue.enqueue(wash, "1")).value(timeout=60)
+        monkeypatch.setattr("pelton.queue.enqueue.enqueuer.ring", lambda *_: asyncio.sleep(0))
+        handle = await queue.options(tenant="a").enqueue(wash, "2")
+        assert await handle.value(timeout=60) == "2"
 
 
 @ON_BOTH
@@ -481,6 +491,7 @@ async def test_who_has_no_tenants_takes_none_of_their_turns(
     def take(*_: object) -> None:
         raise AssertionError("no tenant has jobs")
 
-    monkeypatch.setattr(TenantLines, "take", take)
+    monkeypatch.setattr(job_source.TenantLines, "take", take)
+    monkeypatch.setattr(job_source, "tenants_with_jobs", take)
     await drain(queue)
     assert await queue.counts() == JobCounts(completed=3)

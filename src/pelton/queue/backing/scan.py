@@ -151,10 +151,6 @@ async def not_to_be_taken(jet: Streams, names: QueueNames) -> int:
 async def tenants_with_jobs(stream: Stream, names: QueueNames) -> dict[int, dict[str, int]]:
     """Return how many jobs, due and not ended, each tenant has, by their priority: by its token."""
     counts: defaultdict[int, dict[str, int]] = defaultdict(dict)
-    try:
-        await stream.get_last_message(names.tenant_jobs)
-    except MessageNotFoundError:
-        return counts
     for subject, count in (await subjects_of(stream, names.tenant_jobs)).items():
         tenant, of_rank = names.tenant_of(subject), counts[names.rank_of_tenant(subject)]
         of_rank[tenant] = of_rank.get(tenant, 0) + count

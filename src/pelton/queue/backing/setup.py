@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from pelton.api import ApiError, ConfigError, MessageNotFoundError, QueueNotFoundError, StreamNotFoundError
+from pelton.api import ApiError, ConfigError, QueueNotFoundError, StreamNotFoundError
 from pelton.api.config import DUPLICATE_WINDOW
 from pelton.api.times import duration_of
 from pelton.buckets import reserve_first_token
@@ -287,19 +287,6 @@ async def ranked_consumers(stream: Stream, names: QueueNames, lease: float) -> l
         for priority, jobs in reversed(list(enumerate(names.ranked_jobs, 1)))
     ]
     return await asyncio.gather(*making)
-
-
-async def has_ranked_jobs(stream: Stream, names: QueueNames) -> bool:
-    """Whether a job with a priority is stored."""
-    return any(await asyncio.gather(*(_has_any(stream, jobs) for jobs in names.ranked_jobs)))
-
-
-async def _has_any(stream: Stream, subjects: str) -> bool:
-    try:
-        await stream.get_last_message(subjects)
-    except MessageNotFoundError:
-        return False
-    return True
 
 
 async def worker_consumers(stream: Stream, names: QueueNames, exclusive: bool, lease: float) -> list[Consumer]:

@@ -235,7 +235,7 @@ class KeyedJobSource(FreeJobs):
         """Store how an attempt ended, and carry it out."""
         delivered = ended.delivered
         if delivered.consumer != CHANNEL:
-            self._note_ends((ended,))
+            self._tenants.note_ended((ended,))
             await self._settle_free(ended)
             return
         held = self._holdings.get(delivered.token)
