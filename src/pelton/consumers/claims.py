@@ -14,13 +14,13 @@ from pelton.storage import Database, decoded, text
 
 _encode: Final = msgspec.json.Encoder().encode
 _FIRST_PARKED: Final = (
-    "SELECT seq FROM claims p WHERE p.consumer=?1 AND p.subject=value AND p.held=0 ORDER BY seq LIMIT 1"
+    "SELECT seq FROM claims p WHERE p.consumer=?1+0 AND p.subject=value AND p.held=0 ORDER BY seq LIMIT 1"
 )
 # Held claims are the oldest of their subject, so this reads only them, however many wait.
 _OF_SUBJECTS: Final = (
     "SELECT value, (SELECT count(*) FROM claims h WHERE h.consumer=?1 AND h.subject=value "
     f"AND h.seq<ifnull(({_FIRST_PARKED}), {(1 << 63) - 1})), EXISTS({_FIRST_PARKED}) FROM json_each(?2) "
-    "WHERE EXISTS(SELECT 1 FROM claims e WHERE e.consumer=?1 AND e.subject=value)"
+    "WHERE EXISTS(SELECT 1 FROM claims e WHERE e.consumer=?1+0 AND e.subject=value)"
 )
 _RANK: Final = "(SELECT rank FROM claims r WHERE r.consumer=?1 AND r.subject=value AND r.seq={})"
 _NEXT: Final = (

@@ -34,9 +34,9 @@ from pelton.storage import MessageRow, RowValues, all_intact, decoded, intact, i
 LONGEST: Final = 512
 READ_AT_MOST: Final = 16_384
 _READ_AT_LEAST: Final = 256
-_FIRST: Final = "SELECT turn FROM ready WHERE consumer=? AND rank=0 ORDER BY turn LIMIT 1"
-_NEXT: Final = "SELECT seq, subject, rank FROM ready WHERE consumer=? ORDER BY rank DESC, turn LIMIT ?+0"
-_NEXT_OF: Final = "SELECT seq, subject, rank FROM ready WHERE consumer=? AND rank=? ORDER BY turn LIMIT ?+0"
+_FIRST: Final = "SELECT turn FROM ready WHERE consumer=?+0 AND rank=0 ORDER BY turn LIMIT 1"
+_NEXT: Final = "SELECT seq, subject, rank FROM ready WHERE consumer=?+0 ORDER BY rank DESC, turn LIMIT ?+0"
+_NEXT_OF: Final = "SELECT seq, subject, rank FROM ready WHERE consumer=?+0 AND rank=?+0 ORDER BY turn LIMIT ?+0"
 
 
 class ReadyRow(NamedTuple):
@@ -212,7 +212,7 @@ class Delivery:
 
     def _redeliver(self) -> None:
         c = self._c
-        sql = "SELECT seq, n, subject FROM pending WHERE consumer=? AND due<=? ORDER BY due, seq LIMIT ?+0"
+        sql = "SELECT seq, n, subject FROM pending WHERE consumer=?+0 AND due<=? ORDER BY due, seq LIMIT ?+0"
         limit = self._batch + _SCAN_AT_LEAST
         more = True
         while more:

@@ -201,8 +201,8 @@ class Turn:
 
     def _others(self) -> list[Waiting]:
         sql = (
-            "SELECT id, priority, conditional, failover, owner, seen FROM pulls WHERE consumer=? AND grp=? AND id<>? "
-            "ORDER BY since"
+            "SELECT id, priority, conditional, failover, owner, seen FROM pulls "
+            "WHERE consumer=?+0 AND grp=? COLLATE BINARY AND id<>? ORDER BY since"
         )
         oldest = self._now - _LOST_AFTER * REFRESH_NS
         rows = self._db.execute(sql, (*self._key, self._puller.id)).fetchall()

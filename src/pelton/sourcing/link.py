@@ -155,7 +155,7 @@ class Position:
 
     def parked_of(self, subject: str, limit: int) -> list[int]:
         """Return the sequences parked for a subject, in order."""
-        sql = "SELECT seq FROM parked WHERE source=? AND subject=? ORDER BY seq LIMIT ?+0"
+        sql = "SELECT seq FROM parked WHERE source=?+0 AND subject=? COLLATE BINARY ORDER BY seq LIMIT ?+0"
         return column(self._db.execute(sql, (self.id, subject, limit)))
 
     def parked_subjects(self) -> list[str]:

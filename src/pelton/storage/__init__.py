@@ -49,6 +49,7 @@ from pelton.storage.rows import column as column
 from pelton.storage.rows import decoded as decoded
 from pelton.storage.rows import integer as integer
 from pelton.storage.rows import integers as integers
+from pelton.storage.rows import of_subject as of_subject
 from pelton.storage.rows import subject_condition as subject_condition
 from pelton.storage.rows import text as text
 from pelton.storage.schema import SCHEMA_VERSION as SCHEMA_VERSION

@@ -479,7 +479,7 @@ class MessageTable:
             return removed
         sql = (
             f"DELETE FROM {self.name} WHERE seq IN (SELECT seq FROM {self.name} WHERE seq BETWEEN ? AND ? "
-            f"AND subject=? ORDER BY seq LIMIT ?+0) {_REMOVED}"
+            f"AND subject=? COLLATE BINARY ORDER BY seq LIMIT ?+0) {_REMOVED}"
         )
         return self._removed(sql, (first, last, subject, count))
 

@@ -18,7 +18,18 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from pelton.api import StreamConfig
-from pelton.storage import Condition, Database, MessageRow, column, intact, integer, integers, subject_condition, text
+from pelton.storage import (
+    Condition,
+    Database,
+    MessageRow,
+    column,
+    intact,
+    integer,
+    integers,
+    of_subject,
+    subject_condition,
+    text,
+)
 from pelton.streams.state import StreamState
 from pelton.streams.subject_rows import SubjectRow
 from pelton.subjects import candidates, has_wildcard, is_filter
@@ -281,7 +292,7 @@ class Reader:
         if row is not None and (row.subject == subject_filter or not intact(row)):
             # A damaged row is still the last one: an earlier one would be mistaken for the current value.
             return row
-        return state.table.last_where(known.last, Condition("subject=?", (subject_filter,)))
+        return state.table.last_where(known.last, of_subject(subject_filter))
 
     def none_between(self, seq: int, filters: Sequence[str]) -> int:
         """Return up to which sequence nothing after ``seq`` matches, if it is known at once. Flush the stream first."""

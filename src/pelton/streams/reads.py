@@ -44,7 +44,7 @@ from pelton.api.direct import MAX_BYTES, MAX_SUBJECTS
 from pelton.api.errors import from_reply
 from pelton.api.requests import FindMessages, FindMessagesReply, SubjectTotals, SubjectTotalsReply
 from pelton.runtime import Clock, Deadline
-from pelton.storage import Condition, MessageRow, intact, integer, subject_condition, text
+from pelton.storage import Condition, MessageRow, intact, integer, of_subject, subject_condition, text
 from pelton.storage.rows import text_condition
 from pelton.streams.log import StreamLog
 from pelton.streams.reader import ANY, LastMatches
@@ -141,7 +141,7 @@ def _present(log: StreamLog, subject: str, bound: int) -> int:
     if log.table.time_of(bound) is not None:
         return bound
     # Its last message was removed: the bound is higher than the last message left.
-    row = log.table.last_where(bound, Condition("subject=?", (subject,)))
+    row = log.table.last_where(bound, of_subject(subject))
     return bound if row is None else row.seq
 
 

@@ -29,7 +29,7 @@ _UPSERT: Final = (
 )
 _LOOK_UP: Final = "SELECT first, last, msgs FROM subjects WHERE stream=? AND subject=?"
 _LAST_OF_EACH: Final = (
-    "SELECT CAST(subject AS BLOB), last FROM json_each(?2) CROSS JOIN subjects ON stream=?1 AND subject=value "
+    "SELECT CAST(subject AS BLOB), last FROM json_each(?2) CROSS JOIN subjects ON stream=?1+0 AND subject=value "
     "WHERE msgs>0"
 )
 _DROP: Final = "DELETE FROM subjects WHERE stream=? AND subject=? AND msgs<=?"
