@@ -171,6 +171,12 @@ async def test_bytes_bound_a_fetch(jet: pelton.Jet, consumer: pelton.Consumer) -
     await jet.publish_batch([("s.a", b"x" * 67)] * 3)
     assert seqs(await consumer.fetch(10, max_bytes=299)) == [1, 2]
     assert seqs(await consumer.fetch(10, max_bytes=120)) == [3]
+    await jet.publish_batch([("s.a", b"x" * 67)] * 20)
+    assert seqs(await consumer.fetch(10, max_bytes=1 << 20)) == list(range(4, 14))
+    last = await consumer.fetch(20, max_bytes=1 << 20)
+    assert [(one.delivered.seq, one.delivered.num_pending) for one in last] == [
+        (seq, 23 - seq) for seq in range(14, 24)
+    ]
 
 
 async def test_a_message_larger_than_a_fetch_allows_ends_it_at_once(

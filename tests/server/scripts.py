@@ -829,6 +829,36 @@ async def longer_forms_of_acks(connect: Connect) -> list[Any]:
 
 
 @script
+async def a_pull_of_a_subscription_that_ends(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        seen = [await stream(client), await consumer(client), *await fill(client, 5)]
+        await pending(client, 5)
+        client.sub("in", "1")
+        client.send("UNSUB 1 3")
+        pull(client, {"batch": 5})
+        return [*seen, *await client.take(3), await client.settle()]
+
+
+@script
+async def acks_that_ask_for_no_answer(connect: Connect) -> list[Any]:
+    async with connect() as client:
+        seen = [await stream(client), await consumer(client, ack_wait=60_000_000_000), *await fill(client, 30)]
+        await pending(client, 30)
+        client.sub("in", "1")
+        pull(client, {"batch": 25})
+        seen += await client.take(25)
+        for seq in (*range(2, 14), 1, 2, 40, 15, 16):
+            client.pub(f"$JS.ACK.S.c.1.{seq}.{seq}.0.0", b"+ACK")
+        for numbers in ("1.x.17.0.0", "1..17.17.0", "x.18.18.0.0", f"1.{10**19}.19.0.0", "1.٢٠.20.0.0", "1.21.20.0.0"):
+            client.pub(f"$JS.ACK.S.c.{numbers}", b"")
+        client.pub("$JS.ACK.S.c.1.22.22.0.0", b'-NAK {"delay": 60000000000}')
+        client.pub("$JS.ACK.S.c.1.23.23.0.0", b"+TERM")
+        client.pub("$JS.ACK.S.c.1.24.24.0.0", b"+WPI")
+        seen.append(await client.request("$JS.ACK.S.c.1.14.14.0.0", b"+ACK"))
+        return [*seen, await client.request("$JS.API.CONSUMER.INFO.S.c")]
+
+
+@script
 async def header_blocks_of_no_bytes(connect: Connect) -> list[Any]:
     async with connect() as client:
         seen = [await stream(client, republish={"src": "s.>", "dest": "again.>"}, allow_direct=True)]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import nats
 import pytest
+from nats.js.api import RetentionPolicy
 
 import pelton
 from tests.kit.nats_server import NatsServer, nats_server
@@ -29,6 +30,25 @@ async def test_it_starts_serves_and_stops(tmp_path: Path) -> None:
         await client.close()
     async with pelton.open(tmp_path / "s.pelton") as jet:
         assert (await (await jet.stream("S")).get_message(1)).data == b"kept"
+
+
+async def test_an_ack_that_asks_for_no_answer_outlives_a_kill(tmp_path: Path) -> None:
+    with served_store(tmp_path / "s.pelton") as server:
+        client = await nats.connect(server.url, allow_reconnect=False)
+        js = client.jetstream()
+        await js.add_stream(name="S", subjects=["s"], retention=RetentionPolicy.WORK_QUEUE)
+        for number in range(12):
+            await js.publish("s", b"%d" % number)
+        for message in (await (await js.pull_subscribe("s", "c")).fetch(12))[:10]:
+            await message.ack()
+        assert (await js.consumer_info("S", "c")).num_ack_pending == 2
+        server.kill()
+        server.start()
+        client = await nats.connect(server.url)
+        js = client.jetstream()
+        assert (await js.consumer_info("S", "c")).num_ack_pending == 2
+        assert (await js.stream_info("S")).state.messages == 2
+        await client.close()
 
 
 async def test_killed_under_load_it_loses_nothing_acknowledged_and_clients_go_on(tmp_path: Path) -> None:

@@ -133,6 +133,9 @@ def _no_rank(_subject: str) -> int:
 _log: Final = logging.getLogger("pelton.consumers")
 _SCAN_AT_LEAST: Final = 16
 _SCAN_AT_MOST: Final = 4096
+# More than an ack's subject has beside names, and the most bytes that a letter of a name takes.
+_LONGEST_NUMBERS: Final = 128
+_BYTES_A_LETTER: Final = 4
 # Beyond this distance the index of subjects is asked first whether any message matches, instead of a scan.
 _FAR: Final = 65_536
 # How many rows are searched for a damaged one, while others wait.
@@ -312,7 +315,8 @@ class Delivery:
                 self._pass_all()
                 return
             found = self._log.table.scan_values(c.cursor + 1, upto, limit, c.condition)
-            if self._is_simple and found and all_intact(found):
+            is_last = limit == wanted or len(found) < limit
+            if found and (self._is_simple or (is_last and self._fit(found))) and all_intact(found):
                 is_through = self._claim_and_take(found, wanted) if c.per_subject else self._take_all(found)
             else:
                 is_through = self._offer(list(map(MessageRow._make, found)))
@@ -383,6 +387,15 @@ class Delivery:
         """Whether new messages are delivered unchanged, without a decision for each."""
         c = self._c
         return not (c.replay_upto or c.config.headers_only) and self._bytes_left == NEVER
+
+    def _fit(self, rows: Sequence[RowValues]) -> bool:
+        """Whether new messages, the last ones of this pull, are delivered unchanged, however few bytes it may take."""
+        c = self._c
+        if c.replay_upto or c.config.headers_only:
+            return False
+        names = _LONGEST_NUMBERS + _BYTES_A_LETTER * (len(self._log.name) + len(c.name))
+        sizes = [_BYTES_A_LETTER * len(subject) + len(hdr or b"") + len(data) for _, _, subject, hdr, data, _ in rows]
+        return sum(sizes) + names * len(rows) <= self._bytes_left
 
     def _take_all(self, rows: Sequence[RowValues]) -> bool:
         """Deliver new rows that are intact: what ``_offer`` does, for all of them at once."""

@@ -132,10 +132,12 @@ class Serving:
 
         self._host.stage_quietly(announce)
 
-    def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> asyncio.Future[list[PeltonError | None]]:
-        """Acknowledge deliveries; the future ends when that is durable."""
+    def ack(
+        self, stream: str, consumer: str, acks: Sequence[AckOp], *, durable: bool
+    ) -> asyncio.Future[list[PeltonError | None]]:
+        """Acknowledge deliveries; the future ends when that is stored, and on disk if it is to be ``durable``."""
         future: asyncio.Future[list[PeltonError | None]] = self._loop.create_future()
-        self._submissions.settle((stream, consumer), Settling(acks, future))
+        self._submissions.settle((stream, consumer), Settling(acks, future, durable=durable))
         return future
 
     def soon(self, call: Callable[[], None]) -> None:

@@ -312,13 +312,15 @@ class Settling(msgspec.Struct, frozen=True, gc=False):
     """One caller's acks of deliveries of one consumer.
 
     ``publishes`` are stored if (and only if) the acks take effect; None: the acks are all that was asked for.
-    ``apart`` has the messages of each ack: dropped if that ack has no effect.
+    ``apart`` has the messages of each ack: dropped if that ack has no effect. It is ``durable`` if the caller is told
+    so: else a power loss may undo it.
     """
 
     acks: Sequence[AckOp]
     future: Future
     publishes: Sequence[Outgoing] | None = None
     apart: Sequence[Sequence[Outgoing]] | None = None
+    durable: bool = True
 
 
 def settling_apart(endings: Sequence[Settled], future: Future) -> Settling:
@@ -329,15 +331,15 @@ def settling_apart(endings: Sequence[Settled], future: Future) -> Settling:
 class SettleWork:
     """Acks of many callers, those of a consumer applied together; each caller's messages are stored with its acks."""
 
-    durable = True
-
     def __init__(self, session: Session) -> None:
         self._session = session
+        self.durable = False
         self._groups: dict[ConsumerKey, list[Settling]] = {}
         self._results: list[object] = []
 
     def add(self, consumer: ConsumerKey, entry: Settling) -> None:
         """Add one caller's acks."""
+        self.durable = self.durable or entry.durable
         group = self._groups.get(consumer)
         if group is None:
             self._groups[consumer] = [entry]

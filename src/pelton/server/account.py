@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from pelton.api import Incoming, Outgoing, headers
+from pelton.api import Delivered, Incoming, Outgoing, headers
 from pelton.server.connection import ClientConnection, Published, SubjectService, in_portions
 from pelton.server.crossing import (
     REQUEST_INFO,
@@ -236,13 +236,17 @@ class ServerAccount:
             else:
                 break
             subject, reply = command.subject, command.reply  # type: ignore[attr-defined]  # it is either
-            direct, head, *_ = routes.get(subject) or self._route(subject)
+            route = routes.get(subject) or self._route(subject)
+            direct, head = route.direct, route.head
             # What a client may receive can change at any time.
             is_plain = block is None or not (self.tracing.destination or TRACE in block)
             if is_plain and direct is not None and not direct.is_cut and (direct.client is not client or client.echo):
                 direct.client.deliver_encoded(direct, encoded(head, reply, block, data, direct.client), reply)
                 continue
-            if not self.pass_on(client, subject, reply, block, data) and reply and client.options.no_responders:
+            acks = route.service if is_plain and route is self._ack_route else None
+            is_ack = acks is not None and acks.take(Published(client, subject, reply, block, data))
+            is_taken = is_ack or self.pass_on(client, subject, reply, block, data)
+            if not is_taken and reply and client.options.no_responders:
                 self.tell_no_responders(client, subject, reply)
             if client.is_held or self._now() > until:
                 index += 1
@@ -426,6 +430,14 @@ class ServerAccount:
             only.client.deliver_encoded(only, encoded(head, reply, block, data, only.client), reply)
             return 1
         return self.router.deliver_to(targets, route, MessageFrame(subject, reply, block, data))
+
+    def send_all(self, route: str, messages: Sequence[Delivered]) -> None:
+        """Deliver what the store has for the clients that subscribe to ``route``, in its order."""
+        if self.crossing is None or self.router.has_subscriber(route):
+            self.router.deliver_all(route, messages)
+            return
+        for message in messages:
+            self.send(route, message.subject, message.reply, message.headers, message.data)
 
     def receives(self, subject: str) -> bool:
         """Whether a client receives messages on a subject, perhaps one of another account that waits for an answer."""

@@ -25,7 +25,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequen
 from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from pelton.api import Incoming
+from pelton.api import Delivered, Incoming
 from pelton.runtime import Clock
 from pelton.server.identity import Authenticator, ClientRights, ServerUser
 from pelton.server.router import ClientSubscription, MessageFrame, Router, Targets
@@ -111,6 +111,7 @@ class AccountPort(Protocol):
     def tell_no_responders(self, client: ClientConnection, subject: str, reply: str) -> None: ...
     def receivers_of(self, subject: str) -> tuple[Targets, str]: ...
     def send(self, route: str, subject: str, reply: str, block: bytes | None, data: bytes) -> int: ...
+    def send_all(self, route: str, messages: Sequence[Delivered]) -> None: ...
     def receives(self, subject: str) -> bool: ...
     def answer(self, reply: str, block: bytes | None, data: bytes) -> None: ...
     def has_room_for(self, subject: str) -> bool: ...
@@ -396,6 +397,20 @@ class ClientConnection(asyncio.BufferedProtocol):
         subscription.received += 1
         if subscription.limit and subscription.received >= subscription.limit:
             self.drop(subscription)
+        if self._out_bytes > self._max_pending:
+            self._cut_slow()
+
+    def deliver_run(self, subscription: ClientSubscription, run: Sequence[bytes], replies: Iterable[str]) -> None:
+        """Write messages that are encoded for one of the client's subscriptions, which has no limit."""
+        if self.state == "closed":
+            return
+        if self._notes_replies:
+            for reply in replies:
+                self.rights.expect_answer(reply, self._host.clock.monotonic())
+        self.out_msgs += len(run)
+        self.out_bytes += sum([len(one) - one.find(b"\r\n") - 4 for one in run])
+        subscription.received += len(run)
+        self.write(b"".join(run))
         if self._out_bytes > self._max_pending:
             self._cut_slow()
 

@@ -27,7 +27,7 @@ from pelton.engine.bus import RELAYED
 from pelton.engine.serving import Serving
 from pelton.runtime import Runtime
 from pelton.server.connection import AccountPort
-from pelton.server.router import ClientSubscription, MessageFrame, Receiver
+from pelton.server.router import ClientSubscription, Receiver
 
 _log: Final = logging.getLogger("pelton.server")
 _INBOXES: Final = "_INBOX"
@@ -313,10 +313,7 @@ class _Relay:
             for message in messages:
                 self._account.push_abroad(route, message)
             return
-        wanted = "" if queue == RELAYED else queue
-        for message in messages:
-            frame = MessageFrame(message.subject, message.reply, message.headers, message.data)
-            self._account.router.deliver(route, frame, queue=wanted)
+        self._account.router.deliver_all(route, messages, queue="" if queue == RELAYED else queue)
 
     @property
     def capacity(self) -> int:

@@ -1,7 +1,8 @@
 """The JetStream API of an account: administrative verbs (ADR-1), acks (ADR-15), direct gets (ADR-31), pulls (ADR-13).
 
-Acks of one round of the event loop are one group for each consumer. Every ack is answered when it is durable, also one
-that comes too late, as NATS does: what it has settled then is nothing.
+Acks of one round of the event loop are one group for each consumer. Every ack that asks for an answer gets it when it
+is durable, also one that comes too late, as NATS does: what it has settled then is nothing. If nobody of a group asks,
+it is stored at once and synced with what follows: a message that was acked may come again after a power loss.
 
 A batch of direct gets is read and sent in pages, as the client keeps up: all of it may be larger
 than what may wait for a client.
@@ -356,7 +357,7 @@ class ClientAcks:
         for (stream, consumer), acks in waiting.items():
             replies = [reply for _, reply in acks if reply]
             try:
-                done = self._serving.ack(stream, consumer, [ack for ack, _ in acks])
+                done = self._serving.ack(stream, consumer, [ack for ack, _ in acks], durable=bool(replies))
             except PeltonError:
                 # The store is closed, or has failed: what is not answered is redelivered.
                 continue
@@ -503,8 +504,7 @@ class _ClientSink:
 
     def deliver(self, messages: Sequence[Delivered]) -> None:
         """Send messages, each with the subject that acknowledges it."""
-        for message in messages:
-            self._account.send(self._reply, message.subject, message.reply, message.headers, message.data)
+        self._account.send_all(self._reply, messages)
 
     def beat(self, last_consumer: int, last_stream: int) -> None:
         """Send a sign of life."""

@@ -6,10 +6,11 @@ same subscriptions share what is remembered of that, until a subscription is mad
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
+from pelton.api import Delivered, Incoming
 from pelton.subjects import SubjectIndex, has_wildcard
 from pelton.subjects.index import LONGEST_CACHED
 from pelton.wire import ConnectOptions
@@ -85,6 +86,7 @@ class Receiver(Protocol):
 
     def deliver_encoded(self, subscription: ClientSubscription, message: bytes, reply: str) -> None: ...
 
+    def deliver_run(self, subscription: ClientSubscription, run: Sequence[bytes], replies: Iterable[str]) -> None: ...
     def deliver(self, subscription: ClientSubscription, frame: MessageFrame) -> None: ...
     def may_receive(self, subscription: ClientSubscription, subject: str) -> bool: ...
     def has(self, subscription: ClientSubscription) -> bool: ...
@@ -208,6 +210,25 @@ class Router:
         With ``queue`` only to that group's members, or with "" only to those of no group.
         """
         return self.deliver_to(self.targets(route), route, frame, origin, queue=queue)
+
+    def deliver_all(self, route: str, messages: Sequence[Delivered | Incoming], *, queue: str | None = None) -> None:
+        """Deliver what a store has for ``route``, in its order."""
+        only = None if queue else self.targets(route).only
+        if only is not None and not only.is_cut and not only.limit:
+            # Most pulls and pushes: they become one piece of output.
+            heads = {
+                subject: b"MSG %b %b " % (subject.encode(), only.sid) for subject in {one.subject for one in messages}
+            }
+            replies = [one.reply for one in messages]
+            run = [
+                encoded(heads[one.subject], reply, one.headers, one.data, only.client)
+                for one, reply in zip(messages, replies, strict=True)
+            ]
+            only.client.deliver_run(only, run, replies)
+            return
+        for message in messages:
+            frame = MessageFrame(message.subject, message.reply, message.headers, message.data)
+            self.deliver(route, frame, queue=queue)
 
     def deliver_to(
         self,
