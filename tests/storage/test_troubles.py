@@ -12,7 +12,7 @@ import pytest
 import pelton
 from pelton import metrics
 from pelton.api import MessageQuarantined, SlowSync, WriterBusy
-from pelton.storage import committer, write_lock
+from pelton.storage import committer
 from tests.storage.stores import raw
 
 
@@ -56,7 +56,7 @@ async def test_slow_syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplo
 
 async def test_a_busy_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "a.pelton"
-    monkeypatch.setattr(write_lock, "LONG_WAIT_S", 0.0)
+    monkeypatch.setattr(committer, "LONG_WAIT_S", 0.0)
     async with pelton.open(path) as jet:
         await jet.create_stream("s", subjects=["s.>"])
         await events_of(jet)

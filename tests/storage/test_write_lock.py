@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from pelton.storage.committer import LAPSE_S, PRIORITY_AFTER_S, WriteLock
 from pelton.storage.database import Database
 from pelton.storage.faults import Fault
-from pelton.storage.write_lock import LAPSE_S, PRIORITY_AFTER_S, WriteLock
 
 PLACES = pytest.mark.parametrize("memory", [False, True], ids=["file", "memory"])
 

@@ -7,7 +7,7 @@ import gc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelton.storage.write_lock import LAPSE_S, SIZE, WriterPriority, claims_in_memory
+from pelton.storage.committer import LAPSE_S, SIZE, WriterPriority, claims_in_memory
 
 
 def views(count: int, memory: bytearray | None = None) -> list[WriterPriority]:

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from pelton.storage.write_lock import FIRST_PAUSE_S, LONGEST_PAUSE_S, PRIORITY_AFTER_S, WriterWait
+from pelton.storage.committer import FIRST_PAUSE_S, LONGEST_PAUSE_S, PRIORITY_AFTER_S, WriterWait
 
 
 def test_pauses_grow_until_the_wait_has_priority() -> None:

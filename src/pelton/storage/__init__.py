@@ -61,9 +61,9 @@ from pelton.storage.troubles import Trouble as Trouble
 from pelton.storage.troubles import Troubles as Troubles
 from pelton.storage.user_sql import Refusal as Refusal
 from pelton.storage.user_sql import UserSql as UserSql
+from pelton.storage.user_sql import Writer as Writer
 from pelton.storage.wake import MemoryChannel as MemoryChannel
 from pelton.storage.wake import WakeChannel as WakeChannel
 from pelton.storage.wake import may_run as may_run
 from pelton.storage.wal import Medium as Medium
 from pelton.storage.wal import sync_to_disk as sync_to_disk
-from pelton.storage.write_lock import Writer as Writer

@@ -1,4 +1,4 @@
-"""Runs a user's own SQL on the connection of an open transaction, and refuses what it may not do.
+"""A transaction that a user holds open: its own SQL, of which it is refused what it may not do, its begin and its end.
 
 While SQLite compiles a statement, it calls an authorizer for each action of the statement. A user's statement may read
 everything, and create, change and drop tables of its own. It may not write to Pelton's tables, add a trigger or an
@@ -16,7 +16,10 @@ from typing import Any, Final, Literal
 
 import apsw
 
+from pelton.runtime import pause
+from pelton.storage.committer import SPIN_S, WriteLock
 from pelton.storage.database import Database
+from pelton.storage.faults import translated
 from pelton.storage.schema import is_reserved
 
 RefusalKind = Literal["forbidden", "constraint", "mistake"]
@@ -151,3 +154,51 @@ class UserSql:
         if not is_reserved(table):
             return ""
         return f"{table!r} is a name of Pelton's own tables, which you can read with SQL and only Pelton can write"
+
+
+# --- its begin and its end: it outlasts a round of the loop
+
+
+class Writer:
+    """The write transactions of one connection; ``busy_timeout`` (seconds) is the longest wait for others."""
+
+    def __init__(self, database: Database, busy_timeout: float) -> None:
+        self._db = database
+        self._lock = WriteLock(database, busy_timeout)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction is open."""
+        return self._db.connection.in_transaction
+
+    def begin(self, now: float) -> float | None:
+        """Open a transaction; while another connection writes, return how many seconds to pause before the next try.
+
+        ``now`` is the event loop's time. Raises Fault.
+        """
+        return self._lock.begin(now)
+
+    def give_up(self) -> None:
+        """Wait for the lock no longer."""
+        self._lock.give_up()
+
+    def commit(self) -> None:
+        """Commit. Raises Fault, or Refusal if a constraint of the user's tables fails: then it stays open."""
+        while True:
+            try:
+                self._db.execute("COMMIT")
+                return
+            except apsw.BusyError:
+                # Only possible for a memory store: another thread of this process is reading it.
+                pause(SPIN_S)
+            except apsw.ConstraintError as error:
+                raise Refusal("constraint", str(error)) from error
+            except apsw.Error as error:
+                self._db.note(error)
+                raise self._db.ending.met(error) from error
+
+    def roll_back(self) -> None:
+        """Roll back the transaction, if one is open. Raises Fault."""
+        if self.is_open:
+            with translated(self._db.path):
+                self._db.execute("ROLLBACK")

@@ -40,7 +40,7 @@ open then report the error themselves.
 
 The file need not be synced, it must only outlive the processes. It records the state of the kernel's cache, and a power
 loss takes both: SQLite verifies what it then reads from the medium. The same page holds the claim to the next turn of
-writing (``write_lock.py``), which shares its life and nothing else.
+writing (``committer.py``), which shares its life and nothing else.
 
 Each opener holds a shared ``flock`` on it. The last to leave removes it, unless the log could not be folded.
 """
