@@ -12,7 +12,7 @@ import pytest
 import pelton
 from pelton.api import ConsumerCreate, ConsumerNotFoundError, Incoming, StoreClosedError, consumer_config
 from pelton.engine import Engine
-from pelton.engine.delivery import pushes, subscriptions
+from pelton.engine.delivery import pushes
 from pelton.engine.salvage import recount
 from pelton.jet import Consumer, Message, Stream
 from pelton.testing import ManualRuntime, manual_runtime
@@ -44,7 +44,7 @@ async def _until(true: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0)
 
 
-async def _heard(listening: subscriptions.EngineSubscription, count: int) -> list[Incoming]:
+async def _heard(listening: pushes.EngineSubscription, count: int) -> list[Incoming]:
     found = []
     async with asyncio.timeout(60):
         while len(found) < count:
@@ -86,7 +86,7 @@ async def _delivers(consumer: Consumer, seq: int) -> bool:
 
 
 async def test_large_messages_are_not_hoarded_either(jet: pelton.Jet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriptions, "_WINDOW_BYTES", 1 << 20)
+    monkeypatch.setattr(pushes, "_WINDOW_BYTES", 1 << 20)
     monkeypatch.setattr(pushes, "_BATCH_BYTES", 1 << 18)
     stream = await _stream(jet, 30, size=100_000)
     await jet.publish("s.b", b"x" * 600_000)

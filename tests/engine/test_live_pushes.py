@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import pelton
-from pelton.engine.delivery import subscriptions
+from pelton.engine.delivery import pushes
 from pelton.testing import manual_runtime
 
 Seen = list[tuple[str, bytes | None] | None]
@@ -210,7 +210,7 @@ async def test_a_watcher_too_far_behind_is_reported_and_gets_the_newest(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(subscriptions, bound, 100)
+    monkeypatch.setattr(pushes, bound, 100)
     async with _openers(place, tmp_path) as (writer, watcher):
         bucket = await writer.create_bucket("b")
         entries = (await watcher.bucket("b")).watch()

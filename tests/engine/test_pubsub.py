@@ -13,7 +13,7 @@ import pytest
 import pelton
 from pelton.api import ConfigError, ExpectationError, Incoming, Outgoing, StoreClosedError
 from pelton.engine import Engine, bus
-from pelton.engine.delivery import subscriptions
+from pelton.engine.delivery import pushes
 from pelton.engine.salvage import recount
 from pelton.testing import ManualRuntime, manual_runtime
 from tests.storage.processes import Child, hear_in_child
@@ -198,7 +198,7 @@ async def test_closing_a_store_ends_its_listeners(tmp_path: Path) -> None:
 async def test_a_reader_that_is_slow_loses_the_newest(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(subscriptions, "_KEPT", 3)
+    monkeypatch.setattr(pushes, "_KEPT", 3)
     async with await _orders("memory:") as jet:
         listening = await _engine(jet).subscribe("orders.>")
         await jet.publish_batch([("orders.1", b"%d" % number) for number in range(9)])

@@ -29,7 +29,7 @@ from pelton.api import (
 from pelton.api.keys import Key, key_bytes
 from pelton.engine.connections import EngineSettings
 from pelton.engine.host import public_error
-from pelton.engine.transaction import OpenTransaction
+from pelton.engine.transactions import OpenTransaction
 from pelton.storage import (
     BulkRead,
     Database,

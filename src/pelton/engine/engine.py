@@ -43,8 +43,7 @@ from pelton.engine.bus import Bus
 from pelton.engine.connections import PLANNING, Connections, EngineSettings, troubles_of
 from pelton.engine.delivery.line import Lines
 from pelton.engine.delivery.pulls import Pulls
-from pelton.engine.delivery.pushes import Pushes
-from pelton.engine.delivery.subscriptions import EngineSubscription, Subscriptions
+from pelton.engine.delivery.pushes import EngineSubscription, Pushes, Subscriptions
 from pelton.engine.host import Door, public_error
 from pelton.engine.questions import Audit, Questions
 from pelton.engine.serving import Serving
@@ -52,8 +51,7 @@ from pelton.engine.session import Committed, Session
 from pelton.engine.session.account import Account
 from pelton.engine.snapshots import SqlSnapshot, SqlSnapshots
 from pelton.engine.submissions import Publishing, Settling, Submissions, settle_all, settling_apart
-from pelton.engine.transaction import OpenTransaction
-from pelton.engine.transactions import Transactions
+from pelton.engine.transactions import OpenTransaction, Transactions
 from pelton.engine.upkeep import OnlineMaintenance
 from pelton.engine.verbs import withdraw
 from pelton.runtime import Runtime

@@ -8,20 +8,414 @@ transaction: neither starves the other. To other processes it is a writer like a
 Reads continue: readers see the store as it was. Only a memory store has no snapshots, so there readers wait.
 
 A commit is synced to disk with the committer's next sync, together with everything else committed by then.
+
+**One transaction that its user holds open, from the beginning of its block to the end.** The states, and what moves it
+from one to the next::
+
+    entered --first operation--> open      waits for the writer and takes it, the timeout begins to run
+    open --the block ends--> committed     durable before the block is left
+    open --the block raises--> rolled back
+    open --it times out, the store closes, an operation fails half way--> lost
+    lost --the block ends--> rolled back   and the block raises the cause
+    entered --the block ends--> over       without operations, nothing happens
+
+An operation runs from beginning to end without letting other tasks run. If it is refused, it has changed nothing, and
+the block may continue; any other error leaves an unknown state, so the transaction is lost at once and the writer is
+released. Nested blocks are savepoints, which must be left in the order in which they nest. A transaction belongs to
+the task that entered it.
+
+**The operations of a transaction that its user holds open, on a session of its own.** The session has its own
+connection and registry, as another process would: uncommitted changes are visible only through it. The effects of the
+commit reach others through the engine.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
-from pelton.api import StoreBusyError, StoreClosedError
-from pelton.engine.host import Host, public_error
-from pelton.engine.submissions import CallWork
-from pelton.engine.transaction import OpenTransaction, Operations
-from pelton.runtime import Clock, Signal, owner, within
-from pelton.storage import Committer, Database, Fault, MemoryChannel
+from pelton.api import (
+    AckOp,
+    ConfigError,
+    DirectGet,
+    DirectReply,
+    Outgoing,
+    PeltonError,
+    PubAck,
+    StoreBusyError,
+    StoreClosedError,
+    TransactionError,
+    TransactionTimeoutError,
+)
+from pelton.consumers import Settlement
+from pelton.engine.host import Host, public_error, sql_error
+from pelton.engine.session import Session, SessionMark
+from pelton.engine.snapshots import DirectGets
+from pelton.engine.submissions import CallWork, all_stored, make_ready, store, store_plain
+from pelton.runtime import Caller, Clock, Signal, Timer, owner, within
+from pelton.storage import (
+    Committer,
+    Database,
+    Fault,
+    MemoryChannel,
+    PlacedSums,
+    Refusal,
+    UserSql,
+    Writer,
+    as_fault,
+    placed_sums,
+    translated,
+)
+from pelton.storage.user_sql import Bindings
+from pelton.streams import Packed, is_bare, is_member
+
+
+class _OpenSettlement(NamedTuple):
+    """Acks of one consumer that were checked, and are not written yet."""
+
+    stream: str
+    consumer: str
+    settlement: Settlement
+
+
+class Operations:
+    """Runs the operations of one transaction at a time. ``is_late`` returns whether it has exceeded its timeout.
+
+    ``busy_timeout`` (seconds) bounds the wait for the writer.
+    """
+
+    def __init__(self, session: Session, is_late: Callable[[], bool], busy_timeout: float) -> None:
+        self.session = session
+        self.db: Database = session.db
+        self.writer: Writer = Writer(self.db, busy_timeout)
+        self._direct = DirectGets(session)
+        self._sql = UserSql(self.db, is_late)
+        self._settling: _OpenSettlement | None = None
+
+    def began(self) -> None:
+        """Load what others have written: the transaction was just opened."""
+        self.db.fold_on_commit(True)
+        self.session.began()
+
+    def publish(self, messages: Sequence[Outgoing]) -> list[PubAck]:
+        """Append all messages, or none."""
+        self._settle_up()
+        stored = store_plain(self.session, messages)
+        if stored is not None:
+            return stored
+        if len(messages) <= 1 or self._is_sure(messages):
+            return all_stored(store(self.session, messages, "until refused"))
+        mark = self.mark()
+        try:
+            acks = all_stored(store(self.session, messages, "until refused"))
+        except PeltonError:
+            self.go_back(mark)
+            raise
+        self.keep(mark)
+        return acks
+
+    def publish_apart(self, messages: Sequence[Outgoing]) -> list[PubAck | PeltonError]:
+        """Append messages, each answered by itself."""
+        self._settle_up()
+        return store(self.session, messages, "apart")
+
+    def load(self, packed: Packed, sums: PlacedSums) -> None:
+        """Append messages without headers, or none."""
+        logs = self.session.registry.routes.find_all(packed.subjects)
+        log = logs.pop() if len(logs) == 1 else None
+        if log is None or not log.appender.takes_packed or self.session.bus.has_subscriptions:
+            self.publish(packed.messages())
+            self.flush()
+            return
+        self._settle_up()
+        now = self.session.now()
+        make_ready(self.session, log, now)
+        log.appender.append_packed(packed, now, sums)
+
+    def _is_sure(self, messages: Sequence[Outgoing]) -> bool:
+        """Whether none of these messages can be refused."""
+        logs = self.session.registry.routes.find_all({message.subject for message in messages})
+        plain = all(log is not None and log.appender.is_plain for log in logs)
+        return plain and all(is_bare(message.headers) for message in messages)
+
+    def ack(self, stream: str, name: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
+        """Acknowledge deliveries; acks of one consumer that follow each other are written together.
+
+        The rest of the transaction depends on them, so an ack without effect, harmless by itself, is refused here.
+        """
+        settling = self._settling
+        if settling is None or (settling.stream, settling.consumer) != (stream, name):
+            self._settle_up()
+            registry = self.session.registry
+            settlement = registry.settlement(registry.consumer(stream, name), self.session.now())
+            settling = self._settling = _OpenSettlement(stream, name, settlement)
+        return settling.settlement.take(acks)
+
+    def _settle_up(self) -> None:
+        if self._settling is not None:
+            self._settling.settlement.write()
+            self._settling = None
+
+    def flush(self) -> None:
+        """Write what the transaction holds in memory."""
+        self._settle_up()
+        self.session.flush()
+
+    def sql(self, statement: str, bindings: Bindings) -> list[tuple[Any, ...]]:
+        """Run a user's SQL."""
+        return self._sql.run(statement, bindings)
+
+    def direct_get(self, stream: str, request: DirectGet) -> DirectReply:
+        """Read messages directly from the stream."""
+        return self._direct.clean_and_look(stream, request)
+
+    def roll_back(self) -> None:
+        """Roll back the whole transaction."""
+        self._settling = None
+        self.session.roll_back()
+        self.writer.roll_back()
+
+    # --- going back within a transaction
+
+    def mark(self) -> SessionMark:
+        """Set a savepoint."""
+        self._settle_up()
+        return self.session.mark()
+
+    def keep(self, mark: SessionMark) -> None:
+        """Release a savepoint, and keep what was done since."""
+        self.session.keep(mark)
+
+    def go_back(self, mark: SessionMark) -> None:
+        """Roll back to a savepoint, and release it."""
+        self._settling = None
+        self.session.go_back(mark)
+
+
+T = TypeVar("T")
+
+
+class OpenTransaction:
+    """A transaction of one owner; ``timeout`` (seconds) bounds how long it holds the writer."""
+
+    def __init__(self, writers: Transactions, timeout: float) -> None:
+        self._writers = writers
+        self._timeout = timeout
+        self._owner: Caller | None = None
+        self._marks: list[SessionMark | None] = []
+        self._operations: Operations | None = None
+        self._loss: PeltonError | None = None
+        self._timer: Timer | None = None
+        self._deadline = 0.0
+
+    # --- the block
+
+    async def enter(self) -> int:
+        """Begin the block, or a nested one; return its level."""
+        if self._owner is None:
+            self._writers.check()
+            self._owner = Caller()
+            self._writers.entered[self._owner.identity] = self
+            self._marks.append(None)
+            return 0
+        operations = await self._opened()
+        self._marks.append(self._done(operations.mark))
+        return len(self._marks) - 1
+
+    async def leave(self, level: int, *, keep: bool) -> None:
+        """End the block of this level."""
+        owner = self._check_owner()
+        if level != len(self._marks) - 1:
+            self.abandon(TransactionError("it was rolled back, because a block within it was still open at its end"))
+            del self._marks[level + 1 :]
+        mark = self._marks.pop()
+        if mark is not None:
+            self._leave_inner(mark, keep=keep)
+            return
+        self._writers.entered.pop(owner.identity, None)
+        if not keep:
+            self._end()
+            return
+        if self._operations is not None and self._loss is None and self.is_late:
+            self._expire()
+        if self._loss is not None:
+            raise self._loss
+        if self._operations is not None:
+            await self._commit(self._operations)
+
+    def _leave_inner(self, mark: SessionMark, *, keep: bool) -> None:
+        operations = self._operations
+        if self._loss is not None or operations is None:
+            if keep and self._loss is not None:
+                raise self._loss
+            return
+        self._done(lambda: operations.keep(mark) if keep else operations.go_back(mark))
+
+    async def _commit(self, operations: Operations) -> None:
+        try:
+            with translated(operations.db.path):
+                operations.flush()
+                self._writers.prepare_commit(operations)
+                operations.writer.commit()
+        except Refusal as refusal:
+            self._end()
+            raise TransactionError(f"it was rolled back, because its commit was refused: {refusal.reason}") from refusal
+        except BaseException as error:
+            self._end()
+            if isinstance(error, Exception) and (public := public_error(error)) is not error:
+                raise public from error
+            raise
+        self._stop_clock()
+        self._operations = None
+        # It is committed: cancelling the wait for the disk does not roll it back.
+        synced = self._writers.committed(operations)
+        if synced.done():
+            synced.result()
+        else:
+            await asyncio.shield(synced)
+
+    def _end(self) -> None:
+        """Roll back, and release the writer."""
+        operations, self._operations = self._operations, None
+        self._stop_clock()
+        if operations is not None:
+            try:
+                operations.roll_back()
+            finally:
+                self._writers.rolled_back()
+
+    # --- time
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it has held the writer for too long."""
+        return self._writers.clock.monotonic() >= self._deadline
+
+    def _expire(self) -> None:
+        self.abandon(TransactionTimeoutError(self._timeout))
+
+    def abandon(self, loss: PeltonError) -> None:
+        """Roll back now; the block raises ``loss``."""
+        if self._loss is None:
+            self._loss = loss
+            self._end()
+
+    def _stop_clock(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # --- operations
+
+    async def publish(self, messages: Sequence[Outgoing]) -> list[PubAck]:
+        """Store all messages, or none."""
+        if any(is_member(message.headers) for message in messages if message.headers is not None):
+            raise ConfigError("headers Nats-Batch-*: a transaction is stored as one without them; leave them out")
+        operations = await self._opened()
+        return self._done(lambda: operations.publish(messages))
+
+    async def publish_apart(self, messages: Sequence[Outgoing]) -> list[PubAck | PeltonError]:
+        """Store messages, each answered by itself."""
+        operations = await self._opened()
+        return self._done(lambda: operations.publish_apart(messages))
+
+    async def load(self, messages: Packed | Sequence[Outgoing], sums: PlacedSums = placed_sums) -> None:
+        """Store many messages, or none, without holding them in memory.
+
+        The commit does not checkpoint the log: that happens when the store is closed, or when others write.
+        """
+        operations = await self._opened()
+        operations.db.fold_on_commit(False)
+        if isinstance(messages, Packed):
+            self._done(lambda: operations.load(messages, sums))
+            return
+        self._done(lambda: operations.publish(messages))
+        self._done(operations.flush)
+
+    async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
+        """Acknowledge deliveries; return one entry per ack: None, or why it had no effect."""
+        operations = await self._opened()
+        return self._done(lambda: operations.ack(stream, consumer, acks)) if acks else []
+
+    async def sql(self, statement: str, bindings: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """Run a user's SQL."""
+        operations = await self._opened()
+        try:
+            return self._done(lambda: operations.sql(statement, bindings))
+        except Refusal as refusal:
+            raise sql_error(refusal, statement) from refusal
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it holds the writer."""
+        return self._operations is not None
+
+    async def look(self, call: Callable[[Operations], T]) -> T:
+        """Read the store with the changes of the transaction."""
+        operations = await self._opened()
+        self._done(operations.flush)
+        return self._done(lambda: call(operations))
+
+    # --- one operation
+
+    async def _opened(self) -> Operations:
+        """Return the operations of the open transaction, opening it first if this is the first operation."""
+        self._check()
+        if self._operations is None:
+            operations = await self._writers.take(self)
+            self._operations = operations
+            self._deadline = self._writers.clock.monotonic() + self._timeout
+            self._timer = self._writers.clock.call_later(self._timeout, self._expire)
+            self._done(operations.began)
+        return self._operations
+
+    def _check(self) -> None:
+        self._check_owner()
+        if self._operations is not None and self.is_late:
+            self._expire()
+        if self._loss is not None:
+            raise self._loss
+        self._writers.check()
+
+    def _check_owner(self) -> Caller:
+        if not self._marks or self._owner is None:
+            raise TransactionError("its block has not begun or is over: use it inside 'async with'")
+        if not self._owner.calls_again:
+            # After a fork, the owner's identity may differ: report the fork rather than a foreign task.
+            self._writers.check()
+            raise TransactionError(
+                "it belongs to the task that opened it: await its operations there, one after another "
+                "(publish_batch stores many messages at once)"
+            )
+        return self._owner
+
+    def _done(self, call: Callable[[], T]) -> T:
+        """Do an operation; an error that is not a refusal loses the transaction."""
+        operations = self._operations
+        assert operations is not None
+        try:
+            return call()
+        except BaseException as error:
+            if operations.writer.is_open and isinstance(error, (PeltonError, Refusal)):
+                raise
+            told = self._lost(error, operations.db.path)
+            if told is error:
+                raise
+            raise told from error
+
+    def _lost(self, error: BaseException, path: str) -> BaseException:
+        """Roll back after an error, and return the error to raise from the block."""
+        if self.is_late:
+            self._expire()
+        fault = as_fault(error, path)
+        shown = error.reason if isinstance(error, Refusal) else fault
+        self.abandon(TransactionError(f"it was rolled back after an error: {shown}"))
+        if not isinstance(fault, Exception):
+            return error
+        assert self._loss is not None
+        known = not isinstance(error, Refusal) and not isinstance(self._loss, TransactionTimeoutError)
+        return public_error(fault) if known else self._loss
 
 
 class Transactions:
@@ -49,8 +443,8 @@ class Transactions:
         self._queued = 0
         self._ended = Signal()
         # Those that have entered a block, by their owners.
-        self._entered: dict[Hashable, OpenTransaction] = {}
-        host.door.entered = self._entered
+        self.entered: dict[Hashable, OpenTransaction] = {}
+        host.door.entered = self.entered
         self._holder: OpenTransaction | None = None
         self._operations: Operations | None = None
         self._closed = False
@@ -59,7 +453,7 @@ class Transactions:
 
     def of_caller(self) -> OpenTransaction | None:
         """Return the transaction that the caller is in, or None."""
-        return self._entered.get(owner()) if self._entered else None
+        return self.entered.get(owner()) if self.entered else None
 
     async def ended(self) -> None:
         """Wait until a transaction ends, of any opener."""
@@ -103,14 +497,6 @@ class Transactions:
             raise public_error(fault) from None
         if self._closed:
             raise StoreClosedError(self._db.path)
-
-    def join(self, who: Hashable, transaction: OpenTransaction) -> None:
-        """Register a transaction that ``who`` has entered."""
-        self._entered[who] = transaction
-
-    def leave(self, who: Hashable) -> None:
-        """Remove the transaction that ``who`` has left."""
-        self._entered.pop(who, None)
 
     async def take(self, transaction: OpenTransaction) -> Operations:
         """Wait for the writer; return the operations on which the transaction is open now."""

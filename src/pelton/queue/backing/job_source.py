@@ -216,7 +216,7 @@ class TenantLines:
             if self.is_new is None:
                 await self._learn_age()
             # Listing is dear, and most queues have no tenants.
-            is_used = await self._backend.has_message(self._stream.name, self._names.tenant_jobs)
+            is_used = await self._backend.has_message(self._names.jobs, self._names.tenant_jobs)
             listed = await tenants_with_jobs(self._stream, self._names) if is_used else {}
         finally:
             now = self._clock.boottime()
