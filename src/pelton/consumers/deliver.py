@@ -26,8 +26,8 @@ from typing import Final, NamedTuple
 
 from pelton.api import Delivered, PullRequest, headers
 from pelton.api.events import MaxDeliveries, MessageQuarantined
-from pelton.consumers.interest import Interest, exhaust, remove_settled
 from pelton.consumers.log import NEVER, ConsumerLog, due_after
+from pelton.consumers.settle import Interest, exhaust, remove_settled
 from pelton.runtime import RankBypass
 from pelton.storage import MessageRow, RowValues, all_intact, decoded, intact, integer
 
