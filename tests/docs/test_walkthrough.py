@@ -71,7 +71,7 @@ class Trace:
             self._entered = found[-1]
             await call()
             self._entered = None
-        return set.intersection(*found[3:]) - {"runtime/processes.py"}
+        return set.intersection(*found[3:]) - {"runtime/clock.py"}
 
 
 @pytest.fixture

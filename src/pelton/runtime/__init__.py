@@ -17,6 +17,7 @@ from pelton.runtime.clock import SystemClock as SystemClock
 from pelton.runtime.clock import Timer as Timer
 from pelton.runtime.clock import WallOffset as WallOffset
 from pelton.runtime.clock import boot_id as boot_id
+from pelton.runtime.clock import cpu_wait as cpu_wait
 from pelton.runtime.clock import interruptible as interruptible
 from pelton.runtime.clock import pause as pause
 from pelton.runtime.clock import steady_now as steady_now
@@ -37,7 +38,6 @@ from pelton.runtime.processes import ProcessIdentity as ProcessIdentity
 from pelton.runtime.processes import ProcessWatch as ProcessWatch
 from pelton.runtime.processes import StopSignals as StopSignals
 from pelton.runtime.processes import cpu_seconds as cpu_seconds
-from pelton.runtime.processes import cpu_wait as cpu_wait
 from pelton.runtime.processes import is_interrupt as is_interrupt
 from pelton.runtime.processes import memory_bytes as memory_bytes
 from pelton.runtime.rank_bypass import BYPASS as BYPASS

@@ -38,6 +38,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeVar
 
@@ -45,6 +46,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 # Windows, the monotonic clock does.
 _BOOTTIME: Final[int | None] = getattr(time, "CLOCK_MONOTONIC" if sys.platform == "darwin" else "CLOCK_BOOTTIME", None)
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+_THREAD_TIMES: Final = "/proc/thread-self/schedstat"
 _SECOND_NS: Final = 1_000_000_000
 # Between two readings that are further apart, the process stood still: they can't be compared.
 _APART_NS: Final = _SECOND_NS // 100
@@ -142,6 +144,13 @@ stopwatch: Final = time.perf_counter
 
 pause: Final = time.sleep
 """Block the calling thread for this many seconds."""
+
+
+def cpu_wait() -> float:
+    """Return the seconds that the calling thread waited for a CPU since its start; 0 if the system does not tell."""
+    with suppress(OSError, ValueError, IndexError), open(_THREAD_TIMES, "rb", buffering=0) as file:
+        return int(file.read().split()[1]) / _SECOND_NS
+    return 0.0
 
 
 _NS_A_SECOND: Final = 1e9

@@ -153,19 +153,6 @@ def memory_bytes() -> int:
     return most if sys.platform == "darwin" else most * _KIB
 
 
-# --- how long a thread was ready to run but had to wait for a CPU
-
-_NS: Final = 1e9
-_PLACE: Final = "/proc/thread-self/schedstat"
-
-
-def cpu_wait() -> float:
-    """Return the seconds that the calling thread waited for a CPU since its start; 0 if the system does not tell."""
-    with suppress(OSError, ValueError, IndexError), open(_PLACE, "rb", buffering=0) as file:
-        return int(file.read().split()[1]) / _NS
-    return 0.0
-
-
 _EVERY_S: Final = 3600.0
 _FULL: Final = 2
 
