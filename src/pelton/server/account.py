@@ -8,11 +8,11 @@ or else to subscribers in other processes that have the same store open. If nobo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from pelton.api import Delivered, Incoming, Outgoing, headers
-from pelton.server.connection import ClientConnection, Published, SubjectService, in_portions
+from pelton.server.connection import ClientConnection, Published, SubjectService
 from pelton.server.crossing import (
     REQUEST_INFO,
     TRACE,
@@ -30,6 +30,7 @@ from pelton.server.router import (
     Targets,
     WideDelivery,
     encoded,
+    in_portions,
 )
 from pelton.server.settings.options import ConnectionLimits, TraceConfig
 from pelton.server.store_link import StoreLink
@@ -52,7 +53,8 @@ _NO_HEADERS: Final = b"NATS/1.0\r\n\r\n"
 class _Route(NamedTuple):
     """Where a subject leads: to clients, to a service, to a stream if it is named, to other processes.
 
-    ``direct`` is the subscription if it leads to that one alone, and ``head`` how its messages begin.
+    ``direct`` is the subscription if it leads to that one alone, and ``head`` how its messages begin; ``is_stored``: it
+    leads to the stream alone.
     """
 
     direct: ClientSubscription | None
@@ -62,9 +64,10 @@ class _Route(NamedTuple):
     stream: str
     no_ack: bool
     has_others: bool
+    is_stored: bool
 
 
-_NOWHERE: Final = _Route(None, b"", NO_TARGETS, None, "", False, False)
+_NOWHERE: Final = _Route(None, b"", NO_TARGETS, None, "", False, False, False)
 
 
 class ServerAccount:
@@ -223,30 +226,31 @@ class ServerAccount:
         Most of what a server does: a message for one subscription is encoded here, without a call for each step.
         """
         self._check_routes()
-        routes, index, size = self._routes, begin, 0
+        routes, link, index, size = self._routes, self.link, begin, 0
         for index in range(begin, len(commands)):
             command = commands[index]
             kind = type(command)
-            if kind is Pub:
-                block, data = None, command.data  # type: ignore[attr-defined]  # it is one
-                size += len(data)
-            elif kind is Hpub:
-                block, data = command.block, command.data  # type: ignore[attr-defined]  # it is one
-                size += len(data) + len(block)
-            else:
+            if kind is not Pub and kind is not Hpub:
                 break
-            subject, reply = command.subject, command.reply  # type: ignore[attr-defined]  # it is either
+            subject, reply, data = command.subject, command.reply, command.data  # type: ignore[attr-defined]  # either
+            block = command.block if kind is Hpub else None  # type: ignore[attr-defined]  # it is one
+            size += len(data) + len(block or b"")
             route = routes.get(subject) or self._route(subject)
-            direct, head = route.direct, route.head
-            # What a client may receive can change at any time.
-            is_plain = block is None or not (self.tracing.destination or TRACE in block)
-            if is_plain and direct is not None and not direct.is_cut and (direct.client is not client or client.echo):
-                direct.client.deliver_encoded(direct, encoded(head, reply, block, data, direct.client), reply)
-                continue
-            acks = route.service if is_plain and route is self._ack_route else None
-            is_ack = acks is not None and acks.take(Published(client, subject, reply, block, data))
-            is_taken = is_ack or self.pass_on(client, subject, reply, block, data)
-            if not is_taken and reply and client.options.no_responders:
+            if block is None or not (self.tracing.destination or TRACE in block):
+                direct = route.direct
+                # What a client may receive can change at any time.
+                if direct is not None and not direct.is_cut and (direct.client is not client or client.echo):
+                    to = direct.client
+                    to.deliver_encoded(direct, encoded(route.head, reply, block, data, to), reply)
+                    continue
+                if route.is_stored and link is not None:
+                    kept = Outgoing(subject, data, _as_stored(block) if block is not None else None)
+                    link.storing.add(client, kept, "" if route.no_ack else reply, route.stream)
+                    continue
+                acks = route.service if route is self._ack_route else None
+                if acks is not None and acks.take(Published(client, subject, reply, block, data)):
+                    continue
+            if not self.pass_on(client, subject, reply, block, data) and reply and client.options.no_responders:
                 self.tell_no_responders(client, subject, reply)
             if client.is_held or self._now() > until:
                 index += 1
@@ -382,7 +386,7 @@ class ServerAccount:
                 # Each ack has a subject of its own: there is nothing to look up, and nothing to remember.
                 return self._ack_route
             if self._is_for_service_alone(f"{_ACK}>"):
-                route = _Route(None, b"", NO_TARGETS, self.services.get("$JS"), "", False, False)
+                route = _Route(None, b"", NO_TARGETS, self.services.get("$JS"), "", False, False, False)
                 self._ack_route = route
                 return route
         if "" in subject.split("."):
@@ -400,7 +404,8 @@ class ServerAccount:
             only = only if is_alone and not only.is_cut else None
             head = b"MSG %b %b " % (subject.encode(), only.sid) if only is not None else b""
         stream, no_ack = (config.name, config.no_ack) if config is not None else ("", False)
-        found = _Route(only, head, targets, service, stream, no_ack, has_others)
+        is_stored = bool(stream) and not targets.any and service is None and self.crossing is None
+        found = _Route(only, head, targets, service, stream, no_ack, has_others, is_stored)
         if not targets.any:
             # Subjects that nobody subscribes to lead to few places.
             found = self._alike.setdefault(found, found)
@@ -439,6 +444,23 @@ class ServerAccount:
         for message in messages:
             self.send(route, message.subject, message.reply, message.headers, message.data)
 
+    def send_answers(self, answers: Iterable[tuple[str, bytes]]) -> None:
+        """Send the server's own answers, each to the subject on which it is awaited, in their order."""
+        run, to = list[bytes](), None
+        for reply, data in answers:
+            only = self.router.targets(reply).only
+            is_simple = only is not None and not only.is_cut and not only.limit
+            if to is not None and (only is not to or not is_simple):
+                to.client.deliver_run(to, run, ())
+                run, to = [], None
+            if is_simple and only is not None:
+                to = only
+                run.append(b"MSG %b %b %d\r\n%b\r\n" % (reply.encode(), only.sid, len(data), data))
+            else:
+                self.send(reply, reply, "", None, data)
+        if to is not None:
+            to.client.deliver_run(to, run, ())
+
     def receives(self, subject: str) -> bool:
         """Whether a client receives messages on a subject, perhaps one of another account that waits for an answer."""
         return self.router.has_subscriber(subject) or (self.crossing is not None and self.crossing.awaits(subject))
@@ -454,7 +476,7 @@ class ServerAccount:
             self.link.pass_on(Incoming(reply, data, block))
 
 
-def _as_stored(block: bytes, *, is_traced: bool) -> bytes | None:
+def _as_stored(block: bytes, *, is_traced: bool = False) -> bytes | None:
     """Return the headers as a stream keeps them; as on NATS, not who asked a service."""
     if _INFO in block:
         block = headers.without_headers(block, REQUEST_INFO)

@@ -21,9 +21,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from itertools import islice
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 from pelton.api import Delivered, Incoming
 from pelton.runtime import Clock
@@ -43,18 +42,6 @@ from pelton.wire import (
     encode_err,
     encode_info,
 )
-
-_T = TypeVar("_T")
-_AT_ONCE: Final = 256
-
-
-async def in_portions(items: Iterable[_T], at_once: int = _AT_ONCE) -> AsyncIterator[list[_T]]:
-    """Yield the next items together, and let clients have their turn after each time."""
-    rest = iter(items)
-    while some := list(islice(rest, at_once)):
-        yield some
-        await asyncio.sleep(0)
-
 
 # --- how the parts of a server see each other: a client's account, services on subjects, and the server itself
 
@@ -111,6 +98,7 @@ class AccountPort(Protocol):
     def tell_no_responders(self, client: ClientConnection, subject: str, reply: str) -> None: ...
     def receivers_of(self, subject: str) -> tuple[Targets, str]: ...
     def send(self, route: str, subject: str, reply: str, block: bytes | None, data: bytes) -> int: ...
+    def send_answers(self, answers: Iterable[tuple[str, bytes]]) -> None: ...
     def send_all(self, route: str, messages: Sequence[Delivered]) -> None: ...
     def receives(self, subject: str) -> bool: ...
     def answer(self, reply: str, block: bytes | None, data: bytes) -> None: ...

@@ -21,8 +21,8 @@ from pelton.runtime import Clock
 from pelton.server.account import ServerAccount
 from pelton.server.accounts import AccountResolver
 from pelton.server.clients import STALE_CONNECTION, Client
-from pelton.server.connection import SLOW_CONSUMER, ServerHost, in_portions
-from pelton.server.router import ClientSubscription
+from pelton.server.connection import SLOW_CONSUMER, ServerHost
+from pelton.server.router import ClientSubscription, in_portions
 from pelton.server.settings.options import GLOBAL_ACCOUNT
 from pelton.server.store_link import StoreLink
 from pelton.subjects import is_subject, matches, overlaps

@@ -34,7 +34,6 @@ from pelton.api.times import enc_hook
 from pelton.runtime import cpu_seconds, memory_bytes
 from pelton.server.account import ServerAccount
 from pelton.server.clients import Client
-from pelton.server.connection import in_portions
 from pelton.server.jetstream_api import listed
 from pelton.server.observed import (
     JsonList,
@@ -46,6 +45,7 @@ from pelton.server.observed import (
     span,
     subsz,
 )
+from pelton.server.router import in_portions
 from pelton.server.settings.options import AccountConfig, ExportConfig, ImportConfig
 
 R = TypeVar("R")

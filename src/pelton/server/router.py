@@ -6,9 +6,11 @@ same subscriptions share what is remembered of that, until a subscription is mad
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple, Protocol
+from itertools import islice
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from pelton.api import Delivered, Incoming
 from pelton.subjects import SubjectIndex, has_wildcard
@@ -18,6 +20,16 @@ from pelton.wire import ConnectOptions
 _REMEMBERED: Final = 16_384
 _SHARED_UP_TO: Final = 1024
 _REMEMBERED_HEADS: Final = 8192
+_T = TypeVar("_T")
+_PORTION: Final = 256
+
+
+async def in_portions(items: Iterable[_T], at_once: int = _PORTION) -> AsyncIterator[list[_T]]:
+    """Yield the next items together, and let clients have their turn after each time."""
+    rest = iter(items)
+    while some := list(islice(rest, at_once)):
+        yield some
+        await asyncio.sleep(0)
 
 
 class MessageFrame:

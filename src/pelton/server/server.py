@@ -29,13 +29,14 @@ from pelton.runtime import Clock, Runtime, Timer
 from pelton.server.account import ServerAccount
 from pelton.server.accounts import AccountResolver
 from pelton.server.clients import Client
-from pelton.server.connection import LINGER_S, ClientConnection, SharedBuffer, in_portions
+from pelton.server.connection import LINGER_S, ClientConnection, SharedBuffer
 from pelton.server.crossing import AccountCrossing, AccountExchange, MessageTracer
 from pelton.server.identity import MAX_ACCOUNT_CONNECTIONS, Authenticator
 from pelton.server.jetstream_api import JetStreamService, MissingJetStream, ReplyCompletion
 from pelton.server.listening import ConfiguredDoor, Listener, introduction, let_in
 from pelton.server.monitoring import MonitoringListener, SystemEvents, SystemService
 from pelton.server.observed import ClientRoster, Observed
+from pelton.server.router import in_portions
 from pelton.server.settings import Endpoint, ServerSettings, StoreSettings, WebSocketDoor
 from pelton.server.settings.options import GLOBAL_ACCOUNT, AccountConfig, ServerConfig
 from pelton.server.settings.runtime import check_settings

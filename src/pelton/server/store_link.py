@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from pelton.api import (
     ApiError,
@@ -128,11 +128,8 @@ _MOST_WAITING: Final = 16_384
 _MOST_BYTES: Final = 64 << 20
 
 
-class _Place(NamedTuple):
-    """Where a message is answered, and the stream that takes it."""
-
-    reply: str
-    stream: str
+_Place = tuple[str, str]
+"""Where a message is answered, and the stream that takes it."""
 
 
 class Storing:
@@ -158,7 +155,7 @@ class Storing:
         if not self._messages:
             self._serving.soon(self._flush)
         self._messages.append(message)
-        self._places.append(_Place(reply, stream))
+        self._places.append((reply, stream))
         self._waiting += 1
         self._bytes += len(message.data)
         is_behind = self._waiting > _MOST_WAITING or self._bytes > _MOST_BYTES
@@ -182,13 +179,12 @@ class Storing:
     def _answered(
         self, places: Sequence[_Place], size: int, left: list[int], first: int, results: Sequence[PubAck | PeltonError]
     ) -> None:
-        send, domain = self._account.send, self._domain
-        for (reply, stream), result in zip(places[first:], results, strict=False):
-            if reply:
-                if isinstance(result, PubAck):
-                    send(reply, reply, "", None, encode_pub_ack(result, domain))
-                else:
-                    send(reply, reply, "", None, encode_pub_error(result, stream))
+        domain, places = self._domain, places[first:] if first else places
+        self._account.send_answers(
+            (reply, encode_pub_ack(it, domain) if isinstance(it, PubAck) else encode_pub_error(it, stream))
+            for (reply, stream), it in zip(places, results, strict=False)
+            if reply
+        )
         self._waiting -= len(results)
         left[0] -= len(results)
         if not left[0]:

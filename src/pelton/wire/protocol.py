@@ -100,7 +100,7 @@ NOT_LOGGED_IN: Final = "Authorization Violation"
 # How many lines are remembered, and how long they may be: what clients can make a server keep is bounded.
 _KNOWN_LINES: Final = 8192
 _LONGEST_KNOWN: Final = 128
-# Each has a line of its own.
+# Each ack has a line of its own; so has a message with a reply.
 _ACK: Final = b"PUB $JS.ACK."
 _MAX_DIGITS: Final = 9
 _NO_SIZE: Final = -1
@@ -136,7 +136,7 @@ class KnownLines:
 
     def note(self, line: bytes, head: _Head) -> None:
         """Remember a line that was seen for the second time."""
-        if len(line) > _LONGEST_KNOWN or line.startswith(_ACK):
+        if len(line) > _LONGEST_KNOWN or head[1] or line.startswith(_ACK):
             return
         if line in self._seen:
             if len(self.meanings) >= _KNOWN_LINES:
