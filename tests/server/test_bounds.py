@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from pelton.server import Endpoint, Server, WebSocketDoor
+from pelton.server import Endpoint, Server, WebSocketDoor, router
 from pelton.server import account as accounts
 from pelton.server import interest as interests
 from pelton.server import monitoring as answers
@@ -161,7 +161,7 @@ async def test_what_waits_to_be_read(over: int, started: Started) -> None:
 async def test_what_waits_for_the_store(
     bound: str, most: int, started: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, bound, most)
+    monkeypatch.setattr(router, bound, most)
     server = await started()
     async with raw_client(server.endpoints[0].port) as client:
         await client.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s"]})

@@ -91,7 +91,7 @@ class RelayedInterest:
 
     def _note(self, client: Receiver) -> None:
         """Let a client's pings wait for the rows of its subscriptions, and its commands if there are too many."""
-        if not self._changed and not self.is_adjusting:
+        if not self._changed and self._task is None:
             return
         self._clients[client] = self._changes
         if len(self._changed) > _MOST_WAITING and client not in self._paused:
@@ -263,14 +263,15 @@ class RelayedInterest:
         """Call back when they know all that was subscribed to so far."""
         self._calls.append((self._changes, call))
 
-    @property
-    def is_adjusting(self) -> bool:
-        """Whether rows are being made, without which clients miss what streams republish."""
-        return self._task is not None
-
     def after_adjusting(self, call: Callable[[], None]) -> None:
-        """Call back when making those that were wanted so far has been tried."""
-        self._tries.append((self._changes, call))
+        """Call back when making the rows that were wanted so far has been tried; at once if none is being made.
+
+        Without them, clients miss what streams republish.
+        """
+        if self._task is None:
+            call()
+        else:
+            self._tries.append((self._changes, call))
 
     async def close(self) -> None:
         """Remove all rows."""

@@ -1,18 +1,24 @@
-"""Which clients get a message: subscriptions by subject, and one member of each queue group.
+"""Where a message goes: which clients get it, by their subscriptions and queue groups, and how it is stored.
 
 A message is encoded once for all its subscribers; only the id of the subscription differs. Subjects that lead to the
 same subscriptions share what is remembered of that, until a subscription is made or ends.
+
+**What clients publish to streams: all of one round of the event loop in one group, each answered when it is durable.**
+While too much waits for the store, the clients that publish are not read.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from pelton.api import Delivered, Incoming
+from pelton.api import Delivered, Incoming, Outgoing, PeltonError, PubAck
+from pelton.api.message import encode_pub_ack, encode_pub_error
+from pelton.engine.serving import Serving
+from pelton.runtime import Signal
 from pelton.subjects import SubjectIndex, has_wildcard
 from pelton.subjects.index import LONGEST_CACHED
 from pelton.wire import ConnectOptions
@@ -304,3 +310,98 @@ def _targets(subject: str, matches: tuple[ClientSubscription, ...]) -> Targets:
     plain = tuple([one for one in matches if not one.queue]) if groups else matches
     only = plain[0] if len(plain) == 1 and not groups else None
     return Targets(plain, tuple(map(tuple, groups.values())), bool(plain or groups), only)
+
+
+# --- what clients publish to streams
+
+_MOST_WAITING: Final = 16_384
+_MOST_BYTES: Final = 64 << 20
+
+
+_Place = tuple[str, str]
+"""Where a message is answered, and the stream that takes it."""
+
+
+class Storing:
+    """Stores messages of clients, in groups, and has them answered. ``domain`` is JetStream's, or "".
+
+    ``after_adjusting`` calls back when other processes know what clients subscribed to so far.
+    """
+
+    def __init__(
+        self,
+        serving: Serving,
+        after_adjusting: Callable[[Callable[[], None]], None],
+        send_answers: Callable[[Iterable[tuple[str, bytes]]], None],
+        domain: str,
+    ) -> None:
+        self._serving = serving
+        self._after_adjusting = after_adjusting
+        self._send_answers = send_answers
+        self._domain = domain
+        self._messages: list[Outgoing] = []
+        self._places: list[_Place] = []
+        self._waiting = 0
+        self._bytes = 0
+        self._finished = 0
+        self._paused: set[Receiver] = set()
+        self._done = Signal()
+        # How many wait for what was added.
+        self._awaiting = 0
+
+    def add(self, client: Receiver | None, message: Outgoing, reply: str, stream: str) -> None:
+        """Store a message at the end of this round."""
+        if not self._messages:
+            self._serving.soon(self._flush)
+        self._messages.append(message)
+        self._places.append((reply, stream))
+        self._waiting += 1
+        self._bytes += len(message.data)
+        is_behind = self._waiting > _MOST_WAITING or self._bytes > _MOST_BYTES
+        if is_behind and client is not None and client not in self._paused:
+            self._paused.add(client)
+            client.stop_reading()
+
+    def _flush(self) -> None:
+        messages, self._messages = self._messages, []
+        places, self._places = self._places, []
+        if self._serving.has_republishers:
+            # Who has subscribed before a publish gets what a stream republishes of it.
+            self._after_adjusting(partial(self._store, messages, places))
+        else:
+            self._store(messages, places)
+
+    def _store(self, messages: Sequence[Outgoing], places: Sequence[_Place]) -> None:
+        size = sum([len(message.data) for message in messages])
+        self._serving.store(messages, partial(self._answered, places, size, [len(messages)]))
+
+    def _answered(
+        self, places: Sequence[_Place], size: int, left: list[int], first: int, results: Sequence[PubAck | PeltonError]
+    ) -> None:
+        domain, places = self._domain, places[first:] if first else places
+        self._send_answers(
+            (reply, encode_pub_ack(it, domain) if isinstance(it, PubAck) else encode_pub_error(it, stream))
+            for (reply, stream), it in zip(places, results, strict=False)
+            if reply
+        )
+        self._waiting -= len(results)
+        left[0] -= len(results)
+        if not left[0]:
+            self._bytes -= size
+        if self._paused and 2 * self._waiting <= _MOST_WAITING and 2 * self._bytes <= _MOST_BYTES:
+            paused, self._paused = self._paused, set()
+            for client in paused:
+                client.read_again()
+        self._finished += len(results)
+        if self._awaiting:
+            self._done.notify()
+
+    async def up_to_here(self) -> None:
+        """Wait until everything that was added so far is stored and answered."""
+        wanted = self._finished + self._waiting
+        self._awaiting += 1
+        try:
+            while self._finished < wanted:
+                await self._done.wait(self._done.generation)
+        finally:
+            self._awaiting -= 1

@@ -1,17 +1,12 @@
-"""The store of an account, for its server: what is stored and announced in groups, and what clients wait for.
-
-**What clients publish to streams: all of one round of the event loop in one group, each answered when it is durable.**
-While too much waits for the store, the clients that publish are not read.
-"""
+"""The store of an account, for its server: what is announced in groups, and what clients wait for."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final, Protocol
 
 from pelton.api import (
@@ -22,7 +17,6 @@ from pelton.api import (
     Incoming,
     Outgoing,
     PeltonError,
-    PubAck,
     Request,
     StoreError,
     StreamCreate,
@@ -34,14 +28,14 @@ from pelton.api import (
     rfc3339,
 )
 from pelton.api.events import ClientInfo
-from pelton.api.message import encode_pub_ack, encode_pub_error
 from pelton.api.times import SECOND, Duration
 from pelton.engine import Engine
 from pelton.engine.archives import StreamArchives
 from pelton.engine.serving import Serving
-from pelton.runtime import Clock, Runtime, Signal
+from pelton.runtime import Clock, Runtime
 from pelton.server.connection import AccountPort, ClientConnection, Published
 from pelton.server.interest import RelayedInterest
+from pelton.server.router import Storing
 
 _log: Final = logging.getLogger("pelton.server")
 ACKS: Final = "$JS.SNAPSHOT.ACK."
@@ -124,90 +118,6 @@ def info_of(client: ClientConnection, clock: Clock) -> ClientInfo:
     )
 
 
-_MOST_WAITING: Final = 16_384
-_MOST_BYTES: Final = 64 << 20
-
-
-_Place = tuple[str, str]
-"""Where a message is answered, and the stream that takes it."""
-
-
-class Storing:
-    """Stores messages of clients, which ``account`` answers. ``domain`` is JetStream's, or ""."""
-
-    def __init__(self, serving: Serving, interest: RelayedInterest, account: AccountPort, domain: str) -> None:
-        self._serving = serving
-        self._interest = interest
-        self._account = account
-        self._domain = domain
-        self._messages: list[Outgoing] = []
-        self._places: list[_Place] = []
-        self._waiting = 0
-        self._bytes = 0
-        self._finished = 0
-        self._paused: set[ClientConnection] = set()
-        self._done = Signal()
-        # How many wait for what was added.
-        self._awaiting = 0
-
-    def add(self, client: ClientConnection | None, message: Outgoing, reply: str, stream: str) -> None:
-        """Store a message at the end of this round."""
-        if not self._messages:
-            self._serving.soon(self._flush)
-        self._messages.append(message)
-        self._places.append((reply, stream))
-        self._waiting += 1
-        self._bytes += len(message.data)
-        is_behind = self._waiting > _MOST_WAITING or self._bytes > _MOST_BYTES
-        if is_behind and client is not None and client not in self._paused:
-            self._paused.add(client)
-            client.stop_reading()
-
-    def _flush(self) -> None:
-        messages, self._messages = self._messages, []
-        places, self._places = self._places, []
-        if self._serving.has_republishers and self._interest.is_adjusting:
-            # Who has subscribed before a publish gets what a stream republishes of it.
-            self._interest.after_adjusting(partial(self._store, messages, places))
-        else:
-            self._store(messages, places)
-
-    def _store(self, messages: Sequence[Outgoing], places: Sequence[_Place]) -> None:
-        size = sum([len(message.data) for message in messages])
-        self._serving.store(messages, partial(self._answered, places, size, [len(messages)]))
-
-    def _answered(
-        self, places: Sequence[_Place], size: int, left: list[int], first: int, results: Sequence[PubAck | PeltonError]
-    ) -> None:
-        domain, places = self._domain, places[first:] if first else places
-        self._account.send_answers(
-            (reply, encode_pub_ack(it, domain) if isinstance(it, PubAck) else encode_pub_error(it, stream))
-            for (reply, stream), it in zip(places, results, strict=False)
-            if reply
-        )
-        self._waiting -= len(results)
-        left[0] -= len(results)
-        if not left[0]:
-            self._bytes -= size
-        if self._paused and 2 * self._waiting <= _MOST_WAITING and 2 * self._bytes <= _MOST_BYTES:
-            paused, self._paused = self._paused, set()
-            for client in paused:
-                client.read_again()
-        self._finished += len(results)
-        if self._awaiting:
-            self._done.notify()
-
-    async def up_to_here(self) -> None:
-        """Wait until everything that was added so far is stored and answered."""
-        wanted = self._finished + self._waiting
-        self._awaiting += 1
-        try:
-            while self._finished < wanted:
-                await self._done.wait(self._done.generation)
-        finally:
-            self._awaiting -= 1
-
-
 _LONGEST_ANSWER_S: Final = 2.0
 _MOST_REQUESTS: Final = 32
 
@@ -223,7 +133,7 @@ class StoreLink:
         self.archives: StreamArchives = engine.archives()
         self.transfers: TransferTable = TransferTable(runtime)
         self.interest: RelayedInterest = RelayedInterest(self.serving, account, runtime)
-        self.storing: Storing = Storing(self.serving, self.interest, account, domain)
+        self.storing: Storing = Storing(self.serving, self.interest.after_adjusting, account.send_answers, domain)
         self.announcing: Announcing = Announcing(self.serving)
         self._requests = OpenRequests()
         self._unanswered: set[asyncio.Future[Any]] = set()
