@@ -15,8 +15,8 @@ from pelton.queue.define.job import SyncJob as SyncJob
 from pelton.queue.define.registry import BatchDecorator as BatchDecorator
 from pelton.queue.define.registry import BatchJob as BatchJob
 from pelton.queue.define.registry import Jobs as Jobs
-from pelton.queue.enqueue.announcing import QueueEvent as QueueEvent
-from pelton.queue.enqueue.announcing import QueueEventKind as QueueEventKind
+from pelton.queue.enqueue.enqueuer import QueueEvent as QueueEvent
+from pelton.queue.enqueue.enqueuer import QueueEventKind as QueueEventKind
 from pelton.queue.enqueue.enqueuer import QueueWithOptions as QueueWithOptions
 from pelton.queue.enqueue.transaction import JobTransaction as JobTransaction
 from pelton.queue.enqueue.transaction import QueueInTransaction as QueueInTransaction

@@ -15,6 +15,7 @@ from pelton.api import ConfigError, QueueNotFoundError, StreamNotFoundError
 from pelton.api.times import Seconds
 from pelton.jet.streams import StoreTime
 from pelton.queue.backing.job_source import BegunJobs, ConsumerJobSource
+from pelton.queue.backing.keyed_source import KeyedJobSource, KeyedStats
 from pelton.queue.backing.scan import ConsumerStats
 from pelton.queue.backing.setup import (
     EXCLUSIVE,
@@ -42,7 +43,6 @@ from pelton.queue.enqueue.enqueuer import Enqueuer, QueueWithJobs
 from pelton.queue.flow.flows import Flows, QueueWithFlows
 from pelton.queue.flow.reactor import FlowReactor
 from pelton.queue.inspect.queue_views import QueueWithViews
-from pelton.queue.keys.job_source import KeyedJobSource, KeyedStats
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import JobRules, checked_id, checked_text
 from pelton.queue.run.claims import Claims

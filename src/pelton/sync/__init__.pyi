@@ -53,8 +53,8 @@ from pelton.queue.define.job import JobHooks, JobQueue, P, R, R_co
 from pelton.queue.define.registry import BatchDecorator as BatchDecorator
 from pelton.queue.define.registry import C, E, F
 from pelton.queue.define.registry import Jobs as Jobs
-from pelton.queue.enqueue.announcing import QueueEvent as QueueEvent
-from pelton.queue.enqueue.announcing import QueueEventKind
+from pelton.queue.enqueue.enqueuer import QueueEvent as QueueEvent
+from pelton.queue.enqueue.enqueuer import QueueEventKind
 from pelton.queue.enqueue.transaction import EnqueuedFlow, H, PublishFlow
 from pelton.queue.flow.builder import FlowExtension as FlowExtension
 from pelton.queue.flow.builder import FlowNode as FlowNode

@@ -12,10 +12,10 @@ import pelton
 from pelton import Jet, JobCounts, JobFailedError, JobNotFoundError
 from pelton.api import PullRequest
 from pelton.queue import JobContext, Queue
-from pelton.queue.limits.parking import LatePutOffs
 from pelton.queue.model.limits import Order, Orders
 from pelton.queue.model.records import PutOff, records_of
 from pelton.queue.ports import TakenJob
+from pelton.queue.run.parking import LatePutOffs
 from pelton.testing import manual_runtime
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import FAST, drain, working

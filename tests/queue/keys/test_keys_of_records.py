@@ -13,7 +13,7 @@ from pelton import Jet
 from pelton.api import AckOp, AckRejectedError, Outgoing, PullRequest, ServerTimeoutError
 from pelton.jet import ack_of
 from pelton.queue import Attempt, JobContext, Queue
-from pelton.queue.keys.claimer import Ledger
+from pelton.queue.backing.claimer import Ledger
 from pelton.queue.model.records import Ended
 from pelton.queue.ports import JobSource, TakenJob
 from tests.queue.conftest import ON_BOTH

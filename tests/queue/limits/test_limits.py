@@ -12,9 +12,9 @@ import pelton
 from pelton import Jet
 from pelton.api import PullRequest
 from pelton.queue import JobContext, JobLimit, Queue, Rate
-from pelton.queue.limits.parking import LatePutOffs
 from pelton.queue.model.limits import Order
 from pelton.queue.model.records import PutOff, records_of
+from pelton.queue.run.parking import LatePutOffs
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import Child, drain, ended, waiting, working
 from tests.queue.roles import QUEUE, register

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from pelton import ConfigError
 from pelton.queue import JobLimit, Rate
-from pelton.queue.limits.admission import SlotBook
 from pelton.queue.model.limits import (
     EMPTY,
     SlotDraft,
@@ -21,6 +20,7 @@ from pelton.queue.model.limits import (
     job_limit,
     places_of,
 )
+from pelton.queue.run.admission import SlotBook
 from pelton.runtime import ProcessIdentity, ProcessWatch
 
 _START = 1_700_000_000 * 10**9

@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 from pelton.queue import Queue
-from pelton.queue.run.job_calls import Called, JobThreads
+from pelton.queue.run.slots import Called, JobThreads
 from tests.queue.helpers import drain
 
 LIMIT = 8

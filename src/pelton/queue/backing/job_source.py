@@ -11,7 +11,7 @@ A worker that has lost a lease keeps the delivery listed, for the worker that ta
 
 **The jobs that consumers deliver, for one worker.** Jobs arrive through channels. On an embedded store, and in a queue
 that is not exclusive, each channel is a consumer, and a job's lease is the ack wait of its delivery. An exclusive queue
-on a cluster has its own channel (``keys/``).
+on a cluster has its own channel (``keyed_source.py``).
 
 **The jobs of tenants, taken in turns: a consumer for each tenant and priority that has jobs.** ``model/turns.py``
 decides whose jobs are next. A worker learns who has some from the subjects of the jobs that have not ended, which it

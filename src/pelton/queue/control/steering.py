@@ -42,10 +42,9 @@ from pelton.api.json_values import UNREADABLE
 from pelton.api.times import Seconds
 from pelton.api.tracing import Replacement
 from pelton.queue.backing.scan import deliveries
-from pelton.queue.enqueue.announcing import announce_again
+from pelton.queue.enqueue.enqueuer import announce_again
 from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.inspect.views import JobViews, limits_of
-from pelton.queue.limits.parking import Recall
 from pelton.queue.model.flow_records import told_to_flow
 from pelton.queue.model.limits import JobLimit, Order, Rate, TenantWeight, job_limit, scope_of, to_cancel
 from pelton.queue.model.naming import encode_key, encode_tenant
@@ -53,6 +52,7 @@ from pelton.queue.model.options import checked_id, checked_text, job_filter, sec
 from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import ENDINGS, Outcome, WorkerInfo, decode_envelope, outcome_without_worker
 from pelton.queue.ports import ALL_LISTED
+from pelton.queue.run.parking import Recall
 from pelton.runtime import Deadline
 
 if TYPE_CHECKING:

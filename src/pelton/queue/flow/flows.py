@@ -26,7 +26,7 @@ from pelton.queue.backing.scan import deliveries
 from pelton.queue.backing.setup import flows_consumer, flows_stream
 from pelton.queue.define.job import Job, JobHandle
 from pelton.queue.define.registry import DeclaresJobs
-from pelton.queue.enqueue.announcing import announce_messages, ring
+from pelton.queue.enqueue.enqueuer import announce_messages, ring
 from pelton.queue.flow.builder import FlowBuilder, FlowNode
 from pelton.queue.flow.progress import FlowLog, FlowMessages
 from pelton.queue.flow.reactor import why_withdrawn

@@ -51,7 +51,7 @@ from pelton.jet import ack_of
 from pelton.jet.registers import is_busy
 from pelton.jet.stream import last_of, next_of
 from pelton.queue.backing.setup import flows_consumer
-from pelton.queue.enqueue.announcing import announce_messages
+from pelton.queue.enqueue.enqueuer import announce_messages
 from pelton.queue.flow.progress import FlowLog, FlowMessages, FlowProgress, FlowStep
 from pelton.queue.model.flow_records import FlowBegin, NodeEnd, decode_event, decode_flow_record, is_cancel, node_end
 from pelton.queue.model.states import ENDINGS, FlowPlace, Outcome, decode_outcome

@@ -18,7 +18,7 @@ from pelton.api import ConfigError, Delivered, PeltonError, StreamInfoRequest
 from pelton.api.json_values import UNREADABLE
 from pelton.jet.message_source import OrderedReader
 from pelton.jet.registers import Follower, is_busy
-from pelton.queue.enqueue.announcing import (
+from pelton.queue.enqueue.enqueuer import (
     ANNOUNCED,
     EVENT_KINDS,
     QueueEvent,

@@ -23,7 +23,7 @@ from pelton.api.tracing import Replacement
 from pelton.jet.stream import last_of
 from pelton.queue.backing.scan import orders_in, scan, taken_of_tenant, tenants_with_jobs
 from pelton.queue.define.job import JobHandle
-from pelton.queue.enqueue.announcing import QueueEventKind, announce_again
+from pelton.queue.enqueue.enqueuer import QueueEventKind, announce_again
 from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.inspect.events import QueueEvents
 from pelton.queue.model.flow_records import redriven_in_flow

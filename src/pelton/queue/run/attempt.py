@@ -31,14 +31,14 @@ from pelton.api import (
 from pelton.api.times import Seconds
 from pelton.queue.define.job import AsyncJob, Job, blocking
 from pelton.queue.define.registry import BatchJob
-from pelton.queue.enqueue.announcing import announce_held, announce_start, has_listeners
+from pelton.queue.enqueue.enqueuer import announce_held, announce_start, has_listeners
 from pelton.queue.enqueue.transaction import JobEnding, JobTransaction
 from pelton.queue.model.records import AfterAttempt, Ended, PutOff, describe
 from pelton.queue.model.states import NOTHING, JobProgress
 from pelton.queue.run.children import ChildTimeout, child_call
 from pelton.queue.run.context import JobContext, ProgressNotes
-from pelton.queue.run.job_calls import Copies
 from pelton.queue.run.leased_jobs import LeasedJob, LeasedJobs, log_job
+from pelton.queue.run.slots import Copies
 from pelton.queue.run.steps import JobSteps
 from pelton.runtime import is_interrupt
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pelton.api.tracing import Tracing
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.run.children import JobChildren
-    from pelton.queue.run.job_calls import JobBatches, JobThreads
+    from pelton.queue.run.slots import JobBatches, JobThreads
     from pelton.runtime import Clock
 
 T = TypeVar("T")

@@ -41,7 +41,7 @@ from pelton.queue.model.options import JobRules
 from pelton.queue.model.records import describe, trace
 from pelton.queue.model.states import FlowPlace, JobProgress
 from pelton.queue.run.context import JobContext
-from pelton.queue.run.job_calls import Copies, flush
+from pelton.queue.run.slots import Copies, flush
 from pelton.runtime import SystemClock, until_ended
 
 if TYPE_CHECKING:

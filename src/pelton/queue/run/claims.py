@@ -30,10 +30,10 @@ from pelton.api import (
 from pelton.api.admission import check_subject
 from pelton.api.tracing import Tracing
 from pelton.queue.define.arguments import encoded_result
-from pelton.queue.limits.admission import LOOK_AGAIN_S
 from pelton.queue.model.options import JobRules, seconds, whole
 from pelton.queue.model.records import Ended
 from pelton.queue.model.states import NOTHING
+from pelton.queue.run.admission import LOOK_AGAIN_S
 from pelton.queue.run.fetch import RankedTakes, order_reader
 from pelton.queue.run.leased_jobs import EndedAttempt, LeasedJob, LeasedJobs
 

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.ports import FlowFollower
     from pelton.queue.run.attempt import JobAttempt
-    from pelton.queue.run.job_calls import JobBatches
-    from pelton.queue.run.slots import JobSlots, WorkerSettings
+    from pelton.queue.run.slots import JobBatches, JobSlots, WorkerSettings
     from pelton.runtime import Runtime
 
 _log: Final = logging.getLogger("pelton.queue")

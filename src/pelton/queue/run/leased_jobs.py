@@ -34,8 +34,6 @@ from pelton.jet import ack_of
 from pelton.jet.registers import ASK_AGAIN_S, can_pass, is_busy
 from pelton.queue.backing.scan import has_overlap
 from pelton.queue.define.job import Job
-from pelton.queue.limits.admission import Admission
-from pelton.queue.limits.parking import LatePutOffs, Parking
 from pelton.queue.model.limits import Order, Orders
 from pelton.queue.model.options import JobRules
 from pelton.queue.model.records import (
@@ -55,7 +53,9 @@ from pelton.queue.model.records import (
     job_id_of,
     trace,
 )
+from pelton.queue.run.admission import Admission
 from pelton.queue.run.leases import AnyLease, LeaseKeeper, SharedLease, SlotExtender
+from pelton.queue.run.parking import LatePutOffs, Parking
 from pelton.runtime import steady_now
 
 if TYPE_CHECKING:

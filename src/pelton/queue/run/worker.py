@@ -32,9 +32,8 @@ from pelton.queue.run.attempt import AttemptEnv, JobAttempt
 from pelton.queue.run.children import JobChildren
 from pelton.queue.run.context import Sweeper
 from pelton.queue.run.fetch import JobIntake, order_reader
-from pelton.queue.run.job_calls import Called, Copies, JobBatches, JobThreads
 from pelton.queue.run.leased_jobs import EndedAttempt, LeasedJobs
-from pelton.queue.run.slots import JobSlots, WorkerSettings
+from pelton.queue.run.slots import Called, Copies, JobBatches, JobSlots, JobThreads, WorkerSettings
 from pelton.runtime import Home, Signal, StopSignals
 
 if TYPE_CHECKING:

@@ -27,20 +27,20 @@ import msgspec
 from pelton.api import ConsumerNotFoundError, MessageNotFoundError, Outgoing, Settled, headers
 from pelton.api.json_values import UNREADABLE
 from pelton.jet.registers import MovedError
+from pelton.queue.backing.claimer import CHANNEL, Ledger
 from pelton.queue.backing.scan import stored_messages
-from pelton.queue.keys.claimer import CHANNEL, Ledger
-from pelton.queue.limits.admission import LOOK_AGAIN_S, SlotJob
 from pelton.queue.model.limits import WHOLE_QUEUE
 from pelton.queue.model.records import PutOff
 from pelton.queue.model.states import Attempt, PutOffDelivery
+from pelton.queue.run.admission import LOOK_AGAIN_S, SlotJob
 
 if TYPE_CHECKING:
     from pelton.api import StoredMessage
     from pelton.jet import Stream
     from pelton.queue.define.queue_context import QueueContext
-    from pelton.queue.limits.admission import Admission, HeldBack
     from pelton.queue.model.limits import JobLimit, Order, Orders
     from pelton.queue.model.records import Ended
+    from pelton.queue.run.admission import Admission, HeldBack
 
 _LONGEST_WAIT_S: Final = 5.0
 _SHORTEST_S: Final = 0.001

@@ -44,9 +44,7 @@ from pelton.api import (
 from pelton.api.tracing import as_first
 from pelton.jet import ack_of
 from pelton.jet.registers import Follower, Outage, is_busy, last_and_new
-from pelton.queue.backing.job_source import BegunJobs, FreeJobs
-from pelton.queue.backing.scan import delivered_by, deliveries, infos_of, not_to_be_taken, refusal_of, tenant_consumers
-from pelton.queue.keys.claimer import (
+from pelton.queue.backing.claimer import (
     CHANNEL,
     Claimer,
     HeldKey,
@@ -57,7 +55,9 @@ from pelton.queue.keys.claimer import (
     outbox_of,
     replaced,
 )
-from pelton.queue.keys.table import KeyRecord, KeyTable, decode
+from pelton.queue.backing.job_source import BegunJobs, FreeJobs
+from pelton.queue.backing.key_table import KeyRecord, KeyTable, decode
+from pelton.queue.backing.scan import delivered_by, deliveries, infos_of, not_to_be_taken, refusal_of, tenant_consumers
 from pelton.queue.model.naming import ALL_PRIORITIES, QueueNames
 from pelton.queue.model.records import Ended, cause_of
 from pelton.queue.model.states import Attempt
@@ -66,7 +66,6 @@ from pelton.runtime import Signal
 
 if TYPE_CHECKING:
     from pelton.jet import Consumer, Stream, Streams
-
 
 # --- following the keys: which of them have jobs, and their records. Two ordered readers feed a worker's table
 

@@ -25,7 +25,7 @@ from pelton.api.admission import check_subject
 from pelton.api.tracing import as_first
 from pelton.jet.registers import MovedError, Register, StoredRecord
 from pelton.jet.stream import at_leader
-from pelton.queue.keys.table import (
+from pelton.queue.backing.key_table import (
     FREE_FOR_S,
     Chance,
     KeyRecord,

@@ -1,1 +1,0 @@
-"""Limits of concurrency and rates of starts, from compare-and-set records, the same on every backend."""
