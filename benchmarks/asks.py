@@ -6,12 +6,12 @@ here, an upper limit, and a lower one. `bound=None` only reports the ratio, with
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from benchmarks.references import Reference
-from benchmarks.stats import middle, paired_ratio
+from benchmarks.stats import middle, paired_ratios, spread
 
 Rounds = Mapping[str, Mapping[str, Sequence[float | None]]]
 """Contender -> metric -> its figure in each round (None: that measurement failed)."""
@@ -19,12 +19,14 @@ Rounds = Mapping[str, Mapping[str, Sequence[float | None]]]
 
 @dataclass(frozen=True)
 class Verdict:
-    """One line of the report. `met` is None without a target, or without a measurement."""
+    """One line of the report. `met` and `rounds` are None without a target, or without a measurement."""
 
     what: str
     asked: str
     measured: str
     met: bool | None
+    rounds: tuple[int, int] | None = None
+    """How many of the rounds meet it by themselves, and of how many: what only some of them meet is in doubt."""
 
 
 class Ask(Protocol):
@@ -54,10 +56,31 @@ def _metric(key: str) -> str:
     return "" if key == "rate" else f" ({key})"
 
 
-def _verdict(what: str, bound: float | None, ratio: float | None) -> Verdict:
-    measured = "not measured" if ratio is None else f"{ratio:.2f}x"
-    met = None if bound is None or ratio is None else ratio >= bound
-    return Verdict(what, _at_least(bound), measured, met)
+def _verdict(
+    what: str,
+    asked: str,
+    rounds: Sequence[float | None],
+    told: Callable[[float], str],
+    meets: Callable[[float], bool] | None,
+) -> Verdict:
+    """Judge the median of the rounds; each of them is judged too."""
+    found, bounds = middle(rounds), spread(rounds)
+    if found is None or bounds is None:
+        return Verdict(what, asked, "not measured", None)
+    low, high = map(told, bounds)
+    measured = told(found) if low == high else f"{told(found)} ({low} to {high})"
+    if meets is None:
+        return Verdict(what, asked, measured, None)
+    judged = [meets(figure) for figure in rounds if figure is not None]
+    return Verdict(what, asked, measured, meets(found), (sum(judged), len(judged)))
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f}x"
+
+
+def _reaches(bound: float | None) -> Callable[[float], bool] | None:
+    return None if bound is None else lambda figure: figure >= bound
 
 
 @dataclass(frozen=True)
@@ -75,9 +98,9 @@ class RatioAsk:
 
     def judge(self, rounds: Rounds) -> Verdict:
         theirs = [figures(rounds, name, self.metric) for name in self.to]
-        ratio = paired_ratio(figures(rounds, self.of, self.metric), theirs)
-        rivals = self.label or "; ".join(self.to)
-        return _verdict(f"{self.of} : {rivals}{_metric(self.metric)}", self.bound, ratio)
+        ratios = paired_ratios(figures(rounds, self.of, self.metric), theirs)
+        what = f"{self.of} : {self.label or '; '.join(self.to)}{_metric(self.metric)}"
+        return _verdict(what, _at_least(self.bound), ratios, _times, _reaches(self.bound))
 
 
 @dataclass(frozen=True)
@@ -93,9 +116,10 @@ class ReferenceAsk:
         return (self.of,)
 
     def judge(self, rounds: Rounds) -> Verdict:
-        own = middle(figures(rounds, self.of, self.metric))
-        ratio = None if own is None else own / self.reference.figure
-        return _verdict(f"{self.of} : {self.reference.name} (fixed figure){_metric(self.metric)}", self.bound, ratio)
+        own = figures(rounds, self.of, self.metric)
+        ratios = [figure / self.reference.figure for figure in own if figure is not None]
+        what = f"{self.of} : {self.reference.name} (fixed figure){_metric(self.metric)}"
+        return _verdict(what, _at_least(self.bound), ratios, _times, _reaches(self.bound))
 
 
 @dataclass(frozen=True)
@@ -111,10 +135,13 @@ class LimitAsk:
         return (self.of,)
 
     def judge(self, rounds: Rounds) -> Verdict:
-        own = middle(figures(rounds, self.of, self.metric))
-        measured = "not measured" if own is None else f"{own:.3g} {self.unit}"
-        met = None if own is None else own <= self.limit
-        return Verdict(f"{self.of}, {self.metric}", f"<= {self.limit:g} {self.unit}", measured, met)
+        return _verdict(
+            f"{self.of}, {self.metric}",
+            f"<= {self.limit:g} {self.unit}",
+            figures(rounds, self.of, self.metric),
+            lambda figure: f"{figure:.3g} {self.unit}",
+            lambda figure: figure <= self.limit,
+        )
 
 
 @dataclass(frozen=True)
@@ -130,7 +157,10 @@ class FloorAsk:
         return (self.of,)
 
     def judge(self, rounds: Rounds) -> Verdict:
-        own = middle(figures(rounds, self.of, self.metric))
-        measured = "not measured" if own is None else f"{own:,.0f}{self.unit}"
-        met = None if own is None else own >= self.floor
-        return Verdict(f"{self.of}, {self.metric}", f">= {self.floor:,.0f}{self.unit}", measured, met)
+        return _verdict(
+            f"{self.of}, {self.metric}",
+            f">= {self.floor:,.0f}{self.unit}",
+            figures(rounds, self.of, self.metric),
+            lambda figure: f"{figure:,.0f}{self.unit}",
+            _reaches(self.floor),
+        )

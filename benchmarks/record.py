@@ -30,6 +30,7 @@ def _case(outcome: Outcome) -> dict[str, Any]:
         "contenders": [_contender(outcome, contender) for contender in case.contenders],
         "asks": [asdict(ask.judge(outcome.rounds)) for ask in case.asks],
         "failures": outcome.failures,
+        "loads": outcome.loads,
     }
 
 

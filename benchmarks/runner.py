@@ -31,6 +31,8 @@ class Outcome:
     case: Case
     rounds: dict[str, dict[str, list[float | None]]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+    loads: list[float] = field(default_factory=list)
+    """The machine's load average of a minute before each round; what the benchmark itself ran counts too."""
 
     def add(self, contender: str, sample: Mapping[str, float] | None) -> None:
         figures = self.rounds.setdefault(contender, {})
@@ -49,6 +51,7 @@ def run_case(case: Case, rounds: int, run: Run, say: Progress) -> Outcome:
         if case.prepare is not None:
             _prepare(case.prepare, run, say)
         for number in range(1, rounds + 1):
+            outcome.loads.append(round(os.getloadavg()[0], 2))
             _round(outcome, number, run, say)
     except MeasurementError as failure:
         outcome.failures["(preparation)"] = str(failure)

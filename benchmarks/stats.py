@@ -17,8 +17,8 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
-def paired_ratio(ours: Sequence[float | None], theirs: Sequence[Sequence[float | None]]) -> float | None:
-    """Return the median over rounds of ours / best of theirs; rounds in which either is missing are left out.
+def paired_ratios(ours: Sequence[float | None], theirs: Sequence[Sequence[float | None]]) -> list[float]:
+    """Return ours / best of theirs, for each round; rounds in which either is missing are left out.
 
     Pairing within a round cancels changes of the machine's speed, which two separate medians do not.
     """
@@ -28,7 +28,7 @@ def paired_ratio(ours: Sequence[float | None], theirs: Sequence[Sequence[float |
         measured = [figure for figure in rivals if figure]
         if own is not None and measured:
             ratios.append(own / max(measured))
-    return median(ratios) if ratios else None
+    return ratios
 
 
 def middle(values: Sequence[float | None]) -> float | None:

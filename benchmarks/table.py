@@ -39,7 +39,10 @@ def summary(outcomes: Sequence[Outcome]) -> str:
     for outcome in outcomes:
         for ask in outcome.case.asks:
             verdict = ask.judge(outcome.rounds)
-            rows.append((outcome.case.title, verdict.what, verdict.asked, verdict.measured, mark(verdict.met)))
+            met = mark(verdict.met)
+            if verdict.rounds is not None and verdict.rounds[0] not in (0, verdict.rounds[1]):
+                met += f", in {verdict.rounds[0]} of {verdict.rounds[1]} rounds"
+            rows.append((outcome.case.title, verdict.what, verdict.asked, verdict.measured, met))
     return table(("case", "what", "asked", "measured", "met"), rows)
 
 
@@ -49,6 +52,8 @@ def case_section(outcome: Outcome) -> str:
     head = ["contender", *(f"{metric.key} ({metric.unit})" for metric in case.metrics)]
     rows = [_contender_row(outcome, contender) for contender in case.contenders]
     parts = [f"### {case.title}", case.how, table([*head, "guarantee"], rows)]
+    if outcome.loads:
+        parts.append(f"Load average before the rounds: {min(outcome.loads):.1f} to {max(outcome.loads):.1f}.")
     parts += [f"Not measured: {who}: {why}" for who, why in sorted(outcome.failures.items())]
     return "\n\n".join(parts)
 
@@ -78,13 +83,20 @@ def references_section() -> str:
     return table(("fixed figure", "value", "unit", "setting"), rows)
 
 
+_HOW_TO_READ = (
+    "A ratio is the median, over the rounds, of Pelton's figure to the peer's figure of the same round; in brackets "
+    "the lowest and the highest. The last column counts the rounds where they disagree: the answer is in doubt. "
+    "Times wander with the machine; instructions and pages, which do not, are in [writes.md](writes.md)."
+)
+
+
 def report(outcomes: Sequence[Outcome], facts: Facts, setting: str) -> str:
     """Return the whole report in Markdown."""
     sections = [
         "# Pelton beside its peers",
         setting,
         "## Asked and measured",
-        "A ratio is the median, over the rounds, of Pelton's figure to the peer's figure of the same round.",
+        _HOW_TO_READ,
         summary(outcomes),
         "## Figures",
         "Median over the rounds (lowest to highest).",

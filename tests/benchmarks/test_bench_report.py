@@ -44,6 +44,13 @@ def test_summary_puts_what_is_asked_beside_what_was_measured() -> None:
     assert summary([outcome()]).splitlines()[2] == "| A toy | us : peer | >= 2x | 3.00x | yes |"
 
 
+def test_summary_counts_the_rounds_where_they_disagree() -> None:
+    made = outcome()
+    made.add("us", {"rate": 1000.0})
+    made.add("peer", {"rate": 1000.0})
+    assert summary([made]).endswith("| 2.00x (1.00x to 3.00x) | yes, in 1 of 2 rounds |")
+
+
 def test_section_gives_median_range_guarantee_and_failure() -> None:
     section = case_section(outcome())
     assert "| us | 4,000 (3,000 to 5,000) | 0.25 | fsynced |" in section
@@ -61,7 +68,7 @@ def test_report_holds_the_machine_and_the_fixed_figures() -> None:
 def test_json_keeps_every_round() -> None:
     [case] = as_data([outcome()], {}, "")["cases"]
     assert case["contenders"][1]["metrics"]["rate"] == {"unit": "msgs/s", "median": 1000.0, "rounds": [1000.0, None]}
-    assert case["asks"] == [{"what": "us : peer", "asked": ">= 2x", "measured": "3.00x", "met": True}]
+    assert case["asks"] == [{"what": "us : peer", "asked": ">= 2x", "measured": "3.00x", "met": True, "rounds": (1, 1)}]
 
 
 def test_both_files_are_written(tmp_path: Path) -> None:
