@@ -12,7 +12,7 @@ import pytest
 
 import pelton
 from pelton.api import NoStreamForSubjectError, NotAStoreError, Outgoing, StoreError, StoreKeyError
-from pelton.engine import StagedWriter, load, staged
+from pelton.engine import StagedWriter, load, read_staged
 from pelton.jet import Savepoint
 from pelton.storage import Columns
 from pelton.streams import Packed
@@ -66,7 +66,7 @@ def add(writer: StagedWriter, messages: Sequence[Outgoing]) -> None:
 @pytest.mark.parametrize("key", [None, "secret"])
 def test_what_is_staged_is_read_in_order(tmp_path: Path, key: str | None) -> None:
     stage(tmp_path / "file", key)
-    assert [message for portion in staged(str(tmp_path / "file"), key) for message in portion] == MESSAGES
+    assert [message for portion in read_staged(str(tmp_path / "file"), key) for message in portion] == MESSAGES
     assert (b"payload" in (tmp_path / "file").read_bytes()) == (key is None)
 
 
@@ -75,15 +75,15 @@ def test_large_portions_are_cut(tmp_path: Path) -> None:
         for _ in range(3):
             writer.add(["a"] * 10, [bytes(1_000_000)] * 10)
         writer.add(["a"] * 30, [bytes(1_000_000)] * 30)
-    assert [len(portion) for portion in staged(str(tmp_path / "file"))] == [10, 10, 10, 15, 15]
+    assert [len(portion) for portion in read_staged(str(tmp_path / "file"))] == [10, 10, 10, 15, 15]
 
 
 def test_a_file_that_is_gone_or_has_another_key_is_told(tmp_path: Path) -> None:
     with pytest.raises(NotAStoreError, match="staged file is gone"):
-        next(iter(staged(str(tmp_path / "file"))))
+        next(iter(read_staged(str(tmp_path / "file"))))
     stage(tmp_path / "file", "secret")
     with pytest.raises(StoreKeyError):
-        next(iter(staged(str(tmp_path / "file"), "other")))
+        next(iter(read_staged(str(tmp_path / "file"), "other")))
 
 
 def test_whatever_is_flipped_or_missing_nothing_wrong_is_read(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_whatever_is_flipped_or_missing_nothing_wrong_is_read(tmp_path: Path) ->
 def is_refused(path: Path, content: bytes) -> bool:
     path.write_bytes(content)
     try:
-        read = [message for portion in staged(str(path)) for message in portion]
+        read = [message for portion in read_staged(str(path)) for message in portion]
     except StoreError:
         return True
     assert read == MESSAGES
@@ -115,7 +115,7 @@ def test_a_file_whose_writer_failed_is_none(tmp_path: Path) -> None:
         writer.add(["a"] * 40_000, [b""] * 40_000)
         raise ZeroDivisionError
     with pytest.raises(StoreError, match="damaged"):
-        list(staged(str(tmp_path / "file")))
+        list(read_staged(str(tmp_path / "file")))
 
 
 PLAIN = [f"orders.{n % 7}é" for n in range(100)]

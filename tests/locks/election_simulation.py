@@ -230,7 +230,7 @@ class Candidate:
             election_simulation.clock.call_later(election_simulation.late(), arrive)
         if isinstance(asked, DeleteRecord):
             return
-        election_simulation.clock.call_later(patience, lambda: answer(lambda: self.campaign.failed(self.local())))
+        election_simulation.clock.call_later(patience, lambda: answer(lambda: self.campaign.on_failure(self.local())))
 
     def lost(self) -> bool:
         return self.cut or self.election_simulation.rnd.random() < self.election_simulation.troubles.lost
@@ -239,13 +239,13 @@ class Candidate:
         store, campaign = self.election_simulation.store, self.campaign
         if isinstance(asked, ReadRecord):
             observation = store.observation()
-            return lambda: campaign.looked(self.local(), observation)
+            return lambda: campaign.on_read(self.local(), observation)
         if isinstance(asked, DeleteRecord):
             store.write("released" if asked.clean else "ended", asked.expected, "", asked.expected)
             return lambda: None
         revision = store.write("put", asked.expected, asked.msg_id)
         if revision is None:
-            return lambda: campaign.refused(self.local())
+            return lambda: campaign.on_refusal(self.local())
         return lambda: campaign.wrote(self.local(), revision)
 
     def see(self, observation: Observation) -> None:

@@ -34,7 +34,7 @@ def told(campaign: Campaign) -> list[object]:
 
 def looking(campaign: Campaign, observation: Observation, now: float = 0.0) -> Campaign:
     assert campaign.next(now) == ReadRecord()
-    campaign.looked(now, observation)
+    campaign.on_read(now, observation)
     return campaign
 
 
@@ -120,7 +120,7 @@ def test_a_create_that_does_not_follow_what_was_seen_is_no_proof() -> None:
     """After 3 vanished without a marker, 4 was written and vanished, too."""
     campaign = looking(a_campaign(), Observation("put", 3))
     assert writing(campaign, CLEAR * TTL).expected == 3
-    campaign.refused(CLEAR * TTL)
+    campaign.on_refusal(CLEAR * TTL)
     looking(campaign, Observation("absent", 3), 97.0)
     assert writing(campaign, 97.0).expected == 0
     campaign.wrote(98.0, 5)
@@ -131,7 +131,7 @@ def test_a_create_that_does_not_follow_what_was_seen_is_no_proof() -> None:
 def test_the_same_create_that_follows_is_one() -> None:
     campaign = looking(a_campaign(), Observation("put", 3))
     writing(campaign, CLEAR * TTL)
-    campaign.refused(CLEAR * TTL)
+    campaign.on_refusal(CLEAR * TTL)
     looking(campaign, Observation("absent", 3), 97.0)
     writing(campaign, 97.0)
     campaign.wrote(98.0, 4)
@@ -162,7 +162,7 @@ def test_a_renewal_is_tried_again_as_the_same_until_the_term_ends() -> None:
     assert campaign.next(RENEW * TTL - 0.1) is None
     first = writing(campaign, RENEW * TTL)
     assert first.expected == 1
-    campaign.failed(80.0)
+    campaign.on_failure(80.0)
     assert campaign.next(81.0) is None
     again = writing(campaign, 82.0)
     assert (again.msg_id, again.sent) == (first.msg_id, RENEW * TTL)
@@ -190,16 +190,16 @@ def test_a_term_that_was_said_to_be_over_is_over() -> None:
 def test_a_refused_renewal_ends_the_term() -> None:
     campaign = leading()
     writing(campaign, RENEW * TTL)
-    campaign.refused(RENEW * TTL)
+    campaign.on_refusal(RENEW * TTL)
     assert told(campaign) == [Lost("another client wrote or deleted the key")]
 
 
 def test_a_refused_renewal_that_may_have_been_stored_before_is_looked_for() -> None:
     campaign = leading()
     mine = writing(campaign, RENEW * TTL).msg_id
-    campaign.failed(76.0)
+    campaign.on_failure(76.0)
     writing(campaign, 78.0)
-    campaign.refused(78.0)
+    campaign.on_refusal(78.0)
     assert told(campaign) == []
     looking(campaign, Observation("put", 5, mine), 80.0)
     assert (campaign.state, campaign.stands_until) == ("leader", RENEW * TTL + STAND_DOWN * TTL)
@@ -231,7 +231,7 @@ def test_a_bucket_that_was_made_anew_is_waited_for() -> None:
 def test_an_answer_of_a_replica_that_lags_does_not_keep_a_candidate_out_for_ever() -> None:
     campaign = looking(a_campaign(), Observation("put", 30))
     writing(campaign, CLEAR * TTL)
-    campaign.refused(CLEAR * TTL)
+    campaign.on_refusal(CLEAR * TTL)
     looking(campaign, Observation("put", 20), 97.0)
     assert writing(campaign, 97.0 + CLEAR * TTL).expected == 20
 
@@ -248,7 +248,7 @@ def test_a_read_that_news_have_overtaken_is_made_again() -> None:
     campaign.saw(1.0, Observation("released", 7, gave_up=6))
     campaign.recheck()
     assert campaign.next(1.0) is None, "one operation at a time"
-    campaign.looked(1.0, Observation("put", 6, "other"))
+    campaign.on_read(1.0, Observation("put", 6, "other"))
     looking(campaign, Observation("released", 7, gave_up=6), 1.0)
     assert writing(campaign, 1.0).expected == 7
 
@@ -312,7 +312,7 @@ class Life(RuleBasedStateMachine):
             self.asked = asked
 
     @precondition(lambda self: isinstance(self.asked, WriteRecord))
-    @rule(more=st.integers(1, 3), how=st.sampled_from(["wrote", "refused", "failed"]))
+    @rule(more=st.integers(1, 3), how=st.sampled_from(["wrote", "on_refusal", "on_failure"]))
     def answer(self, more: int, how: str) -> None:
         self.asked = None
         if how == "wrote":
@@ -329,7 +329,7 @@ class Life(RuleBasedStateMachine):
     def look(self, kind: Any, more: int) -> None:
         self.asked = None
         self.revision += more
-        self.campaign.looked(self.now, Observation(kind, self.revision))
+        self.campaign.on_read(self.now, Observation(kind, self.revision))
         self.ask()
 
     @rule(kind=sights, more=st.integers(0, 3), late=st.integers(0, 2))

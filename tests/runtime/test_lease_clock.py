@@ -21,14 +21,14 @@ def test_it_is_due_and_over_at_its_shares() -> None:
     assert (lease.due_at, lease.over_at) == (1004.0, 1006.0)
     assert [lease.is_due(1000 + age) for age in (0, 3.9, 4.0, 9)] == [False, False, True, True]
     assert [lease.is_over(1000 + age) for age in (0, 5.9, 6.0, 9)] == [False, False, True, True]
-    assert [lease.left(1000 + age) for age in (0, 5, 6, 9)] == [6.0, 1.0, 0.0, 0.0]
+    assert [lease.seconds_left(1000 + age) for age in (0, 5, 6, 9)] == [6.0, 1.0, 0.0, 0.0]
 
 
 def test_it_counts_from_when_its_confirmation_was_asked_for() -> None:
     lease = a_lease(WALL)
     lease.confirm(1004.0, WALL + 4 * 10**9)
     assert (lease.due_at, lease.over_at) == (1008.0, 1010.0)
-    assert lease.left(1005.0, WALL + 5 * 10**9) == 5.0
+    assert lease.seconds_left(1005.0, WALL + 5 * 10**9) == 5.0
 
 
 def test_a_try_ends_with_the_lease_at_the_latest() -> None:
@@ -40,11 +40,11 @@ def test_a_try_ends_with_the_lease_at_the_latest() -> None:
 def test_the_clock_on_which_more_has_passed_decides(boot: float, wall: float) -> None:
     lease, now = a_lease(WALL), (1000 + boot, WALL + round(wall * 1e9))
     assert lease.is_over(*now)
-    assert lease.left(*now) == lease.try_for(*now) == 0.0
+    assert lease.seconds_left(*now) == lease.try_for(*now) == 0.0
 
 
 def test_a_wall_clock_that_is_set_back_prolongs_nothing_and_ends_nothing() -> None:
-    assert a_lease(WALL).left(1002.0, WALL - 3600 * 10**9) == 4.0
+    assert a_lease(WALL).seconds_left(1002.0, WALL - 3600 * 10**9) == 4.0
 
 
 def test_a_machine_that_slept_has_lost_its_lease() -> None:

@@ -44,7 +44,7 @@ class Observer:
     def flush(self) -> None:
         self._note("flush")
 
-    def committed(self) -> None:
+    def take_effects(self) -> None:
         self._note("committed")
 
     def roll_back(self) -> None:

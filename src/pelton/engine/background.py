@@ -43,7 +43,7 @@ class IdleBatches:
         self._due: int | None = None
         self._timer: Timer | None = None
 
-    def committed(self) -> None:
+    def on_commit(self) -> None:
         """Set the timer again after a transaction, if the nearest deadline changed."""
         due = self._staging.due
         if due == self._due:
@@ -85,7 +85,7 @@ class SourceCatchUp:
         self._closed = False
         self.look_again()
 
-    def committed(self, committed: Committed) -> None:
+    def on_commit(self, committed: Committed) -> None:
         """Continue where a transaction has left messages, now or when a consumer delivers them."""
         if committed.has_backlog:
             self._go_on()
@@ -132,9 +132,9 @@ class SourceCatchUp:
             self.look_again(_CATCH_UP_AGAIN_S)
             return
         self._running = True
-        done.add_done_callback(self._ended)
+        done.add_done_callback(self._on_caught_up)
 
-    def _ended(self, done: asyncio.Future[None]) -> None:
+    def _on_caught_up(self, done: asyncio.Future[None]) -> None:
         self._running = False
         if done.cancelled() or done.exception() is not None:
             self.look_again(_CATCH_UP_AGAIN_S)
@@ -214,7 +214,7 @@ class Timekeeper:
 
     # --- between transactions
 
-    def committed(self, deadlines: Mapping[str, int]) -> None:
+    def on_commit(self, deadlines: Mapping[str, int]) -> None:
         """Record the deadlines of the streams that a transaction has used."""
         self._dues.update(deadlines)
         if self._dues:
@@ -298,13 +298,13 @@ class Background:
         self._idle_batches = IdleBatches(host, clock)
         self._store_watch = None if database.memory else StoreWatch(host, database)
 
-    def committed(self, committed: Committed) -> None:
+    def on_commit(self, committed: Committed) -> None:
         """Schedule the work that a transaction of any session has left."""
         if committed.deadlines:
-            self.timekeeper.committed(committed.deadlines)
-        self._source_catch_up.committed(committed)
+            self.timekeeper.on_commit(committed.deadlines)
+        self._source_catch_up.on_commit(committed)
         if committed.has_batches:
-            self._idle_batches.committed()
+            self._idle_batches.on_commit()
 
     def rolled_back(self) -> None:
         """Read deadlines again: recorded ones may no longer hold."""

@@ -80,7 +80,7 @@ class BulkReader:
         found = find_stream(self._database, stream)
         if found is None or rfc3339(found.created) != created:
             self.close()
-            raise self._gone()
+            raise self._gone_error()
         condition = subject_condition(filters)
         self._read = BulkRead(self._database, found.id, condition, limit=_ROWS, budget=_BYTES, sums=sums, split=split)
 
@@ -98,7 +98,7 @@ class BulkReader:
         try:
             return self._read.portion(first, last)
         except LookupError:
-            raise self._gone() from None
+            raise self._gone_error() from None
         except Fault as fault:
             raise public_error(fault) from None
 
@@ -106,7 +106,7 @@ class BulkReader:
         """Return the error for a damaged message."""
         return CorruptMessageError(self._stream, seq, self._path)
 
-    def _gone(self) -> StreamNotFoundError:
+    def _gone_error(self) -> StreamNotFoundError:
         error = api_error("JSStreamNotFoundErr", stream=self._stream)
         assert isinstance(error, StreamNotFoundError)
         return error
@@ -152,7 +152,7 @@ class StagedWriter:
     """Writes the new staged file ``path``, in a ``with``: if the block raises, the file is not valid."""
 
     def __init__(self, path: str, key: Key | None = None) -> None:
-        self._spool = _opened(path, key, new=True)
+        self._spool = _open_spool(path, key, new=True)
         self._empty()
 
     def _empty(self) -> None:
@@ -226,7 +226,7 @@ async def load(transaction: Transacting, path: str, key: Key | None = None, sums
             await transaction.load(portion.messages())
 
 
-def staged(path: str, key: Key | None = None) -> Iterator[list[Outgoing]]:
+def read_staged(path: str, key: Key | None = None) -> Iterator[list[Outgoing]]:
     """Iterate over the messages of a staged file by portions. Raises NotAStoreError if it does not exist."""
     for portion in _portions(path, key):
         yield portion.messages()
@@ -235,7 +235,7 @@ def staged(path: str, key: Key | None = None) -> Iterator[list[Outgoing]]:
 def _portions(path: str, key: Key | None) -> Iterator[_Portion]:
     if not os.path.exists(path):
         raise NotAStoreError(path, "the staged file is gone; stage its messages again")
-    with _opened(path, key, new=False) as spool:
+    with _open_spool(path, key, new=False) as spool:
         try:
             for data in spool.portions():
                 yield _decode(data)
@@ -243,7 +243,7 @@ def _portions(path: str, key: Key | None) -> Iterator[_Portion]:
             raise public_error(fault) from fault
 
 
-def _opened(path: str, key: Key | None, *, new: bool) -> Spool:
+def _open_spool(path: str, key: Key | None, *, new: bool) -> Spool:
     try:
         return Spool(path, key_bytes(key), new=new)
     except Fault as fault:

@@ -308,7 +308,7 @@ class Bus:
         """Replace the pending deliveries."""
         self._ready = list(deliveries)
 
-    def committed(self) -> Sequence[LocalDelivery]:
+    def take_deliveries(self) -> Sequence[LocalDelivery]:
         """Return the deliveries of the committed transaction to subscribers of this process."""
         self.is_touched = False
         self._joining.clear()

@@ -142,7 +142,7 @@ class Connections:
         with self.unchanged() as settings:
             return ReadOnlyDatabase(settings.path, key=settings.key, vfs=settings.vfs)
 
-    def copied(self) -> ReadOnlyDatabase:
+    def copy_memory(self) -> ReadOnlyDatabase:
         """Copy a store in memory. Raises ``Fault`` of kind ``busy`` while somebody writes."""
         return CopiedDatabase(self.settings.path)
 
@@ -174,7 +174,7 @@ class Connections:
             yield self.settings
 
     @contextmanager
-    def rekeyed(self, key: bytes) -> Iterator[None]:
+    def changing_key(self, key: bytes) -> Iterator[None]:
         """Open later connections with another key, if the block encrypts the store with it without an error."""
         with self._keying:
             yield

@@ -137,7 +137,7 @@ class Engine:
             self._pushes.look()
         # Every transaction passes here, and few leave work.
         if committed.deadlines or committed.has_backlog or committed.has_waiting or committed.has_batches:
-            self._background.committed(committed)
+            self._background.on_commit(committed)
 
     # --- transactions
 
@@ -217,12 +217,12 @@ class Engine:
         answer: bool = await self.stage(look, durable=False)
         return answer
 
-    async def answered(
+    async def audit_answer(
         self, subject: str, request: bytes, response: bytes, client: ClientInfo, *, is_refused: bool
     ) -> None:
         """Count and audit a request to the API that a server has answered by itself."""
         self.door.check()
-        await self._questions.answered(subject, request, response, client, is_refused=is_refused)
+        await self._questions.audit_answer(subject, request, response, client, is_refused=is_refused)
 
     async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
         """Store a message; return when it is as durable as the store's sync mode promises."""
@@ -443,7 +443,7 @@ class Engine:
     async def readable(self) -> None:
         """Wait until the store can be read: a memory store cannot be read while a transaction is open."""
         while self._transactions.is_unreadable:
-            await self._transactions.ended()
+            await self._transactions.wait_for_end()
 
     def read(self, call: Callable[[], R]) -> R:
         if self._transactions.is_unreadable:

@@ -107,7 +107,7 @@ class Questions:
         kind = type(request)
         with self._account.counting():
             if kind in LOOKS:
-                return await self._looked(request)
+                return await self._look_through(request)
             inside = self._transactions.of_caller() if kind in QUESTIONS else None
             if inside is not None and (inside.is_open or kind not in READS):
                 return await inside.look(lambda operations: answer(operations.session, request))
@@ -123,7 +123,7 @@ class Questions:
             reply: R = await self._host.stage(lambda: self._audit.call(request, client), durable=is_durable)
             return reply
 
-    async def _looked(self, request: Request[R]) -> R:
+    async def _look_through(self, request: Request[R]) -> R:
         if self._transactions.of_caller() is None:
             await self._host.readable()
         stream = names_of(request)["stream"]
@@ -138,7 +138,7 @@ class Questions:
         reply: R = await self._host.stage(lambda: answer(self._session, request), durable=False)
         return reply
 
-    async def answered(
+    async def audit_answer(
         self, subject: str, request: bytes, response: bytes, client: ClientInfo, *, is_refused: bool
     ) -> None:
         """Count and audit a request that a server has answered by itself."""

@@ -153,9 +153,9 @@ class ReadOnlyEngine:
         self._runtime = runtime
         self._loop = asyncio.get_running_loop()
         self._closed = False
-        self._view = self._opened()
+        self._view = self._open_view()
 
-    def _opened(self) -> _View:
+    def _open_view(self) -> _View:
         try:
             return _View(self._settings, self._runtime, self._loop)
         except Fault as fault:
@@ -186,7 +186,7 @@ class ReadOnlyEngine:
             raise StoreClosedError(self._settings.path)
         if not self._view.database.is_inherited and not self._view.database.is_current:
             self._view.database.close()
-            self._view = self._opened()
+            self._view = self._open_view()
         self._view.door.check()
         return self._view
 
@@ -240,16 +240,16 @@ class ReadOnlyEngine:
         self._current()
         raise StoreReadOnlyError(self._settings.path, _OPENED_SO)
 
-    async def _refused(self, *args: Any, **options: Any) -> NoReturn:
+    async def _refuse_call(self, *args: Any, **options: Any) -> NoReturn:
         self._refuse()
 
     def transaction(self, timeout: float) -> NoReturn:
         """Raise StoreReadOnlyError: ``jet.read()`` reads."""
         self._refuse()
 
-    publish = publish_batch = publish_apart = publish_atomic = send = _refused
+    publish = publish_batch = publish_apart = publish_atomic = send = _refuse_call
     # A delivery is written down, publishers have to know their subscribers, and a backup takes part in folding the log.
-    pull = ack = settle = settle_once = settle_many = withdraw = subscribe = backup = restore = rekey = _refused
+    pull = ack = settle = settle_once = settle_many = withdraw = subscribe = backup = restore = rekey = _refuse_call
 
     def backups(self) -> Backups:
         """Return this store, which refuses both."""

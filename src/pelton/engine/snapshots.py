@@ -110,12 +110,12 @@ class SqlSnapshot:
         except Fault:
             if database.is_current:
                 raise
-            raise self._replaced(database) from None
+            raise self._replaced_error(database) from None
         if not database.is_current:
-            raise self._replaced(database)
+            raise self._replaced_error(database)
         return found
 
-    def _replaced(self, database: ReadOnlyDatabase) -> StoreBusyError:
+    def _replaced_error(self, database: ReadOnlyDatabase) -> StoreBusyError:
         return StoreBusyError(database.path, "it was opened for writing, or replaced, since the block began")
 
     async def leave(self) -> None:
@@ -191,7 +191,7 @@ class SqlSnapshots:
         """Return SQL on one snapshot, open for at most ``timeout`` seconds."""
         self._door.check()
         if self._connections.settings.memory:
-            return CopySnapshot(self._connections.copied, self._clock, timeout)
+            return CopySnapshot(self._connections.copy_memory, self._clock, timeout)
         return SqlSnapshot(self._connections.reading, self._clock, timeout)
 
 

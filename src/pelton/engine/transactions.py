@@ -219,8 +219,8 @@ class OpenTransaction:
             self._writers.entered[self._owner.identity] = self
             self._marks.append(None)
             return 0
-        operations = await self._opened()
-        self._marks.append(self._done(operations.mark))
+        operations = await self._open_operations()
+        self._marks.append(self._do(operations.mark))
         return len(self._marks) - 1
 
     async def leave(self, level: int, *, keep: bool) -> None:
@@ -250,7 +250,7 @@ class OpenTransaction:
             if keep and self._loss is not None:
                 raise self._loss
             return
-        self._done(lambda: operations.keep(mark) if keep else operations.go_back(mark))
+        self._do(lambda: operations.keep(mark) if keep else operations.go_back(mark))
 
     async def _commit(self, operations: Operations) -> None:
         try:
@@ -269,7 +269,7 @@ class OpenTransaction:
         self._stop_clock()
         self._operations = None
         # It is committed: cancelling the wait for the disk does not roll it back.
-        synced = self._writers.committed(operations)
+        synced = self._writers.end_commit(operations)
         if synced.done():
             synced.result()
         else:
@@ -312,37 +312,37 @@ class OpenTransaction:
         """Store all messages, or none."""
         if any(is_member(message.headers) for message in messages if message.headers is not None):
             raise ConfigError("headers Nats-Batch-*: a transaction is stored as one without them; leave them out")
-        operations = await self._opened()
-        return self._done(lambda: operations.publish(messages))
+        operations = await self._open_operations()
+        return self._do(lambda: operations.publish(messages))
 
     async def publish_apart(self, messages: Sequence[Outgoing]) -> list[PubAck | PeltonError]:
         """Store messages, each answered by itself."""
-        operations = await self._opened()
-        return self._done(lambda: operations.publish_apart(messages))
+        operations = await self._open_operations()
+        return self._do(lambda: operations.publish_apart(messages))
 
     async def load(self, messages: Packed | Sequence[Outgoing], sums: PlacedSums = placed_sums) -> None:
         """Store many messages, or none, without holding them in memory.
 
         The commit does not checkpoint the log: that happens when the store is closed, or when others write.
         """
-        operations = await self._opened()
+        operations = await self._open_operations()
         operations.db.fold_on_commit(False)
         if isinstance(messages, Packed):
-            self._done(lambda: operations.load(messages, sums))
+            self._do(lambda: operations.load(messages, sums))
             return
-        self._done(lambda: operations.publish(messages))
-        self._done(operations.flush)
+        self._do(lambda: operations.publish(messages))
+        self._do(operations.flush)
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
         """Acknowledge deliveries; return one entry per ack: None, or why it had no effect."""
-        operations = await self._opened()
-        return self._done(lambda: operations.ack(stream, consumer, acks)) if acks else []
+        operations = await self._open_operations()
+        return self._do(lambda: operations.ack(stream, consumer, acks)) if acks else []
 
     async def sql(self, statement: str, bindings: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Run a user's SQL."""
-        operations = await self._opened()
+        operations = await self._open_operations()
         try:
-            return self._done(lambda: operations.sql(statement, bindings))
+            return self._do(lambda: operations.sql(statement, bindings))
         except Refusal as refusal:
             raise sql_error(refusal, statement) from refusal
 
@@ -353,13 +353,13 @@ class OpenTransaction:
 
     async def look(self, call: Callable[[Operations], T]) -> T:
         """Read the store with the changes of the transaction."""
-        operations = await self._opened()
-        self._done(operations.flush)
-        return self._done(lambda: call(operations))
+        operations = await self._open_operations()
+        self._do(operations.flush)
+        return self._do(lambda: call(operations))
 
     # --- one operation
 
-    async def _opened(self) -> Operations:
+    async def _open_operations(self) -> Operations:
         """Return the operations of the open transaction, opening it first if this is the first operation."""
         self._check()
         if self._operations is None:
@@ -367,7 +367,7 @@ class OpenTransaction:
             self._operations = operations
             self._deadline = self._writers.clock.monotonic() + self._timeout
             self._timer = self._writers.clock.call_later(self._timeout, self._expire)
-            self._done(operations.began)
+            self._do(operations.began)
         return self._operations
 
     def _check(self) -> None:
@@ -390,7 +390,7 @@ class OpenTransaction:
             )
         return self._owner
 
-    def _done(self, call: Callable[[], T]) -> T:
+    def _do(self, call: Callable[[], T]) -> T:
         """Do an operation; an error that is not a refusal loses the transaction."""
         operations = self._operations
         assert operations is not None
@@ -399,12 +399,12 @@ class OpenTransaction:
         except BaseException as error:
             if operations.writer.is_open and isinstance(error, (PeltonError, Refusal)):
                 raise
-            told = self._lost(error, operations.db.path)
+            told = self._lose(error, operations.db.path)
             if told is error:
                 raise
             raise told from error
 
-    def _lost(self, error: BaseException, path: str) -> BaseException:
+    def _lose(self, error: BaseException, path: str) -> BaseException:
         """Roll back after an error, and return the error to raise from the block."""
         if self.is_late:
             self._expire()
@@ -455,7 +455,7 @@ class Transactions:
         """Return the transaction that the caller is in, or None."""
         return self.entered.get(owner()) if self.entered else None
 
-    async def ended(self) -> None:
+    async def wait_for_end(self) -> None:
         """Wait until a transaction ends, of any opener."""
         await self._ended.wait(self._ended.generation)
 
@@ -566,11 +566,11 @@ class Transactions:
         """Let the committer make room in the log before a commit."""
         self._committer.prepare_commit(operations.db.log_bytes)
 
-    def committed(self, operations: Operations) -> asyncio.Future[Any]:
+    def end_commit(self, operations: Operations) -> asyncio.Future[Any]:
         """Release the writer; the future is done when the commit is as durable as the store's sync mode promises."""
         future: asyncio.Future[Any] = self._loop.create_future()
         self._give_back()
-        self._host.publish_committed(operations.session.committed())
+        self._host.publish_committed(operations.session.take_effects())
         self._committer.let_go(CallWork(future, _nothing, durable=True))
         if not future.done():
             # If the caller is cancelled, nothing else reads the result.

@@ -168,7 +168,7 @@ def restore_into(
                     # Its commit must be as durable as any other.
                     target.execute("PRAGMA synchronous=FULL")
                     with target.writing():
-                        chosen = _chosen(source, target, streams, names)
+                        chosen = _choose_streams(source, target, streams, names)
                         copy_streams(source, target, chosen, names, progress)
                 return [stream.name for stream in chosen]
             finally:
@@ -177,7 +177,7 @@ def restore_into(
             source.close()
 
 
-def _chosen(
+def _choose_streams(
     source: Database, target: Database, streams: Sequence[str] | None, names: Mapping[str, str]
 ) -> list[Restored]:
     """Return the streams to copy; raises if the store cannot have a stream of that name or with those subjects."""
@@ -191,7 +191,7 @@ def _chosen(
     found = []
     for name in wanted:
         number, config = there[name]
-        config = _renamed(config, names)
+        config = _under_new_name(config, names)
         check_restored(config)
         _check_room(config, here)
         here[config.name] = config
@@ -208,7 +208,7 @@ def _configs(database: Database) -> dict[str, tuple[int, StreamConfig]]:
     return found
 
 
-def _renamed(config: StreamConfig, names: Mapping[str, str]) -> StreamConfig:
+def _under_new_name(config: StreamConfig, names: Mapping[str, str]) -> StreamConfig:
     """Return a configuration under its new name, if it gets one; then its only subject is that name, too."""
     changed: dict[str, object] = {}
     if config.name in names:
@@ -262,7 +262,7 @@ class OnlineMaintenance:
         await self._transactions.rest()
         with public_faults():
             self._db.check()
-            with self._connections.rekeyed(new):
+            with self._connections.changing_key(new):
                 self._db.rekey(new)
         self._wake_others()
         await self._host.stage(_nothing, durable=True)

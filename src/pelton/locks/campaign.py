@@ -263,7 +263,7 @@ class Campaign:
         self._seen = self._last = revision
         self._kind, self._fresh = kind, False
 
-    def refused(self, now: float) -> None:
+    def on_refusal(self, now: float) -> None:
         """The write was refused: the key's last revision is another one."""
         self.tick(now)
         self._busy = False
@@ -275,7 +275,7 @@ class Campaign:
         self._unsure = True
         self._later(now)
 
-    def failed(self, now: float) -> None:
+    def on_failure(self, now: float) -> None:
         """The outcome of the write is unknown, or the read failed."""
         self.tick(now)
         self._busy = False
@@ -290,7 +290,7 @@ class Campaign:
         if self.due < math.inf:
             self.due = now + (self.pause(self._tries) if self.hold is None else self.hold.lease.pause)
 
-    def looked(self, now: float, observation: Observation) -> None:
+    def on_read(self, now: float, observation: Observation) -> None:
         """The read returned this."""
         self._unsure = False
         writing = self._writing

@@ -310,11 +310,11 @@ class CandidateRunner:
         try:
             if isinstance(asked, ReadRecord):
                 observation = await within(clock, self._patience, record.look())
-                campaign.looked(clock.boottime(), observation)
+                campaign.on_read(clock.boottime(), observation)
             else:
                 await self._write(asked, record)
         except WrongLastSequenceError:
-            campaign.refused(clock.boottime())
+            campaign.on_refusal(clock.boottime())
         except (StreamNotFoundError, NoStreamForSubjectError) as error:
             self._note_failure(error)
             campaign.forget(clock.boottime())
@@ -336,7 +336,7 @@ class CandidateRunner:
 
     def _note_failure(self, error: Exception) -> None:
         _log.info("an election could not be written or read, retrying: %s", error or type(error).__name__)
-        self._campaign.failed(self._runtime.clock.boottime())
+        self._campaign.on_failure(self._runtime.clock.boottime())
 
     async def _follow(self) -> None:
         clock = self._runtime.clock

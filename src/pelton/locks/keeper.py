@@ -97,7 +97,7 @@ class HeldLease:
 
     def seconds_left(self, now: ClockReading) -> float:
         """Return for how many seconds the holder may go on if it is never renewed."""
-        return self.clock.left(now.boot, self._wall(now)) if self.state == "held" else 0.0
+        return self.clock.seconds_left(now.boot, self._wall(now)) if self.state == "held" else 0.0
 
     def judge(self, now: ClockReading) -> bool:
         """Note that time is up, if it is; return whether this is news."""

@@ -143,7 +143,7 @@ class JobSource(Protocol):
         """Take jobs, as a pull does."""
         ...
 
-    async def known(self, delivered: Delivered) -> Attempt | None:
+    async def earlier_attempt(self, delivered: Delivered) -> Attempt | None:
         """Return what became of all earlier deliveries of a job; None for its first one."""
         ...
 

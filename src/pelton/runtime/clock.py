@@ -218,13 +218,13 @@ class LeaseClock:
         """Whether its holder must have stopped, notified or not."""
         return self._age(now, wall) >= self.duration * self._shares.stop
 
-    def left(self, now: float, wall: int = 0) -> float:
+    def seconds_left(self, now: float, wall: int = 0) -> float:
         """Return for how many seconds its holder may go on if it is never renewed."""
         return max(0.0, self.duration * self._shares.stop - self._age(now, wall))
 
     def try_for(self, now: float, wall: int = 0) -> float:
         """Return for how many seconds at most a try that begins now may go on; 0 when it is over."""
-        return min(self.left(now, wall), self.duration * self._shares.longest_try)
+        return min(self.seconds_left(now, wall), self.duration * self._shares.longest_try)
 
     def _age(self, now: float, wall: int) -> float:
         return max(now - self.confirmed, (wall - self._wall) / _NS_A_SECOND)

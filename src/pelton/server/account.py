@@ -345,7 +345,7 @@ class ServerAccount:
         self, client: ClientConnection, route: _Route, subject: str, block: bytes, data: bytes
     ) -> TraceRequest | None:
         """Tell where a message goes, if it or its account asks for that (ADR-41); return the request."""
-        asked = None if self.tracer is None else self.tracer.asked(client, block, self.tracing)
+        asked = None if self.tracer is None else self.tracer.request_of(client, block, self.tracing)
         if asked is not None and self.tracer is not None:
             crossed = self.crossing.trace(self.name, subject) if self.crossing is not None else []
             told = self.tracer.describe(client, subject, block, data, route.targets, route.stream, crossed)

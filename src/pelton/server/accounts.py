@@ -85,10 +85,10 @@ class AccountResolver:
     def lookup(self, key: str) -> str:
         """Return an account's JWT, "" if there is none."""
         preloaded = self._config.accounts.get(key, "")
-        stored = self._stored(key) or preloaded
+        stored = self._stored_token(key) or preloaded
         return preloaded if preloaded and _issued_at(stored) <= _issued_at(preloaded) else stored
 
-    def _stored(self, key: str) -> str:
+    def _stored_token(self, key: str) -> str:
         if role_of(key) != "account":
             return ""
         if self.kind == "memory":
@@ -105,7 +105,7 @@ class AccountResolver:
 
         The key must be ``key`` if that is given. Raises ResolverError, PeltonError.
         """
-        token = _checked(text)
+        token = _check_token(text)
         if key not in ("", token.sub):
             raise ResolverError("subject does not match jwt content")
         if self.kind != "full" and not self.lookup(token.sub):
@@ -118,7 +118,7 @@ class AccountResolver:
             raise ResolverError("it is not signed by a trusted operator")
         if invalid:
             raise ResolverError(invalid)
-        before = self._stored(token.sub)
+        before = self._stored_token(token.sub)
         self._write(token.sub, text)
         try:
             await self._apply()
@@ -154,7 +154,7 @@ class AccountResolver:
         try:
             token = read_token(text, GenericClaims)
         except TokenError as error:
-            raise ResolverError("", _shown(text, error)) from None
+            raise ResolverError("", _text_of(text, error)) from None
         if self.kind == "full" and not self._config.allow_delete:
             raise ResolverError(token.sub, "delete must be enabled in server config")
         if token.iss != token.sub or token.iss not in self._trusted:
@@ -170,7 +170,7 @@ class AccountResolver:
         return token.sub, len(keys)
 
     async def _remove(self, keys: Iterable[str]) -> None:
-        before = {key: self._stored(key) for key in keys}
+        before = {key: self._stored_token(key) for key in keys}
         for key, text in before.items():
             if text and not self._config.hard_delete:
                 self._path(key).replace(self._path(key).with_suffix(".jwt.deleted"))
@@ -205,17 +205,17 @@ def _invalid(token: Token[AccountClaims]) -> str:
     return ""
 
 
-def _checked(text: str) -> Token[AccountClaims]:
+def _check_token(text: str) -> Token[AccountClaims]:
     try:
         return read_token(text, AccountClaims)
     except TokenError as error:
         with suppress(TokenError):
             read_token(text, UserClaims)
             raise ResolverError("not account claim") from None
-        raise ResolverError(_shown(text, error)) from None
+        raise ResolverError(_text_of(text, error)) from None
 
 
-def _shown(text: str, error: TokenError) -> str:
+def _text_of(text: str, error: TokenError) -> str:
     return str(error) if len(text.split(".")) == _PIECES else f"expected {_PIECES} chunks"
 
 

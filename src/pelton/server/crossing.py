@@ -303,7 +303,7 @@ class MessageTracer:
         self._server = server
         self._random = random
 
-    def asked(self, client: ClientConnection, block: bytes, account: TraceConfig) -> TraceRequest | None:
+    def request_of(self, client: ClientConnection, block: bytes, account: TraceConfig) -> TraceRequest | None:
         """Return where a client's message is traced to: by its headers, or where its account wants to see traces."""
         if destination := headers.first(block, _DESTINATION):
             is_only = (headers.first(block, _ONLY) or "").lower() in _TRUE
@@ -338,14 +338,14 @@ class MessageTracer:
                 streams.append({"type": "se", "acc": one.route.account, "to": one.route.subject})
                 streams += _events_of(one, one.route.subject)
         events = [
-            {"type": "in", **_named(client), "acc": client.account_name, "subj": subject},
+            {"type": "in", **_names_of(client), "acc": client.account_name, "subj": subject},
             *services,
             *map(_egress, [*targets.plain, *(group[0] for group in targets.groups)]),
             *streams,
             *([{"type": "js", "stream": stream, "subject": subject}] if stream else []),
         ]
         timed = [{"type": event.pop("type"), "ts": now, **event} for event in events]
-        request = {"header": _shown(block), "msgsize": len(block) + len(data)}
+        request = {"header": _to_json(block), "msgsize": len(block) + len(data)}
         return msgspec.json.encode({"server": self._server.facts(), "request": request, "events": timed})
 
 
@@ -353,7 +353,7 @@ def _is_sampled(block: bytes) -> bool:
     """Whether a message is part of a trace (``traceparent`` of W3C) that is recorded."""
     if _PARENT.encode() not in block.lower():
         return False
-    found = next((values[0] for name, values in _shown(block).items() if name.lower() == _PARENT), "")
+    found = next((values[0] for name, values in _to_json(block).items() if name.lower() == _PARENT), "")
     pieces = found.split("-")
     try:
         return len(pieces) == 4 and len(pieces[3]) == 2 and bool(int(pieces[3], 16) & 1)
@@ -369,10 +369,10 @@ def _events_of(crossed: CrossedTrace, subject: str) -> list[dict[str, Any]]:
 
 def _egress(one: ClientSubscription) -> dict[str, Any]:
     queue = {"queue": one.queue} if one.queue else {}
-    return {"type": "eg", **_named(one.client), "sub": one.subject, **queue}
+    return {"type": "eg", **_names_of(one.client), "sub": one.subject, **queue}
 
 
-def _shown(block: bytes) -> dict[str, list[str]]:
+def _to_json(block: bytes) -> dict[str, list[str]]:
     """Return the headers as JSON can show them; none if they are malformed."""
     try:
         found = headers.decode(block.decode("utf-8", "replace").encode())
@@ -381,7 +381,7 @@ def _shown(block: bytes) -> dict[str, list[str]]:
     return {name: list(found.get_all(name)) for name in found}
 
 
-def _named(client: Any) -> dict[str, Any]:
+def _names_of(client: Any) -> dict[str, Any]:
     """Return what names a client; ``kind`` 0 is one, and no other server."""
     name = client.options.name
     return {"kind": 0, "cid": client.number} | ({"name": name} if name else {})

@@ -121,9 +121,9 @@ class ReplyCompletion:
         if isinstance(reply, AccountInfo):
             return self._account(reply)
         if isinstance(reply, StreamListReply):
-            return replace(reply, streams=tuple(map(listed, reply.streams)))
+            return replace(reply, streams=tuple(map(as_listed, reply.streams)))
         if isinstance(reply, ConsumerListReply):
-            return replace(reply, consumers=tuple(map(listed, reply.consumers)))
+            return replace(reply, consumers=tuple(map(as_listed, reply.consumers)))
         if isinstance(reply, StreamInfo | ConsumerInfo):
             reply = _with_metadata(reply, _OWN)
         if isinstance(request, StreamInfoRequest):
@@ -147,7 +147,7 @@ class ReplyCompletion:
         return _TieredInfo(**asdict(replace(reply, limits=_NO_LIMITS)), tiers=tiers)
 
 
-def listed(info: Info) -> Info:
+def as_listed(info: Info) -> Info:
     """Return the info of a stream or consumer as it stands in a list."""
     return _with_metadata(info, {})
 
@@ -362,9 +362,9 @@ class ClientAcks:
                 # The store is closed, or has failed: what is not answered is redelivered.
                 continue
             self._link.answers_after(done)
-            done.add_done_callback(lambda done, replies=replies: self._settled(done, replies))  # type: ignore[misc]  # a default argument
+            done.add_done_callback(lambda done, replies=replies: self._on_settled(done, replies))  # type: ignore[misc]  # a default argument
 
-    def _settled(self, done: asyncio.Future[list[PeltonError | None]], replies: list[str]) -> None:
+    def _on_settled(self, done: asyncio.Future[list[PeltonError | None]], replies: list[str]) -> None:
         if done.cancelled() or done.exception() is not None:
             return
         for reply in replies:

@@ -539,7 +539,7 @@ class SystemService:
         found["account_name"] = tag
         rules = user.permissions.rules if user is not None and user.permissions is not None else None
         if rules is not None:
-            found["permissions"] = {"publish": _shown(rules.publish), "subscribe": _shown(rules.subscribe)}
+            found["permissions"] = {"publish": _rules_of(rules.publish), "subscribe": _rules_of(rules.subscribe)}
             if (answers := rules.allow_responses) is not None:
                 found["permissions"]["responses"] = {"max": answers.max_msgs, "ttl": int(answers.expires * _NS)}
         if user is not None and user.expires is not None:
@@ -556,6 +556,6 @@ def _of_server(name: str) -> Report | None:
     return None if name == "ACCSTATZ" else REPORTS.get(name.lower())
 
 
-def _shown(rules: AllowDeny) -> dict[str, Any]:
+def _rules_of(rules: AllowDeny) -> dict[str, Any]:
     shown: dict[str, Any] = {} if rules.allow is None else {"allow": list(rules.allow)}
     return shown | ({"deny": list(rules.deny)} if rules.deny else {})

@@ -357,7 +357,7 @@ async def connz(server: Observed, parameters: ReportParameters) -> dict[str, Any
     found, page = found[offset : offset + limit], JsonList()
     async for some in in_portions(found):
         for facts, client in some:
-            page.append(await _shown(facts, client, parameters))
+            page.append(await _facts_of(facts, client, parameters))
     return {
         "server_id": server.id,
         "now": rfc3339(server.clock.now()),
@@ -394,7 +394,7 @@ def _subscriptions(clients: Iterable[Client]) -> Iterator[tuple[Client, ClientSu
     return ((client, one) for client in clients for one in client.subscription_list)
 
 
-async def _shown(facts: dict[str, Any], client: Client | None, parameters: ReportParameters) -> dict[str, Any]:
+async def _facts_of(facts: dict[str, Any], client: Client | None, parameters: ReportParameters) -> dict[str, Any]:
     shown = {key: value for key, value in facts.items() if key not in ("account", "authorized_user")}
     if parameters.flag("auth"):
         shown["name_tag"] = facts["account"]

@@ -34,7 +34,7 @@ from pelton.api.times import enc_hook
 from pelton.runtime import cpu_seconds, memory_bytes
 from pelton.server.account import ServerAccount
 from pelton.server.clients import Client
-from pelton.server.jetstream_api import listed
+from pelton.server.jetstream_api import as_listed
 from pelton.server.observed import (
     JsonList,
     Observed,
@@ -200,7 +200,7 @@ async def _streams(server: Observed, account: ServerAccount, parameters: ReportP
                 found.messages += info.state.messages
                 found.bytes += info.state.bytes
                 if _has_details(parameters):
-                    detail = await _stream(account, listed(info), parameters)
+                    detail = await _stream(account, as_listed(info), parameters)
                     found.details.append(detail | {"cluster": {"leader": server.name}})
     return found
 
@@ -225,7 +225,7 @@ async def _add_consumers(
     while page := (await ask(account, ConsumerList(stream=stream, offset=offset))).consumers:
         offset += len(page)
         async for some in in_portions(page, _AT_ONCE):
-            consumers.extend(_consumer(listed(one), parameters) for one in some)
+            consumers.extend(_consumer(as_listed(one), parameters) for one in some)
 
 
 def _consumer(info: ConsumerInfo, parameters: ReportParameters) -> dict[str, Any]:

@@ -373,9 +373,9 @@ class Storing:
 
     def _store(self, messages: Sequence[Outgoing], places: Sequence[_Place]) -> None:
         size = sum([len(message.data) for message in messages])
-        self._serving.store(messages, partial(self._answered, places, size, [len(messages)]))
+        self._serving.store(messages, partial(self._on_stored, places, size, [len(messages)]))
 
-    def _answered(
+    def _on_stored(
         self, places: Sequence[_Place], size: int, left: list[int], first: int, results: Sequence[PubAck | PeltonError]
     ) -> None:
         domain, places = self._domain, places[first:] if first else places

@@ -151,7 +151,7 @@ class StoreLink:
         async def tell_audit() -> None:
             with suppress(PeltonError):
                 about = self.about(message.client)
-                await self.engine.answered(subject, message.data, body, about, is_refused=is_refused)
+                await self.engine.audit_answer(subject, message.data, body, about, is_refused=is_refused)
 
         self.spawn(message.client, tell_audit(), "pelton audits a request")
 

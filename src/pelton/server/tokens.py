@@ -248,7 +248,7 @@ def read_token(text: str, kind: type[Claims]) -> Token[Claims]:
         raise TokenError("the parts of a JWT are base64")
     try:
         said = msgspec.json.decode(header, type=_Header)
-        token = _decoded(body, kind)
+        token = _decode_token(body, kind)
     except UNREADABLE as error:
         raise TokenError(f"it is no JWT of NATS: {error}") from None
     if said.typ.upper() != "JWT" or said.alg.lower() not in _ALGORITHMS:
@@ -266,7 +266,7 @@ def read_token(text: str, kind: type[Claims]) -> Token[Claims]:
     return token
 
 
-def _decoded(body: bytes, kind: type[Claims]) -> Token[Claims]:
+def _decode_token(body: bytes, kind: type[Claims]) -> Token[Claims]:
     token: Token[Claims] = msgspec.json.decode(body, type=Token[kind])  # type: ignore[valid-type]  # the type is a value here
     if not token.type:
         return token

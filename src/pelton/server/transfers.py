@@ -206,12 +206,12 @@ async def begin_restore(link: StoreLink, stream: str, message: Published) -> Non
         receiving = _Receiving(link, config, message, subject)
         link.transfers.begin(subject, receiving, receiving.run)
     except (PeltonError, OSError) as error:
-        body = encode_failure(_RESTORE_KIND, _shown(error, config))
+        body = encode_failure(_RESTORE_KIND, _to_api_error(error, config))
         link.account.answer(message.reply, None, body)
         link.audit(message, f"{_RESTORE_VERB}{stream}", body, is_refused=True)
 
 
-def _shown(error: Exception, config: StreamConfig) -> ApiError:
+def _to_api_error(error: Exception, config: StreamConfig) -> ApiError:
     """Return what a client is told; of a configuration the same as by a create."""
     if isinstance(error, ApiError | ConfigError):
         return as_api_error(StreamCreate(config=config), error)
@@ -267,7 +267,7 @@ class _Receiving:
                 self._folder = self._link.archives.new_folder(self._runtime.ids.new())
                 await self._link.archives.advise(RestoreStarted(stream=stream, client=client))
             except (PeltonError, OSError) as error:
-                self._tell_begin(encode_failure(_RESTORE_KIND, _shown(error, self._config)), is_refused=True)
+                self._tell_begin(encode_failure(_RESTORE_KIND, _to_api_error(error, self._config)), is_refused=True)
                 return
             self._tell_begin(encode_restore_reply(self._subject), is_refused=False)
             await self._wait_for_all()
@@ -302,7 +302,7 @@ class _Receiving:
             )
             info = await self._link.engine.ask(StreamInfoRequest(name=self._config.name))
         except (PeltonError, OSError) as error:
-            return encode_error(StreamCreate, _shown(error, self._config))
+            return encode_error(StreamCreate, _to_api_error(error, self._config))
         self._link.interest.look_at_pushes()
         return encode_reply(StreamCreate, info)
 

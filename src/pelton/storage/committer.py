@@ -253,7 +253,7 @@ class Participant(Protocol):
     def began(self) -> None: ...
     def flush(self) -> None: ...
 
-    def committed(self) -> Any:
+    def take_effects(self) -> Any:
         """Return the effects of the transaction, which is committed now."""
 
     def roll_back(self) -> None:
@@ -429,7 +429,7 @@ class Committer:
                 work.fail(Fault("io", self._db.path, "interrupted; whether it was stored is not known"))
             raise
         try:
-            self._publish(self._participant.committed())
+            self._publish(self._participant.take_effects())
         except Exception as error:  # the rows are stored, but memory may not match them: nothing more may rest on it
             self._end(works, error)
             return

@@ -136,7 +136,7 @@ async def _dies(stage: Stage) -> None:
     stage.runtime.clock.advance(LEASE_S + 1)
     async with stage.queue.claims(RULES) as claims:
         [job] = await claims._held.take(claims._job_source.channels[0], PullRequest(expires_ns=60 * 10**9))
-        known = await claims._job_source.known(job.records.delivered)
+        known = await claims._job_source.earlier_attempt(job.records.delivered)
         assert known is not None
         assert (known.attempt, await stage.state()) == (1, "pending")
 

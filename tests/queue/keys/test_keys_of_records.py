@@ -209,7 +209,7 @@ async def test_what_is_refused_after_its_worker_died_is_tried_again(
     await one.close()
     second = await take(two)
     assert (second.delivered.seq, second.delivered.num_delivered) == (1, 2)
-    known = await two.known(second.delivered)
+    known = await two.earlier_attempt(second.delivered)
     assert known is not None
     assert "nobody.takes.this" in known.error
     await end(two, second)

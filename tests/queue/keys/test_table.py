@@ -21,7 +21,7 @@ def test_a_job_of_a_key_nobody_holds_is_a_chance_once() -> None:
     assert keys.saw_job("k", 3, 0.0)
     assert keys.take(9, 0.0) == [Chance("k", 0, None)]
     assert keys.take(9, 0.0) == []
-    keys.done("k", 1.0)
+    keys.release("k", 1.0)
     assert keys.take(9, 1.0) == [Chance("k", 0, None)]
 
 
@@ -75,7 +75,7 @@ def test_what_is_heard_while_we_are_at_a_key_counts_afterwards() -> None:
     keys.saw_job("k", 7, 1.0)
     keys.saw_record("k", 9, KeyRecord(state="free", done=6), 1.0)
     assert keys.take(1, 1.0) == []
-    keys.done("k", 1.0)
+    keys.release("k", 1.0)
     assert keys.take(1, 1.0) == [Chance("k", 9, KeyRecord(state="free", done=6))]
 
 
@@ -83,11 +83,11 @@ def test_a_key_somebody_else_changed_is_left_alone_until_that_is_known() -> None
     keys = table()
     keys.saw_job("k", 6, 0.0)
     keys.take(1, 0.0)
-    keys.done("k", 0.0, 0.25, changed=8)
+    keys.release("k", 0.0, 0.25, changed=8)
     assert keys.take(1, 0.1) == []
     assert keys.saw_record("k", 8, FREE, 0.1)
     assert keys.take(1, 0.1) != []
-    keys.done("k", 0.1, 0.25, changed=8)
+    keys.release("k", 0.1, 0.25, changed=8)
     assert keys.take(1, 0.1) != []
 
 
@@ -97,13 +97,13 @@ def test_a_key_without_jobs_is_none_until_one_comes() -> None:
     keys.take(1, 0.0)
     keys.forget_jobs("k", 6)
     keys.saw_record("k", 8, FREE, 0.0)
-    keys.done("k", 0.0)
+    keys.release("k", 0.0)
     assert (keys.take(1, 0.0), keys.next_due()) == ([], inf)
     keys.saw_job("k", 7, 0.0)
     keys.take(1, 0.0)
     keys.saw_job("k", 8, 0.0)
     keys.forget_jobs("k", 7)  # it was true of 7, and 8 has come
-    keys.done("k", 0.0)
+    keys.release("k", 0.0)
     assert keys.take(1, 0.0) != []
 
 

@@ -225,7 +225,7 @@ class LimitedHand:
         self._ends(job)
         if lease.is_over(self._clock.boottime()):
             return None
-        return job.records.completed(msgspec.Raw(b"null"), (), self._clock.now())
+        return job.records.after_result(msgspec.Raw(b"null"), (), self._clock.now())
 
     async def _keep(self, lease: SharedLease[HandJob]) -> None:
         """Extend a lease as its keeper does, with a keeper of its own."""

@@ -9,9 +9,9 @@ from pelton.queue.run.fetch import Appetite
 
 def test_slow_jobs_are_asked_for_by_free_slots_alone() -> None:
     appetite = Appetite(8, 30.0, exclusive=False)
-    assert appetite.wanted(running=0, waiting=0) == 8
-    assert appetite.wanted(running=5, waiting=0) == 3
-    assert appetite.wanted(running=8, waiting=0) == 0
+    assert appetite.count_wanted(running=0, waiting=0) == 8
+    assert appetite.count_wanted(running=5, waiting=0) == 3
+    assert appetite.count_wanted(running=8, waiting=0) == 0
 
 
 def test_short_jobs_are_asked_for_ahead_but_many_at_a_time() -> None:
@@ -19,8 +19,8 @@ def test_short_jobs_are_asked_for_ahead_but_many_at_a_time() -> None:
     for _ in range(200):
         appetite.ran(0.001)
     assert appetite.room(running=8, waiting=0) == pytest.approx(8 * 20, abs=1)
-    assert appetite.wanted(running=8, waiting=100) == 0
-    assert appetite.wanted(running=8, waiting=79) > 79
+    assert appetite.count_wanted(running=8, waiting=100) == 0
+    assert appetite.count_wanted(running=8, waiting=79) > 79
     for _ in range(200):
         appetite.ran(0.0)
     assert appetite.room(running=8, waiting=0) == 512

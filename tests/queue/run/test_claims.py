@@ -263,7 +263,7 @@ async def test_jobs_whose_take_was_cancelled_are_the_next_ones(queue: Queue, mon
     async def cancelled(claims: Claims) -> None:
         looking.clear()
         with monkeypatch.context() as patch:
-            patch.setattr(claims._job_source, "known", never)
+            patch.setattr(claims._job_source, "earlier_attempt", never)
             taking = asyncio.create_task(claims.take(timeout=PATIENT))
             await asyncio.wait_for(looking.wait(), PATIENT)
             taking.cancel()

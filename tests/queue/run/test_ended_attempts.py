@@ -22,7 +22,7 @@ def test_an_ended_job_gives_its_slot_to_another_up_to_a_number(exclusive: bool, 
     taken = unsettled.begin()
     assert len(taken) == started
     assert unsettled.free(started) == 0
-    unsettled.settled(6)
+    unsettled.note_settled(6)
     assert unsettled.free(started - 6) == 4
     assert unsettled.active(started - 6) == 0
 
@@ -45,7 +45,7 @@ def test_with_one_slot_or_on_a_cluster_a_slot_is_free_when_its_job_is_settled(co
     assert unsettled.free(concurrency) == 0
     assert unsettled.active(concurrency) == concurrency
     unsettled.begin()
-    unsettled.settled(1)
+    unsettled.note_settled(1)
     assert unsettled.free(concurrency - 1) == 1
 
 

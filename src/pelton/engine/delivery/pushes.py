@@ -281,7 +281,7 @@ class Pushes:
 
     def _reconcile(self) -> None:
         self._leads, self._followed = False, set()
-        wanted = self._wanted()
+        wanted = self._consumers_to_pump()
         for key, pump in list(self.pumps.items()):
             if wanted.get(key) is not pump.consumer:
                 self._end(key)
@@ -297,7 +297,7 @@ class Pushes:
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
 
-    def _wanted(self) -> dict[Key, ConsumerLog]:
+    def _consumers_to_pump(self) -> dict[Key, ConsumerLog]:
         """Return the consumers that this process is to pump; note which pumps other processes depend on."""
         me, session = self._peers.name, self._host.session
         wanted: dict[Key, ConsumerLog] = {}

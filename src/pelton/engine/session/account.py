@@ -59,10 +59,10 @@ class Account:
         """Return what is used, reserved and allowed; ``api`` counts the requests of this opening."""
         contents = self._contents
         return AccountInfo(
-            memory=self._stored("memory"),
-            storage=self._stored("file"),
-            reserved_memory=self._reserved("memory"),
-            reserved_storage=self._reserved("file"),
+            memory=self._stored_bytes("memory"),
+            storage=self._stored_bytes("file"),
+            reserved_memory=self._reserved_bytes("memory"),
+            reserved_storage=self._reserved_bytes("file"),
             streams=len(contents.streams),
             consumers=contents.num_consumers,
             limits=self.limits,
@@ -94,7 +94,7 @@ class Account:
         """Refuse a reservation beyond the limit (10028, 10047); a new stream needs at least one byte."""
         before = max(old.max_bytes, 0) if old is not None else 0
         more = max(config.max_bytes - before, 0) if old is not None else max(config.max_bytes, 1)
-        if 0 <= most_bytes(self.limits, config.storage) < self._reserved(config.storage) + more:
+        if 0 <= most_bytes(self.limits, config.storage) < self._reserved_bytes(config.storage) + more:
             constant = "JSMemoryResourcesExceededErr" if config.storage == "memory" else "JSStorageResourcesExceededErr"
             raise api_error(constant, stream=config.name)
 
@@ -123,13 +123,13 @@ class Account:
 
     def check_quota(self, storage: Storage, size: int) -> None:
         """Refuse bytes that exceed the limit for all streams together (10002)."""
-        if 0 <= most_bytes(self.limits, storage) < self._stored(storage) + size:
+        if 0 <= most_bytes(self.limits, storage) < self._stored_bytes(storage) + size:
             raise api_error("JSAccountResourcesExceededErr")
 
-    def _stored(self, storage: Storage) -> int:
+    def _stored_bytes(self, storage: Storage) -> int:
         use, streams = self._contents.use, list(self._contents.streams.values())
         return sum(use(log).state.bytes for log in streams if log.config.storage == storage)
 
-    def _reserved(self, storage: Storage) -> int:
+    def _reserved_bytes(self, storage: Storage) -> int:
         configs = (log.config for log in self._contents.streams.values())
         return sum(max(config.max_bytes, 0) for config in configs if config.storage == storage)

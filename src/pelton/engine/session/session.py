@@ -370,11 +370,11 @@ class Session:
                 self._deadlines[log.name] = log.state.next_deadline()
         registry.forget_used()
 
-    def committed(self) -> Committed:
+    def take_effects(self) -> Committed:
         """Return the effects of the transaction, which is committed now, and start the next one with none."""
         source_graph, has_batches = self.registry.source_graph, self.staging.is_used
         has_backlog, has_waiting = source_graph.take_left() if source_graph.has_links else (False, False)
-        deliveries = self.bus.committed() if self.bus.is_touched else ()
+        deliveries = self.bus.take_deliveries() if self.bus.is_touched else ()
         done = Committed(self.changed, self.news, deliveries, self._deadlines, has_backlog, has_waiting, has_batches)
         if has_batches:
             self.staging.committed()

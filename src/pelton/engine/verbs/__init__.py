@@ -179,7 +179,7 @@ _HANDLERS: Final[dict[type[Request[Any]], Callable[[Session, Any], Any]]] = dict
         ConsumerNames.answered_by(consumer_names),
         ConsumerList.answered_by(consumer_list),
         ConsumerDelete.answered_by(consumers.delete),
-        ConsumerUnsettled.answered_by(consumers.unsettled),
+        ConsumerUnsettled.answered_by(consumers.list_unsettled),
         ConsumerPause.answered_by(consumers.pause),
         ConsumerReset.answered_by(consumers.reset),
         ConsumerUnpin.answered_by(consumers.unpin_group),

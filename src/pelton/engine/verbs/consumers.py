@@ -54,7 +54,7 @@ def create(session: Session, request: ConsumerCreate) -> ConsumerInfo:
     log.advance(session.now())
     if request.pedantic:
         check_pedantic(request.config, log.config.consumer_limits)
-    config = _named(session, request.config, log)
+    config = _with_name(session, request.config, log)
     _check(session, log.config, config)
     existing = registry.consumers.by_name.get((log.name, config.name))
     if existing is not None:
@@ -91,7 +91,7 @@ def _check_beside_others(session: Session, log: StreamLog, stream: StreamConfig,
         check_on_workqueue(config, [other.config for other in others])
 
 
-def _named(session: Session, config: ConsumerConfig, log: StreamLog) -> ConsumerConfig:
+def _with_name(session: Session, config: ConsumerConfig, log: StreamLog) -> ConsumerConfig:
     if not config.name and not config.durable_name:
         config = msgspec.structs.replace(config, name=session.new_id())
     return resolved_consumer(config, session.registry.account.consumer_limits(log.config.consumer_limits))
@@ -164,7 +164,7 @@ def delete(session: Session, request: ConsumerDelete) -> Success:
 _UNSETTLED_PAGE: Final = 1000
 
 
-def unsettled(session: Session, request: ConsumerUnsettled) -> ConsumerUnsettledReply:
+def list_unsettled(session: Session, request: ConsumerUnsettled) -> ConsumerUnsettledReply:
     """Return the messages that were delivered and not settled."""
     consumer = session.registry.consumer(request.stream, request.name)
     sql = "SELECT seq, n, due, waits FROM pending WHERE consumer=? ORDER BY seq LIMIT ?+0 OFFSET ?"

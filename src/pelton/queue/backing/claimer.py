@@ -32,14 +32,14 @@ from pelton.queue.backing.key_table import (
     KeyTable,
     Posted,
     carried_out,
-    claimed,
+    claim_record,
     decode,
     encode,
     let_go,
-    looked,
-    refused,
-    settled,
+    refused_record,
+    settled_record,
     taken_back,
+    with_job,
 )
 from pelton.queue.model.naming import ALL_PRIORITIES, QueueNames
 from pelton.queue.ports import TakenJob
@@ -73,7 +73,7 @@ class Ledger(Register[KeyRecord]):
             if not posted.subject.startswith(ours) or self._names.is_flow_log(posted.subject)
         ]
         if emitted:
-            await self._backend.publish_batch([identified(name, posted) for name, posted in emitted])
+            await self._backend.publish_batch([with_id(name, posted) for name, posted in emitted])
         await asyncio.gather(*(self._note(*one) for one in numbered if one not in emitted))
         if hold.ended:
             # Last, so that a job is always stored somewhere.
@@ -93,7 +93,7 @@ class Ledger(Register[KeyRecord]):
 
     async def _note(self, name: str, posted: Posted) -> None:
         """Publish a record of the queue: one per job forever for outcomes, else the latest of its subject."""
-        note = identified(name, posted)
+        note = with_id(name, posted)
         if note.subject.startswith((self._names.attempt_subject(""), self._names.order_subject(""))):
             await self._backend.publish(note.subject, note.data, note.headers)
             return
@@ -113,7 +113,7 @@ def _kept_for(hold: KeyRecord) -> int:
     return FREE_FOR_S if hold.state == "free" else 0
 
 
-def identified(name: str, posted: Posted) -> Outgoing:
+def with_id(name: str, posted: Posted) -> Outgoing:
     """Return a message with an id that is the same for every publisher, unless it already has one."""
     block = posted.headers
     if block is None:
@@ -153,7 +153,7 @@ Holdings = dict[int, HeldKey]
 """The keys a worker holds, by token; read by two threads, changed by its event loop."""
 
 
-def replaced(stream: str, job: int) -> AckRejectedError:
+def replaced_error(stream: str, job: int) -> AckRejectedError:
     """Return the error for a holder that was replaced."""
     return AckRejectedError(stream, CHANNEL, job, "its key was taken over by another worker, which runs the job again")
 
@@ -184,7 +184,7 @@ class HoldExtender:
     async def _renew(self, stream: str, ack: AckOp) -> PeltonError | None:
         held = self._holdings.get(ack.token)
         if held is None:
-            return replaced(stream, ack.seq)
+            return replaced_error(stream, ack.seq)
         while not held.is_settling:
             seen = held.seq
             try:
@@ -194,7 +194,7 @@ class HoldExtender:
                     break
                 seq, hold = await self._ledger.read(held.key)
                 if hold is None or hold.token != held.hold.token or hold.state != "held":
-                    return replaced(stream, ack.seq)
+                    return replaced_error(stream, ack.seq)
                 held.seq = seq
             else:
                 return None
@@ -253,9 +253,9 @@ class Claimer:
             again, changed = _AGAIN_S, moved.seq or chance.seq + 1
             await self._look_again(chance, moved)
         except PeltonError:
-            self._table.done(chance.key, self._clock.boottime(), _AGAIN_S)
+            self._table.release(chance.key, self._clock.boottime(), _AGAIN_S)
             raise
-        self._table.done(chance.key, self._clock.boottime(), again, changed)
+        self._table.release(chance.key, self._clock.boottime(), again, changed)
         return None
 
     async def _look_again(self, chance: Chance, moved: MovedError) -> None:
@@ -270,7 +270,7 @@ class Claimer:
     async def _claim(self, chance: Chance) -> TakenJob | None:
         key, asked = chance.key, self._clock.boottime()
         last_job = self._table.last_job(key)
-        hold = claimed(chance.hold, self._worker)
+        hold = claim_record(chance.hold, self._worker)
         token = await self._ledger.write(key, hold, chance.seq)
         self._table.saw_record(key, token, hold, asked)
         stored = await self._first_job(key, hold.done)
@@ -280,11 +280,11 @@ class Claimer:
             self._table.forget_jobs(key, last_job)
             self._table.saw_record(key, seq, free, self._clock.boottime())
             return None
-        hold = looked(hold, token, stored.seq)
+        hold = with_job(hold, token, stored.seq)
         self._holdings[token] = HeldKey(key, token, hold)
-        return TakenJob(self._delivered(stored, token, hold.tries), asked)
+        return TakenJob(self._to_delivered(stored, token, hold.tries), asked)
 
-    def _delivered(self, stored: StoredMessage, token: int, tries: int) -> Delivered:
+    def _to_delivered(self, stored: StoredMessage, token: int, tries: int) -> Delivered:
         return Delivered(
             subject=stored.subject,
             seq=stored.seq,
@@ -331,7 +331,7 @@ class Claimer:
             seq, after = await self._ledger.carry_out(chance.key, chance.seq, chance.hold)
         except ApiError as error:
             # The worker's attempt would have failed: it has, and the job is retried.
-            after = refused(chance.hold, str(error))
+            after = refused_record(chance.hold, str(error))
             seq = await self._ledger.write(chance.key, after, chance.seq)
         self._table.saw_record(chance.key, seq, after, self._clock.boottime())
 
@@ -357,7 +357,7 @@ class Claimer:
         """Write the settled record; raises AckRejectedError if another worker holds the key by now."""
         held.is_settling = True
         name, outbox, delay_ns = self._ids.new(), outbox_of(ended.messages), ended.ack.delay_ns
-        over = settled(held.hold, name, outbox, ended=ended.is_over, delay_ns=delay_ns, known=ended.known)
+        over = settled_record(held.hold, name, outbox, ended=ended.is_over, delay_ns=delay_ns, known=ended.known)
         while not held.is_settled:
             try:
                 held.seq = await self._ledger.write(held.key, over, held.seq)
@@ -374,7 +374,7 @@ class Claimer:
         """Find out why a settlement was refused: our own renewal, or our write whose reply was lost, are harmless."""
         seq, hold = await self._ledger.read(held.key)
         if hold is None or hold.token != held.hold.token:
-            raise replaced(self._names.jobs, held.hold.job)
+            raise replaced_error(self._names.jobs, held.hold.job)
         if hold.state == "settled":
             held.hold, held.is_settled = hold, True
         elif seq == held.seq:
@@ -388,5 +388,5 @@ class Claimer:
         try:
             held.seq = await self._ledger.write(held.key, before, held.seq)
         except MovedError:
-            raise replaced(self._names.jobs, held.hold.job) from None
+            raise replaced_error(self._names.jobs, held.hold.job) from None
         held.hold, held.is_settled, held.is_settling = before, False, False

@@ -515,7 +515,7 @@ class FreeJobs:
         """Note the weight of a tenant."""
         self._tenants.weigh(tenant, weight)
 
-    async def known(self, delivered: Delivered) -> Attempt | None:
+    async def earlier_attempt(self, delivered: Delivered) -> Attempt | None:
         """Return what became of all earlier deliveries; the first one has none."""
         if delivered.num_delivered == 1:
             return None
@@ -536,7 +536,7 @@ class FreeJobs:
 
     async def _give_back(self, taken: TakenJob) -> None:
         records = records_of(self._names, "", taken.delivered)
-        records.learn(await self.known(taken.delivered))
+        records.learn(await self.earlier_attempt(taken.delivered))
         await self.settle(records.handed_back())
 
 
@@ -560,10 +560,10 @@ class ConsumerJobSource(FreeJobs):
         """Publish and acknowledge together."""
         delivered = ended.delivered
         self._tenants.note_ended((ended,))
-        [settled] = self._settled((ended,))
+        [settled] = self._to_settled((ended,))
         await self._backend.settle_once(settled, delivered.stream, delivered.consumer)
 
-    def _settled(self, endings: Sequence[Ended]) -> list[Settled]:
+    def _to_settled(self, endings: Sequence[Ended]) -> list[Settled]:
         """Return how deliveries are settled: the first outcome of a job counts, one that is retried has none."""
         outcomes = self._outcomes
         return [Settled(ended.messages, ended.ack, outcomes if ended.known is None else "") for ended in endings]
@@ -583,7 +583,7 @@ class ConsumerJobSource(FreeJobs):
 
     async def _settle_on(self, consumer: str, endings: Sequence[Ended]) -> list[PeltonError | None]:
         try:
-            return await self._backend.settle_many(self._settled(endings), self._stream_name, consumer)
+            return await self._backend.settle_many(self._to_settled(endings), self._stream_name, consumer)
         except FINAL_ERRORS:
             raise
         except PeltonError as error:

@@ -82,7 +82,7 @@ encode: Final = msgspec.msgpack.Encoder().encode
 decode: Final = msgspec.msgpack.Decoder(KeyRecord).decode
 
 
-def claimed(before: KeyRecord | None, worker: str) -> KeyRecord:
+def claim_record(before: KeyRecord | None, worker: str) -> KeyRecord:
     """Return the record of a key that ``worker`` takes."""
     if before is None or before.state == "free":
         return KeyRecord(state="held", done=before.done if before else 0, tries=1, worker=worker)
@@ -91,7 +91,7 @@ def claimed(before: KeyRecord | None, worker: str) -> KeyRecord:
     )
 
 
-def looked(hold: KeyRecord, token: int, job: int) -> KeyRecord:
+def with_job(hold: KeyRecord, token: int, job: int) -> KeyRecord:
     """Return a claim with its token and the job that was found for it."""
     if hold.job not in (0, job):
         # The job that was tried was removed.
@@ -99,7 +99,7 @@ def looked(hold: KeyRecord, token: int, job: int) -> KeyRecord:
     return msgspec.structs.replace(hold, token=token, job=job)
 
 
-def settled(
+def settled_record(
     hold: KeyRecord,
     name: str,
     outbox: tuple[Posted, ...],
@@ -119,11 +119,11 @@ def taken_back(hold: KeyRecord) -> KeyRecord:
     return msgspec.structs.replace(hold, state="held", name="", outbox=(), ended=False, delay_ns=0)
 
 
-def refused(hold: KeyRecord, error: str) -> KeyRecord:
+def refused_record(hold: KeyRecord, error: str) -> KeyRecord:
     """Return the record of an attempt whose messages are refused and whose worker is gone: it has failed."""
     returned = hold.known.returned if hold.known is not None else 0
     known = Attempt(id=str(hold.job), attempt=hold.tries - returned, error=error, returned=returned)
-    return settled(taken_back(hold), "", (), ended=False, delay_ns=_REFUSED_NS, known=known)
+    return settled_record(taken_back(hold), "", (), ended=False, delay_ns=_REFUSED_NS, known=known)
 
 
 def carried_out(hold: KeyRecord) -> KeyRecord:
@@ -287,7 +287,7 @@ class KeyTable:
             found.append(Chance(key, entry.seq, entry.hold))
         return found
 
-    def done(self, key: str, now: float, again: float = 0.0, changed: int = 0) -> None:
+    def release(self, key: str, now: float, again: float = 0.0, changed: int = 0) -> None:
         """Release a key to any worker.
 
         This one does not retry before ``again`` seconds unless the record changes, to ``changed`` if given, which may

@@ -51,9 +51,9 @@ from pelton.queue.backing.claimer import (
     HoldExtender,
     Holdings,
     Ledger,
-    identified,
     outbox_of,
-    replaced,
+    replaced_error,
+    with_id,
 )
 from pelton.queue.backing.job_source import BegunJobs, FreeJobs
 from pelton.queue.backing.key_table import KeyRecord, KeyTable, decode
@@ -239,7 +239,7 @@ class KeyedJobSource(FreeJobs):
             return
         held = self._holdings.get(delivered.token)
         if held is None:
-            raise replaced(self._names.jobs, delivered.seq)
+            raise replaced_error(self._names.jobs, delivered.seq)
         try:
             await self._claimer.settle(held, ended)
         except AckRejectedError:
@@ -267,14 +267,14 @@ class KeyedJobSource(FreeJobs):
 
     def _leave(self, held: HeldKey) -> None:
         self._holdings.pop(held.hold.token, None)
-        self._table.done(held.key, self._clock.boottime())
+        self._table.release(held.key, self._clock.boottime())
         self._changed.notify()
 
     async def _settle_free(self, ended: Ended) -> None:
         delivered, messages = ended.delivered, ended.messages
         if ended.is_over:
             name = f"{delivered.stream}.{delivered.time_ns}.{delivered.token}"
-            named = [identified(f"{name}.{n}", posted) for n, posted in enumerate(outbox_of(messages))]
+            named = [with_id(f"{name}.{n}", posted) for n, posted in enumerate(outbox_of(messages))]
             try:
                 first = as_first(named[-1], self._names.outcomes_of("*"))
                 await self._backend.publish_batch([*named[:-1], first])

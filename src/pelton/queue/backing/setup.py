@@ -98,7 +98,7 @@ async def jobs_stream(jet: Streams, names: QueueNames, settings: QueueSettings) 
 def check_is_queue(names: QueueNames, stream: Stream) -> None:
     """Raise ConfigError for a stream that is not that of a queue's jobs."""
     if not {EXCLUSIVE, LEASE} <= {*stream.config.metadata}:
-        raise _taken(names, stream)
+        raise _taken_error(names, stream)
 
 
 async def with_places(jet: Streams, names: QueueNames, stream: Stream) -> Stream:
@@ -123,7 +123,7 @@ async def _refuse_taken_names(jet: Streams, names: QueueNames) -> None:
         except StreamNotFoundError:
             continue
         if subject not in stream.config.subjects:
-            raise _taken(names, stream)
+            raise _taken_error(names, stream)
     base, _, side = names.queue.rpartition("_")
     if base and side in SIDES and await jet.stream_names(QueueNames(base).free_subject):
         # Even if that stream is not made yet, or only on another backend.
@@ -141,7 +141,7 @@ async def queue_names(jet: Streams) -> list[str]:
     return [name.removeprefix(prefix) for name in found if name.startswith(prefix)]
 
 
-def _taken(names: QueueNames, stream: Stream) -> ConfigError:
+def _taken_error(names: QueueNames, stream: Stream) -> ConfigError:
     """Return the error for a stream that has a name of this queue but belongs to something else."""
     config = stream.config
     if EXCLUSIVE in config.metadata:
@@ -251,7 +251,7 @@ async def _side(jet: Streams, names: QueueNames, name: str, settings: QueueSetti
             config["first_seq"] = await reserve_first_token(jet, name, replicas)
         stream = await _create(jet, name, subjects=[subject], num_replicas=replicas, **config)
     if subject not in stream.config.subjects:
-        raise _taken(names, stream)
+        raise _taken_error(names, stream)
     return await _replicate(jet, stream, settings)
 
 

@@ -419,7 +419,7 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
 
     # --- after
 
-    def completed(self, result: msgspec.Raw, emitted: Sequence[Outgoing], now: int) -> Ended:
+    def after_result(self, result: msgspec.Raw, emitted: Sequence[Outgoing], now: int) -> Ended:
         """Return the end of a job that has completed, with the messages it emitted."""
         outcome = self._outcome(COMPLETED, result, now, self.known.errors if self.known is not None else ())
         record = Outgoing(self.names.completed_prefix + self.id, _encode(outcome))

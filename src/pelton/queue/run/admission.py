@@ -95,7 +95,7 @@ class SlotBook:
             self._make_room()
         elif (0 < seq < known.seq) or (seq == known.seq and not known.is_outdated):
             return False
-        if freed := len(_held(known.record) - _held(record)):
+        if freed := len(_held_jobs(known.record) - _held_jobs(record)):
             known.between += 0.2 * ((now - known.freed) / freed - known.between)
             known.freed = now
         known.seq, known.record, known.is_outdated = seq, record, False
@@ -182,7 +182,7 @@ class SlotBook:
             del self._mine[place]
         return True
 
-    def lost(self, place: str) -> list[SlotJob]:
+    def lost_jobs(self, place: str) -> list[SlotJob]:
         """Return jobs whose slots others have dropped: their leases had ended, as far as those could tell."""
         mine, known = self._mine.get(place), self._known[place]
         if not mine:
@@ -192,7 +192,7 @@ class SlotBook:
         return [mine[seq] for seq in list(mine) if seq not in left]
 
 
-def _held(record: SlotRecord) -> set[int]:
+def _held_jobs(record: SlotRecord) -> set[int]:
     return {job for slots in record.workers.values() for job in slots.jobs}
 
 
@@ -392,7 +392,7 @@ class Admission:
 
     def _lose(self, place: str) -> None:
         """Tell jobs whose slots others have dropped."""
-        for job in self._book.lost(place):
+        for job in self._book.lost_jobs(place):
             self._book.drop(place, job)
             job.lose("its slot of a limit was given to another job")
 

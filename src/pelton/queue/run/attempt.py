@@ -233,9 +233,11 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
             return None
         now = self.env.clock.now()
         if decision is None:
-            emitted = self.context.emitted() if self.context is not None else ()
+            emitted = self.context.emitted_messages() if self.context is not None else ()
             try:
-                ended = self.records.completed(NOTHING if result is None else self._encode_result(result), emitted, now)
+                ended = self.records.after_result(
+                    NOTHING if result is None else self._encode_result(result), emitted, now
+                )
                 self._is_completed = self._is_over = True
                 return ended
             except JobResultError as refused:
@@ -372,7 +374,7 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
         def begin() -> float:
             asyncio.run_coroutine_threadsafe(self.prepare(), loop).result()
             self.begin()
-            return env.held.left(self)
+            return env.held.seconds_left(self)
 
         def tell(told: JobProgress) -> None:
             # On a thread: the context is gone when the attempt has ended.
@@ -429,7 +431,7 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
         """Return what completes the job in its own transaction. Raises JobResultError."""
         context.check()
         encoded = job.results.encode(result)
-        ended = self.records.completed(encoded, context.emitted(), self.env.clock.now())
+        ended = self.records.after_result(encoded, context.emitted_messages(), self.env.clock.now())
         return JobEnding(ended, self._lost_lease, self._note_end)
 
     def _lost_lease(self, refused: PeltonError) -> PeltonError:

@@ -207,7 +207,7 @@ def _answer(call: ChildCall, number: int, line: ChildLine) -> tuple[bytes, bytes
         _await_begin(line, number)
         result = job.function(**arguments)
         line.copies.end(None)
-        return RETURNED, _encode(ChildReply(job.results.encode(result), context.emitted()))
+        return RETURNED, _encode(ChildReply(job.results.encode(result), context.emitted_messages()))
     except BaseException as error:  # whatever a job raises is its outcome
         line.copies.end(error)
         return RAISED, _pickle(error)
@@ -392,7 +392,7 @@ class _CallClock:
             finally:
                 self._timer = None
 
-    def begun(self) -> None:
+    def on_begin(self) -> None:
         """Note, on any thread, that the function was begun."""
         with suppress(RuntimeError):
             # The loop may be closed by now.
@@ -422,14 +422,14 @@ class JobChildren:
 
         has_begun = False
 
-        def begun() -> float:
+        def on_begin() -> float:
             nonlocal has_begun
             left = begin()
             has_begun = True
-            clock.begun()
+            clock.on_begin()
             return left
 
-        answering = self._on_thread(child.call, _encode(call), told, begun)
+        answering = self._on_thread(child.call, _encode(call), told, on_begin)
         try:
             async with clock.limit():
                 kind, answer = await asyncio.shield(answering)

@@ -173,9 +173,9 @@ class ClaimedJob(LeasedJob, eq=False):
         message = Outgoing(subject, data, block)
         self._emitted.append(message if self.tracing is None else self.tracing.with_context(message))
 
-    def completed(self, result: msgspec.Raw, now: int) -> Ended:
+    def to_completion(self, result: msgspec.Raw, now: int) -> Ended:
         """Return the record of its completion, with what it emitted; for the claims."""
-        return self.records.completed(result, self._emitted or (), now)
+        return self.records.after_result(result, self._emitted or (), now)
 
     def take_back(self, refused: PeltonError) -> bool:
         """Note that a message was refused; return whether it was one of the completion; for the claims."""
@@ -273,7 +273,7 @@ class Claims:
             if not (self._ready or await self._take_now(limit, ahead)):
                 await self._wait(limit, end - self._clock.monotonic(), seen)
             found, self._ready = self._ready[:limit], self._ready[limit:]
-            jobs = self._trace_takes(await self._prepared(found), began)
+            jobs = self._trace_takes(await self._prepare_all(found), began)
             if jobs or not (found or self._clock.monotonic() < end):
                 return jobs
 
@@ -332,7 +332,7 @@ class Claims:
         taken = await self._held.take(channel, request)
         self._ready += taken
 
-    async def _prepared(self, found: list[ClaimedJob]) -> list[ClaimedJob]:
+    async def _prepare_all(self, found: list[ClaimedJob]) -> list[ClaimedJob]:
         """Prepare jobs; if that fails, or the caller is gone, the next take gets them."""
         try:
             return await self._prepare(found)
@@ -398,17 +398,17 @@ class Claims:
         self._check_loop()
         now = self._clock.now()
         held = [job for job in jobs if self._held.is_held(job)]
-        endings = [EndedAttempt(job, self._ended(job, job.ending, now)) for job in held if job.ending]
+        endings = [EndedAttempt(job, self._to_ended(job, job.ending, now)) for job in held if job.ending]
         tracing = self._queue.backend.tracing
         with nullcontext() if tracing is None or not endings else tracing.settling_jobs([one.job for one in endings]):
             return list(await self._held.settle(endings))
 
-    def _ended(self, job: ClaimedJob, ending: Completed | Failed | HandedBack, now: int) -> Ended:
+    def _to_ended(self, job: ClaimedJob, ending: Completed | Failed | HandedBack, now: int) -> Ended:
         if isinstance(ending, HandedBack):
             return job.records.handed_back()
         if isinstance(ending, Failed):
             return job.records.after(self._held.after(job, ending.error), now)
-        return job.completed(ending.result, now)
+        return job.to_completion(ending.result, now)
 
     async def give_back_ahead(self) -> None:
         """Give back the jobs that are held for the next takes, which is no attempt: any worker gets them."""
@@ -423,13 +423,13 @@ class Claims:
 
     async def _hand_back(self) -> None:
         try:
-            await self._held.hand_back(self._held.held())
+            await self._held.hand_back(self._held.held_jobs())
         finally:
-            self._held.release(self._held.held())
+            self._held.release(self._held.held_jobs())
 
     # --- the end
 
     async def is_empty(self) -> bool:
         """Whether the queue has no unfinished job: none is pending, running anywhere, or waiting for a retry."""
         self._check_loop()
-        return not self._held.held() and await self._job_source.is_empty()
+        return not self._held.held_jobs() and await self._job_source.is_empty()

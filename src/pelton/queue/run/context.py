@@ -358,7 +358,7 @@ class JobContext(RunContext):
         if self._notes is not None:
             self._notes.close()
 
-    def emitted(self) -> list[Outgoing]:
+    def emitted_messages(self) -> list[Outgoing]:
         """Return what is to be published with the completion."""
         return self._emitted
 

@@ -164,7 +164,7 @@ class Appetite:
         ahead = min(int(self._concurrency * _AHEAD_S / self._job_seconds), self._most_ahead)
         return self._concurrency - running + ahead - waiting
 
-    def wanted(self, running: int, waiting: int) -> int:
+    def count_wanted(self, running: int, waiting: int) -> int:
         """Return how many jobs are worth asking for."""
         room = self.room(running, waiting)
         # Asking for a few at a time would cost a transaction each; half of the free slots are worth one.
@@ -257,7 +257,7 @@ class JobIntake:
             if self._served == channel and self._is_shared:
                 # The other channel's turn: neither starves.
                 await self._clock.sleep(0)
-            wanted = self._wanted()
+            wanted = self._count_wanted()
             if wanted <= 0:
                 if self._settings.until_idle and (self._orders.is_all_paused or await self._is_over(channel)):
                     await self._end(seen)
@@ -297,7 +297,7 @@ class JobIntake:
     async def _now(self, channel: str) -> list[JobAttempt] | None:
         """Take jobs of a channel, or with a priority; none if there are none of both. None: none are wanted now."""
         async with self._one:
-            wanted = self._wanted()
+            wanted = self._count_wanted()
             return await self._takes.now(channel, wanted) if wanted > 0 else None
 
     async def _take(self, channel: str, wanted: int) -> list[JobAttempt]:
@@ -305,7 +305,7 @@ class JobIntake:
         await self._takes.look()
         if not self._turns.next(channel, wanted, self._clock.boottime()).waits:
             async with self._one:
-                wanted = self._wanted()
+                wanted = self._count_wanted()
                 turn = self._turns.next(channel, wanted, self._clock.boottime())
                 return [] if turn.waits or wanted <= 0 else await self._takes.ask(turn)
         if channel in self._rich:
@@ -344,7 +344,7 @@ class JobIntake:
 
     async def _room(self) -> int:
         """Wait until jobs are wanted, and return how many."""
-        while (wanted := self._wanted()) <= 0:
+        while (wanted := self._count_wanted()) <= 0:
             await self.changed.wait(self.changed.generation)
         return wanted
 
@@ -426,9 +426,11 @@ class JobIntake:
         if is_new and self._is_shared and len(self._poor) == len(self._channels):
             self.changed.notify()
 
-    def _wanted(self) -> int:
+    def _count_wanted(self) -> int:
         waiting = len(self._waiting)
-        return self._held.room(int(min(self.appetite.wanted(self._slots.active, waiting), self._may_begin())), waiting)
+        return self._held.room(
+            int(min(self.appetite.count_wanted(self._slots.active, waiting), self._may_begin())), waiting
+        )
 
     async def _take_in(self, found: list[JobAttempt], asked: float) -> None:
         """Accept what fits, and hand the rest back: two channels may have been asked to fill the same slots."""
@@ -492,7 +494,7 @@ class JobIntake:
     async def _starts_in(self) -> float:
         """Return in how many seconds a job may start that was taken already, or put off; infinity: not known."""
         found = min(self._parking.starts_in(), self._held.admission.room_in())
-        if found > self._lease / 3 and self._parking.held():
+        if found > self._lease / 3 and self._parking.parked_jobs():
             # Nobody keeps their leases when a clock jumps over their ends.
             await self.hand_back_waiting()
         now = self._clock.now()

@@ -233,7 +233,7 @@ class LeasedJobs(Generic[J]):
             self.source.weigh(order.weight.tenant, order.weight.weight)
         if not order.cancel or order.over:
             return []
-        return [job for job in self.held() if job_id_of(job.records.delivered) == order.cancel]
+        return [job for job in self.held_jobs() if job_id_of(job.records.delivered) == order.cancel]
 
     # --- taking and holding
 
@@ -281,7 +281,7 @@ class LeasedJobs(Generic[J]):
         self._leases[lease] = None
         self._keeper.hold(lease)
 
-    def held(self) -> list[J]:
+    def held_jobs(self) -> list[J]:
         """Return all jobs that are held."""
         return [job for lease in self._leases for job in lease.holders]
 
@@ -303,9 +303,9 @@ class LeasedJobs(Generic[J]):
             return job.lost
         return lease.is_doubtful(self._clock.boottime())
 
-    def left(self, job: LeasedJob) -> float:
+    def seconds_left(self, job: LeasedJob) -> float:
         """Return for how many seconds the job is held if its lease is not extended."""
-        return job.lease.clock.left(self._clock.boottime()) if job.lease is not None else 0.0
+        return job.lease.clock.seconds_left(self._clock.boottime()) if job.lease is not None else 0.0
 
     async def is_sure(self, job: LeasedJob) -> bool:
         """Whether the job is held, now; the store is asked when that is in doubt."""
@@ -369,7 +369,7 @@ class LeasedJobs(Generic[J]):
     async def _look_up(self, job: LeasedJob) -> None:
         while not self.is_late(job):
             try:
-                job.records.learn(await self.source.known(job.records.delivered))
+                job.records.learn(await self.source.earlier_attempt(job.records.delivered))
             except PeltonError as error:
                 if not is_busy(error):
                     raise

@@ -145,7 +145,7 @@ class LeaseKeeper:
             if id(lease) in self._leases and lease.is_over(self._clock.boottime()):
                 lease.lose(_TOO_LATE)
 
-        self._clock.call_later(lease.clock.left(self._clock.boottime()), look)
+        self._clock.call_later(lease.clock.seconds_left(self._clock.boottime()), look)
 
     async def round(self) -> float:
         """Extend what is due and lose what is over; return how many seconds later at most the next round is needed."""
@@ -209,7 +209,7 @@ class LeaseKeeper:
     def _give_up_late(self, leases: list[AnyLease], reason: str) -> None:
         now = self._clock.boottime()
         for lease in leases:
-            if lease.clock.left(now) <= lease.clock.pause and id(lease) in self._leases:
+            if lease.clock.seconds_left(now) <= lease.clock.pause and id(lease) in self._leases:
                 lease.lose(f"the lease could not be extended in time: {reason}")
 
 
@@ -254,7 +254,7 @@ class SlotExtender:
         if own is not None:
             await own.close()
 
-    def _connected(self) -> Register[SlotRecord]:
+    def _connect(self) -> Register[SlotRecord]:
         if self._is_copy and self._own is None:
             self._own = self._backend.clone()
             self._register = self._register.over(self._own)
@@ -273,11 +273,11 @@ class SlotExtender:
         # The lease of a job that has lost its slot runs out, so that it is taken anew.
         kept = [ack for ack in acks if ack.seq not in lost]
         answers = iter(await self._inner.ack(stream, consumer, kept) if kept else [])
-        return [_lost(stream, consumer, ack.seq) if ack.seq in lost else next(answers) for ack in acks]
+        return [_lost_error(stream, consumer, ack.seq) if ack.seq in lost else next(answers) for ack in acks]
 
     async def _extend(self, place: str, jobs: Sequence[int]) -> list[int]:
         """Extend the slots of jobs at a place; return those that have none any more."""
-        register = self._connected()
+        register = self._connect()
         while True:
             seq, record = await register.read(place)
             record = record or EMPTY
@@ -294,5 +294,5 @@ class SlotExtender:
             return lost
 
 
-def _lost(stream: str, consumer: str, job: int) -> AckRejectedError:
+def _lost_error(stream: str, consumer: str, job: int) -> AckRejectedError:
     return AckRejectedError(stream, consumer, job, "its slot of a limit was given to another job")

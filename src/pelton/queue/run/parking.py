@@ -126,7 +126,7 @@ class Parking(Generic[J]):
             return 0
         return min(max(int(_LONGEST_WAIT_S * 1e9) // limit.rate.interval_ns, 1), self._size)
 
-    def held(self) -> list[tuple[int, int, str]]:
+    def parked_jobs(self) -> list[tuple[int, int, str]]:
         """Return the jobs that wait here: sequence, number of the delivery, name of the limit."""
         return [
             (job.records.delivered.seq, job.records.delivered.num_delivered, parked.held_back.limit.name)
@@ -242,10 +242,10 @@ class Recall:
     async def these(self, deliveries: Iterable[tuple[str, PutOffDelivery]]) -> None:
         """Recall jobs by their ids, unless they were taken since."""
         stream = await self._queue.jet.stream(self._queue.names.attempts)
-        found = await asyncio.gather(*(self._found(stream, *one) for one in deliveries))
+        found = await asyncio.gather(*(self._put_off_job(stream, *one) for one in deliveries))
         await self._recall([job for job in found if job is not None])
 
-    async def _found(self, stream: Stream, job_id: str, delivery: PutOffDelivery) -> PutOffJob | None:
+    async def _put_off_job(self, stream: Stream, job_id: str, delivery: PutOffDelivery) -> PutOffJob | None:
         with suppress(MessageNotFoundError):
             job = _put_off(await stream.get_last_message(self._queue.names.attempt_subject(job_id)))
             return job if job is not None and job.delivery == delivery else None

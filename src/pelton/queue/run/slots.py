@@ -78,7 +78,7 @@ class JobBatch:
         self.full: Signal = Signal()
         self.task: asyncio.Task[None] | None = None
 
-    def left(self, _: object) -> None:
+    def on_leave(self, _: object) -> None:
         """End the call if nobody waits for it."""
         if self.task is not None and all(future.cancelled() for _, _, future in self.entries):
             self.task.cancel()
@@ -107,7 +107,7 @@ class JobBatches:
             batch.full.notify()
         elif self._joined is not None:
             self._joined()
-        future.add_done_callback(batch.left)
+        future.add_done_callback(batch.on_leave)
         return await future
 
     @property
@@ -132,7 +132,7 @@ class JobBatches:
             return
         try:
             found = await job.function([item for _, item, _ in entries])
-            results = _checked(job.name, found, len(entries))
+            results = _check_results(job.name, found, len(entries))
         except asyncio.CancelledError:
             for _, _, future in entries:
                 future.cancel()
@@ -166,7 +166,7 @@ def _begins(member: BatchedJob, _: Any, future: asyncio.Future[Any]) -> bool:
     return not future.done()
 
 
-def _checked(name: str, found: Any, count: int) -> list[Any]:
+def _check_results(name: str, found: Any, count: int) -> list[Any]:
     """Return a result for each job. Raises JobError."""
     if found is None:
         return [None] * count
@@ -201,12 +201,12 @@ class Copies:
 _all: Final[WeakSet[Copies]] = WeakSet()
 
 
-def _copied() -> None:
+def _on_fork() -> None:
     for copies in list(_all):
         copies.is_one = True
 
 
-os.register_at_fork(after_in_child=_copied)
+os.register_at_fork(after_in_child=_on_fork)
 
 
 def flush() -> None:
@@ -272,7 +272,7 @@ class JobThreads(Generic[T]):
                 return
             if self._todo and not self._coming:
                 self._call_another()
-            called = _called(job, call)
+            called = _run_call(job, call)
             if self._copies.is_one:
                 self._copies.end(called.error)
             self._ended.append(called)
@@ -293,7 +293,7 @@ class JobThreads(Generic[T]):
             self._done(ended)
 
 
-def _called(job: T, call: Callable[[], object]) -> Called[T]:
+def _run_call(job: T, call: Callable[[], object]) -> Called[T]:
     try:
         return Called(job, call(), None)
     except BaseException as error:  # whatever a job raises is its outcome
@@ -412,7 +412,7 @@ class EndedAttempts(Generic[J]):
         self._look()
         return taken
 
-    def settled(self, count: int) -> None:
+    def note_settled(self, count: int) -> None:
         """Note that ``count`` jobs are settled."""
         self._number -= count
 

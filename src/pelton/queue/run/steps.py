@@ -93,7 +93,7 @@ class JobSteps:
     async def step(self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Do a step, or return what it has returned."""
         subject, codec = self._subject_of(name), _codec_of(function, f"{self._records.envelope.job}, step {name!r}")
-        done = (await self._known()).get(subject)
+        done = (await self._known_steps()).get(subject)
         if done is not None:
             return codec.decode(done.result)
         await self._make_sure()
@@ -156,7 +156,7 @@ class JobSteps:
     ) -> Any:
         """Do a step in a transaction that also records it."""
         subject, codec = self._subject_of(name), _codec_of(function, f"{self._records.envelope.job}, step {name!r}")
-        done = (await self._known()).get(subject)
+        done = (await self._known_steps()).get(subject)
         if done is not None:
             return codec.decode(done.result)
         await self._make_sure()
@@ -166,7 +166,7 @@ class JobSteps:
             value = codec.decode(result)
             message = self._message(subject, StepRecord(result=result, by=self._by))
             if (refused := await tx.keep(self._records.delivered, message)) is not None:
-                raise self._lost(refused)
+                raise self._lost_error(refused)
         return value
 
     async def sleep(self, duration: Seconds, name: str) -> None:
@@ -177,7 +177,7 @@ class JobSteps:
         self._sleeps += 1
         subject = self._queue.names.sleep_subject(self._records.id, name or f"{self._sleeps}")
         self._use(subject, f"sleep {name!r}")
-        record, clock = (await self._known()).get(subject), self._queue.clock
+        record, clock = (await self._known_steps()).get(subject), self._queue.clock
         await self._make_sure()
         await self._queue.time.refresh(self._queue.names.jobs)
         now = self._queue.time.now()
@@ -194,7 +194,7 @@ class JobSteps:
 
     # --- what is remembered
 
-    async def _known(self) -> dict[str, StepRecord]:
+    async def _known_steps(self) -> dict[str, StepRecord]:
         self.is_used = True
         async with self._lock:
             while self._done is None:
@@ -226,14 +226,14 @@ class JobSteps:
             try:
                 await self._held.source.keep(self._records.delivered, message)
             except AckRejectedError as refused:
-                raise self._lost(refused) from refused
+                raise self._lost_error(refused) from refused
             except MessageTooLargeError as refused:
                 # Another attempt would do the same work again, and be refused again.
                 raise JobResultError(f"{self._records.envelope.job}, a step", str(refused)) from refused
             except WrongLastSequenceError as refused:
                 # Ours, if the answer to an earlier try was lost.
-                if await self._stored(message.subject) != message.data:
-                    raise self._lost(refused) from refused
+                if await self._stored_result(message.subject) != message.data:
+                    raise self._lost_error(refused) from refused
                 return
             except PeltonError as error:
                 if not is_busy(error):
@@ -242,7 +242,7 @@ class JobSteps:
             else:
                 return
 
-    async def _stored(self, subject: str) -> bytes:
+    async def _stored_result(self, subject: str) -> bytes:
         stream = await self._queue.jet.stream(self._queue.names.running)
         try:
             return (await stream.get_last_message(subject)).data
@@ -274,7 +274,7 @@ class JobSteps:
 
     def _check(self) -> None:
         if self._held.is_doubtful(self._job):
-            raise self._lost("")
+            raise self._lost_error("")
         if self._is_over:
             raise ConfigError(f"job {self._records.id}: its function has returned: await its steps before it does")
 
@@ -282,7 +282,7 @@ class JobSteps:
         await self._held.is_sure(self._job)
         self._check()
 
-    def _lost(self, why: object) -> LeaseLostError:
+    def _lost_error(self, why: object) -> LeaseLostError:
         return LeaseLostError(self._records.id, self._records.envelope.key, str(why))
 
 

@@ -414,10 +414,10 @@ class Worker:
             taken=self._intake.taken,
             finished=self._finished,
             running=self._slots.active,
-            held=len(self._held.held()),
+            held=len(self._held.held_jobs()),
             oldest_running=now - oldest,
             stopping=self._stopping,
-            parked=self._parking.held(),
+            parked=self._parking.parked_jobs(),
         )
 
     async def _end_interrupted(self, attempt: JobAttempt, task: asyncio.Task[None]) -> Ended | None:
@@ -505,7 +505,7 @@ class Worker:
             self._unsettled.end()
 
     def _on_settled(self, attempts: Sequence[JobAttempt]) -> None:
-        self._unsettled.settled(len(attempts))
+        self._unsettled.note_settled(len(attempts))
         self._finish(attempts)
 
     def _finish(self, attempts: Sequence[JobAttempt]) -> None:

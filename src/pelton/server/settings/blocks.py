@@ -178,7 +178,7 @@ def accounts_of(section: ConfigSection, node: ConfigNode) -> tuple[tuple[Account
         section.findings.error(node.at, "accounts must be a block in braces, or a list of names")
         return (), ()
     section = section.inside(node, "accounts")
-    for name, entry in section.named():
+    for name, entry in section.take_named():
         if not isinstance(entry.value, ConfigBlock):
             section.findings.error(entry.at, f"the account {name!r} must be a block in braces")
             continue
@@ -256,7 +256,7 @@ def _kind_of(section: ConfigSection) -> tuple[ExchangeKind, ConfigNode] | None:
     return None
 
 
-def _checked(section: ConfigSection, subject: str) -> str:
+def _check_subject(section: ConfigSection, subject: str) -> str:
     if fault := fault_of(subject, wildcards=True):
         section.findings.error(section.at, f"{subject!r} is no valid subject: {fault}")
     return subject
@@ -281,7 +281,7 @@ def _export(section: ConfigSection) -> ExportConfig | None:
         if kind == "stream" or response.lower() not in _RESPONSES:
             section.findings.error(section.at, "the response of a service is single, stream or chunked")
         fields["response_type"] = _RESPONSES.get(response.lower(), "Singleton")
-    subject = _checked(section, node.value)
+    subject = _check_subject(section, node.value)
     return ExportConfig(kind=kind, subject=subject, allow_trace=bool(allow_trace), **fields)
 
 
@@ -313,7 +313,7 @@ def _import(section: ConfigSection) -> ImportConfig | None:
     return ImportConfig(
         kind=kind,
         account=account,
-        subject=_checked(section, subject),
+        subject=_check_subject(section, subject),
         to=to or "",
         share=bool(share),
         allow_trace=bool(allow_trace),

@@ -90,7 +90,7 @@ def unescape(text: str) -> str:
         pieces += _replacement(found)
         end = found.end()
     pieces += text[end:].encode("utf-8", "surrogatepass")
-    return _joined(pieces)
+    return _join_pieces(pieces)
 
 
 def _replacement(found: re.Match[str]) -> bytes:
@@ -103,7 +103,7 @@ def _replacement(found: re.Match[str]) -> bytes:
     return char.encode()
 
 
-def _joined(pieces: bytearray) -> str:
+def _join_pieces(pieces: bytearray) -> str:
     try:
         # A pair of \u surrogates is one character, as in JSON.
         return pieces.decode("utf-8", "surrogatepass").encode("utf-16", "surrogatepass").decode("utf-16")
@@ -272,7 +272,7 @@ class _Parser:
     def _entry(self, block: ConfigBlock) -> None:
         at = self._at
         quoted = self._peek() in _QUOTES
-        key = self._quoted() if quoted else self._bare_key()
+        key = self._read_quoted() if quoted else self._bare_key()
         if not quoted and key.lower() == "include" and self._peek().isspace():
             self._include(block)
             return
@@ -309,7 +309,7 @@ class _Parser:
     def _include(self, block: ConfigBlock) -> None:
         self._skip(_BLANKS)
         at = self._at
-        name = self._quoted() if self._peek() in _QUOTES else self._word()
+        name = self._read_quoted() if self._peek() in _QUOTES else self._word()
         source = self._source
         # Even a name that begins with a slash is below the folder of the file, as on the server.
         path = posixpath.normpath(posixpath.join(posixpath.dirname(source.file), name.lstrip("/")))
@@ -334,14 +334,14 @@ class _Parser:
             self._at += 1
             return self._array() if char == "[" else self._block() if char == "{" else self._raw_block()
         if char in _QUOTES:
-            return self._quoted()
+            return self._read_quoted()
         word = self._word()
         # In what begins like a number nothing is an escape.
         if "\\" in word and word[0] not in "-.0123456789":
-            return self._checked(unescape, word, at)
+            return self._check_value(unescape, word, at)
         if word.startswith("$"):
             return self._variable(word[1:], at)
-        return self._checked(scalar_of, word, at)
+        return self._check_value(scalar_of, word, at)
 
     def _array(self) -> list[ConfigNode]:
         items: list[ConfigNode] = []
@@ -377,7 +377,7 @@ class _Parser:
         self._at = end + 2
         return self._text[begin : end + 1]
 
-    def _quoted(self) -> str:
+    def _read_quoted(self) -> str:
         quote, begin = self._peek(), self._at
         self._at += 1
         while (char := self._peek()) != quote:
@@ -386,7 +386,7 @@ class _Parser:
             self._at += 2 if char == "\\" and quote == '"' else 1
         self._at += 1
         inside = self._text[begin + 1 : self._at - 1]
-        return self._checked(unescape, inside, begin) if quote == '"' else inside
+        return self._check_value(unescape, inside, begin) if quote == '"' else inside
 
     def _word(self) -> str:
         begin = self._at
@@ -417,7 +417,7 @@ class _Parser:
         source = self._source.inner(inside)._replace(read=_no_includes)
         return _Parser(f"{name}={text}", source).document().entries[name].value
 
-    def _checked(self, read: Callable[[str], _T], text: str, at: int) -> _T:
+    def _check_value(self, read: Callable[[str], _T], text: str, at: int) -> _T:
         try:
             return read(text)
         except ValueError as error:

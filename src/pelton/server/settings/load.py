@@ -190,7 +190,7 @@ def config_of(
     """
     findings = SettingsFindings()
     settings = _read(text, ConfigPosition(file, 1, 1), read, environment or {}, findings)
-    return _checked(settings, findings)
+    return _check_settings(settings, findings)
 
 
 def config_of_command(
@@ -207,7 +207,7 @@ def config_of_command(
     settings = with_flags(settings, line)
     if not line.stores:
         settings = _with_store_dir(settings, environment or {})
-    return _checked(settings, findings)
+    return _check_settings(settings, findings)
 
 
 def _with_store_dir(settings: ServerConfig, environment: Mapping[str, str]) -> ServerConfig:
@@ -226,7 +226,7 @@ def _read(
     return server_of(ConfigSection(block, at, findings), read)
 
 
-def _checked(settings: ServerConfig, findings: SettingsFindings) -> LoadedConfig:
+def _check_settings(settings: ServerConfig, findings: SettingsFindings) -> LoadedConfig:
     check_config(settings, findings)
     findings.check()
     return LoadedConfig(settings, tuple(findings.warnings), findings.places)

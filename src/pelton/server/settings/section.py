@@ -178,7 +178,7 @@ class ConfigSection:
         self._wrong(node, keys, "a list of blocks")
         return None
 
-    def named(self) -> list[tuple[str, ConfigNode]]:
+    def take_named(self) -> list[tuple[str, ConfigNode]]:
         """Return all entries that are left, by their names as written, and count them as read."""
         found = [(key, self._block.entries[key]) for key in self._left.values() if key not in self._block.used]
         self._left.clear()
