@@ -204,13 +204,14 @@ class Timekeeper:
     # --- inside a transaction
 
     def _note_all(self) -> None:
-        self._dues = {log.name: log.state.next_deadline() for log in self._registry.ticking()}
+        self._dues = self._registry.deadlines()
 
     def _advance_all(self) -> None:
-        self._dues.clear()
         now = self._host.session.now()
-        for log in self._registry.ticking():
-            log.advance(now)
+        self._note_all()
+        for stream, due in self._dues.items():
+            if due <= now:
+                self._registry.stream(stream).advance(now)
 
     # --- between transactions
 

@@ -99,8 +99,9 @@ def _contradictions(database: Database) -> Iterator[str]:
             for problem in _found(check(database, stream)):
                 yield f"stream {stream.name!r}: {problem}"
     yield from _found(_waiting(database, registry))
-    for keeping, interest in registry.interests.items():
-        for seq in _kept_for_nobody(database, keeping, interest):
+    for keeping in registry.streams.values():
+        interest = registry.interest_of(keeping)
+        for seq in () if interest is None else _kept_for_nobody(database, keeping, interest):
             yield f"stream {keeping.name!r}: message {seq} is kept although no consumer wants it"
     for consumer in registry.consumers.by_name.values():
         for check_consumer in (_consumer, _claims, _ahead, _met, _turns):

@@ -81,7 +81,7 @@ def store_plain(session: Session, messages: Sequence[Outgoing]) -> list[PubAck] 
         return None
     logs = session.registry.routes.find_all(set(map(_subject_of, messages)))
     log = logs.pop() if len(logs) == 1 else None
-    if log is None or not log.appender.is_plain:
+    if log is None or not session.registry.use(log).appender.is_plain:
         return None
     now = session.now()
     make_ready(session, log, now)

@@ -122,9 +122,10 @@ class Operations:
 
     def load(self, packed: Packed, sums: PlacedSums) -> None:
         """Append messages without headers, or none."""
-        logs = self.session.registry.routes.find_all(packed.subjects)
+        registry = self.session.registry
+        logs = registry.routes.find_all(packed.subjects)
         log = logs.pop() if len(logs) == 1 else None
-        if log is None or not log.appender.takes_packed or self.session.bus.has_subscriptions:
+        if log is None or not registry.use(log).appender.takes_packed or self.session.bus.has_subscriptions:
             self.publish(packed.messages())
             self.flush()
             return
@@ -135,8 +136,9 @@ class Operations:
 
     def _is_sure(self, messages: Sequence[Outgoing]) -> bool:
         """Whether none of these messages can be refused."""
-        logs = self.session.registry.routes.find_all({message.subject for message in messages})
-        plain = all(log is not None and log.appender.is_plain for log in logs)
+        registry = self.session.registry
+        logs = registry.routes.find_all({message.subject for message in messages})
+        plain = all(log is not None and registry.use(log).appender.is_plain for log in logs)
         return plain and all(is_bare(message.headers) for message in messages)
 
     def ack(self, stream: str, name: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:

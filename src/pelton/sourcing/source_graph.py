@@ -7,7 +7,7 @@ end, because no stream takes from itself, directly or indirectly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 import msgspec
@@ -101,11 +101,12 @@ class SourceGraph:
 
     # --- the links
 
-    def rebuild(self, streams: dict[str, StreamLog]) -> None:
-        """Rebuild the links after a change of the streams."""
+    def rebuild(self, streams: Mapping[str, StreamLog], takers: Iterable[str]) -> None:
+        """Rebuild the links after a change of the streams; ``takers`` are those that take from others."""
         self._of_stream, self._of_origin = {}, {}
-        self._named = {source.name for log in streams.values() for source in sources_of(log)}
-        for log in streams.values():
+        logs = [streams[name] for name in takers]
+        self._named = {source.name for log in logs for source in sources_of(log)}
+        for log in logs:
             for source in sources_of(log):
                 if (origin := streams.get(source.name)) is not None:
                     consumed = None if source.consumer is None else self._owner.consumer_of(origin, source.consumer)
@@ -115,9 +116,9 @@ class SourceGraph:
         self.watched.clear()
         self.watched.update(self._logs)
 
-    def concerns(self, log: StreamLog) -> bool:
-        """Whether a stream takes from others, or others from it; as of the last :meth:`rebuild`."""
-        return bool(sources_of(log)) or log.name in self._named
+    def is_origin(self, name: str) -> bool:
+        """Whether others take from a stream, or would; as of the last :meth:`rebuild`."""
+        return name in self._named
 
     def _connect(self, link: SourceLink) -> None:
         self._of_stream.setdefault(link.stream, []).append(link)
@@ -139,6 +140,10 @@ class SourceGraph:
     def is_ticking(self, log: StreamLog) -> bool:
         """Whether expiring messages of a stream make space for those it takes, so that a timer is needed."""
         return log in self._of_stream and bool(log.config.max_age or log.state.is_timed)
+
+    def ticking(self) -> list[StreamLog]:
+        """Return these streams."""
+        return [log for log in self._of_stream if self.is_ticking(log)]
 
     def note_change(self, stream: str) -> None:
         """Note that a stream was created or changed: its links continue before this transaction ends."""

@@ -284,13 +284,28 @@ def encode_config(config: StreamConfig | ConsumerConfig) -> bytes:
 def decode_config(kind: type[C], stored: object) -> C:
     """Return a stored configuration. Raises DamagedRowError."""
     raw = blob(stored)
-    if raw[-_SEAL:].startswith(_BEGIN) and _sealed(_plain(raw)) != raw:
-        raise DamagedRowError("a configuration does not match its checksum")
+    _is_sealed(raw)
     try:
         config: C = _decoders[kind].decode(raw)
     except (msgspec.MsgspecError, ValueError) as error:
         raise DamagedRowError(f"a configuration cannot be decoded ({error})") from error
     return config
+
+
+def check_config(kind: type[C], stored: object) -> bytes:
+    """Return a stored configuration that is what was written. Raises DamagedRowError."""
+    raw = blob(stored)
+    if not _is_sealed(raw):
+        decode_config(kind, raw)
+    return raw
+
+
+def _is_sealed(raw: bytes) -> bool:
+    """Return whether a configuration has a checksum, as those have that were written lately. Raises DamagedRowError."""
+    is_sealed = raw[-_SEAL:].startswith(_BEGIN)
+    if is_sealed and _sealed(_plain(raw)) != raw:
+        raise DamagedRowError("a configuration does not match its checksum")
+    return is_sealed
 
 
 def mended_config(kind: type[C], stored: object) -> C | None:

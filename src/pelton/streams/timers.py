@@ -9,7 +9,7 @@ A row is removed with its message. The cached deadline may be too early, never t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -37,6 +37,18 @@ _NEAREST: Final = (
     "SELECT min(due) FROM (SELECT min(due) AS due FROM timers WHERE stream=?1 "
     "UNION ALL SELECT min(due) FROM schedules WHERE stream=?1)"
 )
+_NEAREST_OF_EACH: Final = (
+    "WITH RECURSIVE t(id) AS (SELECT min(stream) FROM {0} UNION ALL "
+    "SELECT (SELECT min(stream) FROM {0} WHERE stream>id) FROM t WHERE id NOT NULL) "
+    "SELECT id, (SELECT min(due) FROM {0} WHERE stream=id) FROM t WHERE id NOT NULL"
+)
+
+
+def nearest_deadlines(database: Database) -> Iterator[tuple[int, int]]:
+    """Return streams that have deadlines or schedules by row id, each with the first; one may come twice."""
+    for table in ("timers", "schedules"):
+        for row_id, due in database.execute(_NEAREST_OF_EACH.format(table)).fetchall():
+            yield integer(row_id), integer(due)
 
 
 class Timers:

@@ -1,8 +1,8 @@
 """The consumers of one open store, in memory, and the push consumers that receive a message in its transaction.
 
 **The consumers of one open store, in memory: by name, by stream, and the push consumers.** A store may have very many.
-So a change touches only the consumer that changes; when another process has changed some, consumers whose configuration
-row is the same are kept; and only loaded states are marked stale.
+So each is made when it is first used, a change touches only the consumer that changes, and only loaded states are
+marked stale.
 
 **Push consumers receive a message in the transaction that stores it, before another one can replace it.** A pump
 (``delivery/pushes.py``) reads what its consumer has not received after it was committed. By then, the limits of the
@@ -27,80 +27,117 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from operator import attrgetter
 from typing import Final, Protocol
 
-from pelton.api import AckOp, ApiError, ConsumerConfig, Delivered, Incoming, PullRequest, SourceConsumer, api_error
+from pelton.api import (
+    AckOp,
+    ApiError,
+    ConsumerConfig,
+    CorruptConfigError,
+    Delivered,
+    Incoming,
+    PullRequest,
+    SourceConsumer,
+    api_error,
+)
 from pelton.api.events import Event
 from pelton.consumers import NEVER, ConsumerLog, Delivery, Settlement, drop_rows
 from pelton.engine.bus import Bus
+from pelton.engine.session.catalogue import ConsumerRow, Key, MadeOnUse
 from pelton.sourcing.link import Kind
-from pelton.storage import DamagedRowError, Database, MessageRow, blob, integer, integers, text, token_floor
+from pelton.storage import DamagedRowError, Database, MessageRow, integer, text, token_floor
 from pelton.storage.messages import row_checksum
 from pelton.streams import StreamLog
 from pelton.streams.rules import decode_config
 
-_CONSUMERS: Final = "SELECT id, stream, CAST(name AS BLOB), config, created, token_floor FROM consumers ORDER BY id"
+_CONSUMERS: Final = "SELECT id, stream, CAST(name AS BLOB), config, created, token_floor FROM consumers"
 
 
 class ConsumerRegistry:
-    """``by_name`` has all consumers, ``pushed`` those that push, ``pushed_of`` those of each stream, by its row id."""
+    """``by_name`` has all consumers, ``pushed`` those that push, ``pushed_of`` those of each stream, by its row id.
+
+    ``streams`` has the streams by name.
+    """
 
     token_floor: int
 
-    def __init__(self, database: Database, advise: Callable[[Event], None]) -> None:
+    def __init__(self, database: Database, streams: Mapping[str, StreamLog], advise: Callable[[Event], None]) -> None:
         self._db = database
+        self._streams = streams
         self._advise = advise
         # The store's token floor (``storage/copies.py``).
         self.token_floor = 0
-        self.by_name: dict[tuple[str, str], ConsumerLog] = {}
-        self.pushed: dict[tuple[str, str], ConsumerLog] = {}
+        self.by_name: MadeOnUse[Key, ConsumerRow, ConsumerLog] = MadeOnUse(self._made)
+        self.pushed: dict[Key, ConsumerLog] = {}
         self.pushed_of: dict[int, set[ConsumerLog]] = {}
-        self._by_stream: dict[str, dict[str, ConsumerLog]] = {}
-        self._configs: dict[int, bytes] = {}
+        # The names of the consumers of each stream, and those that expire if they are not used.
+        self._by_stream: dict[str, dict[str, None]] = {}
+        self._mortal: dict[Key, None] = {}
+        self._keys: dict[int, Key] = {}
         self._loaded: set[ConsumerLog] = set()
         # No consumer expires before this time.
         self._next_sweep = 0
 
-    def load(self, streams: Mapping[int, StreamLog]) -> list[tuple[str, str]]:
-        """Read all consumers of some streams from their rows; return stream and name of those that are damaged."""
-        self.token_floor = token_floor(self._db)
-        known, configs = {consumer.id: consumer for consumer in self.by_name.values()}, self._configs
-        self.by_name.clear()
-        self.pushed.clear()
-        self.pushed_of.clear()
-        self._by_stream, self._configs = {}, {}
+    def load(self, streams: Mapping[int, str]) -> list[Key]:
+        """Read the rows of all consumers of some streams; return those that are damaged."""
+        self.load_floor()
+        rows, made = self.by_name.rows, self.by_name.made
+        self.by_name.rows, self.by_name.made = {}, {}
+        for known in (self.pushed, self.pushed_of, self._by_stream, self._mortal, self._keys):
+            known.clear()
         damaged = []
-        for row_id, stream, name, config, *numbers in self._db.execute(_CONSUMERS).fetchall():
-            if (log := streams.get(integer(stream))) is None:
+        for row_id, stream, name, *rest in self._db.execute(f"{_CONSUMERS} ORDER BY id").fetchall():
+            if (of := streams.get(integer(stream))) is None:
                 # The stream is damaged itself.
                 continue
             try:
-                number, raw, (created, floor) = integer(row_id), blob(config), integers(numbers)
-                consumer = known.get(number)
-                if consumer is None:
-                    consumer = self._made(number, log, decode_config(ConsumerConfig, raw), created, floor)
-                elif configs.get(number) != raw:
-                    consumer.configure(decode_config(ConsumerConfig, raw))
-                consumer.token_floor = floor
+                row = ConsumerRow.of(row_id, of, name, *rest)
+                if (old := rows.get(row.key)) is not None and old.id == row.id and row.key in made:
+                    self.by_name.rows[row.key], self.by_name.made[row.key] = old, made[row.key]
+                self.put(row)
             except DamagedRowError:
-                damaged.append((log.name, text(name)))
-                continue
-            self.add(consumer, raw)
+                damaged.append((of, text(name)))
+                self.by_name.pop(damaged[-1])
         # Do not keep deleted consumers in memory.
-        self._loaded.intersection_update(self.by_name.values())
+        self._loaded.intersection_update(self.by_name.made.values())
         return damaged
 
-    def add(self, consumer: ConsumerLog, raw: bytes) -> None:
-        """Register a new or changed consumer; ``raw`` is its encoded configuration."""
-        key = (consumer.log.name, consumer.name)
-        self._configs[consumer.id] = raw
-        self.by_name[key] = consumer
-        self._by_stream.setdefault(consumer.log.name, {})[consumer.name] = consumer
+    def load_floor(self) -> None:
+        """Read the store's token floor."""
+        self.token_floor = token_floor(self._db)
+
+    def load_one(self, row_id: int, streams: Mapping[int, str]) -> str:
+        """Read the row of a consumer that may be new, changed or deleted; return its stream. Raises DamagedRowError."""
+        found = self._db.execute(f"{_CONSUMERS} WHERE id=?", (row_id,)).fetchone()
+        if found is None or (stream := streams.get(integer(found[1]))) is None:
+            key = self._keys.get(row_id)
+            if key is None:
+                return ""
+            self.drop(key)
+            return key[0]
+        self.put(ConsumerRow.of(row_id, stream, *found[2:]))
+        return stream
+
+    def put(self, row: ConsumerRow) -> None:
+        """Register a new or changed consumer."""
+        key, consumer = row.key, self.by_name.made.get(row.key)
+        if consumer is not None:
+            if consumer.id != row.id:
+                self.drop(key)
+            elif self.by_name.rows[key].raw != row.raw:
+                consumer.configure(decode_config(ConsumerConfig, row.raw))
+            consumer.token_floor = row.floor
+        self.by_name.rows[key] = row
+        self._keys[row.id] = key
+        self._by_stream.setdefault(row.stream, {})[row.name] = None
         self._forget_pushed(key)
-        if consumer.config.deliver_subject:
-            self.pushed[key] = consumer
-            self.pushed_of.setdefault(consumer.log.id, set()).add(consumer)
+        if row.digest.deliver_subject and (pushed := self.by_name.get(key)) is not None:
+            self.pushed[key] = pushed
+            self.pushed_of.setdefault(pushed.log.id, set()).add(pushed)
+        self._mortal.pop(key, None)
+        if row.digest.inactive_threshold > 0:
+            self._mortal[key] = None
         self._next_sweep = 0
 
-    def _forget_pushed(self, key: tuple[str, str]) -> None:
+    def _forget_pushed(self, key: Key) -> None:
         consumer = self.pushed.pop(key, None)
         if consumer is not None:
             of_stream = self.pushed_of[consumer.log.id]
@@ -108,23 +145,33 @@ class ConsumerRegistry:
             if not of_stream:
                 del self.pushed_of[consumer.log.id]
 
-    def create(self, row_id: int, log: StreamLog, config: ConsumerConfig, raw: bytes, now: int) -> None:
+    def create(self, row: ConsumerRow) -> None:
         """Register a consumer that was just created."""
         next_sweep = self._next_sweep
-        self.add(self._made(row_id, log, config, now, self.token_floor), raw)
-        threshold = config.inactive_threshold.ns
-        self._next_sweep = min(next_sweep, now + threshold) if threshold > 0 else next_sweep
+        self.put(row)
+        threshold = row.digest.inactive_threshold
+        self._next_sweep = min(next_sweep, row.created + threshold) if threshold > 0 else next_sweep
 
-    def _made(self, row_id: int, log: StreamLog, config: ConsumerConfig, created: int, floor: int) -> ConsumerLog:
-        return ConsumerLog(self._db, row_id, log, config, created, self._advise, token_floor=floor, loaded=self._loaded)
+    def _made(self, row: ConsumerRow) -> ConsumerLog:
+        log, loaded = self._streams[row.stream], self._loaded
+        try:
+            config = decode_config(ConsumerConfig, row.raw)
+        except DamagedRowError as error:
+            raise CorruptConfigError(row.stream, row.name, self._db.path) from error
+        return ConsumerLog(
+            self._db, row.id, log, config, row.created, self._advise, token_floor=row.floor, loaded=loaded
+        )
 
-    def drop(self, consumer: ConsumerLog) -> None:
-        key = stream, name = consumer.log.name, consumer.name
-        del self.by_name[key], self._by_stream[stream][name], self._configs[consumer.id]
+    def drop(self, key: Key) -> None:
+        """Forget a consumer."""
+        stream, name = key
+        self._forget_pushed(key)
+        self._loaded.discard(self.by_name.made.get(key))
+        del self._by_stream[stream][name], self._keys[self.by_name.rows[key].id]
         if not self._by_stream[stream]:
             del self._by_stream[stream]
-        self._forget_pushed(key)
-        self._loaded.discard(consumer)
+        self._mortal.pop(key, None)
+        self.by_name.pop(key)
 
     def drop_rows(self, consumers: Sequence[ConsumerLog]) -> None:
         """Remove all rows of deleted consumers, whose state is fresh."""
@@ -136,15 +183,23 @@ class ConsumerRegistry:
         """Let a consumer number its deliveries from 1 again; the tokens of those so far belong to an earlier one."""
         self._raise_floor(consumer.dseq)
         self._db.execute("UPDATE consumers SET token_floor=? WHERE id=?", (self.token_floor, consumer.id))
-        consumer.token_floor, consumer.dseq, consumer.dirty = self.token_floor, 0, True
+        self.put(self.row_of(consumer)._replace(floor=self.token_floor))
+        consumer.dseq, consumer.dirty = 0, True
 
     def _raise_floor(self, given: int) -> None:
         if given:
             self._db.execute("UPDATE meta SET value=value+? WHERE key='token_floor'", (given,))
             self.token_floor += given
 
+    def row_of(self, consumer: ConsumerLog) -> ConsumerRow:
+        return self.by_name.rows[consumer.log.name, consumer.name]
+
     def of(self, stream: str) -> list[ConsumerLog]:
-        return list(self._by_stream.get(stream, {}).values())
+        return [self.by_name[stream, name] for name in self._by_stream.get(stream, ())]
+
+    def rows_of(self, stream: str) -> list[ConsumerRow]:
+        """Return the rows of the consumers of a stream."""
+        return [self.by_name.rows[stream, name] for name in self._by_stream.get(stream, ())]
 
     # --- their states
 
@@ -167,11 +222,10 @@ class ConsumerRegistry:
             return idle
         # Use only postpones expiry, so no consumer needs a check before the earliest of these times.
         soonest = NEVER
-        for consumer in self.by_name.values():
-            if consumer.config.inactive_threshold.ns > 0:
-                if use(consumer).is_idle(now):
-                    idle.append(consumer)
-                soonest = min(soonest, consumer.idle_from())
+        for consumer in map(self.by_name.__getitem__, self._mortal):
+            if use(consumer).is_idle(now):
+                idle.append(consumer)
+            soonest = min(soonest, consumer.idle_from())
         self._next_sweep = soonest
         return idle
 

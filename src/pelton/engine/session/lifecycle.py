@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from pelton.api import ConsumerConfig, StreamConfig, rfc3339
 from pelton.api.events import ConsumerAction, ConsumerPaused, StreamAction
 from pelton.api.times import NEVER, ZERO_TIME
 from pelton.consumers import ConsumerLog, begin, first_wanted
+from pelton.engine.session.catalogue import Change, ConsumerRow
 from pelton.engine.session.session import Session
 from pelton.storage import message_table
 from pelton.streams import StreamLog
@@ -44,12 +46,13 @@ def create_stream(session: Session, config: StreamConfig) -> StreamLog:
 def update_stream(session: Session, log: StreamLog, config: StreamConfig) -> StreamLog:
     """Replace a stream's configuration with one that is checked already."""
     registry = session.registry
-    was_counted = log in registry.interests
+    was_counted = log.config.retention == "interest"
     if not config.allow_atomic:
         session.staging.drop_stream(log.id)
     origins = registry.source_graph.origins(log)
-    session.db.execute("UPDATE streams SET config=? WHERE id=?", (encode_config(config), log.id))
-    registry.reload()
+    raw = encode_config(config)
+    session.db.execute("UPDATE streams SET config=? WHERE id=?", (raw, log.id))
+    registry.update_stream(log, raw)
     session.changed = True
     registry.source_graph.note_change(config.name)
     for each in [*origins, *(() if was_counted else (log,))]:
@@ -92,9 +95,10 @@ def create_consumer(session: Session, log: StreamLog, config: ConsumerConfig, cu
     state = (row_id, 0, cursor, cursor, NEVER, 0, 0, 0, ahead_last, removals, now, 0, 0, 0, 0, 0, 0)
     run("INSERT INTO consumer_state VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", state)
     # There may be many consumers, so do not reload the others.
-    registry.consumers.create(row_id, log, config, raw, now)
+    floor = registry.consumers.token_floor
+    registry.consumers.create(ConsumerRow.of(row_id, log.name, config.name, raw, now, floor))
     registry.load_interest(log)
-    _moved(session, log)
+    consumers_moved(session, [log], [row_id])
     consumer = registry.consumer(log.name, config.name)
     begin(consumer)
     session.advise(ConsumerAction(stream=log.name, consumer=config.name, action="create"))
@@ -109,10 +113,11 @@ def update_consumer(session: Session, consumer: ConsumerLog, config: ConsumerCon
     old, first = consumer.config, first_wanted(consumer)
     raw = encode_config(config)
     session.db.execute("UPDATE consumers SET config=? WHERE id=?", (raw, consumer.id))
-    consumer.configure(config)
-    registry.consumers.add(consumer, raw)
+    registry.consumers.put(
+        ConsumerRow.of(consumer.id, log.name, config.name, raw, consumer.created, consumer.token_floor)
+    )
     registry.load_interest(log)
-    _moved(session, log)
+    consumers_moved(session, [log], [consumer.id])
     consumer = registry.consumer(log.name, config.name)
     session.news.consumers.add((log.name, consumer.name))
     if consumer.reconfigured(old):
@@ -131,19 +136,20 @@ def delete_consumers(session: Session, consumers: list[ConsumerLog]) -> None:
         consumer.reset()
         registry.used_consumers.discard(consumer)
         session.news.streams.add(consumer.log.name)
-        registry.consumers.drop(consumer)
+        registry.consumers.drop((consumer.log.name, consumer.name))
     for log in first:
         registry.load_interest(log)
-    _moved(session, log)
+    consumers_moved(session, first, [consumer.id for consumer in consumers])
     for log, seq in first.items():
         registry.tidy(log, seq)
     _advise_deleted(session, consumers)
 
 
-def _moved(session: Session, *logs: StreamLog) -> None:
+def consumers_moved(session: Session, logs: Iterable[StreamLog], consumers: Iterable[int]) -> None:
+    """Note that consumers of streams were created, changed or deleted, by row id."""
     for log in logs:
         session.registry.source_graph.consumers_changed(log)
-    session.registry.moved()
+    session.registry.moved(Change(consumers=tuple(consumers)))
     session.changed = True
 
 

@@ -39,6 +39,7 @@ from pelton.api.events import CheckpointBlocked, Event, SlowSync, WriterBusy, en
 from pelton.api.times import SECOND, Duration
 from pelton.consumers import ConsumerLog, follow_roll_ups
 from pelton.engine.bus import Bus, LocalDelivery
+from pelton.engine.session.catalogue import Key
 from pelton.engine.session.deadlines import clamp_deadlines, jumps_after, last_used, shift_deadlines, stored_ahead
 from pelton.engine.session.registry import Registry
 from pelton.runtime import Clock, wall_ahead
@@ -46,9 +47,6 @@ from pelton.storage import Database, Trouble, text
 from pelton.streams import Jumps, Staging, StreamLog
 from pelton.streams.subject_rows import MANY
 from pelton.subjects import Draw
-
-Key = tuple[str, str]
-"""A consumer, by the name of its stream and its own name."""
 
 
 class Wakes:
@@ -328,10 +326,11 @@ class Session:
         state = read_state(self.db)
         by = 0 if self._clock is None else self._clock.load(state)
         self.staging.shift(by)
-        for log in self.registry.streams.values():
+        for log in self.registry.streams.made.values() if by or state.jumps != self.registry.jumps else ():
             log.state.jumps = state.jumps.get(log.id, ())
             if by:
                 log.state.ids.reset()
+        self.registry.jumps = state.jumps
         self._clocked = self.registry.version
 
     def began(self) -> None:
@@ -344,8 +343,10 @@ class Session:
         # All that waits looks again.
         self.changed = True
         self.news.streams.update(self.registry.streams)
-        for log in self.registry.ticking():
-            log.advance(self.now())
+        self._deadlines.update(self.registry.deadlines())
+        for stream, due in self._deadlines.items():
+            if due <= self.now():
+                self.registry.stream(stream).advance(self.now())
 
     def flush(self) -> None:
         """Write what the transaction holds in memory, and dispatch what its streams republish."""
@@ -373,6 +374,7 @@ class Session:
     def take_effects(self) -> Committed:
         """Return the effects of the transaction, which is committed now, and start the next one with none."""
         source_graph, has_batches = self.registry.source_graph, self.staging.is_used
+        self.registry.has_moved = False
         has_backlog, has_waiting = source_graph.take_left() if source_graph.has_links else (False, False)
         deliveries = self.bus.take_deliveries() if self.bus.is_touched else ()
         done = Committed(self.changed, self.news, deliveries, self._deadlines, has_backlog, has_waiting, has_batches)

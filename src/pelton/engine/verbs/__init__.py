@@ -129,7 +129,8 @@ class _Page(Generic[T]):
 
 
 def _matching(session: Session, subject: str) -> list[str]:
-    return sorted(name for name, log in session.registry.streams.items() if streams.takes(log.config, subject))
+    rows = session.registry.streams.rows
+    return sorted(name for name, row in rows.items() if streams.takes(row.digest.subjects, subject))
 
 
 def stream_names(session: Session, request: StreamNames) -> StreamNamesReply:

@@ -41,7 +41,15 @@ from pelton.consumers import (
 )
 from pelton.consumers.rules import check_on_workqueue, check_pedantic, check_unique_on_workqueue, filters_of
 from pelton.engine.delivery.pushes import subscriptions_of
-from pelton.engine.session import Session, advise_paused, create_consumer, delete_consumers, sweep, update_consumer
+from pelton.engine.session import (
+    Session,
+    advise_paused,
+    consumers_moved,
+    create_consumer,
+    delete_consumers,
+    sweep,
+    update_consumer,
+)
 from pelton.storage import integer
 from pelton.streams import StreamLog
 
@@ -209,8 +217,8 @@ def reset(session: Session, request: ConsumerReset) -> ConsumerResetReply:
     session.registry.consumers.number_again(consumer)
     # Every process must load its token floor, and learn which messages are kept for it.
     consumer.flush()
-    session.registry.reload()
-    session.registry.source_graph.consumers_changed(consumer.log)
+    session.registry.load_interest(consumer.log)
+    consumers_moved(session, [consumer.log], [consumer.id])
     session.registry.tidy(consumer.log, first)
     info = info_of(session, request.stream, request.name)
     fields = {name: getattr(info, name) for name in info.__struct_fields__}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Final
 
@@ -55,9 +55,9 @@ _SUBJECTS_PAGE: Final = 100_000
 _FEW: Final = 16
 
 
-def takes(config: StreamConfig, subject: str) -> bool:
-    """Return whether a stream takes messages of a subject or filter; always true for an empty filter."""
-    return not subject or any(overlaps(subject, mine) for mine in config.subjects)
+def takes(subjects: Sequence[str], subject: str) -> bool:
+    """Return whether a stream with these subjects takes messages of a filter; always true for an empty one."""
+    return not subject or any(overlaps(subject, mine) for mine in subjects)
 
 
 def fresh(session: Session, name: str) -> StreamLog:
@@ -108,7 +108,7 @@ def _check_new(session: Session, config: StreamConfig) -> None:
         session.registry.account.check_number()
     check_new_stream(config)
     check_sourcing(config)
-    check_circle(config, _configs(session))
+    check_circle(config, session.registry.takers)
     check_copies(config)
     session.registry.account.check_bytes(config)
 
@@ -146,16 +146,12 @@ def origins_of(session: Session, config: StreamConfig) -> dict[str, str]:
 def _check_overlap(session: Session, config: StreamConfig) -> None:
     registry, subjects = session.registry, config.subjects
     if len(subjects) > _FEW:
-        others = (one.config.subjects for one in registry.streams.values() if one.name != config.name)
+        others = (row.digest.subjects for row in registry.streams.rows.values() if row.name != config.name)
         is_taken = clash_between(subjects, chain.from_iterable(others))
     else:
-        is_taken = any(other.name != config.name for each in subjects for other in registry.routes.overlapping(each))
+        is_taken = any(other != config.name for each in subjects for other in registry.routes.overlapping(each))
     if is_taken:
         raise api_error("JSStreamSubjectOverlapErr", stream=config.name)
-
-
-def _configs(session: Session) -> Iterator[StreamConfig]:
-    return (log.config for log in session.registry.streams.values())
 
 
 def checked_update(request: StreamUpdate, others: Iterable[StreamConfig] = ()) -> StreamConfig:
@@ -175,7 +171,7 @@ def checked_update(request: StreamUpdate, others: Iterable[StreamConfig] = ()) -
 
 def update(session: Session, request: StreamUpdate) -> StreamInfo:
     """Replace a stream's configuration; new limits apply at once."""
-    wanted = _as_origin(session, checked_update(request, _configs(session)), pedantic=request.pedantic)
+    wanted = _as_origin(session, checked_update(request, session.registry.takers), pedantic=request.pedantic)
     log = fresh(session, wanted.name)
     config = changed_stream(log.config, wanted)
     check_mirror_change(log.config, config)
@@ -218,7 +214,6 @@ def info_of(session: Session, log: StreamLog) -> StreamInfo:
 def _state(session: Session, log: StreamLog) -> StreamState:
     log.appender.flush()
     now = session.now()
-    consumers = [session.registry.use_consumer(each) for each in session.registry.listed_of(log)]
     state = StreamState(
         messages=log.state.msgs,
         bytes=log.state.bytes,
@@ -226,7 +221,7 @@ def _state(session: Session, log: StreamLog) -> StreamState:
         last_seq=log.state.last,
         num_subjects=log.reader.num_subjects(),
         num_deleted=log.state.last - log.state.first + 1 - log.state.msgs,
-        consumer_count=sum(not consumer.is_idle(now) for consumer in consumers),
+        consumer_count=session.registry.count_listed(log, now),
     )
     first_ts = log.table.time_of(log.state.first) if log.state.msgs else None
     if first_ts is not None:
