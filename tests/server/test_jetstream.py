@@ -9,7 +9,8 @@ import pytest
 from nats.js.api import ConsumerConfig, DeliverPolicy, StreamConfig
 
 import pelton
-from tests.server.conftest import Connected
+from tests.server.conftest import Connected, Started
+from tests.server.raw import raw_client
 
 
 async def test_publish_and_fetch(connected: Connected) -> None:
@@ -145,3 +146,15 @@ async def test_a_watcher_sees_every_change_of_a_key(connected: Connected, tmp_pa
                 await opened.put("k", b"%d" % number)
     seen = [await watch.updates(20) for _ in range(300)]
     assert [entry.value for entry in seen] == [b"%d" % number for number in range(300)]
+
+
+async def test_a_direct_get_finds_what_was_published_right_before_it(started: Started) -> None:
+    server = await started()
+    async with raw_client(server.endpoints[0].port) as client:
+        await client.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"], "allow_direct": True})
+        client.sub("in", "1")
+        for number in range(20):
+            client.pub("s.1", b"%d" % number)
+            client.pub("$JS.API.DIRECT.GET.S.s.1", b"", "in")
+            client.pub("$JS.API.DIRECT.GET.S", {"seq": number + 1}, "in")
+            assert [line.endswith(f" b'{number}'") for line in await client.take(2)] == [True, True]

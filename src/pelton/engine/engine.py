@@ -202,6 +202,11 @@ class Engine:
         self.door.check()
         return await self._questions.direct_get(stream, request)
 
+    def direct_get_now(self, stream: str, request: DirectGet) -> DirectReply | None:
+        """Return one message read directly from the stream (ADR-31); None if that may have to wait."""
+        self.door.check()
+        return self._questions.direct_get_now(stream, request)
+
     async def has_message(self, stream: str, subjects: str) -> bool:
         """Whether a stream stores a message of a subject or filter, after what is due."""
         self.door.check()

@@ -159,6 +159,12 @@ class Questions:
             reply = await self._host.stage(lambda: self._direct.clean_and_look(stream, request), durable=False)
         return reply
 
+    def direct_get_now(self, stream: str, request: DirectGet) -> DirectReply | None:
+        """Return one message read directly from the stream; None if that may have to wait."""
+        if self._transactions.is_unreadable or self._direct.is_greedy():
+            return None
+        return self._direct.fast_get(stream, request)
+
     async def _before_reading(self) -> None:
         await self._host.readable()
         if self._direct.is_greedy():

@@ -374,16 +374,16 @@ class ClientConnection(asyncio.BufferedProtocol):
             return
         if self._notes_replies:
             self.rights.expect_answer(reply, self._host.clock.monotonic())
-        if not self._out:
+        out, size = self._out, len(message)
+        if not out:
             self._shared.flush_later(self)
-        self._out.append(message)
-        size = len(message)
+        out.append(message)
         self._out_bytes += size
         self.out_msgs += 1
         # As nats-server counts: what the message holds, without its line.
         self.out_bytes += size - message.find(b"\r\n") - 4
-        subscription.received += 1
-        if subscription.limit and subscription.received >= subscription.limit:
+        received = subscription.received = subscription.received + 1
+        if 0 < subscription.limit <= received:
             self.drop(subscription)
         if self._out_bytes > self._max_pending:
             self._cut_slow()

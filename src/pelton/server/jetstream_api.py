@@ -392,8 +392,18 @@ class DirectGetService:
         except ApiError as error:
             self._refuse(message.reply, error)
             return True
-        self._link.spawn(message.client, self._get(stream, request, message), "pelton answers a direct get")
+        if not self._get_now(stream, request, message.reply):
+            self._link.spawn(message.client, self._get(stream, request, message), "pelton answers a direct get")
         return True
+
+    def _get_now(self, stream: str, request: WireGet, reply: str) -> bool:
+        """Answer at once, if there is one message to read and nothing to wait for; return whether it was answered."""
+        with suppress(PeltonError):
+            found = self._link.engine.direct_get_now(stream, request) if self._link.storing.is_idle else None
+            if found is not None:
+                self._send(reply, self._link.serving.answering_directly(stream), request, found)
+                return True
+        return False
 
     async def _get(self, stream: str, request: WireGet, message: Published) -> None:
         reply, subject = message.reply, message.subject

@@ -260,10 +260,15 @@ class Router:
         """Do the same with targets that are known."""
         count = 0
         if not queue:
+            head, tail, reply, is_bare = frame.head, frame.tail, frame.reply, frame.is_bare
             for one in targets.plain:
                 client = one.client
                 if (client is not origin or origin.echo) and not (one.is_cut and not client.may_receive(one, route)):
-                    client.deliver(one, frame)
+                    if is_bare:
+                        # Most messages: worth saving a call.
+                        client.deliver_encoded(one, b"%b%b%b" % (head, one.sid, tail), reply)
+                    else:
+                        client.deliver(one, frame)
                     count += 1
         if queue == "" or not targets.groups:
             return count
@@ -395,6 +400,11 @@ class Storing:
         self._finished += len(results)
         if self._awaiting:
             self._done.notify()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything that was added so far is stored and answered."""
+        return not self._waiting
 
     async def up_to_here(self) -> None:
         """Wait until everything that was added so far is stored and answered."""
