@@ -6,10 +6,9 @@ of this beforehand; at run time a wrong type would otherwise surface somewhere i
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from difflib import get_close_matches
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
@@ -84,9 +83,16 @@ def check_known(of: str, names: Iterable[str], known: Iterable[str]) -> None:
     known = list(known)
     for name in names:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
-            advice = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
-            raise ConfigError(f"{of} has no option {name!r}: {advice}")
+            raise ConfigError(f"{of} has no option {name!r}: {nearest(name, known, 'known')}")
+
+
+def nearest(name: str, known: Collection[str], what: str) -> str:
+    """Return the advice for an unknown name: the known one that is most like it, or all of them."""
+    # A program without a mistake does not load it.
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"{what} are {', '.join(sorted(known))}"
 
 
 def items_of(of: str, name: str, value: Iterable[T], what: str) -> list[T]:

@@ -17,14 +17,13 @@ import re
 import types
 from collections.abc import Mapping
 from datetime import datetime
-from difflib import get_close_matches
 from functools import cache
 from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from pelton.api import headers
-from pelton.api.arguments import as_declared, check_instance, sentence
+from pelton.api.arguments import as_declared, check_instance, nearest, sentence
 from pelton.api.config import ConsumerConfig, StreamConfig
 from pelton.api.errors import ConfigError
 from pelton.api.times import (
@@ -156,8 +155,7 @@ def _refuse_unknown(kind: type[msgspec.Struct], fields: dict[str, Any], what: st
     if found is None:
         return
     path, known = found
-    near = get_close_matches(path.rpartition(".")[2], known, n=1)
-    advice = f"did you mean {near[0]!r}?" if near else f"known fields are {', '.join(sorted(known))}"
+    advice = nearest(path.rpartition(".")[2], known, "known fields")
     raise ConfigError(f"{what}: there is no field {path!r}; {advice}")
 
 

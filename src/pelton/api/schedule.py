@@ -19,7 +19,6 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from typing import Final
-from zoneinfo import ZoneInfo
 
 from pelton.api.times import SECOND, parse_duration
 
@@ -236,6 +235,9 @@ def parse_schedule(text: str, zone: tzinfo | None = None) -> Schedule:
 
 def parse_zone(name: str) -> tzinfo:
     """Return a time zone by its IANA name; raises ValueError if it is invalid or unknown to this machine."""
+    # Few programs have schedules in a time zone, and it reads where this machine keeps its zones.
+    from zoneinfo import ZoneInfo
+
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):

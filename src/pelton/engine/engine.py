@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pelton._version import VERSION
 from pelton.api import (
@@ -36,7 +36,6 @@ from pelton.api.keys import Key
 from pelton.api.message import encode_pub_ack, encode_pub_error
 from pelton.api.tracing import Replacement, Tracing, Withdrawn
 from pelton.consumers import is_pending
-from pelton.engine.archives import StreamArchives
 from pelton.engine.background import Background
 from pelton.engine.bulk import column_reader
 from pelton.engine.bus import Bus
@@ -46,7 +45,6 @@ from pelton.engine.delivery.pulls import Pulls
 from pelton.engine.delivery.pushes import EngineSubscription, Pushes, Subscriptions
 from pelton.engine.host import Door, public_error
 from pelton.engine.questions import Audit, Questions
-from pelton.engine.serving import Serving
 from pelton.engine.session import Committed, Session
 from pelton.engine.session.account import Account
 from pelton.engine.snapshots import SqlSnapshot, SqlSnapshots
@@ -65,6 +63,11 @@ from pelton.storage import (
     StreamMarks,
     WakeChannel,
 )
+
+if TYPE_CHECKING:
+    # A program that serves nothing does not load them.
+    from pelton.engine.archives import StreamArchives
+    from pelton.engine.serving import Serving
 
 R = TypeVar("R")
 
@@ -365,10 +368,14 @@ class Engine:
 
     def serving(self) -> Serving:
         """Return what a server needs beyond the port; close it before this store."""
+        from pelton.engine.serving import Serving
+
         return Serving(self, self._committer, self._pulls, self._pushes, self._submissions)
 
     def archives(self) -> StreamArchives:
         """Return the archives of the store's streams, for a server."""
+        from pelton.engine.archives import StreamArchives
+
         return StreamArchives(self, self._connections, self._maintenance, self._clock)
 
     def clone(self) -> Engine:

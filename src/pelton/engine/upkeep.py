@@ -16,8 +16,6 @@ from pelton.api.build import check_name
 from pelton.api.keys import Key, key_bytes
 from pelton.engine.connections import Connections
 from pelton.engine.host import Host, public_error
-from pelton.engine.salvage import recount
-from pelton.engine.salvage import salvage as save_readable
 from pelton.engine.transactions import Transactions
 from pelton.engine.verbs.streams import check_restored
 from pelton.runtime import Halt, on_thread
@@ -109,6 +107,8 @@ def verify(path: StrPath, key: Key | None = None) -> list[str]:
     """
     path = path_of("verify", path)
     with public_faults():
+        from pelton.engine.salvage import recount
+
         return recount(existing(path), key_bytes(key))
 
 
@@ -122,6 +122,8 @@ def salvage(path: StrPath, target: StrPath, key: Key | None = None) -> list[str]
     """
     path, target = path_of("salvage", path), path_of("salvage", target)
     with public_faults():
+        from pelton.engine.salvage import salvage as save_readable
+
         return save_readable(existing(path), key_bytes(key), target)
 
 
@@ -154,6 +156,8 @@ def restore_into(
         )
     secret = key_bytes(key)
     with public_faults():
+        from pelton.engine.salvage import recount
+
         found = recount(existing(backup), secret, halt)
     if found:
         raise StoreError(os.fspath(backup), f"it is damaged: {found[0]}; salvage what it holds with pelton.salvage")

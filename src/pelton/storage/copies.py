@@ -26,7 +26,6 @@ name now means another file (``Database``), and gets an error that asks to open 
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -223,6 +222,8 @@ def _set_apart(file: str, key: bytes | None) -> None:
 
 
 def _copy_log(log: str, copy: str) -> None:
+    import shutil
+
     with open(log, "rb") as source, open(copy, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as target:
         shutil.copyfileobj(source, target, _CHUNK)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Literal
@@ -116,6 +115,8 @@ def _is_short_of_descriptors(error: Exception) -> bool:
 
 def _is_full(path: str) -> bool:
     """Whether no more can be written beside a store: SQLite does not always say that a disk, or a quota, is full."""
+    import tempfile
+
     try:
         with tempfile.TemporaryFile(dir=os.path.dirname(path) or ".") as probe:
             left = _HARDLY_ANY

@@ -18,7 +18,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
-from urllib.parse import quote
 
 import apsw
 
@@ -119,6 +118,8 @@ class ReadOnlyDatabase(Database):
         flags = apsw.SQLITE_OPEN_READONLY
         if self._rest is None:
             return apsw.Connection(self.path, flags=flags, vfs=self._vfs)
+        from urllib.parse import quote
+
         uri, flags = "file:" + quote(os.fsencode(self.path)), flags | apsw.SQLITE_OPEN_URI
         if self._rest.log is not None:
             return apsw.Connection(uri, flags=flags, vfs=_LOCKLESS)
