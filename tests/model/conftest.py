@@ -1,11 +1,22 @@
-"""Programs are short: their subjects are counted after few messages, so that every way to count them is met."""
+"""Programs are short: their subjects are counted after few messages, so that every way to count them is met.
+
+Their purges are done in portions of two.
+"""
 
 import pytest
 
-from pelton.streams import subject_rows
+from pelton.engine.verbs import streams
+from pelton.streams import remover, subject_rows
 
 
 @pytest.fixture(autouse=True)
 def _subjects_are_counted_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subject_rows, "MOST_UNCOUNTED", 7)
     monkeypatch.setattr(subject_rows, "FEW_SUBJECTS", 2)
+
+
+@pytest.fixture(autouse=True)
+def _portions_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "_PORTION_S", -1)
+    monkeypatch.setattr(remover, "_AT_ONCE", 2)
+    monkeypatch.setattr(remover, "_LOOKED_AT", 4)

@@ -13,6 +13,7 @@ from pelton.consumers.rules import too_many_waiting as too_many_waiting
 from pelton.consumers.settle import Interest as Interest
 from pelton.consumers.settle import Settlement as Settlement
 from pelton.consumers.settle import begin as begin
+from pelton.consumers.settle import first_left as first_left
 from pelton.consumers.settle import first_wanted as first_wanted
 from pelton.consumers.settle import follow_purge as follow_purge
 from pelton.consumers.settle import follow_roll_ups as follow_roll_ups

@@ -293,31 +293,28 @@ def _offer_lasts(consumer: ConsumerLog) -> None:
     consumer.delivered = min((row.seq for row in rows), default=max(log.state.last, log.state.first)) - 1
 
 
-def follow_purge(consumer: ConsumerLog, purged: str) -> None:
-    """Move a consumer to the first message that a purge of filter ``purged`` (empty: of all) may have left."""
-    first = _first_left(consumer, purged)
-    if first is not None:
-        consumer.pass_to(first - 1)
+def follow_purge(consumer: ConsumerLog, purged: str, left: int) -> None:
+    """Move a consumer to the first message that a purge may have left; of those that match, none before ``left``."""
+    log, mine = consumer.log, consumer.filters
+    if purged != ">" and mine and all(is_subset(text, purged) for text in mine):
+        consumer.pass_to(left - 1)
+    elif purged == ">" or not mine or any(is_subset(purged, text) for text in mine):
+        consumer.pass_to(log.state.first - 1)
+
+
+def first_left(log: StreamLog, purged: str, after: int) -> int:
+    """Return the first sequence after one that a purge of filter ``purged`` has left, or the next to be stored."""
+    left = log.reader.next_row_of(max(log.state.first, after + 1), purged)
+    return log.state.last + 1 if left is None else left.seq
 
 
 def follow_roll_ups(log: StreamLog, consumers: Iterable[ConsumerLog]) -> None:
     """Let consumers pass what was rolled up in their stream, as after a purge."""
-    for consumer in consumers:
-        for subject in log.state.effects.rolled_up:
-            follow_purge(consumer, subject)
+    for subject in log.state.effects.rolled_up if consumers else ():
+        left = first_left(log, subject, 0)
+        for consumer in consumers:
+            follow_purge(consumer, subject, left)
     log.state.effects.rolled_up.clear()
-
-
-def _first_left(consumer: ConsumerLog, purged: str) -> int | None:
-    """Return where the consumer continues; None if the purge does not affect it."""
-    log, mine = consumer.log, consumer.filters
-    if purged in ("", ">"):
-        return log.state.first
-    if mine and all(is_subset(text, purged) for text in mine):
-        left = log.reader.next_row_of(log.state.first, purged)
-        return log.state.last + 1 if left is None else left.seq
-    wide = not mine or any(is_subset(purged, text) for text in mine)
-    return log.state.first if wide else None
 
 
 Answered = Literal["delivered", "due", "acked", "termed"]

@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from pelton.api import ApiError, ConfigError, DirectGet, DirectReply, MsgGet, Request, rfc3339
+from pelton.api import ApiError, ConfigError, DirectGet, DirectReply, MsgGet, PurgeReply, Request, StreamPurge, rfc3339
 from pelton.api.codec import api_subject, encode_body, encode_error, encode_reply, names_of
 from pelton.api.events import ACCOUNT, ApiAudit, ClientInfo
 from pelton.api.requests import VERB_OF
@@ -25,9 +27,11 @@ from pelton.engine.session import Session
 from pelton.engine.snapshots import LOOKS, DirectGets, SqlSnapshots, look
 from pelton.engine.transactions import Transactions
 from pelton.engine.verbs import QUESTIONS, READS, answer
+from pelton.engine.verbs.streams import Purge
 from pelton.storage import SnapshotOnlyError
 
 R = TypeVar("R")
+A = TypeVar("A")
 _SUBJECT: Final = ApiAudit().subject
 
 
@@ -44,17 +48,20 @@ class Audit:
         """Whether audit advisories have a recipient."""
         return self._session.would_reach(_SUBJECT)
 
-    def call(self, request: Request[R], client: ClientInfo | None) -> R:
-        """Handle one request inside a transaction, and send its audit advisory; None: this process asked."""
+    def call(self, request: Request[R], client: ClientInfo | None, handle: Callable[[], A]) -> A:
+        """Handle one request inside a transaction, and send its audit advisory if it has a reply.
+
+        ``client`` None: this process asked.
+        """
         kind = type(request)
         try:
-            reply = answer(self._session, request)
+            reply = handle()
         except ApiError as error:
             if kind in VERB_OF and self.is_wanted:
                 self._tell(request, encode_error(kind, error), client)
             raise
-        if kind in VERB_OF and kind is not MsgGet and self.is_wanted:
-            self._tell(request, encode_reply(kind, reply), client)
+        if not isinstance(reply, Purge) and kind in VERB_OF and kind is not MsgGet and self.is_wanted:
+            self._tell(request, encode_reply(kind, cast("R", reply)), client)
         return reply
 
     def _tell(self, request: Request[Any], response: bytes, client: ClientInfo | None) -> None:
@@ -118,10 +125,29 @@ class Questions:
                 # What is due, or to be audited, has to be written first.
                 with suppress(SnapshotOnlyError):
                     return self._host.read(lambda: self._look(request))
+            if isinstance(request, StreamPurge):
+                return cast("R", await self._purge(request, client))
             # What a question removes because it has expired, it removes again if that is lost.
             is_durable = kind not in QUESTIONS
-            reply: R = await self._host.stage(lambda: self._audit.call(request, client), durable=is_durable)
+            handle = partial(answer, self._session, request)
+            reply: R = await self._host.stage(lambda: self._audit.call(request, client, handle), durable=is_durable)
             return reply
+
+    async def _purge(self, request: StreamPurge, client: ClientInfo | None) -> PurgeReply:
+        async def remove_portion(purge: Purge, *, durable: bool) -> Purge | PurgeReply:
+            handle = partial(purge.remove_portion, self._session)
+            left: Purge | PurgeReply = await self._host.stage(
+                lambda: self._audit.call(request, client, handle), durable=durable
+            )
+            return left
+
+        left = await remove_portion(Purge(request), durable=True)
+        if isinstance(left, Purge):
+            while isinstance(left, Purge):
+                left = await remove_portion(left, durable=False)
+            # One sync for all.
+            await self._host.stage(lambda: None, durable=True)
+        return left
 
     async def _look_through(self, request: Request[R]) -> R:
         if self._transactions.of_caller() is None:

@@ -42,7 +42,7 @@ import apsw
 import msgspec
 
 from pelton.storage.database import Database
-from pelton.storage.rows import Condition, column, decoded, integer, integers, text
+from pelton.storage.rows import Condition, column, decoded, integer, integers, of_subject, text
 
 _POSITION = struct.Struct("<qqi")
 
@@ -464,24 +464,30 @@ class MessageTable:
         rows = self._db.execute(sql, bindings).fetchall()
         return [Removed(seq, text(subject), data, hdr) for seq, subject, data, hdr in rows]  # type: ignore[arg-type]  # integers
 
-    def remove_where(self, last: int, condition: Condition, keep: int) -> list[Removed]:
-        """Remove rows up to ``last`` that meet ``condition``, except the newest ``keep`` of them."""
+    def newest_where(self, first: int, last: int, condition: Condition, count: int) -> tuple[int, int]:
+        """Return how many of the newest rows there are that meet a condition, ``count`` at most, and the first."""
         sql = (
-            f"DELETE FROM {self.name} WHERE seq IN (SELECT seq FROM {self.name} WHERE seq<=? AND {condition.sql} "
-            f"ORDER BY seq DESC LIMIT -1 OFFSET ?) {_REMOVED}"
+            f"SELECT count(*), ifnull(min(seq), 0) FROM (SELECT seq FROM {self.name} WHERE seq BETWEEN ? AND ? "
+            f"AND {condition.sql} ORDER BY seq DESC LIMIT ?+0)"
         )
-        return self._removed(sql, (last, *condition.bindings, keep))
+        [row] = self._db.execute(sql, (first, last, *condition.bindings, count)).fetchall()
+        number, newest = integers(row)
+        return number, newest
+
+    def remove_oldest_where(self, first: int, last: int, condition: Condition, count: int) -> list[Removed]:
+        """Remove the ``count`` oldest rows from ``first`` to ``last`` that meet ``condition``; in no order."""
+        sql = (
+            f"DELETE FROM {self.name} WHERE seq IN (SELECT seq FROM {self.name} WHERE seq BETWEEN ? AND ? "
+            f"AND {condition.sql} ORDER BY seq LIMIT ?+0) {_REMOVED}"
+        )
+        return self._removed(sql, (first, last, *condition.bindings, count))
 
     def remove_oldest_of(self, subject: str, first: int, last: int, count: int) -> list[Removed]:
         """Remove the ``count`` oldest rows of a subject, all of which are from ``first`` to ``last``."""
         if count == 1 and (removed := self._removed(self._remove_first, (first, subject))):
             # Usually the bound is exact: this takes an eighth of the time.
             return removed
-        sql = (
-            f"DELETE FROM {self.name} WHERE seq IN (SELECT seq FROM {self.name} WHERE seq BETWEEN ? AND ? "
-            f"AND subject=? COLLATE BINARY ORDER BY seq LIMIT ?+0) {_REMOVED}"
-        )
-        return self._removed(sql, (first, last, subject, count))
+        return self.remove_oldest_where(first, last, of_subject(subject), count)
 
     def sequences(self, first: int, last: int, limit: int) -> list[int]:
         """Return the sequences stored from ``first`` to ``last`` inclusive in order, at most ``limit``."""

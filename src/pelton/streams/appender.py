@@ -511,9 +511,9 @@ class Appender:
         else:
             state.write_rows()
             self._deliver_live()
-        state.effects.rolled_up.add("" if kind == "all" else subject)
+        state.effects.rolled_up.add(">" if kind == "all" else subject)
         if kind == "all":
-            self._remover.purge("", seq, 0)
+            self._remover.remove_before(seq)
         else:
             self._remover.trim_subject(subject, 1)
 

@@ -294,6 +294,11 @@ class Reader:
             return row
         return state.table.last_where(known.last, of_subject(subject_filter))
 
+    def next_possible(self, seq: int, subject_filter: str) -> int | None:
+        """Return a sequence from ``seq`` on, before which nothing matches; None if there is nothing."""
+        self._state.write_rows()
+        return self._state.table.next_seq(self._last_matches.next_possible(seq, subject_filter))
+
     def none_between(self, seq: int, filters: Sequence[str]) -> int:
         """Return up to which sequence nothing after ``seq`` matches, if it is known at once. Flush the stream first."""
         return self._last_matches.none_between(seq, filters)

@@ -12,6 +12,9 @@ from pelton.streams.state import StreamState
 
 _CHUNK: Final = 4096
 _FEW: Final = 8
+# So many messages are removed by one step of a purge, and so many are looked at for them.
+_AT_ONCE: Final = 128
+_LOOKED_AT: Final = 4096
 
 
 class Remover:
@@ -172,26 +175,46 @@ class Remover:
         self._state.write_rows()
         self.trim_subject(subject, 0)
 
-    def purge(self, filter_subject: str, upto: int, keep: int) -> int:
-        """Purge messages: of one filter or all, below a sequence or all, except the newest ``keep`` (ADR-10).
+    def remove_before(self, seq: int) -> None:
+        """Remove all messages before a sequence."""
+        self._state.write_rows()
+        self._evict(self._state.table.remove_range(0, seq - 1))
 
-        ``upto`` 0 means no bound by sequence, else messages with a lower sequence are removed. Return the number
-        removed.
+    def remove_some(self, subject_filter: str, after: int, last: int) -> tuple[int, int]:
+        """Remove some of the messages that match: the oldest of those after a sequence, and up to ``last``.
+
+        Return how many were removed, and up to which sequence none is left.
+        """
+        state = self._state
+        first = self._reader.next_possible(after + 1, subject_filter)
+        if first is None or first > last:
+            return 0, last
+        upto = min(first + _LOOKED_AT - 1, last)
+        condition = subject_condition([subject_filter]) or ANY
+        removed = sorted(state.table.remove_oldest_where(first, upto, condition, _AT_ONCE), key=attrgetter("seq"))
+        self._evict(removed)
+        return len(removed), removed[-1].seq if len(removed) == _AT_ONCE else upto
+
+    def pass_newest(self, subject_filter: str, last: int, keep: int) -> tuple[int, int]:
+        """Pass the newest ``keep`` messages that match up to ``last``, or those among the newest that are looked at.
+
+        Return the sequence before them, and how many are left to pass.
         """
         state = self._state
         state.write_rows()
-        filter_subject = "" if filter_subject == ">" else filter_subject
-        last = upto - 1 if upto > 0 else state.last
-        if not filter_subject and not keep and last >= state.last:
-            return self._purge_all(last)
-        condition = subject_condition([filter_subject] if filter_subject else [])
-        removed = state.table.remove_where(last, condition or ANY, keep)
-        self._evict(sorted(removed, key=attrgetter("seq")))
-        return len(removed)
+        if subject_filter == ">" and state.is_gapless:
+            return max(last - keep, 0), 0
+        low = max(last - _LOOKED_AT, state.first - 1)
+        if low >= last:
+            return 0, 0
+        condition = subject_condition([subject_filter]) or ANY
+        number, first = state.table.newest_where(low + 1, last, condition, keep)
+        return (first - 1, 0) if number == keep else (low, keep - number)
 
-    def _purge_all(self, last: int) -> int:
-        """Empty the stream without reading each message; sequences continue after ``last``."""
+    def remove_all(self, last: int) -> int:
+        """Empty the stream without reading each message; sequences continue after ``last``. Return how many it had."""
         state = self._state
+        state.write_rows()
         count = state.msgs
         state.last, state.effects.emptied = last, True
         state.db.execute(f"DELETE FROM {state.table.name}")

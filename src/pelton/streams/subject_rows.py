@@ -71,7 +71,7 @@ class StreamEffects:
         # announcement to others.
         self.arrived: set[str] = set()
         self.known_removals = 0
-        # Subjects that were rolled up; an empty text means all.
+        # Filters of what was rolled up.
         self.rolled_up: set[str] = set()
         # Messages to republish, in the order in which they were stored.
         self.republished: list[Outgoing] = []

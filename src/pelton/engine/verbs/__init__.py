@@ -38,7 +38,6 @@ from pelton.api import (
     StreamListReply,
     StreamNames,
     StreamNamesReply,
-    StreamPurge,
     StreamUpdate,
 )
 from pelton.api.tracing import Replacement, Withdrawn
@@ -171,7 +170,6 @@ _HANDLERS: Final[dict[type[Request[Any]], Callable[[Session, Any], Any]]] = dict
         StreamList.answered_by(stream_list),
         StreamDelete.answered_by(streams.delete),
         StreamLastHeaders.answered_by(streams.heads),
-        StreamPurge.answered_by(streams.purge),
         MsgGet.answered_by(streams.get_message),
         MsgDelete.answered_by(streams.delete_message),
         StreamFill.answered_by(fill),

@@ -32,8 +32,9 @@ from pelton.api import (
     rfc3339,
 )
 from pelton.api.admission import check_request
-from pelton.consumers import follow_purge
+from pelton.consumers import first_left, follow_purge
 from pelton.engine.session import Session, create_stream, delete_stream, retire, update_stream
+from pelton.runtime import stopwatch
 from pelton.sourcing import check_circle, check_mirror_change, check_sourcing
 from pelton.storage import intact
 from pelton.streams import (
@@ -53,6 +54,8 @@ from pelton.subjects import clash_between, overlaps
 _SUBJECTS_PAGE: Final = 100_000
 # So many subjects of a stream are looked up one by one among those of the others.
 _FEW: Final = 16
+# A purge gives way to others after so long: what else its transaction does takes about as much.
+_PORTION_S: Final = 0.005
 
 
 def takes(subjects: Sequence[str], subject: str) -> bool:
@@ -237,8 +240,54 @@ def delete(session: Session, request: StreamDelete) -> Success:
     return Success()
 
 
-def purge(session: Session, request: StreamPurge) -> PurgeReply:
-    """Remove messages (ADR-10)."""
+class Purge(msgspec.Struct, frozen=True):
+    """A purge (ADR-10), in portions between which others can write: what was stored after its first one stays.
+
+    Each portion is a purge up to a sequence. So what is seen between two, or is left if it is interrupted, is the
+    stream after such a purge. Nothing up to ``after`` is left to remove, nothing after ``last`` is to be; ``keep``
+    messages before that are still to be passed.
+    """
+
+    request: StreamPurge
+    stream: int = 0
+    after: int = 0
+    last: int = 0
+    keep: int = 0
+    purged: int = 0
+
+    def remove_portion(self, session: Session) -> Purge | PurgeReply:
+        """Remove a portion; return what is left to do, or the reply. Raises ApiError."""
+        since = stopwatch()
+        log, subject_filter = _purgeable(session, self.request), self.request.filter or ">"
+        if self.stream not in (0, log.id):
+            raise api_error("JSStreamNotFoundErr", stream=log.name)
+        after, last, keep, purged = self.after, self.last, self.keep, self.purged
+        if not self.stream:
+            last, keep, present = self.request.seq - 1, self.request.keep, log.state.last
+            last = last if last >= 0 else present
+            if subject_filter == ">" and not keep and last >= present:
+                # Cheap, and not to be divided.
+                after = last
+                purged = log.remover.remove_all(last)
+            last = min(last, log.state.last)
+        while after < last:
+            if keep:
+                last, keep = log.remover.pass_newest(subject_filter, last, keep)
+            else:
+                removed, after = log.remover.remove_some(subject_filter, after, last)
+                purged += removed
+            if stopwatch() - since > _PORTION_S:
+                break
+        log.appender.flush()
+        is_over = after >= last
+        if consumers := session.registry.consumers_of(log):
+            left = first_left(log, subject_filter, after) if is_over else after + 1
+            for consumer in consumers:
+                follow_purge(session.registry.use_consumer(consumer), subject_filter, left)
+        return PurgeReply(purged=purged) if is_over else Purge(self.request, log.id, after, last, keep, purged)
+
+
+def _purgeable(session: Session, request: StreamPurge) -> StreamLog:
     _check_unsigned(request.name, seq=request.seq, keep=request.keep)
     if request.seq and request.keep:
         raise api_error("JSBadRequestErr", stream=request.name)
@@ -246,11 +295,7 @@ def purge(session: Session, request: StreamPurge) -> PurgeReply:
     _check_open(log.config)
     if log.config.deny_purge:
         raise api_error("JSStreamPurgeFailedF", stream=log.name, err="stream purge not permitted")
-    purged = log.remover.purge(request.filter, request.seq, request.keep)
-    log.appender.flush()
-    for consumer in session.registry.consumers_of(log):
-        follow_purge(session.registry.use_consumer(consumer), request.filter)
-    return PurgeReply(purged=purged)
+    return log
 
 
 def heads(session: Session, request: StreamLastHeaders) -> StreamLastHeadersReply:
