@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pelton.api import ConfigError, QueueNotFoundError, StreamNotFoundError
+from pelton.api import ConfigError, QueueNotFoundError, StoreReadOnlyError, StreamNotFoundError
 from pelton.api.times import Seconds
 from pelton.jet.streams import StoreTime
 from pelton.queue.backing.job_source import BegunJobs, ConsumerJobSource
@@ -57,12 +57,13 @@ if TYPE_CHECKING:
 async def open_queue(jet: Streams, names: QueueNames, settings: QueueSettings, jobs: JobRegistry) -> QueueContext:
     """Open a queue. Raises ConfigError."""
     stream = await jobs_stream(jet, names, settings)
-    if jet.backend.planning.read_only:
+    try:
+        stream = await with_places(jet, names, stream)
+        await side_streams(jet, names, settings)
+        return await _context(jet, names, stream, jobs, settings)
+    except StoreReadOnlyError:
         # The views of a queue that lacks a stream, because an older version made it, find nothing there.
         return await _context(jet, names, stream, jobs, None)
-    stream = await with_places(jet, names, stream)
-    await side_streams(jet, names, settings)
-    return await _context(jet, names, stream, jobs, settings)
 
 
 async def look_at_queue(jet: Streams, names: QueueNames) -> QueueContext:
