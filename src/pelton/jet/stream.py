@@ -11,10 +11,13 @@ by batch.
 from __future__ import annotations
 
 import gc
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
 
 from pelton.api import (
     ApiError,
@@ -30,6 +33,7 @@ from pelton.api import (
     MessageNotFoundError,
     MsgDelete,
     MsgGet,
+    Request,
     StoredMessage,
     StreamConfig,
     StreamDelete,
@@ -46,6 +50,7 @@ from pelton.api.arguments import check_text, check_whole, items_of
 from pelton.api.backend import RowReader
 from pelton.api.build import seconds_to_ns, time_text
 from pelton.api.json_values import counter_value
+from pelton.api.requests import Page
 from pelton.api.times import Seconds, datetime_ns
 from pelton.jet.consumer import Consumer
 from pelton.jet.message import Message
@@ -59,6 +64,8 @@ if TYPE_CHECKING:
 
     from pelton.columns.arrow_batches import ColumnRead, Decode, ReadWindow
 
+P = TypeVar("P", bound=Page)
+T = TypeVar("T")
 _ROWS: Final = 1000
 _BYTES: Final = 4 * 1024 * 1024
 
@@ -358,6 +365,16 @@ async def next_of(stream: Readable, subject: str, seq: int) -> StoredMessage | N
         return None
 
 
+async def list_all(backend: Backend, request: Request[P], of: Callable[[P], Sequence[T]]) -> list[T]:
+    """Return what all pages of a list have."""
+    found: list[T] = []
+    while True:
+        page = await backend.call(msgspec.structs.replace(request, offset=len(found)))
+        found += (some := of(page))
+        if not some or len(found) >= page.total:
+            return found
+
+
 async def at_leader(
     backend: Backend, stream: str, *, seq: int = 0, last_by_subj: str = "", next_by_subj: str = ""
 ) -> StoredMessage | None:
@@ -483,12 +500,7 @@ class Stream(Readable):
 
     async def consumer_names(self) -> list[str]:
         """Return the names of the stream's consumers."""
-        names: list[str] = []
-        while True:
-            page = await self._backend.call(ConsumerNames(stream=self.name, offset=len(names)))
-            names += page.consumers
-            if not page.consumers or len(names) >= page.total:
-                return names
+        return await list_all(self._backend, ConsumerNames(stream=self.name), attrgetter("consumers"))
 
     async def delete_consumer(self, name: str) -> None:
         """Remove a consumer. Raises ConsumerNotFoundError."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from operator import attrgetter
 from types import TracebackType
 from typing import Any, Final, Literal, Self, cast
 
@@ -55,7 +56,7 @@ from pelton.jet.message import (
     send,
     send_one,
 )
-from pelton.jet.stream import Stream, total_of
+from pelton.jet.stream import Stream, list_all, total_of
 from pelton.runtime import Runtime, at_home, steady_now, wall_ahead, within
 
 _KNOWN_FOR_S: Final = 60.0
@@ -246,12 +247,7 @@ class Streams:
 
     async def stream_names(self, subject: str = "") -> list[str]:
         """Return the names of all streams, or of those that take ``subject``."""
-        names: list[str] = []
-        while True:
-            page = await self.backend.call(StreamNames(subject=subject, offset=len(names)))
-            names += page.streams
-            if not page.streams or len(names) >= page.total:
-                return names
+        return await list_all(self.backend, StreamNames(subject=subject), attrgetter("streams"))
 
     async def account_info(self) -> AccountInfo:
         """Return the storage in use and the numbers of streams and consumers."""

@@ -29,6 +29,7 @@ import os
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, suppress
+from operator import attrgetter
 from typing import Final, Protocol
 
 import msgspec
@@ -55,6 +56,7 @@ from pelton.api.keys import Key
 from pelton.connect import Jet
 from pelton.connect import open as open_store
 from pelton.jet import Consumer, Message, Stream, Streams
+from pelton.jet.stream import list_all
 from pelton.moving.configs import (
     MARK,
     as_published,
@@ -171,7 +173,7 @@ _FETCHED_AT_ONCE: Final = 256
 async def copy_consumers(there: Streams, one: Streams, stream: str, copy: Stream, lost: list[str]) -> tuple[str, ...]:
     """Create the durable consumers of a stream at its copy, each where it was; return their names."""
     done: list[str] = []
-    for info in await _infos(one, stream):
+    for info in await list_all(one.backend, ConsumerList(stream=stream), attrgetter("consumers")):
         if not info.config.durable_name:
             continue
         name = f"consumer {stream} > {info.name}"
@@ -199,15 +201,6 @@ def _tells_unsettled(jet: Streams) -> bool:
     return ConsumerUnsettled in jet.backend.planning.own_verbs
 
 
-async def _infos(jet: Streams, stream: str) -> list[ConsumerInfo]:
-    infos: list[ConsumerInfo] = []
-    while True:
-        page = await jet.backend.call(ConsumerList(stream=stream, offset=len(infos)))
-        infos += page.consumers
-        if not page.consumers or len(infos) >= page.total:
-            return infos
-
-
 async def _place(there: Streams, one: Streams, info: ConsumerInfo, consumer: Consumer) -> None:
     config, copy = info.config, consumer.stream_name
     floor = info.delivered.stream_seq if config.ack_policy == "none" else info.ack_floor.stream_seq
@@ -230,13 +223,8 @@ async def _place(there: Streams, one: Streams, info: ConsumerInfo, consumer: Con
 
 
 async def _unsettled_sequences(jet: Streams, info: ConsumerInfo) -> set[int]:
-    found: set[int] = set()
-    while True:
-        request = ConsumerUnsettled(stream=info.stream_name, name=info.name, offset=len(found))
-        page = await jet.backend.call(request)
-        found.update(entry.seq for entry in page.messages)
-        if not page.messages or len(found) >= page.total:
-            return found
+    request = ConsumerUnsettled(stream=info.stream_name, name=info.name)
+    return {entry.seq for entry in await list_all(jet.backend, request, attrgetter("messages"))}
 
 
 _PUBLISHED_AT_ONCE: Final = 500

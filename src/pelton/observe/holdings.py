@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import AsyncIterator
+from operator import attrgetter
 from typing import Final
 
 from pelton.api import (
@@ -23,6 +24,7 @@ from pelton.api.times import SECOND, ZERO_TIME
 from pelton.buckets.coding import operation_of
 from pelton.connect import Jet
 from pelton.jet import Stream
+from pelton.jet.stream import list_all
 from pelton.locks.lock_table import BUCKET, Holding, Kind, holding_of, ticket_of
 from pelton.observe.summaries import (
     BucketSummary,
@@ -47,12 +49,7 @@ _QUEUE_SUBJECTS: Final = "$JOBS."
 
 async def stream_infos(jet: Jet) -> list[StreamInfo]:
     """Return the infos of all streams, by name."""
-    infos: list[StreamInfo] = []
-    while True:
-        page = await jet.backend.call(StreamList(offset=len(infos)))
-        infos += page.streams
-        if not page.streams or len(infos) >= page.total:
-            return infos
+    return await list_all(jet.backend, StreamList(), attrgetter("streams"))
 
 
 async def infos_named(jet: Jet, prefix: str) -> list[StreamInfo]:
@@ -112,12 +109,7 @@ def known_time(text: str) -> str:
 
 async def consumer_infos(jet: Jet, stream: str) -> list[ConsumerInfo]:
     """Return the infos of a stream's consumers, by name. Raises StreamNotFoundError."""
-    infos: list[ConsumerInfo] = []
-    while True:
-        page = await jet.backend.call(ConsumerList(stream=stream, offset=len(infos)))
-        infos += page.consumers
-        if not page.consumers or len(infos) >= page.total:
-            return infos
+    return await list_all(jet.backend, ConsumerList(stream=stream), attrgetter("consumers"))
 
 
 async def consumer_summaries(jet: Jet, stream: str = "") -> list[ConsumerSummary]:

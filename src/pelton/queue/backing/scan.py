@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from heapq import heappop, heappush
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -24,7 +25,7 @@ from pelton.api import (
     StreamNotFoundError,
 )
 from pelton.api.json_values import UNREADABLE
-from pelton.jet.stream import at_leader, subjects_of
+from pelton.jet.stream import at_leader, list_all, subjects_of
 from pelton.queue.enqueue.job_message import found_by
 from pelton.queue.model.limits import Order, decode_order
 from pelton.queue.model.naming import FLOWS_CONSUMER
@@ -339,19 +340,11 @@ class ConsumerStats:
         """Return what the consumers have delivered and no worker has settled."""
         found: Underway = {}
         for consumer in (*self._consumers, *await tenant_consumers(self._stream, self._names)):
+            request = ConsumerUnsettled(stream=consumer.stream_name, name=consumer.name)
             with suppress(ConsumerNotFoundError):
-                await self._delivered(consumer, found)
+                listed = await list_all(self._backend, request, attrgetter("messages"))
+                found.update((entry.seq, entry) for entry in listed)
         return found
-
-    async def _delivered(self, consumer: Consumer, found: Underway) -> None:
-        offset = 0
-        while True:
-            request = ConsumerUnsettled(stream=consumer.stream_name, name=consumer.name, offset=offset)
-            page = await self._backend.call(request)
-            found.update((entry.seq, entry) for entry in page.messages)
-            offset += len(page.messages)
-            if not page.messages or offset >= page.total:
-                return
 
     async def unlisted(self) -> Unlisted:
         """Return nothing in a store file, which lists all; on servers, what consumers have delivered so far."""
