@@ -101,6 +101,11 @@ def test_trailing_bytes_wait() -> None:
     assert parser.feed(b"NG\r\n") == [Ping()]
 
 
+@pytest.mark.parametrize(("limits", "text"), [(WireLimits(payload=3), TOO_LARGE), (WireLimits(line=20), TOO_LONG)])
+def test_limits_are_for_acks_too(limits: WireLimits, text: str) -> None:
+    assert fed(Parser(limits), b"PUB $JS.ACK.S.c.1.2.3.4.5.6.7.8.9.10 4\r\n+ACK\r\n" * 9) == [Violation(text)]
+
+
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_the_client_of_the_tests_reads_what_a_server_sends(size: int) -> None:
     parser = ClientParser()
@@ -155,7 +160,13 @@ def test_a_large_message_is_joined_once() -> None:
 _TOKENS = st.text("abcXYZ09_-$*>é", min_size=1, max_size=6)
 _NAMES = st.lists(_TOKENS, min_size=1, max_size=4).map(".".join)
 _BLOCKS = st.binary(max_size=30).map(lambda data: b"NATS/1.0\r\nx: " + data + b"\r\n\r\n")
+_ACKS = st.sampled_from(
+    ["$JS.ACK.S.c.1.2.3.4.5", "$JS.ACK.S.c.1.3.4.5.4", "$JS.ACK.é.c.1", f"$JS.ACK.{'x' * 300}", "$JS.ACK."]
+)
 _CLIENT = st.one_of(
+    st.builds(
+        Pub, _ACKS, st.just("") | st.just("r"), st.sampled_from([b"+ACK", b"+ACK", b"+ACK", b"", b"+WPI", b"+ACK\r\n"])
+    ),
     st.builds(Pub, _NAMES, st.just("") | _NAMES, st.binary(max_size=50)),
     st.builds(Hpub, _NAMES, st.just("") | _NAMES, _BLOCKS, st.binary(max_size=50)),
     st.builds(Sub, _NAMES, st.just("") | _TOKENS, st.just(b"12")),

@@ -77,7 +77,7 @@ class Serving:
 
     def consumer(self, stream: str, consumer: str) -> ConsumerConfig | None:
         """Return the configuration of a consumer, or None."""
-        log = self._host.session.registry.consumers.by_name.get((stream, consumer))
+        log = self._registry.consumers.by_name.get((stream, consumer))
         return None if log is None else log.config
 
     @property

@@ -341,16 +341,13 @@ class ClientAcks:
             self._answer(reply, None, b"")
             return True
         following = verdict.following
-        self._add((target.stream, target.consumer), ack, "" if following is not None else reply)
+        if not self._waiting:
+            self._serving.soon(self._flush)
+        self._waiting.setdefault((target.stream, target.consumer), []).append((ack, "" if following else reply))
         if following is not None and reply:
             self._flush()
             self._pulls.pull(target.stream, target.consumer, following, reply)
         return True
-
-    def _add(self, key: _Key, ack: AckOp, reply: str) -> None:
-        if not self._waiting:
-            self._serving.soon(self._flush)
-        self._waiting.setdefault(key, []).append((ack, reply))
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, {}

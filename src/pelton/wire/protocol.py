@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, Literal
@@ -102,6 +103,12 @@ _KNOWN_LINES: Final = 8192
 _LONGEST_KNOWN: Final = 128
 # Each ack has a line of its own; so has a message with a reply.
 _ACK: Final = b"PUB $JS.ACK."
+_PLAIN_ACK: Final = b" 4\r\n+ACK\r\n"
+_BETWEEN_ACKS: Final = " 4\r\n+ACK\r\nPUB "
+_ACKED: Final = b"+ACK"
+_LONGEST_ACK: Final = 256
+# As most clients send them, and shorter than any line.
+_ACKS: Final = re.compile(rb"(?:PUB \$JS\.ACK\.[!-~]{1,240} 4\r\n\+ACK\r\n)+").match
 _MAX_DIGITS: Final = 9
 _NO_SIZE: Final = -1
 _SPACE: Final = ord(" ")
@@ -218,9 +225,10 @@ class Parser:
             line = data[position:stop]
             head = known.get(line)
             if head is None:
-                head = self._understand(line, add)
+                acked = self._add_acks(data, position, last, add) if line.startswith(_ACK) else 0
+                head = None if acked else self._understand(line, add)
                 if head is None:
-                    position = stop + 1
+                    position = acked or stop + 1
                     if self.is_paused:
                         break
                     continue
@@ -243,6 +251,15 @@ class Parser:
             position = behind
         self.is_paused = self.is_paused or position < end
         return position
+
+    def _add_acks(self, data: bytes, position: int, last: int, add: Callable[[Command], None]) -> int:
+        """Add the plain acks that follow each other, of which a consumer sends many; return where they end, or 0."""
+        run = _ACKS(data, position, last)
+        if run is None or self.limits.line < _LONGEST_ACK or self.limits.payload < len(_ACKED):
+            return 0
+        for subject in run[0][len(b"PUB ") : -len(_PLAIN_ACK)].decode().split(_BETWEEN_ACKS):
+            add(Pub(subject, "", _ACKED))
+        return run.end()
 
     def _understand(self, line: bytes, add: Callable[[Command], None]) -> _Head | None:
         """Return the head of a message, or add any other command and return None."""
