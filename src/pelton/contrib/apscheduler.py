@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from apscheduler.job import Job as ScheduledJob
 from apscheduler.jobstores.base import ConflictingIdError, JobLookupError
 
-from pelton.api import BucketKeyExistsError, BucketKeyNotFoundError, BucketNotFoundError
+from pelton.api import BucketKeyExistsError, BucketKeyNotFoundError
 from pelton.contrib.process_store import ProcessStore, process_store, token
 
 __all__ = ["PeltonJobStore"]
@@ -39,7 +39,6 @@ class PeltonJobStore(BaseJobStore):
         super().__init__()
         self._address = store
         self._name = bucket
-        self._opened: tuple[ProcessStore, Any] | None = None
 
     def lookup_job(self, job_id: str) -> Any:
         """Return a job, or None."""
@@ -124,13 +123,7 @@ class PeltonJobStore(BaseJobStore):
 
     def _bucket(self) -> tuple[ProcessStore, Any]:
         store = process_store(self._address)
-        if self._opened is None or self._opened[0] is not store:
-            try:
-                bucket = store.run(store.jet.bucket, self._name)
-            except BucketNotFoundError:
-                bucket = store.run(store.jet.create_bucket, self._name, limit_marker_ttl=1)
-            self._opened = store, bucket
-        return self._opened
+        return store, store.bucket(self._name, limit_marker_ttl=1)
 
 
 def _pickle(job: Any) -> bytes:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kombu.utils.compat import register_after_fork
 
-from pelton.api import BucketKeyExistsError, BucketKeyNotFoundError, BucketNotFoundError, PeltonError, StoreError
+from pelton.api import BucketKeyExistsError, BucketKeyNotFoundError, PeltonError, StoreError
 from pelton.contrib.kombu import Transport
 from pelton.contrib.process_store import ProcessStore, address_of, mask_secrets, process_store, token
 
@@ -200,7 +200,6 @@ class PeltonResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         super().__init__(url=url, expires_type=int, **kwargs)
         self.url = url
         self._address = address_of(url or "")
-        self._opened: tuple[ProcessStore, Any] | None = None
         self._part = threading.local()
         self.result_consumer: ResultConsumer = ResultConsumer(
             self, self.app, self.accept, self._pending_results, self._pending_messages
@@ -266,15 +265,7 @@ class PeltonResultBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
     def _bucket(self) -> tuple[ProcessStore, Any]:
         """Return the open store, and the bucket, created if it is new."""
         store = self.store
-        if self._opened is None or self._opened[0] is not store:
-            try:
-                bucket = store.run(store.jet.bucket, RESULTS)
-            except BucketNotFoundError:
-                bucket = store.run(
-                    store.jet.create_bucket, RESULTS, limit_marker_ttl=_MARKERS_KEPT_S, replicas=self._replicas
-                )
-            self._opened = store, bucket
-        return self._opened
+        return store, store.bucket(RESULTS, limit_marker_ttl=_MARKERS_KEPT_S, replicas=self._replicas)
 
     @property
     def _replicas(self) -> int:

@@ -52,10 +52,20 @@ class ProcessStore:
             self.portal.stop()
             raise
         self.blocking: sync.Jet = wrap(self.jet, self.portal)
+        self._buckets: dict[str, Any] = {}
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function on the store's event loop, await what it returns, and return that."""
         return self.portal.run(function, *args, **kwargs)
+
+    def bucket(self, name: str, **config: Any) -> Any:
+        """Return a bucket, made with ``config`` if it is missing."""
+        if name not in self._buckets:
+            try:
+                self._buckets[name] = self.run(self.jet.bucket, name)
+            except BucketNotFoundError:
+                self._buckets[name] = self.run(self.jet.create_bucket, name, **config)
+        return self._buckets[name]
 
     def start_later(self, function: Callable[[], object]) -> None:
         """Call a function on the store's event loop, soon; from any thread, without waiting."""
@@ -153,7 +163,6 @@ class CachedValues:
     def __init__(self, store: str, bucket: str) -> None:
         self._address = store
         self._name = bucket
-        self._opened: tuple[ProcessStore, Any] | None = None
 
     def get(self, key: str) -> bytes | None:
         """Return a value; None if there is none, or it has expired."""
@@ -248,10 +257,4 @@ class CachedValues:
 
     def _bucket(self) -> tuple[ProcessStore, Any]:
         store = process_store(self._address)
-        if self._opened is None or self._opened[0] is not store:
-            try:
-                bucket = store.run(store.jet.bucket, self._name)
-            except BucketNotFoundError:
-                bucket = store.run(store.jet.create_bucket, self._name, limit_marker_ttl=_MARKERS_KEPT_S)
-            self._opened = store, bucket
-        return self._opened
+        return store, store.bucket(self._name, limit_marker_ttl=_MARKERS_KEPT_S)

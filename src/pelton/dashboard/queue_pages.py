@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,9 +14,10 @@ from pelton.connect import Jet
 from pelton.dashboard.pictures import ROWS, Snapshots, worker_rows
 from pelton.dashboard.view import View
 from pelton.observe.queues import run_times
-from pelton.queue import DeadLetter, JobInfo, Outcome
+from pelton.queue import JobInfo, Outcome
 from pelton.runtime import Deadline
 
+T = TypeVar("T")
 _FEW: Final = 25
 _SAMPLE: Final = 100
 _MOST_NODES: Final = 500
@@ -58,7 +59,7 @@ class QueuePages:
             by_name=groups([(one.job, one) for one in outcomes]),
             by_key=groups([(one.key, one) for one in outcomes if one.key]),
             ended=outcomes[::-1][:_FEW],
-            dead=await self._dead(name),
+            dead=await _first_of(observe.dead_letters(jet, name)),
             workers=worker_rows(await observe.worker_summaries(jet, name), jet.runtime.clock.now()),
             tenants=await observe.tenant_counts(jet, name, _FEW),
             limits=await observe.limit_summaries(jet, name),
@@ -68,15 +69,6 @@ class QueuePages:
 
     def _page(self, request: Request, template: str, **values: Any) -> Response:
         return self._view.page(request, template, now=self._jet.runtime.clock.now(), **values)
-
-    async def _dead(self, name: str) -> list[DeadLetter]:
-        found: list[DeadLetter] = []
-        async with aclosing(observe.dead_letters(self._jet, name)) as letters:
-            async for letter in letters:
-                found.append(letter)
-                if len(found) == _FEW:
-                    break
-        return found
 
     async def job(self, request: Request) -> Response:
         """One job: state, arguments, the errors of its attempts, its traceback or its result."""
@@ -111,7 +103,7 @@ class QueuePages:
         unfinished: list[observe.JobSearch] = []
         for number, queue in enumerate(searched):
             if not wanted:
-                found += [(queue, job) for job in await self._oldest(queue)]
+                found += [(queue, job) for job in await _first_of(observe.unfinished_jobs(self._jet, queue))]
                 continue
             share = max((deadline.left or 0.0) / (len(searched) - number), _LEAST_SEARCH_S)
             part = await observe.find_jobs(
@@ -130,15 +122,6 @@ class QueuePages:
             unfinished=unfinished,
             few=_FEW,
         )
-
-    async def _oldest(self, queue: str) -> list[JobInfo]:
-        found: list[JobInfo] = []
-        async with aclosing(observe.unfinished_jobs(self._jet, queue)) as jobs:
-            async for job in jobs:
-                found.append(job)
-                if len(found) == _FEW:
-                    break
-        return found
 
     async def flows(self, request: Request) -> Response:
         """The flows of a queue, or of all, those that began last first."""
@@ -192,6 +175,17 @@ def groups(ended: Sequence[tuple[str, Outcome]], most: int = 10) -> list[Group]:
         )
         for name, ones in ordered[:most]
     ]
+
+
+async def _first_of(entries: AsyncGenerator[T]) -> list[T]:
+    """Return the first few, and end the iteration."""
+    found: list[T] = []
+    async with aclosing(entries):
+        async for entry in entries:
+            found.append(entry)
+            if len(found) == _FEW:
+                break
+    return found
 
 
 def _number(text: str) -> int:
