@@ -30,6 +30,7 @@ from pelton.api.direct import (
 )
 from pelton.api.errors import api_error
 from pelton.api.message import (
+    AckTarget,
     NextRequest,
     ack_payload,
     ack_subject,
@@ -117,11 +118,11 @@ def test_both_forms_of_reply_subjects() -> None:
 @pytest.mark.parametrize("text", ["+1", "-0", "1_0", "0x1", "\u0661", "\u00b2", "x", str(1 << 63), "1" * 5000])
 def test_what_is_no_number_in_an_ack_is_larger_than_any(text: str) -> None:
     most = (1 << 63) - 1
-    assert ack_target(f"$JS.ACK.S.c.{text}.{text}.{text}.1.1", "") == ("S", "c", most, most, most)
+    assert ack_target(f"$JS.ACK.S.c.{text}.{text}.{text}.1.1", "") == AckTarget("S", "c", most, most, most)
 
 
 def test_the_numbers_of_an_ack_overflow_as_on_nats() -> None:
-    assert ack_target(f"$JS.ACK.S.c.01.{(1 << 64) + 7}.{1 << 64}.1.1", "") == ("S", "c", 1, 7, 0)
+    assert ack_target(f"$JS.ACK.S.c.01.{(1 << 64) + 7}.{1 << 64}.1.1", "") == AckTarget("S", "c", 1, 7, 0)
 
 
 # --- pulls

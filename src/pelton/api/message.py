@@ -221,7 +221,7 @@ _DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 _WORDS: Final = {"ack": b"+ACK", "nak": b"-NAK", "progress": b"+WPI", "term": b"+TERM"}
 
 
-class AckTarget(NamedTuple):
+class AckTarget(msgspec.Struct, frozen=True, gc=False):
     """The delivery that an ack names."""
 
     stream: str

@@ -22,7 +22,9 @@ import asyncio
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
+
+import msgspec
 
 from pelton.api import Delivered, Incoming
 from pelton.runtime import Clock
@@ -46,7 +48,7 @@ from pelton.wire import (
 # --- how the parts of a server see each other: a client's account, services on subjects, and the server itself
 
 
-class Published(NamedTuple):
+class Published(msgspec.Struct, frozen=True, gc=False):
     """A message that a client published."""
 
     client: ClientConnection
