@@ -44,11 +44,10 @@ SHARED = """
 # Functions that are called by a bare participle, which says neither what they do nor when they run: only fewer. A
 # command is a verb and its object, a callback ``on_...``, a conversion ``..._of``.
 PARTICIPLES = """
-    archived asked bound checked committed contributed counted created damaged decoded deleted doomed encoded ended
-    entered expired failed fired flushed found guarded held joined judged known lifted listed lost made mapped met
-    missed modified moved named opened ordered owned parked passed pinned prepared prioritized reconfigured refused
-    rejected removed renamed said scheduled sealed seen served settled synced taken told translated unchanged
-    unfinished unlisted unpacked untouched unwanted vanished verified wanted
+    archived bound checked committed contributed counted created decoded deleted encoded expired fired flushed found
+    held known lifted listed lost made mapped met modified moved named opened ordered owned parked passed prepared
+    reconfigured refused rejected removed renamed said scheduled seen served settled taken told translated unchanged
+    unfinished unlisted unpacked untouched unwanted vanished wanted
 """
 _QUESTION = re.compile(r"_?(is|has|may)_")
 _IRREGULAR = """

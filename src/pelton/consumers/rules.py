@@ -337,23 +337,23 @@ def check_consumer_update(old: ConsumerConfig, new: ConsumerConfig) -> None:
     """Raise ApiError (10012) if a consumer cannot be changed from ``old`` to ``new``."""
     for field, name in _FIXED.items():
         if getattr(old, field) != getattr(new, field):
-            raise _refused(new, f"{name} can not be updated")
+            raise _refusal(new, f"{name} can not be updated")
     if bool(old.deliver_subject) != bool(new.deliver_subject):
         text = "push consumer to pull" if old.deliver_subject else "pull consumer to push"
-        raise _refused(new, f"can not update {text} based")
+        raise _refusal(new, f"can not update {text} based")
     if old.max_waiting != new.max_waiting:
-        raise _refused(new, "max waiting can not be updated")
+        raise _refusal(new, "max waiting can not be updated")
     if (old.priority_policy, old.priority_groups) != (new.priority_policy, new.priority_groups):
         # ADR-42; nats-server 2.15 accepts it, although clients do not learn of the change.
-        raise _refused(new, "priority policy and groups can not be updated")
+        raise _refusal(new, "priority policy and groups can not be updated")
     if bool(old.max_ack_pending_per_subject) != bool(new.max_ack_pending_per_subject):
-        raise _refused(new, "max ack pending per subject can not be switched on or off")
+        raise _refusal(new, "max ack pending per subject can not be switched on or off")
     ranks = old.max_ack_pending_subject_ranks
     if ranks and ranks != new.max_ack_pending_subject_ranks:
-        raise _refused(new, "max ack pending subject ranks can only be added")
+        raise _refusal(new, "max ack pending subject ranks can only be added")
 
 
-def _refused(config: ConsumerConfig, text: str) -> Exception:
+def _refusal(config: ConsumerConfig, text: str) -> Exception:
     return api_error("JSConsumerCreateErrF", consumer=config.name, err=text)
 
 

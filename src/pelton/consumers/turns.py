@@ -90,8 +90,8 @@ def judge(config: ConsumerConfig, request: PullRequest, known: Known) -> GroupDe
     if config.priority_policy == "overflow":
         return _overflow(request, known)
     if config.priority_policy == "prioritized":
-        return _prioritized(request, known)
-    return _pinned(config, request, known)
+        return _by_priority(request, known)
+    return _by_pin(config, request, known)
 
 
 def is_conditional(request: PullRequest) -> bool:
@@ -118,14 +118,14 @@ def _overflow(request: PullRequest, known: Known) -> GroupDecision:
     return GroupDecision(again_at <= known.now, request.batch, again_at)
 
 
-def _prioritized(request: PullRequest, known: Known) -> GroupDecision:
+def _by_priority(request: PullRequest, known: Known) -> GroupDecision:
     if any(other.priority < request.priority for other in known.others):
         return GroupDecision(False)
     equals = 1 + sum(other.priority == request.priority for other in known.others)
     return GroupDecision(True, max(1, min(request.batch, -(-(known.pending + known.due) // equals))))
 
 
-def _pinned(config: ConsumerConfig, request: PullRequest, known: Known) -> GroupDecision:
+def _by_pin(config: ConsumerConfig, request: PullRequest, known: Known) -> GroupDecision:
     pin = known.pin
     held = pin is not None and pin.id != "" and known.now < pin.seen + config.priority_timeout.ns
     if request.pin_id:

@@ -75,7 +75,7 @@ class BegunMarks:
     def _grow(self) -> None:
         if not self._has_folder or (self.file is None and self._size):
             return
-        descriptor = self._opened() if self.file is None else self._open(self._name, os.O_RDWR)
+        descriptor = self._make_file() if self.file is None else self._open(self._name, os.O_RDWR)
         size = 2 * self._size or _FIRST
         try:
             # Written, so that a full disk is found here and not by a signal.
@@ -87,7 +87,7 @@ class BegunMarks:
         self.free += range(size - _FORM.size, self._size - _FORM.size, -_FORM.size)
         self._size = size
 
-    def _opened(self) -> int:
+    def _make_file(self) -> int:
         """Make the file, and return its descriptor, which holds the lock."""
         if self._folder is None:
             self._folder = WakeFolder(self._path)

@@ -57,12 +57,12 @@ SUM_DIGITS: Final = 11
 _SUM: Final = f"crc+{10 ** (SUM_DIGITS - 1)}"
 
 
-def _joined(column: str, between: str = " ") -> str:
+def _concat(column: str, between: str = " ") -> str:
     return f"CAST(group_concat({column}, '{between}') AS BLOB)"
 
 
 _APART: Final = ("ts-?3", "subject", _LENGTH)
-_JOINED: Final = ", ".join(["count(hdr)", _joined("data", ""), *map(_joined, _APART), _joined(_SUM, "")])
+_JOINED: Final = ", ".join(["count(hdr)", _concat("data", ""), *map(_concat, _APART), _concat(_SUM, "")])
 
 
 class Joined(NamedTuple):
@@ -107,7 +107,7 @@ class JoinedRead:
         where = "" if condition is None else f" AND {condition.sql}"
         self._range = f"SELECT {_JOINED} FROM {name} WHERE seq>=?1 AND seq<=?2"
         self._each = (
-            f"SELECT {_JOINED}, {_joined('seq-?1')} FROM (SELECT * FROM {name} "
+            f"SELECT {_JOINED}, {_concat('seq-?1')} FROM (SELECT * FROM {name} "
             f"WHERE seq>=?1 AND seq<=?2{where} ORDER BY seq LIMIT ?+0)"
         )
 
@@ -116,7 +116,11 @@ class JoinedRead:
         limit = self._database.connection.limit
         usual = limit(apsw.SQLITE_LIMIT_LENGTH, _LONGEST)
         try:
-            return self._in_range(first, last, rows, since) if self._is_dense else self._found(first, last, rows, since)
+            return (
+                self._in_range(first, last, rows, since)
+                if self._is_dense
+                else self._read_each(first, last, rows, since)
+            )
         except apsw.TooBigError:
             return None
         finally:
@@ -131,9 +135,9 @@ class JoinedRead:
         if joined.rows == upto - first + 1:
             return joined
         self._is_dense = False
-        return self._found(first, last, rows, since)
+        return self._read_each(first, last, rows, since)
 
-    def _found(self, first: int, last: int, rows: int, since: int) -> Joined | None:
+    def _read_each(self, first: int, last: int, rows: int, since: int) -> Joined | None:
         bindings = () if self._condition is None else self._condition.bindings
         found: Any = self._database.execute(self._each, (first, last, since, *bindings, rows)).fetchone()
         if found[0]:
@@ -291,7 +295,7 @@ class BulkRead:
         self._sums = sums
         self._split = split
         self._table = MessageTable(database, stream)
-        self._joined = JoinedRead(database, self._table.name, condition)
+        self._concat = JoinedRead(database, self._table.name, condition)
         self._average = self._since = self._not_joined = 0
         self._subject_sums = _SubjectSums()
         self._block = 8
@@ -321,7 +325,7 @@ class BulkRead:
         if self._split is None or self._not_joined or rows < _FEW:
             self._not_joined = max(0, self._not_joined - 1)
             return None
-        joined = self._joined.read(first, last, rows, self._since)
+        joined = self._concat.read(first, last, rows, self._since)
         split = joined and self._split(joined)
         if joined is None or split is None:
             self._not_joined = _PATIENCE

@@ -71,7 +71,7 @@ class WriterWait:
         self._pause = FIRST_PAUSE_S
         self.since: float | None = None
 
-    def missed(self, now: float, *, is_next: bool) -> float:
+    def note_miss(self, now: float, *, is_next: bool) -> float:
         """Note that the lock was not free; return how many seconds to pause. ``is_next``: nobody else had a try."""
         if self.since is None:
             self.since = now
@@ -112,12 +112,12 @@ class WriterPriority:
         """Whether to stand back: another has claimed the next turn."""
         if self._memory[self._place : self._place + SIZE] == _NOBODY:
             return False
-        who, _, repeated = self._found()
+        who, _, repeated = self._read_claim()
         return who != self._own and _is_recent(repeated, now)
 
     def claim(self, since: float, now: float) -> bool:
         """Claim the next turn, having waited ``since`` then; return False if another has waited for longer."""
-        who, others, repeated = self._found()
+        who, others, repeated = self._read_claim()
         if who not in (0, self._own) and _is_recent(repeated, now) and (others, who) < (since, self._own):
             return False
         _FORM.pack_into(self._memory, self._place, self._own, since, now)
@@ -125,10 +125,10 @@ class WriterPriority:
 
     def withdraw(self) -> None:
         """Claim it no longer."""
-        if self._found()[0] == self._own:
+        if self._read_claim()[0] == self._own:
             self._memory[self._place : self._place + SIZE] = _NOBODY
 
-    def _found(self) -> tuple[int, float, float]:
+    def _read_claim(self) -> tuple[int, float, float]:
         found: tuple[int, float, float] = _FORM.unpack_from(self._memory, self._place)
         return found
 
@@ -189,7 +189,7 @@ class WriteLock:
                 "let it go on or end it, then retry"
             )
             raise Fault("busy", self._db.path, detail)
-        return self._wait.missed(now, is_next=is_next)
+        return self._wait.note_miss(now, is_next=is_next)
 
     def is_anothers(self, now: float) -> bool:
         """Whether a try would be in vain: another connection has claimed the next turn."""
@@ -394,16 +394,16 @@ class Committer:
             self._scheduled = True
             self._retry = self._loop.call_later(wait, self._drain)
             return
-        self._run_group(self._taken())
+        self._run_group(self._take_staged())
         self._after_commit()
 
-    def _taken(self) -> list[Work]:
+    def _take_staged(self) -> list[Work]:
         works, self._staged = self._staged, []
         self.rounds += 1
         return works
 
     def _fail_all(self, error: Exception) -> None:
-        works = self._taken()
+        works = self._take_staged()
         self._lock.give_up()
         self._participant.roll_back()
         self._undone()
@@ -529,7 +529,7 @@ class Committer:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="pelton-sync")
         future = self._loop.run_in_executor(self._thread, self._timed_sync)
-        future.add_done_callback(lambda done: self._synced(works, done))
+        future.add_done_callback(lambda done: self._on_synced(works, done))
 
     def _timed_sync(self) -> None:
         assert self._wal is not None
@@ -549,7 +549,7 @@ class Committer:
         if cost >= SLOW_SYNC_S:
             self._db.troubles.sync_took(cost)
 
-    def _synced(self, works: list[Work], done: asyncio.Future[None]) -> None:
+    def _on_synced(self, works: list[Work], done: asyncio.Future[None]) -> None:
         self._syncing = False
         error = done.exception()
         if error is not None:

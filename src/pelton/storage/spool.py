@@ -72,16 +72,16 @@ class Spool:
                 for number, data, kept in self._connection.execute("SELECT * FROM portions ORDER BY number"):
                     found += 1
                     if not isinstance(data, bytes) or number != found or kept != crc32(data, before):
-                        raise self._damaged()
+                        raise self._damage_fault()
                     before = kept
                     yield data
                 if found != self._connection.pragma("user_version"):
-                    raise self._damaged()
+                    raise self._damage_fault()
         except UnicodeDecodeError as error:
             # SQLite stores a type with each value: a flipped bit can turn bytes into text.
-            raise self._damaged() from error
+            raise self._damage_fault() from error
 
-    def _damaged(self) -> Fault:
+    def _damage_fault(self) -> Fault:
         return Fault("corrupt", self._path, "the staged file is damaged; stage its messages again")
 
     def close(self) -> None:

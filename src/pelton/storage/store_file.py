@@ -226,7 +226,7 @@ _warned: set[FileId] = set()
 
 
 @contextmanager
-def _guarded() -> Iterator[None]:
+def _guarding() -> Iterator[None]:
     try:
         with _guard:
             yield
@@ -281,8 +281,8 @@ class StoreFile:
         self._closed = False
         _check_beside(self._path)
         _refuse_orphan(self._path)
-        with _guarded():
-            self._inode = _entered(self._path, None if read_only else mode)
+        with _guarding():
+            self._inode = _enter(self._path, None if read_only else mode)
             try:
                 self._claim_name()
             except BaseException:
@@ -322,7 +322,7 @@ class StoreFile:
 
     def _is_log_claimed(self) -> bool:
         inode, log = self._inode, self._log_there()
-        with _guarded():
+        with _guarding():
             if inode.readers and inode.log != log:
                 return False
             byte = SharedByte(inode.descriptor, LOGS, log)
@@ -374,7 +374,7 @@ class StoreFile:
 
     def leaving(self) -> None:
         """Release the log: the connection is about to be closed, and may remove it."""
-        with _guarded():
+        with _guarding():
             inode = self._inode
             if self._log is None or _inodes.get(inode.id) is not inode:
                 return
@@ -385,7 +385,7 @@ class StoreFile:
 
     def close(self) -> None:
         """Release the file after the connection is closed. Idempotent."""
-        with _guarded():
+        with _guarding():
             self._release()
 
     def _release(self) -> None:
@@ -403,7 +403,7 @@ class StoreFile:
             os.close(descriptor)
 
 
-def _entered(path: str, mode: int | None) -> _Inode:
+def _enter(path: str, mode: int | None) -> _Inode:
     """Return the file at a path for one more user, created with ``mode`` if it is missing; None: only to be read."""
     for _ in range(_TRIES):
         try:
@@ -412,7 +412,7 @@ def _entered(path: str, mode: int | None) -> _Inode:
             if mode is None:
                 raise
             try:
-                return _known(_made(path, mode))
+                return _inode_of(_make_file(path, mode))
             except FileExistsError:
                 continue
         if not stat.S_ISREG(found.st_mode):
@@ -422,11 +422,11 @@ def _entered(path: str, mode: int | None) -> _Inode:
         if inode is not None:
             inode.users += 1
             return inode
-        return _known(os.open(path, (os.O_RDONLY if mode is None else os.O_RDWR) | os.O_CLOEXEC))
+        return _inode_of(os.open(path, (os.O_RDONLY if mode is None else os.O_RDWR) | os.O_CLOEXEC))
     raise Fault("busy", path, "it is created and removed again and again; check what else uses this name")
 
 
-def _made(path: str, mode: int) -> int:
+def _make_file(path: str, mode: int) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
         # The caller's mode takes precedence over the umask.
@@ -434,7 +434,7 @@ def _made(path: str, mode: int) -> int:
     return descriptor
 
 
-def _known(descriptor: int) -> _Inode:
+def _inode_of(descriptor: int) -> _Inode:
     found = file_id(descriptor)
     assert found is not None
     inode = _inodes.get(found)

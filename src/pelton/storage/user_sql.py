@@ -97,7 +97,7 @@ class UserSql:
         run = self._db.execute
         run("SAVEPOINT user")
         try:
-            rows = self._asked(statement, bindings)
+            rows = self._ask(statement, bindings)
         except Exception as error:
             if self._db.connection.in_transaction:
                 run("ROLLBACK TO user")
@@ -106,7 +106,7 @@ class UserSql:
         run("RELEASE user")
         return rows
 
-    def _asked(self, statement: str, bindings: Bindings) -> list[tuple[Any, ...]]:
+    def _ask(self, statement: str, bindings: Bindings) -> list[tuple[Any, ...]]:
         self._asking, self._alters, self._why = True, False, ""
         try:
             rows = self._db.execute(_MARK + statement, bindings or None).fetchall()

@@ -95,7 +95,7 @@ class SyncRecord:
         self._store = path
         self._file = _record_of(path)
         self._log = os.path.realpath(path) + "-wal"
-        self._map, self._was_alone = self._opened()
+        self._map, self._was_alone = self._open_map()
         self._sound = self._now()
 
     # --- for every sync: cheap
@@ -179,7 +179,7 @@ class SyncRecord:
         found = self._map[_UNDER_WAY : _UNDER_WAY + _SLOTS]
         return {slot: turn for slot, turn in enumerate(found) if turn} if found != _SOUND else {}
 
-    def _opened(self) -> tuple[mmap.mmap, bool]:
+    def _open_map(self) -> tuple[mmap.mmap, bool]:
         deadline = stopwatch() + _LOCK_PATIENCE_S
         while True:
             descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -444,9 +444,9 @@ class Checkpointer:
         # Whether a commit that makes the log long folds it into the file; if not, closing does.
         self.folds = True
         connection.execute(f"PRAGMA journal_size_limit={LOG_LIMIT}")
-        connection.set_wal_hook(self._committed)
+        connection.set_wal_hook(self._on_commit)
 
-    def _committed(self, connection: apsw.Connection, name: str, pages: int) -> int:
+    def _on_commit(self, connection: apsw.Connection, name: str, pages: int) -> int:
         """After a commit, record the length of the log, and fold it into the file if it is long enough."""
         self.log_bytes = _LOG_HEADER + pages * (PAGE_SIZE + _FRAME_HEADER)
         if pages < self._pages:

@@ -54,7 +54,7 @@ def rewrite_log(descriptor: int, frames: int, write_file: WriteFile) -> bool:
         count = min(_PORTION, frames - begin)
         offset = _HEADER + begin * size
         portion = os.pread(descriptor, count * size, offset)
-        verified = _verified(portion, count, size, order, salts, sums)
+        verified = _verify(portion, count, size, order, salts, sums)
         if verified is None:
             return False
         sums = verified
@@ -62,7 +62,7 @@ def rewrite_log(descriptor: int, frames: int, write_file: WriteFile) -> bool:
     return True
 
 
-def _verified(
+def _verify(
     portion: bytes, count: int, size: int, order: str, salts: list[int], sums: tuple[int, int]
 ) -> tuple[int, int] | None:
     """Return the checksums after these frames; None if one of them does not verify."""

@@ -55,7 +55,7 @@ _NOT_CARRIED: Final = (
 def pass_time(appender: Appender, remover: Remover, now: int) -> None:
     """Apply everything that is due."""
     state = appender.state
-    while doomed := _doomed(state, now):
+    while doomed := _find_doomed(state, now):
         if state.config.subject_delete_marker_ttl.ns > 0:
             _remove_marking(appender, remover, doomed, now)
         else:
@@ -68,7 +68,7 @@ def pass_time(appender: Appender, remover: Remover, now: int) -> None:
     state.timers.met()
 
 
-def _doomed(state: StreamState, now: int) -> list[int]:
+def _find_doomed(state: StreamState, now: int) -> list[int]:
     """Return the messages past their age or TTL, a chunk of them, in order."""
     doomed = state.timers.expired(now, _CHUNK)
     if state.config.max_age.ns > 0:

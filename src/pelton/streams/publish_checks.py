@@ -141,13 +141,13 @@ def rollup_of(text: str, config: StreamConfig) -> str:
     # As Go lowers a text: a byte that is no UTF-8 becomes the character for that.
     kind = text if text in _KINDS else whole(text).lower()
     if not config.allow_rollup_hdrs:
-        raise _failed("rollup not permitted", config.name)
+        raise _rollup_error("rollup not permitted", config.name)
     if kind not in _KINDS:
-        raise _failed(f"rollup value invalid: {quote_text(kind)}", config.name)
+        raise _rollup_error(f"rollup value invalid: {quote_text(kind)}", config.name)
     return kind
 
 
-def _failed(text: str, stream: str) -> ApiError:
+def _rollup_error(text: str, stream: str) -> ApiError:
     return api_error("JSStreamRollupFailedF", stream=stream, err=text)
 
 
@@ -239,7 +239,7 @@ def scheduled(target: Target, subject: str, hdr: bytes, asked: Asked, now: int) 
             _check_schedule_extras(target, subject, dest, rest)
         if not rest.get(headers.ROLLUP):
             hdr = hdr[:-2] + _ROLLED_UP
-    return StorageOptions(hdr, None, fires, _ended(target, subject, rest) if rest else "")
+    return StorageOptions(hdr, None, fires, _ends_schedule_of(target, subject, rest) if rest else "")
 
 
 def zone_of(fields: Fields) -> tzinfo | None:
@@ -302,7 +302,7 @@ def _check_schedule_extras(target: Target, subject: str, dest: str, fields: Fiel
         raise api_error("JSMessageSchedulesSourceInvalidErr")
 
 
-def _ended(target: Target, subject: str, fields: Fields) -> str:
+def _ends_schedule_of(target: Target, subject: str, fields: Fields) -> str:
     """Return the subject whose schedule a message ends, or an empty text."""
     following = fields.get(headers.SCHEDULE_NEXT, "")
     scheduler = fields.get(headers.SCHEDULER, "")

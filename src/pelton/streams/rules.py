@@ -278,7 +278,7 @@ _SEAL: Final = len(_BEGIN) + len('00000000"}')
 
 def encode_config(config: StreamConfig | ConsumerConfig) -> bytes:
     """Return a configuration as it is stored."""
-    return _sealed(_encode(config))
+    return _seal(_encode(config))
 
 
 def decode_config(kind: type[C], stored: object) -> C:
@@ -303,7 +303,7 @@ def check_config(kind: type[C], stored: object) -> bytes:
 def _is_sealed(raw: bytes) -> bool:
     """Return whether a configuration has a checksum, as those have that were written lately. Raises DamagedRowError."""
     is_sealed = raw[-_SEAL:].startswith(_BEGIN)
-    if is_sealed and _sealed(_plain(raw)) != raw:
+    if is_sealed and _seal(_plain(raw)) != raw:
         raise DamagedRowError("a configuration does not match its checksum")
     return is_sealed
 
@@ -317,7 +317,7 @@ def mended_config(kind: type[C], stored: object) -> C | None:
     for place, byte in enumerate(raw):
         for other in range(256):
             raw[place] = other
-            if _sealed(_plain(raw)) == raw:
+            if _seal(_plain(raw)) == raw:
                 return decode_config(kind, bytes(raw))
         raw[place] = byte
     return None
@@ -327,5 +327,5 @@ def _plain(raw: bytes | bytearray) -> bytes:
     return bytes(raw[:-_SEAL]) + b"}"
 
 
-def _sealed(plain: bytes) -> bytes:
+def _seal(plain: bytes) -> bytes:
     return b'%b%b%08x"}' % (plain[:-1], _BEGIN, crc32(plain))

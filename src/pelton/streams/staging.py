@@ -264,13 +264,13 @@ class Staging:
             batch.due = now + _IDLE
             return PubAck("", 0)
         self._drop(key)
-        messages = [*batch.messages, message] if member.commit == _STORED else _ended(batch.messages)
+        messages = [*batch.messages, message] if member.commit == _STORED else _with_commit(batch.messages)
         return append_atomic(self._db, log, messages, member.batch, now)
 
     def _check(self, log: StreamLog, key: BatchKey, member: BatchMember) -> None:
         """Raise if the message cannot be the next of its batch, and end the batch."""
         batch = self._open.get(key)
-        error, reason = self._judged(log, batch, member)
+        error, reason = self._judge(log, batch, member)
         if error is None:
             return
         self._drop(key)
@@ -278,9 +278,7 @@ class Staging:
             self._say(BatchAbandoned(stream=log.name, batch=key.batch, reason=reason))
         raise error
 
-    def _judged(
-        self, log: StreamLog, batch: _Open | None, member: BatchMember
-    ) -> tuple[ApiError | None, Reason | None]:
+    def _judge(self, log: StreamLog, batch: _Open | None, member: BatchMember) -> tuple[ApiError | None, Reason | None]:
         """Return why the message cannot be the next, and the reason that the advisory gives."""
         if not is_level(member.level, API_LEVEL):
             return api_error("JSRequiredApiLevelErr", stream=log.name), "unsupported"
@@ -334,7 +332,7 @@ class Staging:
         self._undo.append(_Undo(key, batch, len(batch.messages) if batch else 0, batch.due if batch else 0))
 
 
-def _ended(messages: list[Outgoing]) -> list[Outgoing]:
+def _with_commit(messages: list[Outgoing]) -> list[Outgoing]:
     """Return the messages with a commit header on the last one."""
     last = messages[-1]
     block = headers.with_header(last.headers or b"", headers.BATCH_COMMIT, _STORED)

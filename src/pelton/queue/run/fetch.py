@@ -371,7 +371,7 @@ class JobIntake:
                 self._pulls[name] = pull
 
     async def _wait_for(self, channel: str, wanted: int) -> None:
-        async def taken() -> list[JobAttempt]:
+        async def take_some() -> list[JobAttempt]:
             found: list[JobAttempt] = []
             try:
                 found = await self._held.take(channel, self.appetite.request(wanted))
@@ -380,7 +380,7 @@ class JobIntake:
                     self._turns.note_answer(self._awaited[channel], len(found), self._clock.boottime())
             return found
 
-        await self._take_from(channel, taken)
+        await self._take_from(channel, take_some)
 
     async def _take_from(self, channel: str, take: Callable[[], Awaitable[list[JobAttempt]]]) -> None:
         asked = self._clock.boottime()
