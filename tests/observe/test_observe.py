@@ -182,3 +182,14 @@ async def test_the_store_as_a_whole(address: str, jet: pelton.Jet, look: pelton.
     assert store.streams >= 6
     assert store.bytes > 1000
     assert (store.file_bytes > 0) == (store.log_bytes > 0) == bool(path)
+
+
+async def test_a_queue_without_jobs_is_shown_with_few_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pelton.open("memory:") as jet:
+        await jet.queue("garage")
+        asked = []
+        for verb in ("call", "direct_get"):
+            real = getattr(jet.backend, verb)
+            monkeypatch.setattr(jet.backend, verb, lambda *args, real=real: asked.append(args) or real(*args))
+        assert (await observe.queue_summary(jet, "garage")).pending == 0
+        assert len(asked) <= 32

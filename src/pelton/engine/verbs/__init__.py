@@ -186,10 +186,19 @@ _HANDLERS: Final[dict[type[Request[Any]], Callable[[Session, Any], Any]]] = dict
 )
 
 READS: Final[frozenset[type[Request[Any]]]] = frozenset(
-    {AccountInfoRequest, StreamInfoRequest, StreamNames, StreamList, StreamLastHeaders, MsgGet, ConsumerUnsettled}
+    {
+        AccountInfoRequest,
+        StreamInfoRequest,
+        StreamNames,
+        StreamList,
+        StreamLastHeaders,
+        MsgGet,
+        ConsumerNames,
+        ConsumerUnsettled,
+    }
 )
 # Requests that only query, although some remove what has expired first: allowed inside a user's transaction.
-QUESTIONS: Final[frozenset[type[Request[Any]]]] = READS | {ConsumerInfoRequest, ConsumerNames, ConsumerList}
+QUESTIONS: Final[frozenset[type[Request[Any]]]] = READS | {ConsumerInfoRequest, ConsumerList}
 
 
 def answer(session: Session, request: Request[R]) -> R:

@@ -78,12 +78,13 @@ async def deliveries(stream: Stream, filter_subject: str) -> AsyncGenerator[Deli
 
 async def stored_messages(stream: Stream, filter_subject: str, seq: int = 1) -> AsyncGenerator[StoredMessage]:
     """Read a stream from a sequence to its present end, without a consumer; some messages at a time, at last many."""
-    read = _page if stream.config.allow_direct else _side_by_side
-    number = _FIRST
+    is_direct = stream.config.allow_direct
+    # Where each message is a question, the first one is asked whether there is any.
+    read, number = (_page, _FIRST) if is_direct else (_side_by_side, 1)
     while page := await read(stream, filter_subject, seq, number):
         for stored in page:
             yield stored
-        seq, number = page[-1].seq + 1, min(2 * number, _PAGE)
+        seq, number = page[-1].seq + 1, min(_FIRST * number, _PAGE)
 
 
 async def orders_in(stream: Stream, filter_subject: str) -> list[Order]:

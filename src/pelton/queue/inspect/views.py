@@ -230,7 +230,8 @@ class JobViews:
     async def counts_and_oldest(self) -> tuple[JobCounts, int]:
         """Return the same, and what :meth:`oldest_at` does."""
         underway, where = await self._states()
-        return await self._counts(underway, where), await self._oldest_at(underway, where)
+        counts = await self._counts(underway, where)
+        return counts, await self._oldest_at(underway, where) if counts.unfinished else 0
 
     async def _counts(self, underway: Underway, where: JobStates) -> JobCounts:
         # Of a file, all that were taken are listed; servers do not say which these are.
@@ -258,7 +259,7 @@ class JobViews:
             # An older version made the queue, and nothing was added since.
             return {}
         ended = {"completed": (await history.info()).state.messages}
-        for ending in _NOT_COMPLETED:
+        for ending in _NOT_COMPLETED if ended["completed"] else ():
             ended[ending] = await number_of_subjects(history, self._queue.names.ending_subject(ending, ">"))
             ended["completed"] -= ended[ending]
         return ended
