@@ -34,6 +34,13 @@ def test_a_bare_import_loads_nothing_else() -> None:
     assert not modules.intersection(HEAVY)
 
 
+def test_no_module_takes_the_place_of_a_public_name() -> None:
+    root = Path(pelton.__file__).parent
+    homes = [(root.parent / room.replace(".", "/"), names) for room, names in pelton._HOMES.items()]
+    assert [name for home, names in homes for name in names if (home / f"{name}.py").exists()] == []
+    loaded_by("import pelton.engine.salvage; assert callable(pelton.salvage) and callable(pelton.backup)")
+
+
 def test_a_word_of_the_vocabulary_loads_no_backend() -> None:
     modules = loaded_by("from pelton import StreamConfig, ConfigError, __version__")
     assert {name.split(".")[1] for name in ours(modules) if "." in name} == {"_version", "api", "subjects"}

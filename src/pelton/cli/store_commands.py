@@ -14,7 +14,7 @@ from pelton.api import ConfigError
 from pelton.api.keys import KeyFile
 from pelton.cli.arguments import add_key, define_verb, duration, key_of
 from pelton.cli.output import Bar, Cell, write_json, write_line, write_table
-from pelton.engine import backup, compact, rekey, restore, salvage, verify
+from pelton.engine.upkeep import backup, compact, rekey, restore, salvage, verify
 
 if TYPE_CHECKING:
     from pelton.connect import Jet

@@ -7,9 +7,3 @@ from pelton.engine.bulk import read_staged as read_staged
 from pelton.engine.connections import EngineSettings as EngineSettings
 from pelton.engine.engine import Engine as Engine
 from pelton.engine.read_only_engine import ReadOnlyEngine as ReadOnlyEngine
-from pelton.engine.upkeep import backup as backup
-from pelton.engine.upkeep import compact as compact
-from pelton.engine.upkeep import rekey as rekey
-from pelton.engine.upkeep import restore as restore
-from pelton.engine.upkeep import salvage as salvage
-from pelton.engine.upkeep import verify as verify
