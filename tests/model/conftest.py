@@ -20,3 +20,4 @@ def _portions_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "_PORTION_S", -1)
     monkeypatch.setattr(remover, "_AT_ONCE", 2)
     monkeypatch.setattr(remover, "_LOOKED_AT", 4)
+    monkeypatch.setattr(remover, "_FEW", 2)

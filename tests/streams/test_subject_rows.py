@@ -6,13 +6,14 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import pelton
 from pelton.connect import Jet
 from pelton.engine.salvage import recount
-from pelton.storage import Database
+from pelton.storage import Database, MessageTable
 from pelton.streams import subject_rows
 
 SUBJECTS = [f"s.{number}" for number in range(9)]
@@ -193,3 +194,31 @@ async def test_a_wrong_count_is_found(path: Path, jets: list[Jet]) -> None:
     database.execute("UPDATE stream_state SET subjects_upto=3")
     database.close()
     assert any("counted up to 3" in problem for problem in recount(str(path)))
+
+
+async def test_a_lower_limit_per_subject_is_applied_in_one_pass(
+    jet: pelton.Jet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = await jet.create_stream("s", subjects=["s.>"], allow_direct=True)
+    await jet.publish_batch([(f"s.{n % 20 if n % 3 else 7}", b"") for n in range(200)])
+    before = await stream.get_messages(1000)
+    passes = 0
+    scan = MessageTable.scan_subjects
+
+    def pass_once(*args: Any) -> Any:
+        nonlocal passes
+        passes += 1
+        return scan(*args)
+
+    monkeypatch.setattr(MessageTable, "scan_subjects", pass_once)
+    monkeypatch.setattr(MessageTable, "remove_oldest_of", None)
+    await jet.update_stream("s", max_msgs_per_subject=3)
+    newest: dict[str, list[int]] = {}
+    for message in before:
+        newest[message.subject] = [*newest.get(message.subject, ()), message.seq][-3:]
+    left = await stream.get_messages(1000)
+    assert [message.seq for message in left] == sorted(seq for kept in newest.values() for seq in kept)
+    assert passes == 1
+    state = (await stream.info(subjects_filter="s.>")).state
+    assert state.messages == len(left)
+    assert state.subjects == {subject: len(kept) for subject, kept in newest.items()}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
-from pelton.storage import Removed, runs, subject_condition, text
+from pelton.storage import Removed, integer, runs, subject_condition, text
 from pelton.streams.reader import ANY, Reader
 from pelton.streams.state import StreamState
+from pelton.streams.subject_rows import SubjectRow
 
 _CHUNK: Final = 4096
 _FEW: Final = 8
@@ -40,13 +41,33 @@ class Remover:
             self._evict(state.table.remove_front(self._front_over(config.max_bytes)))
 
     def trim_all_subjects(self) -> None:
-        """Apply the limit per subject to every subject, after a change of the configuration."""
+        """Apply the limit per subject to every subject, after a change of the configuration. Flush the stream first."""
         state, limit = self._state, self._state.config.max_msgs_per_subject
         if limit > 0:
             state.count_subjects()
-            sql = "SELECT subject FROM subjects WHERE stream=? AND msgs>?"
-            for (subject,) in state.db.execute(sql, (state.id, limit)).fetchall():
-                self.trim_subject(text(subject), limit)
+            sql = "SELECT CAST(subject AS BLOB), first, last, msgs FROM subjects WHERE stream=? AND msgs>?"
+            found = state.db.execute(sql, (state.id, limit)).fetchall()
+            rows = {text(subject): SubjectRow(*map(integer, numbers)) for subject, *numbers in found}
+            if len(rows) < _FEW:
+                for subject in rows:
+                    self.trim_subject(subject, limit)
+            else:
+                self._trim_in_one_pass(rows, limit)
+
+    def _trim_in_one_pass(self, rows: Mapping[str, SubjectRow], limit: int) -> None:
+        """Remove the oldest messages of subjects: to look for those of each would read all others again and again."""
+        state = self._state
+        excess = {subject: row.msgs - limit for subject, row in rows.items()}
+        left, seq = sum(excess.values()), min(row.first for row in rows.values())
+        while left and (page := state.table.scan_subjects(seq, state.last, _CHUNK)):
+            doomed = []
+            for seq, subject in page:
+                # If one is damaged, fewer are found than counted: the newest must not be removed in its place.
+                if excess.get(subject, 0) > 0 and seq < rows[subject].last:
+                    excess[subject] -= 1
+                    doomed.append(seq)
+            self._evict(state.table.remove_each(doomed))
+            left, seq = left - len(doomed), seq + 1
 
     def trim_subject(self, subject: str, limit: int) -> None:
         """Remove the oldest messages of a subject beyond ``limit``."""
