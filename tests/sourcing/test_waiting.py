@@ -171,3 +171,12 @@ async def test_what_waits_survives_a_reopening(path: str) -> None:
         (message,) = await workers.fetch(1, timeout=0)
         await message.ack()
         assert await data_of(workers) == [b"a1"]
+
+
+async def test_what_is_taken_from_a_work_queue_is_not_ahead_of_its_consumers(jet: pelton.Jet) -> None:
+    work = await jet.create_stream("work", subjects=["work.>"], retention="workqueue")
+    consumer = await work.create_consumer(durable_name="c")
+    await jet.create_stream("part", mirror={"name": "work", "filter_subject": "work.a"})
+    await jet.publish_batch([(f"work.{subject}", b"") for subject in "bca"])
+    assert [message.subject for message in await consumer.fetch(1, timeout=0)] == ["work.b"]
+    assert (await consumer.info()).num_pending == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +118,10 @@ def test_messages_on_whole_pages_are_saved_though_the_first_page_is_damaged(tmp_
         assert [(state.messages, state.first_seq) for state in states] == [(301, 301), (601, 1), (601, 1)]
         assert jet.stream("t").get_message(601).data == bytes(range(256)) * 100
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a.pelton", "b.pelton"]
+
+
+def test_a_store_that_was_verified_is_salvaged_by_the_same_program(tmp_path: Path) -> None:
+    path, saved = tmp_path / "a.pelton", tmp_path / "b.pelton"
+    pelton.sync.open(path).close()
+    program = f"import pelton; print(pelton.verify({str(path)!r}), pelton.salvage({str(path)!r}, {str(saved)!r}))"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "[] []\n"

@@ -187,7 +187,8 @@ class SourceGraph:
         if link.consumed is not None:
             link.consumed.settle(taken)
         elif origin.config.retention == "workqueue":
-            origin.remover.remove_settled(taken)
+            # Its consumers may still want them.
+            origin.remover.remove(taken)
         elif origin.config.retention == "interest":
             self._owner.release(origin, taken)
 
