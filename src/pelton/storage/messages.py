@@ -33,6 +33,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cached_property
 from itertools import chain, islice, repeat, starmap
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -304,10 +305,6 @@ class MessageTable:
         name = f"m_{stream}"
         self.name: str = name
         self._insert = f"INSERT INTO {name} VALUES(?, ?, ?, ?, ?, ?)"
-        self._insert_many = self._insert + ", (?, ?, ?, ?, ?, ?)" * (_MANY - 1)
-        self._insert_even = _INSERT_PACKED.format(name=name, begin="(rowid - 1) * ?6 + 1", length="?6")
-        begin, length = (f"CAST(substr(?6, rowid * {2 * FIELD + 1} - {end}, {FIELD}) AS INTEGER)" for end in (15, 7))
-        self._insert_uneven = _INSERT_PACKED.format(name=name, begin=begin, length=length)
         self._get = f"SELECT {_COLUMNS} FROM {name} WHERE seq=?"
         self._get_many = f"SELECT {_COLUMNS} FROM {name} WHERE seq IN (SELECT value FROM json_each(?))"
         self._scan = f"SELECT {_COLUMNS} FROM {name} WHERE seq>=? AND seq<=? ORDER BY seq LIMIT ?+0"
@@ -328,6 +325,20 @@ class MessageTable:
             f"SELECT octet_length(subject), {ORIGINAL_LENGTH}, ifnull(length(hdr), -1) FROM {name} "
             "ORDER BY seq LIMIT ?+0"
         )
+
+    # Long texts, which few streams need.
+    @cached_property
+    def _insert_many(self) -> str:
+        return self._insert + ", (?, ?, ?, ?, ?, ?)" * (_MANY - 1)
+
+    @cached_property
+    def _insert_even(self) -> str:
+        return _INSERT_PACKED.format(name=self.name, begin="(rowid - 1) * ?6 + 1", length="?6")
+
+    @cached_property
+    def _insert_uneven(self) -> str:
+        begin, length = (f"CAST(substr(?6, rowid * {2 * FIELD + 1} - {end}, {FIELD}) AS INTEGER)" for end in (15, 7))
+        return _INSERT_PACKED.format(name=self.name, begin=begin, length=length)
 
     def insert(self, rows: Sequence[RowValues], *, packed: bool = False) -> None:
         """Append rows; ``packed``: compress their payloads if that saves enough."""
@@ -470,8 +481,7 @@ class MessageTable:
             f"SELECT count(*), ifnull(min(seq), 0) FROM (SELECT seq FROM {self.name} WHERE seq BETWEEN ? AND ? "
             f"AND {condition.sql} ORDER BY seq DESC LIMIT ?+0)"
         )
-        [row] = self._db.execute(sql, (first, last, *condition.bindings, count)).fetchall()
-        number, newest = integers(row)
+        number, newest = integers(self._db.execute(sql, (first, last, *condition.bindings, count)).fetchall()[0])
         return number, newest
 
     def remove_oldest_where(self, first: int, last: int, condition: Condition, count: int) -> list[Removed]:

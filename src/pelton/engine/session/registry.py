@@ -299,7 +299,6 @@ class Registry:
         except DamagedRowError as error:
             raise CorruptConfigError(row.name, "", self.db.path) from error
         log = StreamLog(self._env, row.id, config, row.created)
-        log.configure(config)
         log.state.jumps = self.jumps.get(row.id, ())
         return log
 
