@@ -38,7 +38,7 @@ from pelton.storage import DamagedRowError, Database, text
 from pelton.streams import IsWanted, Jumps, StreamEnv, StreamLog
 from pelton.streams.rules import decode_config, encode_config
 from pelton.streams.timers import nearest_deadlines
-from pelton.subjects import Draw, SubjectIndex, fits, has_wildcard, is_subject, is_subset
+from pelton.subjects import Draw, SubjectIndex, fits, is_subject, is_subset
 from pelton.subjects.index import LONGEST_CACHED
 
 _LIMIT: Final = 100_000
@@ -144,9 +144,11 @@ class Routes:
 
 def _beginning(subject: str) -> str:
     """Return up to two tokens with which all subjects begin that a filter matches."""
-    tokens = subject.split(".", 2)[:2]
-    begin = ".".join(tokens)
-    return begin if not has_wildcard(begin) else "" if has_wildcard(tokens[0]) else tokens[0]
+    first, _, rest = subject.partition(".")
+    second = rest.partition(".")[0]
+    if "*" in first or ">" in first:
+        return ""
+    return f"{first}.{second}" if second and not ("*" in second or ">" in second) else first
 
 
 _log: Final = logging.getLogger("pelton.engine")
