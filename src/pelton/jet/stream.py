@@ -420,7 +420,8 @@ class Stream(Readable):
     async def purge(self, *, filter: str = "", seq: int = 0, keep: int = 0) -> int:
         """Remove messages, and return how many.
 
-        All of them, those of one subject filter, those below a sequence, or all but the newest ``keep``.
+        All of them, those of one subject filter, those below a sequence, or all but the newest ``keep``. Others can
+        write meanwhile, and what they store stays. A purge that is interrupted may have removed the oldest of them.
         """
         request = StreamPurge(name=self.name, filter=filter, seq=seq, keep=keep)
         return (await self._backend.call(request)).purged
