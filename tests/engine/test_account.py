@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 import pelton
+from pelton.api.config import Storage
+from pelton.engine.session.account import Account
 
 ONE = pelton.AccountLimits(max_streams=1, max_storage=1000)
 
@@ -38,6 +40,26 @@ async def test_a_batch_is_stored_up_to_what_there_is_room_for() -> None:
         with pytest.raises(pelton.LimitError):
             await jet.publish_batch([(f"a.{n}", bytes(300)) for n in range(5)])
         assert (await stream.info()).state.messages == 3
+
+
+async def test_what_all_streams_store_is_counted_once_for_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = 0
+    count = Account._stored_bytes
+
+    def count_once(self: Account, storage: Storage) -> int:
+        nonlocal counts
+        counts += 1
+        return count(self, storage)
+
+    monkeypatch.setattr(Account, "_stored_bytes", count_once)
+    async with pelton.open("memory:", limits=pelton.AccountLimits(max_storage=10_000)) as jet:
+        await jet.create_stream("a", subjects=["a.*"], max_msgs=3)
+        await jet.publish_batch([(f"a.{n}", bytes(30)) for n in range(20)])
+        assert counts == 1
+        # What the limit of the stream removes makes room for the next one.
+        for _ in range(5):
+            await jet.publish_batch([(f"a.{n}", bytes(300)) for n in range(20)])
+        assert counts == 6
 
 
 async def test_a_clone_for_another_loop_keeps_them(tmp_path: Path) -> None:

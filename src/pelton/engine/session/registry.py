@@ -517,6 +517,7 @@ class Registry:
         """Forget what was used: the transaction is over."""
         self._used.clear()
         self._used_consumers.clear()
+        self.account.forget_room()
 
     # --- recipients
 
