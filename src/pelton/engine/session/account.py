@@ -39,7 +39,7 @@ class Account:
         self.limits = limits
         self._api = ApiStats()
         # What at least may be stored still in the open transaction: not all streams are asked for each message.
-        self._room: dict[Storage, int] = {}
+        self.room: dict[Storage, int] = {}
 
     @contextmanager
     def counting(self) -> Iterator[None]:
@@ -125,16 +125,12 @@ class Account:
 
     def check_quota(self, storage: Storage, size: int) -> None:
         """Refuse bytes that exceed the limit for all streams together (10002)."""
-        most, room = most_bytes(self.limits, storage), self._room.get(storage, -1)
+        most, room = most_bytes(self.limits, storage), self.room.get(storage, -1)
         if most < 0:
             return
         if room < size and (room := most - self._stored_bytes(storage)) < size:
             raise api_error("JSAccountResourcesExceededErr")
-        self._room[storage] = room - size
-
-    def forget_room(self) -> None:
-        """Count again what is stored: a transaction has ended, and what others store is not known before the next."""
-        self._room.clear()
+        self.room[storage] = room - size
 
     def _stored_bytes(self, storage: Storage) -> int:
         use, streams = self._contents.use, list(self._contents.streams.values())

@@ -517,7 +517,9 @@ class Registry:
         """Forget what was used: the transaction is over."""
         self._used.clear()
         self._used_consumers.clear()
-        self.account.forget_room()
+        if self.account.room:
+            # What others store before the next one is not known.
+            self.account.room.clear()
 
     # --- recipients
 
