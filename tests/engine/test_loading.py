@@ -71,6 +71,7 @@ async def test_only_what_is_used_is_made(path: Path) -> None:
         assert await jet.stream_names("s9.*") == ["s9"]
         assert set(registry.streams.made) == {"s7", "s8"}
         assert (await (await jet.stream("s9")).info()).state.consumer_count == 2
+        assert await (await jet.stream("s9")).consumer_names() == ["c", "d"]
         assert ("s9", "c") not in registry.consumers.by_name.made
 
 

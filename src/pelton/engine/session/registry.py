@@ -495,11 +495,14 @@ class Registry:
         """Return the consumers of a stream that are counted and listed: a direct one is known only to its creator."""
         return [consumer for consumer in self.consumers_of(log) if not consumer.config.direct]
 
-    def count_listed(self, log: StreamLog, now: int) -> int:
-        """Return how many these are, without those that were inactive for too long."""
-        listed = [row for row in self.consumers.rows_of(log.name) if not row.digest.direct]
-        mortal = [self.consumers.by_name[row.key] for row in listed if row.digest.inactive_threshold > 0]
-        return len(listed) - sum(self.use_consumer(consumer).is_idle(now) for consumer in mortal)
+    def listed_names(self, log: StreamLog) -> list[str]:
+        """Return the names of these."""
+        return [row.name for row in self.consumers.rows_of(log.name) if not row.digest.direct]
+
+    def idle_names(self, log: StreamLog, now: int) -> set[str]:
+        """Return the names of those of a stream that were inactive for too long."""
+        rows = [row for row in self.consumers.rows_of(log.name) if row.digest.inactive_threshold > 0]
+        return {row.name for row in rows if self.use_consumer(self.consumers.by_name[row.key]).is_idle(now)}
 
     # --- what was used
 

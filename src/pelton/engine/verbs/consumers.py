@@ -92,11 +92,10 @@ def _check(session: Session, stream: StreamConfig, config: ConsumerConfig) -> No
 
 
 def _check_beside_others(session: Session, log: StreamLog, stream: StreamConfig, config: ConsumerConfig) -> None:
-    others = session.registry.listed_of(log)
     if not config.direct:
-        session.registry.account.check_consumers(stream, len(others), config.name)
+        session.registry.account.check_consumers(stream, len(session.registry.listed_names(log)), config.name)
     if stream.retention == "workqueue":
-        check_on_workqueue(config, [other.config for other in others])
+        check_on_workqueue(config, [other.config for other in session.registry.listed_of(log)])
 
 
 def _with_name(session: Session, config: ConsumerConfig, log: StreamLog) -> ConsumerConfig:
@@ -160,7 +159,8 @@ def _is_gone(session: Session, consumer: ConsumerLog) -> bool:
 def names_of(session: Session, stream: str) -> list[str]:
     log = session.registry.stream(stream)
     sweep(session, session.now())
-    return sorted(each.name for each in session.registry.listed_of(log) if not _is_gone(session, each))
+    gone = session.registry.idle_names(log, session.now()) if session.db.is_read_only else set()
+    return sorted(name for name in session.registry.listed_names(log) if name not in gone)
 
 
 def delete(session: Session, request: ConsumerDelete) -> Success:

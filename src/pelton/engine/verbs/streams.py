@@ -224,7 +224,7 @@ def _state(session: Session, log: StreamLog) -> StreamState:
         last_seq=log.state.last,
         num_subjects=log.reader.num_subjects(),
         num_deleted=log.state.last - log.state.first + 1 - log.state.msgs,
-        consumer_count=session.registry.count_listed(log, now),
+        consumer_count=len(set(session.registry.listed_names(log)) - session.registry.idle_names(log, now)),
     )
     first_ts = log.table.time_of(log.state.first) if log.state.msgs else None
     if first_ts is not None:
