@@ -149,7 +149,10 @@ def _called(source: Path, name: str, times: int, *before: str) -> subprocess.Com
     command = [*before, sys.executable, "-m", "benchmarks.studies.writes", "--run", name, str(times)]
     root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONHASHSEED": "0"}
-    return subprocess.run(command, env=environment, cwd=root, check=True, capture_output=True, text=True)
+    ended = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)
+    if ended.returncode:
+        raise SystemExit(f"{name} with {source} failed: {ended.stderr[-800:]}")
+    return ended
 
 
 def _instructions(source: Path, name: str, times: int) -> int:
@@ -181,6 +184,7 @@ def main() -> None:
     rows = []
     for operation in OPERATIONS:
         figures = [measured(each / "src", operation) for each in checkouts]
+        print(operation, figures, file=sys.stderr)
         rows.append((operation, *(f"{count:,.0f}" for count, _ in figures), *(f"{pages:.2f}" for _, pages in figures)))
     heads = [f"instructions, {name}" for name in names] + [f"pages, {name}" for name in names]
     print(table(["operation", *heads], rows))
