@@ -25,6 +25,9 @@ class Ear:
     def deliver(self, subscription: ClientSubscription, frame: MessageFrame) -> None:
         self.heard[subscription] += 1
 
+    def deliver_encoded(self, subscription: ClientSubscription, message: bytes, reply: str) -> None:
+        self.heard[subscription] += 1
+
     def may_receive(self, subscription: ClientSubscription, subject: str) -> bool:
         return not subject.startswith("b")
 

@@ -188,8 +188,8 @@ async def test_no_job_begins_whose_lease_may_be_over(
 async def test_a_child_that_is_late_asks_again(jet: Jet, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may begin for as long as it is told, by the clock of the machine, which it looks at last."""
     lefts = [-1.0, -1.0]
-    real = LeasedJobs.left
-    monkeypatch.setattr(LeasedJobs, "left", lambda self, job: lefts.pop() if lefts else real(self, job))
+    real = LeasedJobs.seconds_left
+    monkeypatch.setattr(LeasedJobs, "seconds_left", lambda self, job: lefts.pop() if lefts else real(self, job))
     queue = await jet.queue("garage", jobs=process_jobs.jobs)
     handle = await queue.enqueue(process_jobs.square, 2)
     await drain(queue)

@@ -11,7 +11,7 @@ import pytest
 
 import pelton
 from pelton.api import Outgoing, PeltonError
-from pelton.engine import staged
+from pelton.engine import read_staged
 from pelton.spark.pipelines.session import no_java
 from tests.spark.write.test_stream_writer import feed
 from tests.spark.write.test_writer import make, rows
@@ -31,7 +31,7 @@ def count_staged(folder: Path) -> int:
     found = 0
     for path in folder.glob("*/*/*"):
         try:
-            found += sum(len(portion) for portion in staged(str(path)))
+            found += sum(len(portion) for portion in read_staged(str(path)))
         except PeltonError:
             continue
     return found

@@ -3,7 +3,7 @@
 **One connection to a store, with everything that a transaction on it needs: a transaction is a value.** Appending,
 settling, feeding and republishing change rows and return effects, which streams and consumers keep until the
 transaction ends. :meth:`Session.flush` resolves them in one bounded loop (what one stream stores may be republished or
-sourced into others), and :meth:`Session.committed` returns what remains to be published as one :class:`Committed`
+sourced into others), and :meth:`Session.take_effects` returns what remains to be published as one :class:`Committed`
 value. Nothing is published before the commit, so a rollback has nothing to take back.
 
 Group commit (``storage/committer.py``), transactions that users hold open, recounting and bulk loading share it. A
