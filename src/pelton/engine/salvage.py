@@ -12,7 +12,7 @@ message they had not settled: later messages may be redelivered, and no copied m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from pelton.consumers import NEVER, ConsumerLog, Interest, consumer_info
 from pelton.engine.bus import Bus, NoPeers
 from pelton.engine.session import Registry, Session, Surroundings
 from pelton.runtime import Halt
-from pelton.storage import DamagedRowError, Database, Fault, intact, integer, integers, text
+from pelton.storage import TAIL, DamagedRowError, Database, Fault, intact, integer, integers, text
 from pelton.storage.copies import unfinished
 from pelton.storage.faults import translated
 from pelton.storage.messages import DAMAGED_COLUMNS, ORIGINAL_LENGTH, unpack
@@ -154,6 +154,10 @@ def _stream(database: Database, stream: StreamLog) -> Iterator[str]:
     )
     if greatest is not None and integer(greatest) > stream.state.last:
         yield f"last is recorded as {stream.state.last}, but the rows reach {greatest}"
+    counted = integer(database.value("SELECT last FROM stream_state WHERE id=?", (stream.id,)))
+    sql = f"SELECT count(*) FROM {stream.table.name} WHERE seq>?"
+    if (after := int(database.value(sql, (counted,)))) != stream.state.last - counted:
+        yield f"last is recorded as {counted} and is {stream.state.last}, but the rows after it are {after}"
     newest = database.value("SELECT max(seq) FROM ids WHERE stream=?", (stream.id,))
     if newest is not None and newest > stream.state.last:
         yield f"a message id is recorded for sequence {newest}, after the last, {stream.state.last}"
@@ -361,9 +365,9 @@ def salvage(path: str, key: bytes | None, target: str) -> list[str]:
         closing(Database(path, key=key)) as watch,
         closing(Database(file, key=key)) as copy,
     ):
-        copy_readable(source, watch, copy, key, lost.append)
+        ending = copy_readable(source, watch, copy, key, lost.append)
         with copy.writing():
-            lost += _made_anew(copy, lost)
+            lost += _made_anew(copy, lost, ending)
         if found := recount(file, key):
             lost += found
             with copy.writing():
@@ -371,7 +375,7 @@ def salvage(path: str, key: bytes | None, target: str) -> list[str]:
     return lost
 
 
-def _made_anew(copy: Database, unread: Sequence[str]) -> Iterator[str]:
+def _made_anew(copy: Database, unread: Sequence[str], ending: Collection[int]) -> Iterator[str]:
     whole = not unread
     configs: dict[int, StreamConfig] = {}
     yield from _mended_streams(copy, configs)
@@ -386,6 +390,8 @@ def _made_anew(copy: Database, unread: Sequence[str]) -> Iterator[str]:
         if found != kept:
             missing = "an unknown number" if kept is None else kept - found
             yield f"stream {name!r}: {found} messages saved, {missing} lost"
+        elif stream in ending:
+            yield f"stream {name!r}: {found} messages saved; up to {TAIL - 1} newer ones may be lost"
         if found != kept or not whole:
             _send_back(copy, stream)
 

@@ -25,6 +25,7 @@ from pelton.storage.faults import FaultKind as FaultKind
 from pelton.storage.faults import as_fault as as_fault
 from pelton.storage.faults import translated as translated
 from pelton.storage.messages import FIELD as FIELD
+from pelton.storage.messages import TAIL as TAIL
 from pelton.storage.messages import Columns as Columns
 from pelton.storage.messages import FastGet as FastGet
 from pelton.storage.messages import MessageRow as MessageRow
@@ -35,6 +36,7 @@ from pelton.storage.messages import RowValues as RowValues
 from pelton.storage.messages import SumsOfColumns as SumsOfColumns
 from pelton.storage.messages import all_intact as all_intact
 from pelton.storage.messages import intact as intact
+from pelton.storage.messages import newest as newest
 from pelton.storage.messages import placed_sums as placed_sums
 from pelton.storage.messages import rows_with_checksums as rows_with_checksums
 from pelton.storage.messages import runs as runs

@@ -124,6 +124,9 @@ class MessageRow(NamedTuple):
     crc: int
 
 
+TAIL: Final = 64
+"""A stream's row in ``stream_state`` is behind by fewer messages than these: the *tail*, which readers count."""
+
 ORIGINAL_LENGTH: Final = "iif(crc > 4294967295, crc >> 32, length(data))"
 """SQL: the payload bytes of a row as they were published."""
 
@@ -535,6 +538,13 @@ class MessageTable:
         return None if value is None else int(value)
 
 
+def newest(database: Database, stream: int, last: int, last_ts: int) -> tuple[int, int]:
+    """Return sequence and time of the last message of a stream whose row in ``stream_state`` says these."""
+    sql = f"SELECT seq, ts FROM m_{stream} WHERE seq>?1 AND seq<?1+{TAIL} ORDER BY seq DESC LIMIT 1"
+    row = database.execute(sql, (last,)).fetchone()
+    return (last, last_ts) if row is None else (integer(row[0]), integer(row[1]))
+
+
 def runs(sequences: Iterable[int]) -> list[tuple[int, int]]:
     """Return ascending sequences as runs of consecutive ones, ``(first, last)`` each."""
     ordered = sorted(sequences)
@@ -570,8 +580,8 @@ class FastGet:
         self._last_of = (
             f"SELECT {_OF_ONE} FROM m_{stream} m WHERE "
             f"m.seq=ifnull(?2, (SELECT last FROM subjects WHERE stream={stream} AND subject=?1)) AND m.subject=?1 AND "
-            "(SELECT s.last=?3 OR (s.subjects_upto=s.last AND ?2 IS NULL) "
-            f"FROM stream_state s WHERE s.id={stream})"
+            f"(NOT EXISTS(SELECT 1 FROM m_{stream} WHERE seq>?3) OR (?2 IS NULL AND NOT EXISTS(SELECT 1 FROM "
+            f"m_{stream} WHERE seq>(SELECT s.subjects_upto FROM stream_state s WHERE s.id={stream}))))"
         )
 
     def by_seq(self, seq: int, version: int) -> MessageRow | None:

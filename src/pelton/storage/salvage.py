@@ -24,7 +24,7 @@ from pelton.storage.copies import copy_bytes, set_tokens_apart, token_floor
 from pelton.storage.database import Database
 from pelton.storage.faults import Fault
 from pelton.storage.keys import unlock
-from pelton.storage.messages import DAMAGED_COLUMNS, RowValues, intact, unpack
+from pelton.storage.messages import DAMAGED_COLUMNS, TAIL, RowValues, intact, newest, unpack
 from pelton.storage.rows import DamagedRowError, blob, column, integer, integers, text
 from pelton.storage.schema import message_table, pragma
 
@@ -151,31 +151,56 @@ class SalvageSnapshot:
 
 def copy_readable(
     source: Database, watch: Database, copy: Database, key: bytes | None, note: Callable[[str], None]
-) -> None:
+) -> set[int]:
     """Copy every readable row, as of one snapshot; call ``note`` with descriptions of what could not be read.
+
+    Return the streams that may have had newer messages than those that were copied: nothing tells of them.
 
     ``watch`` is another connection to the source. Raises :class:`Fault` of kind ``busy`` if the source is damaged and
     others write at the same time.
     """
     with SalvageSnapshot(source, watch) as moment:
-        _copy_all(source, copy, key, moment, note)
+        return _copy_all(source, copy, key, moment, note)
 
 
 def _copy_all(
     source: Database, copy: Database, key: bytes | None, moment: SalvageSnapshot, note: Callable[[str], None]
-) -> None:
+) -> set[int]:
     known = {name for (name,) in copy.execute("SELECT name FROM sqlite_schema WHERE type='table'").fetchall()}
     for table in sorted(text(name) for name in known):
         if not table.startswith("sqlite_") and table not in _OF_THE_MOMENT:
             _copy_small(source, copy, moment, table, note)
     with copy.writing():
         set_tokens_apart(copy, _readable_floor(source, moment))
-    damaged = set()
-    for (stream,) in copy.execute("SELECT id FROM streams").fetchall():
-        if not _copy_messages(source, copy, moment, integer(stream)):
-            damaged.add(integer(stream))
+    streams, damaged = column(copy.execute("SELECT id FROM streams").fetchall()), set()
+    for stream in streams:
+        if not _copy_messages(source, copy, moment, stream):
+            damaged.add(stream)
     if damaged:
         _copy_leaves(source, copy, key, damaged)
+    return {stream for stream in streams if not _count_tail(source, copy, moment, stream)}
+
+
+def _count_tail(source: Database, copy: Database, moment: SalvageSnapshot, stream: int) -> bool:
+    """Add the messages after a stream's row to that row; return False if it is unknown how many there were.
+
+    Then as many sequences are left out as they may have had.
+    """
+    row = copy.execute("SELECT last, last_ts FROM stream_state WHERE id=?", (stream,)).fetchone()
+    if row is None:
+        return True
+    last, last_ts = integers(row)
+    try:
+        (newest_seq, newest_ts), is_known = newest(source, stream, last, last_ts), True
+    except (apsw.Error, DamagedRowError) as error:
+        if isinstance(error, apsw.Error):
+            moment.again()
+        (newest_seq, newest_ts), is_known = newest(copy, stream, last, last_ts), False
+    after = newest_seq if is_known else last + TAIL - 1
+    sql = "UPDATE stream_state SET msgs=msgs+?, last=?, last_ts=? WHERE id=?"
+    with copy.writing():
+        copy.execute(sql, (newest_seq - last, after, newest_ts, stream))
+    return is_known
 
 
 def _readable_floor(source: Database, moment: SalvageSnapshot) -> int:
@@ -242,7 +267,7 @@ def _copy_messages(source: Database, copy: Database, moment: SalvageSnapshot, st
     copy.execute(message_table(stream))
     errors = moment.errors
     last = copy.value("SELECT last FROM stream_state WHERE id=?", (stream,))
-    for rows in _readable(source, moment, stream, _HIGHEST if last is None else int(last)):
+    for rows in _readable(source, moment, stream, _HIGHEST if last is None else int(last) + TAIL):
         _store(copy, stream, rows)
     return moment.errors == errors
 
@@ -257,7 +282,8 @@ def _copy_leaves(source: Database, copy: Database, key: bytes | None, damaged: s
     bounds = {}
     for stream in damaged:
         row = copy.execute("SELECT first, last FROM stream_state WHERE id=?", (stream,)).fetchone()
-        bounds[stream] = (0, _HIGHEST) if row is None else integers(row)
+        first, last = (0, _HIGHEST) if row is None else integers(row)
+        bounds[stream] = first, last + TAIL
     for found in rows_of_leaves(source, copy.path + "-pages", key, [f"m_{stream}" for stream in damaged]):
         rows = [row for row in map(_with_text, found) if intact(unpack(row))]
         for stream in damaged:

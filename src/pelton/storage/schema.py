@@ -4,6 +4,8 @@
 message table (``m_<id>``), so that messages are appended at the end of one tree and a dropped stream frees its pages
 at once. Small hot rows (``stream_state``, ``consumer_state``) are apart from the configurations, which rarely change.
 
+- ``stream_state``: counts and bounds of a stream up to ``last``. Fewer than 64 messages may come after that, which were
+only appended since, without a gap; whoever reads the row counts them (``streams/state.py``).
 - ``subjects``: one row per subject, for the messages up to ``stream_state.subjects_upto``; later messages are not
 counted yet. ``first`` and ``last`` are bounds: no counted message of the subject is outside them; after deletions they
 may be wider than the messages.
@@ -50,7 +52,7 @@ from pelton.storage.rows import text
 from pelton.subjects import matches
 
 APPLICATION_ID: Final = 0x50454C54
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 
 # The token floor is raised by this if it is unknown which tokens were given.
 TOKEN_EPOCH: Final = 1 << 40
@@ -147,8 +149,13 @@ ALTER TABLE consumer_state ADD COLUMN bypassed INTEGER NOT NULL DEFAULT 0;
 UPDATE consumer_state SET turns=cursor;
 """
 
+# The rows of streams are written less often than their messages; until now, they told everything.
+_VERSION_6: Final = """
+UPDATE meta SET value=value WHERE key='catalogue';
+"""
+
 # The script at position v migrates a store from version v to v + 1; version 0 is an empty file.
-MIGRATIONS: Final[tuple[str, ...]] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
+MIGRATIONS: Final[tuple[str, ...]] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6)
 _MADE: Final = re.compile(r"(?:CREATE TABLE|CREATE INDEX|RENAME TO) (\w+)")
 _OURS: Final = frozenset(name.lower() for script in MIGRATIONS for name in _MADE.findall(script))
 _MESSAGES: Final = re.compile(r"m_\d+")

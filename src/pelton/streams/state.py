@@ -4,6 +4,11 @@ All durable state is in rows. A :class:`StreamState` caches the small ones and b
 appended; ``write_rows`` must run before anything reads message rows. After another process has written (``stale``), or
 after a rollback, the cache is read again.
 
+Design: a row that is written with each message is a second page in the log for each. So a stream's row is written at
+most every ``TAIL`` messages: those after its ``last`` (the *tail*) are counted when the row is read, after a write of
+another process. For that, the tail has to tell everything: since the row was written, messages were only appended,
+without a gap; otherwise the row is written (``_Row.leads_to``). Whoever reads ``stream_state`` by SQL adds the tail.
+
 Invariants, after a flush (``appender.py``): ``msgs`` and ``bytes`` equal a recount of the rows; ``first`` is the lowest
 stored sequence, or ``last + 1`` if there is none; ``last`` never falls. For subjects, see ``subject_rows.py``.
 
@@ -20,12 +25,14 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
+import apsw
 import msgspec
 
 from pelton.api import StreamConfig
 from pelton.api.config import Storage
 from pelton.api.times import NEVER
-from pelton.storage import DamagedRowError, Database, MessageTable, RowValues, integer, integers, text
+from pelton.storage import TAIL, DamagedRowError, Database, MessageTable, RowValues, integer, integers, text
+from pelton.storage.messages import ORIGINAL_LENGTH
 from pelton.streams.counters import Total
 from pelton.streams.subject_rows import StreamEffects, SubjectRow, SubjectRows
 from pelton.streams.timers import Timers
@@ -173,7 +180,14 @@ class DuplicateWindow:
             self._forgotten += 1
 
 
-_LOAD_STATE: Final = "SELECT msgs, bytes, first, last, last_ts, removals, subjects_upto FROM stream_state WHERE id=?"
+_LOAD_STATE: Final = (
+    "SELECT s.msgs, s.bytes, s.first, s.last, s.last_ts, s.removals, s.subjects_upto, count(m.seq), "
+    f"ifnull(sum(octet_length(m.subject) + {ORIGINAL_LENGTH}), 0), count(m.hdr), ifnull(sum(length(m.hdr)), 0), "
+    # The time is that of the row with the greatest sequence.
+    "ifnull(max(m.seq), s.last), ifnull(m.ts, s.last_ts) "
+    f"FROM stream_state s LEFT JOIN {{}} m ON m.seq > s.last AND m.seq < s.last + {TAIL} WHERE s.id=?"
+)
+_LOAD_ROW: Final = "SELECT msgs, bytes, first, last, last_ts, removals, subjects_upto FROM stream_state WHERE id=?"
 _SAVE_STATE: Final = (
     "UPDATE stream_state SET msgs=?, bytes=?, first=?, last=?, last_ts=?, removals=?, subjects_upto=? WHERE id=?"
 )
@@ -190,8 +204,29 @@ class Cost(NamedTuple):
         return self.message + subject + data + (self.header + hdr if hdr >= 0 else 0)
 
 
+# Messages of so many bytes are not counted again and again: with them, the row is a small part of what is written.
+_TAIL_BYTES: Final = 1 << 16
+
 # As NATS's two kinds of storage account for it; the real size in the file differs.
 COSTS: Final = {"file": Cost(30, 4), "memory": Cost(16, 0)}
+
+
+class _Row(NamedTuple):
+    """What a stream's row in ``stream_state`` says, apart from the time of its last message."""
+
+    msgs: int
+    bytes: int
+    first: int
+    last: int
+    removals: int
+    subjects_upto: int
+
+    def leads_to(self, now: _Row) -> bool:
+        """Whether this row and the messages after it tell ``now``: there are few, in a row, and none was removed."""
+        tail = now.last - self.last
+        if tail >= TAIL or now.msgs - self.msgs != tail or now.bytes - self.bytes > _TAIL_BYTES:
+            return False
+        return (now.first, now.removals, now.subjects_upto) == (self.first, self.removals, self.subjects_upto)
 
 
 Jumps = tuple[tuple[int, int], ...]
@@ -230,6 +265,9 @@ class StreamState:
         self.bytes: int = 0
         self.msgs = self.last = self.last_ts = self.removals = 0
         self.first = 1
+        # The row of the stream, as it is now; None if it is unknown.
+        self._row: _Row | None = None
+        self._load = _LOAD_STATE.format(f"m_{stream}")
         # Rows to write.
         self.rows: list[RowValues] = []
         self.subjects: SubjectRows = SubjectRows(env.database, stream, self.table.name, self.effects)
@@ -279,11 +317,8 @@ class StreamState:
 
     def load(self) -> None:
         """Reload the cached rows, which another process may have changed."""
-        row = self.db.execute(_LOAD_STATE, (self.id,)).fetchone()
-        if row is None:
-            raise DamagedRowError("its state is missing")
         excess = self.last - self.msgs
-        self.msgs, self.bytes, self.first, self.last, self.last_ts, self.removals, upto = integers(row)
+        upto = self._read_counts()
         # Every removal widens the difference, and nothing narrows it.
         self.subjects.load(upto, self.last, only_grew=self.last - self.msgs == excess)
         # Other processes announce their own changes.
@@ -294,9 +329,41 @@ class StreamState:
         self.timers.invalidate()
         self.stale = False
 
+    def _read_counts(self) -> int:
+        """Read the row of the stream, and count the messages after it; return up to where subjects are counted."""
+        try:
+            row = self.db.execute(self._load, (self.id,)).fetchone()
+        except apsw.SQLError:
+            # The table was dropped with the stream.
+            row = None
+        except apsw.CorruptError:
+            return self._read_row()
+        if row is None or row[0] is None:
+            raise DamagedRowError("its state is missing")
+        msgs, size, first, last, _, removals, upto, tail, parts, with_headers, blocks, self.last, self.last_ts = (
+            integers(row)
+        )
+        self._row = _Row(msgs, size, first, last, removals, upto)
+        self.msgs, self.first, self.removals = msgs + tail, first, removals
+        self.bytes = size + tail * self.cost.message + parts + with_headers * self.cost.header + blocks
+        return upto
+
+    def _read_row(self) -> int:
+        """Read the row of the stream alone: the page with the messages after it is damaged, and the others are not.
+
+        Their sequences are not given again.
+        """
+        row = self.db.execute(_LOAD_ROW, (self.id,)).fetchone()
+        if row is None:
+            raise DamagedRowError("its state is missing")
+        self.msgs, self.bytes, self.first, last, self.last_ts, self.removals, upto = integers(row)
+        self._row, self.last = None, last + TAIL - 1
+        return upto
+
     def reset(self) -> None:
         """Forget everything that was not committed."""
         self.rows.clear()
+        self._row = None
         self.subjects.reset()
         self.totals.clear()
         self.effects.clear()
@@ -321,16 +388,21 @@ class StreamState:
             self.dirty = True
 
     def save(self) -> None:
-        """Write subjects, ids, deadlines, counts and bounds: the last step of a flush."""
+        """Write subjects, ids, deadlines, counts and bounds: the last step of a flush.
+
+        Counts and bounds are not written if those before, and the messages since, tell them.
+        """
         self.totals.clear()
         self.subjects.write()
         self.subjects.flushed(self.last)
         self.ids.flush()
         if self.timers.fresh:
             self.timers.flush()
-        numbers = (self.msgs, self.bytes, self.first, self.last, self.last_ts, self.removals)
-        row = (*numbers, self.subjects.upto, self.id)
-        self.db.execute(_SAVE_STATE, row)
+        row = _Row(self.msgs, self.bytes, self.first, self.last, self.removals, self.subjects.upto)
+        if self._row is None or not self._row.leads_to(row):
+            self._row = row
+            numbers = (self.msgs, self.bytes, self.first, self.last, self.last_ts, self.removals, self.subjects.upto)
+            self.db.execute(_SAVE_STATE, (*numbers, self.id))
         self.dirty = False
 
     # --- subjects

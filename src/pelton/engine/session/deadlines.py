@@ -16,7 +16,7 @@ import msgspec
 from pelton.api import ApiError, headers
 from pelton.api.schedule import At, Every, first_due
 from pelton.api.times import NEVER, SECOND, parse_duration
-from pelton.storage import Database, blob, integer
+from pelton.storage import Database, blob, integer, newest
 from pelton.streams import Jumps, schedule_of
 
 # A run that a clock made too early by less than this is not repeated.
@@ -113,7 +113,7 @@ def moved_schedule(hdr: object, due: int, by: int, now: int) -> int:
 def jumps_after(database: Database, jumps: Mapping[int, Jumps], by: int) -> dict[int, Jumps]:
     """Return the jumps of all streams whose messages age, after the clock has jumped ``by``."""
     found: dict[int, Jumps] = {}
-    for stream, config, first, last in _streams(database):
+    for stream, config, first, last, _ in _streams(database):
         # Those of a queue have schedules; its jobs have times to live of their own.
         is_aging = config.max_age or config.allow_msg_schedules
         if is_aging and (entries := _after(jumps.get(stream, ()), by, first, last)):
@@ -149,15 +149,16 @@ def stored_ahead(database: Database, now: int) -> dict[int, int]:
 def _last_stored(database: Database) -> dict[int, tuple[int, int]]:
     """Return the sequence and time of the last message of each stream whose times are those of this machine."""
     found: dict[int, tuple[int, int]] = {}
-    for stream, config, _, last in _streams(database):
+    for stream, config, _, last, last_ts in _streams(database):
         if not (config.mirror or config.sources):
-            sql = "SELECT last_ts FROM stream_state WHERE id=?"
-            found[stream] = last, int(database.value(sql, (stream,)) or 0)
+            found[stream] = last, last_ts
     return found
 
 
-def _streams(database: Database) -> Iterator[tuple[int, _StreamAges, int, int]]:
-    sql = "SELECT s.id, s.config, t.first, t.last FROM streams s JOIN stream_state t ON t.id=s.id"
-    for row_id, raw, first, last in database.execute(sql).fetchall():
+def _streams(database: Database) -> Iterator[tuple[int, _StreamAges, int, int, int]]:
+    """Yield each stream, with its first sequence, its last one, and the time of that."""
+    sql = "SELECT s.id, s.config, t.first, t.last, t.last_ts FROM streams s JOIN stream_state t ON t.id=s.id"
+    for row_id, raw, first, last, last_ts in database.execute(sql).fetchall():
+        stream = integer(row_id)
         with suppress(msgspec.DecodeError, ValueError):
-            yield integer(row_id), _ages(blob(raw)), integer(first), integer(last)
+            yield stream, _ages(blob(raw)), integer(first), *newest(database, stream, integer(last), integer(last_ts))
