@@ -1,4 +1,4 @@
-"""Programs are short: their subjects are counted after few messages, so that every way to count them is met.
+"""Programs are short: their messages and subjects are counted after few, so that every way to count them is met.
 
 Their purges are done in portions of two.
 """
@@ -6,13 +6,18 @@ Their purges are done in portions of two.
 import pytest
 
 from pelton.engine.verbs import streams
-from pelton.streams import remover, subject_rows
+from pelton.streams import remover, state, subject_rows
 
 
 @pytest.fixture(autouse=True)
 def _subjects_are_counted_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subject_rows, "MOST_UNCOUNTED", 7)
     monkeypatch.setattr(subject_rows, "FEW_SUBJECTS", 2)
+
+
+@pytest.fixture(autouse=True)
+def _rows_of_streams_are_written_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "MOST_BEHIND", 4)
 
 
 @pytest.fixture(autouse=True)

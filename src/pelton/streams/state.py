@@ -204,6 +204,8 @@ class Cost(NamedTuple):
         return self.message + subject + data + (self.header + hdr if hdr >= 0 else 0)
 
 
+# The row is written when it would be behind by so many messages.
+MOST_BEHIND: Final = TAIL
 # Messages of so many bytes are not counted again and again: with them, the row is a small part of what is written.
 _TAIL_BYTES: Final = 1 << 16
 
@@ -224,7 +226,7 @@ class _Row(NamedTuple):
     def leads_to(self, now: _Row) -> bool:
         """Whether this row and the messages after it tell ``now``: there are few, in a row, and none was removed."""
         tail = now.last - self.last
-        if tail >= TAIL or now.msgs - self.msgs != tail or now.bytes - self.bytes > _TAIL_BYTES:
+        if tail >= MOST_BEHIND or now.msgs - self.msgs != tail or now.bytes - self.bytes > _TAIL_BYTES:
             return False
         return (now.first, now.removals, now.subjects_upto) == (self.first, self.removals, self.subjects_upto)
 
