@@ -79,7 +79,7 @@ async def test_a_transaction_writes_few_pages(path: Path) -> None:
         stream = await jet.create_stream("s", subjects=["s.>"], retention="workqueue")
         consumer = await stream.create_consumer(durable_name="c", max_ack_pending=-1)
         async with jet.transaction() as tx:
-            await tx.execute("CREATE TABLE rows(n INTEGER PRIMARY KEY, text TEXT)")
+            await tx.sql("CREATE TABLE rows(n INTEGER PRIMARY KEY, text TEXT)")
         await jet.publish_batch([(f"s.{number % 7}", b"x" * 60) for number in range(10 * _WRITES)])
         messages = await consumer.fetch(10 * _WRITES)
 
@@ -88,6 +88,6 @@ async def test_a_transaction_writes_few_pages(path: Path) -> None:
                 for message in messages[10 * number : 10 * number + 10]:
                     await tx.ack(message)
                     await tx.publish("done.1", b"x" * 60)
-                await tx.execute("INSERT INTO rows VALUES(?, ?)", (number, "row"))
+                await tx.sql("INSERT INTO rows VALUES(?, ?)", (number, "row"))
 
         assert await pages(path, settle) <= 8

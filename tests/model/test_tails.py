@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ _NAMES: Final = (*_KINDS, *_COPIES)
 kinds: Final = st.sampled_from(tuple(_KINDS))
 subjects: Final = st.sampled_from(["a", "b", "c.é"])
 payloads: Final = st.sampled_from([b"", b"x" * 50, b"y" * 400])
+hows: Final = st.sampled_from(["sub", "all"])
 batches: Final = st.lists(st.tuples(subjects, payloads), min_size=1, max_size=7)
 
 
@@ -66,7 +68,9 @@ class Tails(StoreMachine):
             asked.append((f"{kind}.a", b"", {"Nats-Expected-Last-Subject-Sequence": "999999"}))
         self.run(_tried(self.jets[opener].publish_atomic(asked)))
 
-    @rule(kind=st.sampled_from(["plain", "last"]), subject=subjects, how=st.sampled_from(["sub", "all"]), opener=openers)
+    @rule(
+        kind=st.sampled_from(["plain", "last"]), subject=subjects, how=st.sampled_from(["sub", "all"]), opener=openers
+    )
     def roll_up(self, kind: str, subject: str, how: str, opener: int) -> None:
         self.run(self.jets[opener].publish(f"{kind}.{subject}", b"r", headers={"Nats-Rollup": how}))
 
@@ -133,7 +137,9 @@ class Tails(StoreMachine):
     def _rows(self, name: str, state: pelton.StreamState) -> tuple[int, int, int]:
         with raw(Path(self.path)) as connection:
             [(stream,)] = connection.execute("SELECT id FROM streams WHERE name=?", (name,)).fetchall()
-            [(number, first, last)] = connection.execute(f"SELECT count(*), min(seq), max(seq) FROM m_{stream}").fetchall()
+            [(number, first, last)] = connection.execute(
+                f"SELECT count(*), min(seq), max(seq) FROM m_{stream}"
+            ).fetchall()
         return number, first or state.first_seq, max(last or 0, state.last_seq)
 
 
@@ -142,10 +148,8 @@ async def _state(jet: pelton.Jet, name: str) -> pelton.StreamState:
 
 
 async def _tried(work: Any) -> None:
-    try:
+    with suppress(pelton.ApiError, KeyError):
         await work
-    except (pelton.ApiError, KeyError):
-        pass
 
 
 TestTails = Tails.TestCase

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ import pelton
 from pelton.connect import Jet
 from pelton.engine import Engine, EngineSettings
 from pelton.runtime import system_runtime
+from pelton.storage import schema
 from pelton.storage.keys import unlock
 
 
@@ -53,8 +55,25 @@ def raw(path: Path, key: str | None = None) -> Iterator[apsw.Connection]:
         connection.close()
 
 
+def undo_version_6(connection: apsw.Connection) -> None:
+    """Make a store one of schema 5."""
+    kept = {}
+    for name in ("pending", "consumer_state", "stream_state"):
+        kept[name] = connection.execute(f"SELECT * FROM {name}").fetchall()
+        connection.execute(f"DROP VIEW {name}")
+    connection.execute("DROP TABLE pelton_deliveries")
+    for script in schema.MIGRATIONS[:5]:
+        for statement in script.split(";"):
+            if re.match(r"\s*(CREATE|ALTER) TABLE (pending|consumer_state|stream_state)\b", statement):
+                connection.execute(statement)
+    for name, rows in kept.items():
+        for row in rows:
+            connection.execute(f"INSERT INTO {name} VALUES({', '.join('?' * len(row))})", row)
+
+
 def undo_version_5(connection: apsw.Connection) -> None:
     """Make a store one of schema 4."""
+    undo_version_6(connection)
     connection.execute("DROP INDEX pelton_ready_turns")
     added = ("claims DROP rank", "ready DROP rank", "ready DROP turn", "consumer_state DROP turns")
     for column in (*added, "consumer_state DROP bypassed"):

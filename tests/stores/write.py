@@ -23,7 +23,7 @@ from typing import Any, Final
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parents[1]
 # The last commit that wrote stores of a version; HEAD is what stands here.
-COMMITS: Final = {1: "d1221f6e", 2: "0fe6ddd7", 3: "8e1683f5", 4: "79e723e5", 5: "HEAD"}
+COMMITS: Final = {1: "d1221f6e", 2: "0fe6ddd7", 3: "8e1683f5", 4: "79e723e5", 5: "c02a464a", 6: "HEAD"}
 
 # Flows, limits, priorities and tenants are younger than schema 3.
 FLOWS: Final = 4

@@ -141,7 +141,9 @@ _FAR: Final = 65_536
 # How many rows are searched for a damaged one, while others wait.
 _LOOK_AT_MOST: Final = 65_536
 
-_KEEP_RUN: Final = "INSERT INTO pending SELECT ?1, seq, seq+?2, 1, ?3, NULL, 0 FROM {table} WHERE seq BETWEEN ?4 AND ?5"
+_KEEP_RUN: Final = (
+    "INSERT INTO pelton_deliveries SELECT ?1, seq, seq+?2, 1, ?3, NULL, 0 FROM {table} WHERE seq BETWEEN ?4 AND ?5"
+)
 
 _LEAST_DUE: Final = (
     "SELECT min(due) FROM (SELECT due FROM pending WHERE consumer=?1 "
@@ -249,7 +251,7 @@ class Delivery:
             return
         due = due_after(c.config, deliveries + 1, self._now)
         values = (c.dseq, deliveries + 1, due, c.id, seq)
-        c.db.execute("UPDATE pending SET dseq=?, n=?, due=?, waits=0 WHERE consumer=? AND seq=?", values)
+        c.db.execute("UPDATE pelton_deliveries SET dseq=?, n=?, due=?, waits=0 WHERE consumer=? AND seq=?", values)
 
     # --- ready: the next of a subject whose predecessor was settled, or which had none
 
@@ -529,7 +531,7 @@ class Delivery:
             sql = _KEEP_RUN.format(table=self._log.table.name)
             c.db.execute(sql, (c.id, shift, due_after(c.config, 1, self._now), first, last))
         if self._pending:
-            c.db.executemany("INSERT INTO pending VALUES(?, ?, ?, ?, ?, ?, 0)", self._pending)
+            c.db.executemany("INSERT INTO pelton_deliveries VALUES(?, ?, ?, ?, ?, ?, 0)", self._pending)
         if self._claims:
             c.db.executemany("INSERT INTO claims VALUES(?, ?, ?, ?, ?)", self._claims)
         if self._out:

@@ -23,13 +23,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from pelton.api import ConsumerConfig, ConsumerInfo, PriorityGroupState, SequenceInfo, parse_rfc3339, rfc3339
 from pelton.api.events import Event
 from pelton.api.schedule import LATEST
 from pelton.api.times import Duration
 from pelton.consumers.claims import Claim, ClaimTable
 from pelton.consumers.rules import sample_percent
-from pelton.storage import Condition, DamagedRowError, Database, decoded, integer, integers, subject_condition, text
+from pelton.storage import (
+    STATE_SEQ,
+    Condition,
+    DamagedRowError,
+    Database,
+    decoded,
+    integer,
+    integers,
+    subject_condition,
+    text,
+)
 from pelton.streams import StreamLog
 from pelton.subjects import first_match, has_wildcard
 
@@ -57,23 +69,22 @@ def vanished(database: Database, table: str, consumer: int, *, exclusive: bool) 
 
 
 NEVER: Final = (1 << 63) - 1
-_STATE: Final = (
-    "dseq, cursor, delivered, due, unsettled, waiting, ahead, ahead_last, ahead_removals, last_active, last_ack, "
-    "replay_upto, replay_shift, replay_due, turns, bypassed"
-)
 _KEEP_REMOVED: Final = (
     "INSERT OR REPLACE INTO pending_removed SELECT consumer, seq, dseq, n, due FROM pending WHERE consumer=? AND seq=?"
 )
-_LOAD: Final = f"SELECT {_STATE} FROM consumer_state WHERE id=?"
+_LOAD: Final = f"SELECT dseq, n, due, waits, subject FROM pelton_deliveries WHERE consumer=? AND seq={STATE_SEQ}"
+_decode: Final = msgspec.json.Decoder(tuple[int, int, int, int, int, int, int, int, int, int, int, int]).decode
 # Messages that are counted one by one without anybody noticing.
 _MANY: Final = 20_000
 # How often uses are recorded in an ``inactive_threshold`` at most.
 _USES_RECORDED: Final = 64
 _SAVE: Final = (
-    "UPDATE consumer_state SET dseq=?, cursor=?, delivered=?, due=?, unsettled=?, waiting=?, ahead=?, ahead_last=?, "
-    "ahead_removals=?, last_active=?, last_ack=?, replay_upto=?, replay_shift=?, replay_due=?, turns=?, bypassed=? "
-    "WHERE id=?"
+    f"UPDATE pelton_deliveries SET dseq=?, n=?, due=?, waits=?, subject=? WHERE consumer=? AND seq={STATE_SEQ}"
 )
+
+
+# The first has its state, too.
+_TABLES: Final = ("pelton_deliveries", "pending_removed", "claims", "ready", "exhausted", "pulls", "pins", "nearest")
 
 
 class ConsumerLog:
@@ -163,24 +174,25 @@ class ConsumerLog:
         row = self.db.execute(_LOAD, (self.id,)).fetchone()
         if row is None:
             raise DamagedRowError("its state is missing")
-        (
-            self.dseq,
-            self.cursor,
-            self.delivered,
-            self.due,
-            self.unsettled,
-            self.waiting,
-            self.ahead,
-            self.ahead_last,
-            self.ahead_removals,
-            self.last_active,
-            self.last_ack,
-            self.replay_upto,
-            self.replay_shift,
-            self.replay_due,
-            self.claims.turns,
-            self.bypassed,
-        ) = integers(row)
+        *numbers, others = row
+        self.dseq, self.unsettled, self.due, self.waiting = integers(numbers)
+        try:
+            (
+                self.cursor,
+                self.delivered,
+                self.ahead,
+                self.ahead_last,
+                self.ahead_removals,
+                self.last_active,
+                self.last_ack,
+                self.replay_upto,
+                self.replay_shift,
+                self.replay_due,
+                self.claims.turns,
+                self.bypassed,
+            ) = _decode(text(others))
+        except msgspec.DecodeError as error:
+            raise DamagedRowError(f"its state is damaged: {error}") from None
         self.claims.forget()
         self.stale = False
         self._loaded.add(self)
@@ -193,13 +205,9 @@ class ConsumerLog:
     def flush(self) -> None:
         if not self.dirty:
             return
-        state = (
-            self.dseq,
+        others = (
             self.cursor,
             self.delivered,
-            self.due,
-            self.unsettled,
-            self.waiting,
             self.ahead,
             self.ahead_last,
             self.ahead_removals,
@@ -210,8 +218,8 @@ class ConsumerLog:
             self.replay_due,
             self.claims.turns,
             self.bypassed,
-            self.id,
         )
+        state = (self.dseq, self.unsettled, self.due, self.waiting, msgspec.json.encode(others).decode(), self.id)
         self.db.execute(_SAVE, state)
         self.dirty = False
 
@@ -382,7 +390,7 @@ class ConsumerLog:
 
     def offer_again(self, now: int) -> None:
         """Make all unsettled deliveries due: their holders may be gone."""
-        self.db.execute("UPDATE pending SET due=? WHERE consumer=?", (now, self.id))
+        self.db.execute(f"UPDATE pelton_deliveries SET due=? WHERE consumer=? AND seq<{STATE_SEQ}", (now, self.id))
         if self.unsettled:
             self.due, self.dirty = now, True
 
@@ -434,7 +442,7 @@ class ConsumerLog:
 
     def forget_missing(self, seq: int, subject: str | None) -> None:
         """Drop the rows of an unsettled message that no longer exists."""
-        self.db.execute("DELETE FROM pending WHERE consumer=? AND seq=?", (self.id, seq))
+        self.db.execute("DELETE FROM pelton_deliveries WHERE consumer=? AND seq=?", (self.id, seq))
         self.unsettled -= 1
         self.dirty = True
         if subject is not None:
@@ -489,8 +497,7 @@ def drop_rows(database: Database, consumers: Sequence[int]) -> None:
     """Remove all rows of deleted consumers."""
     for consumer in consumers:
         database.execute("DELETE FROM consumers WHERE id=?", (consumer,))
-        database.execute("DELETE FROM consumer_state WHERE id=?", (consumer,))
-        for table in ("pending", "pending_removed", "claims", "ready", "exhausted", "pulls", "pins", "nearest"):
+        for table in _TABLES:
             database.execute(f"DELETE FROM {table} WHERE consumer=?", (consumer,))
 
 

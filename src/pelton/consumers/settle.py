@@ -329,6 +329,7 @@ AFTER_ACK: Final[Mapping[AckKind, Answered]] = {
 SETTLED: Final[frozenset[Answered]] = frozenset({"acked", "termed"})
 
 
+_DELETE: Final = "DELETE FROM pelton_deliveries WHERE consumer=? AND seq"
 _MANY: Final = 8
 # Each text says what is known of the message, and what you can do if anything.
 _REPLACED: Final = (
@@ -480,7 +481,7 @@ class Settlement:
         after = AFTER_ACK[ack.kind]
         if after not in SETTLED:
             due = self._due(ack, after, deliveries)
-            c.db.execute("UPDATE pending_removed SET due=? WHERE consumer=? AND seq=?", (due, *key))
+            c.db.execute("UPDATE pelton_deliveries_removed SET due=? WHERE consumer=? AND seq=?", (due, *key))
             c.due, c.dirty = min(c.due, due), True
         elif c.config.ack_policy == "all":
             self._settle_upto(ack, known)
@@ -526,16 +527,16 @@ class Settlement:
         """Apply the acks that were taken; call it once."""
         c = self._c
         if self._again:
-            c.db.executemany("UPDATE pending SET due=?, waits=? WHERE consumer=? AND seq=?", self._again)
+            c.db.executemany("UPDATE pelton_deliveries SET due=?, waits=? WHERE consumer=? AND seq=?", self._again)
             c.due = min(c.due, min(due for due, _, _, _ in self._again))
             c.dirty = True
         if not self._done:
             return
         if len(found := runs(self._done)) < _MANY:
             for first, last in found:
-                c.db.execute("DELETE FROM pending WHERE consumer=? AND seq BETWEEN ? AND ?", (c.id, first, last))
+                c.db.execute(f"{_DELETE} BETWEEN ? AND ?", (c.id, first, last))
         else:
-            c.db.executemany("DELETE FROM pending WHERE consumer=? AND seq=?", [(c.id, seq) for seq in self._done])
+            c.db.executemany(f"{_DELETE}=?", [(c.id, seq) for seq in self._done])
         c.unsettled -= len(self._done)
         c.last_ack = self._now
         c.dirty = True

@@ -315,7 +315,7 @@ class _Building:
         for table in ("ready", "claims"):
             db.execute(f"DELETE FROM {table} WHERE consumer=?", (consumer.id,))
         rows = _pending_rows(consumer, archived)
-        db.executemany("INSERT INTO pending VALUES(?, ?, ?, ?, ?, NULL, 0)", rows)
+        db.executemany("INSERT INTO pelton_deliveries VALUES(?, ?, ?, ?, ?, NULL, 0)", rows)
         consumer.waiting = 0
         consumer.unsettled = len(rows)
         consumer.dseq = max([state.delivered.consumer_seq, *(row[2] for row in rows)])

@@ -55,6 +55,7 @@ from pelton.storage.rows import of_subject as of_subject
 from pelton.storage.rows import subject_condition as subject_condition
 from pelton.storage.rows import text as text
 from pelton.storage.schema import SCHEMA_VERSION as SCHEMA_VERSION
+from pelton.storage.schema import STATE_SEQ as STATE_SEQ
 from pelton.storage.schema import TOKEN_EPOCH as TOKEN_EPOCH
 from pelton.storage.schema import message_table as message_table
 from pelton.storage.spool import Spool as Spool

@@ -161,7 +161,7 @@ Told = Callable[[int, int], object]
 
 _CHUNK: Final = 1 << 20
 _ROWS: Final = 2000
-_OF_ROWS: Final = ("streams", "stream_state")
+_OF_ROWS: Final = ("streams",)
 
 
 def back_up(path: str, key: bytes | None, target: str, streams: Sequence[str] | None, told: Told) -> None:
@@ -289,8 +289,9 @@ def belonging(source: Database, table: str, streams: list[int]) -> str | None:
     if "stream" in columns:
         return f"stream IN ({numbers})"
     consumers = f"(SELECT id FROM consumers WHERE stream IN ({numbers}))"
-    if table == "consumer_state":
-        return f"id IN {consumers}"
+    if table == "pelton_deliveries":
+        # Those of consumer 0 are the states of streams.
+        return f"consumer IN {consumers} OR consumer=0 AND seq IN ({numbers})"
     if table == "parked":
         return f"source IN (SELECT id FROM sourcing WHERE stream IN ({numbers}))"
     return f"consumer IN {consumers}" if "consumer" in columns else None
@@ -298,7 +299,6 @@ def belonging(source: Database, table: str, streams: list[int]) -> str | None:
 
 _LEFT_BEHIND: Final = ("pulls", "pins", "nearest")
 _FIRST: Final = ("streams", "consumers", "sourcing")
-_NUMBERED: Final = {"stream_state": "streams", "consumer_state": "consumers"}
 _REFERENCES: Final = {"stream": "streams", "consumer": "consumers"}
 
 
@@ -385,11 +385,12 @@ class _Copy:
 
     def _mapped(self, table: str, columns: Sequence[str], row: Sequence[Any]) -> tuple[Any, ...]:
         """Return a row with the ids of the target."""
+        if table == "pelton_deliveries" and row[0] == 0:
+            consumer, seq, *rest = row
+            return consumer, self._numbers["streams"][seq], *rest
         return tuple(self._value(table, column, value) for column, value in zip(columns, row, strict=True))
 
     def _value(self, table: str, column: str, value: Any) -> Any:
-        if column == "id" and table in _NUMBERED:
-            return self._numbers[_NUMBERED[table]][value]
         if column == "source" and table == "parked":
             return self._numbers["sourcing"][value]
         return self._numbers[_REFERENCES[column]][value] if column in _REFERENCES else value

@@ -580,8 +580,9 @@ class FastGet:
         self._last_of = (
             f"SELECT {_OF_ONE} FROM m_{stream} m WHERE "
             f"m.seq=ifnull(?2, (SELECT last FROM subjects WHERE stream={stream} AND subject=?1)) AND m.subject=?1 AND "
-            f"(NOT EXISTS(SELECT 1 FROM m_{stream} WHERE seq>?3) OR (?2 IS NULL AND NOT EXISTS(SELECT 1 FROM "
-            f"m_{stream} WHERE seq>(SELECT s.subjects_upto FROM stream_state s WHERE s.id={stream}))))"
+            f"(NOT EXISTS(SELECT 1 FROM m_{stream} WHERE seq>?3) OR (?2 IS NULL AND NOT EXISTS("
+            f"SELECT 1 FROM m_{stream} WHERE seq>ifnull((SELECT json_extract(s.subject, '$[2]') "
+            f"FROM pelton_deliveries s WHERE s.consumer=0 AND s.seq={stream}), 0))))"
         )
 
     def by_seq(self, seq: int, version: int) -> MessageRow | None:

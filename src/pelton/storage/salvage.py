@@ -171,6 +171,7 @@ def _copy_all(
         if not table.startswith("sqlite_") and table not in _OF_THE_MOMENT:
             _copy_small(source, copy, moment, table, note)
     with copy.writing():
+        _drop_damaged_states(copy, note)
         set_tokens_apart(copy, _readable_floor(source, moment))
     streams, damaged = column(copy.execute("SELECT id FROM streams").fetchall()), set()
     for stream in streams:
@@ -201,6 +202,16 @@ def _count_tail(source: Database, copy: Database, moment: SalvageSnapshot, strea
     with copy.writing():
         copy.execute(sql, (newest_seq - last, after, newest_ts, stream))
     return is_known
+
+
+def _drop_damaged_states(copy: Database, note: Callable[[str], None]) -> None:
+    for table in ("stream_state", "consumer_state"):
+        for row in copy.execute(f"SELECT * FROM {table}").fetchall():
+            try:
+                integers(row)
+            except DamagedRowError as error:
+                note(f"table {table}: {error}")
+                copy.execute(f"DELETE FROM {table} WHERE id=?", (row[0],))
 
 
 def _readable_floor(source: Database, moment: SalvageSnapshot) -> int:

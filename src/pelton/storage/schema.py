@@ -2,8 +2,11 @@
 
 ``PRAGMA application_id`` marks a file as Pelton's, ``PRAGMA user_version`` is its schema. Each stream has its own
 message table (``m_<id>``), so that messages are appended at the end of one tree and a dropped stream frees its pages
-at once. Small hot rows (``stream_state``, ``consumer_state``) are apart from the configurations, which rarely change.
+at once. Small hot rows are apart from the configurations, which rarely change.
 
+- ``pelton_deliveries``: a commit writes whole pages, so what changes together stands together: the states of streams;
+for each consumer its deliveries, then its state. The views ``stream_state``, ``pending`` and ``consumer_state`` show
+them; what is written often is written to the table, and the rest to the views.
 - ``stream_state``: counts and bounds of a stream up to ``last``. Fewer than 64 messages may come after that, which were
 only appended since, without a gap; whoever reads the row counts them (``streams/state.py``).
 - ``subjects``: one row per subject, for the messages up to ``stream_state.subjects_upto``; later messages are not
@@ -43,6 +46,7 @@ the beat has not moved.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import apsw
@@ -149,9 +153,78 @@ ALTER TABLE consumer_state ADD COLUMN bypassed INTEGER NOT NULL DEFAULT 0;
 UPDATE consumer_state SET turns=cursor;
 """
 
-# The rows of streams are written less often than their messages; until now, they told everything.
-_VERSION_6: Final = """
-UPDATE meta SET value=value WHERE key='catalogue';
+_STATES: Final = "pelton_deliveries"
+STATE_SEQ: Final = (1 << 63) - 1
+"""In ``pelton_deliveries``, the sequence of the row with the state of a consumer; those of streams have consumer 0."""
+
+_OF_CONSUMERS: Final = (
+    *("cursor", "delivered", "ahead", "ahead_last", "ahead_removals", "last_active", "last_ack"),
+    *("replay_upto", "replay_shift", "replay_due", "turns", "bypassed"),
+)
+_OF_STREAMS: Final = ("first", "removals", "subjects_upto")
+
+
+def _view(name: str, shown: str, columns: Mapping[str, str], parts: Sequence[str], where: str, key: str) -> str:
+    """Return SQL for a view of states, which can be written like a table.
+
+    Of what is ``shown``, ``columns`` are those of the table, and ``parts`` is kept as JSON, of which a damaged one is
+    NULL. ``key`` are the consumer and the sequence of the row with an id.
+    """
+    whole = "iif(json_valid(subject), subject, '[]')"
+    read = dict(columns) | {part: f"json_extract({whole}, '$[{place}]')" for place, part in enumerate(parts)}
+    json = f"json_array({', '.join(f'new.{part}' for part in parts)})"
+    kept = {column: f"new.{each}" for each, column in columns.items() if each != "id"} | {"subject": json}
+    changes = ", ".join(f"{column}={value}" for column, value in kept.items())
+    consumer, seq = key.format("old").split()
+    here = f"consumer={consumer} AND seq={seq}"
+    return f"""
+CREATE VIEW {name} AS
+SELECT {", ".join(f"{read[each]} AS {each}" for each in shown.split())} FROM {_STATES} WHERE {where};
+CREATE TRIGGER pelton_{name}_insert INSTEAD OF INSERT ON {name} BEGIN
+INSERT INTO {_STATES}(consumer, seq, {", ".join(kept)})
+VALUES({key.format("new").replace(" ", ", ")}, {", ".join(kept.values())}); END;
+CREATE TRIGGER pelton_{name}_update INSTEAD OF UPDATE ON {name} BEGIN UPDATE {_STATES} SET {changes} WHERE {here}; END;
+CREATE TRIGGER pelton_{name}_delete INSTEAD OF DELETE ON {name} BEGIN DELETE FROM {_STATES} WHERE {here}; END;
+"""
+
+
+# A commit writes whole pages: what changes together stands together. The row of a stream is not written with each
+# message any more; until now, it told everything.
+_VERSION_6: Final = f"""
+CREATE TABLE {_STATES}(consumer INTEGER NOT NULL, seq INTEGER NOT NULL, dseq INTEGER NOT NULL, n INTEGER NOT NULL,
+                       due INTEGER NOT NULL, subject TEXT, waits INTEGER NOT NULL,
+                       PRIMARY KEY(consumer, seq)) WITHOUT ROWID;
+INSERT INTO {_STATES} SELECT * FROM pending;
+INSERT INTO {_STATES} SELECT id, {STATE_SEQ}, dseq, unsettled, due, json_array({", ".join(_OF_CONSUMERS)}), waiting
+FROM consumer_state;
+INSERT INTO {_STATES} SELECT 0, id, last, msgs, last_ts, json_array({", ".join(_OF_STREAMS)}), bytes FROM stream_state;
+DROP TABLE pending;
+DROP TABLE consumer_state;
+DROP TABLE stream_state;
+CREATE VIEW pending AS SELECT * FROM {_STATES} WHERE consumer>0 AND seq<{STATE_SEQ};
+CREATE TRIGGER pelton_pending_delete INSTEAD OF DELETE ON pending BEGIN
+DELETE FROM {_STATES} WHERE consumer=old.consumer AND seq=old.seq; END;
+{
+    _view(
+        "consumer_state",
+        "id dseq cursor delivered due unsettled waiting ahead ahead_last ahead_removals last_active last_ack "
+        "replay_upto replay_shift replay_due turns bypassed",
+        {"id": "consumer", "dseq": "dseq", "unsettled": "n", "due": "due", "waiting": "waits"},
+        _OF_CONSUMERS,
+        f"consumer>0 AND seq={STATE_SEQ}",
+        f"{{0}}.id {STATE_SEQ}",
+    )
+}
+{
+    _view(
+        "stream_state",
+        "id msgs bytes first last last_ts removals subjects_upto",
+        {"id": "seq", "last": "dseq", "msgs": "n", "last_ts": "due", "bytes": "waits"},
+        _OF_STREAMS,
+        "consumer=0",
+        "0 {0}.id",
+    )
+}
 """
 
 # The script at position v migrates a store from version v to v + 1; version 0 is an empty file.

@@ -21,7 +21,7 @@ in the window.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
@@ -180,17 +180,20 @@ class DuplicateWindow:
             self._forgotten += 1
 
 
+_LENGTH: Final = ORIGINAL_LENGTH.replace("data", "m.data").replace("crc", "m.crc")
+# A row of a stream (``storage/schema.py``).
+_OF_ROW: Final = "s.dseq, s.n, s.waits, s.due, s.subject"
+_WHERE: Final = "s.consumer=0 AND s.seq=?"
 _LOAD_STATE: Final = (
-    "SELECT s.msgs, s.bytes, s.first, s.last, s.last_ts, s.removals, s.subjects_upto, count(m.seq), "
-    f"ifnull(sum(octet_length(m.subject) + {ORIGINAL_LENGTH}), 0), count(m.hdr), ifnull(sum(length(m.hdr)), 0), "
+    f"SELECT {_OF_ROW}, count(m.seq), "
+    f"ifnull(sum(octet_length(m.subject) + {_LENGTH}), 0), count(m.hdr), ifnull(sum(length(m.hdr)), 0), "
     # The time is that of the row with the greatest sequence.
-    "ifnull(max(m.seq), s.last), ifnull(m.ts, s.last_ts) "
-    f"FROM stream_state s LEFT JOIN {{}} m ON m.seq > s.last AND m.seq < s.last + {TAIL} WHERE s.id=?"
+    "ifnull(max(m.seq), s.dseq), ifnull(m.ts, s.due) "
+    f"FROM pelton_deliveries s LEFT JOIN {{}} m ON m.seq > s.dseq AND m.seq < s.dseq + {TAIL} WHERE {_WHERE}"
 )
-_LOAD_ROW: Final = "SELECT msgs, bytes, first, last, last_ts, removals, subjects_upto FROM stream_state WHERE id=?"
-_SAVE_STATE: Final = (
-    "UPDATE stream_state SET msgs=?, bytes=?, first=?, last=?, last_ts=?, removals=?, subjects_upto=? WHERE id=?"
-)
+_LOAD_ROW: Final = f"SELECT {_OF_ROW} FROM pelton_deliveries s WHERE {_WHERE}"
+_SAVE_STATE: Final = "UPDATE pelton_deliveries SET dseq=?, n=?, waits=?, due=?, subject=? WHERE consumer=0 AND seq=?"
+_decode: Final = msgspec.json.Decoder(tuple[int, int, int]).decode
 
 
 class Cost(NamedTuple):
@@ -342,13 +345,21 @@ class StreamState:
             return self._read_row()
         if row is None or row[0] is None:
             raise DamagedRowError("its state is missing")
-        msgs, size, first, last, _, removals, upto, tail, parts, with_headers, blocks, self.last, self.last_ts = (
-            integers(row)
-        )
-        self._row = _Row(msgs, size, first, last, removals, upto)
-        self.msgs, self.first, self.removals = msgs + tail, first, removals
-        self.bytes = size + tail * self.cost.message + parts + with_headers * self.cost.header + blocks
-        return upto
+        self._row = self._row_of(row[:5])
+        tail, parts, with_headers, blocks, self.last, self.last_ts = integers(row[5:])
+        self.msgs += tail
+        self.bytes += tail * self.cost.message + parts + with_headers * self.cost.header + blocks
+        return self._row.subjects_upto
+
+    def _row_of(self, row: Sequence[object]) -> _Row:
+        """Take over what the row of the stream says."""
+        *numbers, others = row
+        self.last, self.msgs, self.bytes, self.last_ts = integers(numbers)
+        try:
+            self.first, self.removals, upto = _decode(text(others))
+        except msgspec.DecodeError as error:
+            raise DamagedRowError(f"its state is damaged: {error}") from None
+        return _Row(self.msgs, self.bytes, self.first, self.last, self.removals, upto)
 
     def _read_row(self) -> int:
         """Read the row of the stream alone: the page with the messages after it is damaged, and the others are not.
@@ -358,9 +369,9 @@ class StreamState:
         row = self.db.execute(_LOAD_ROW, (self.id,)).fetchone()
         if row is None:
             raise DamagedRowError("its state is missing")
-        self.msgs, self.bytes, self.first, last, self.last_ts, self.removals, upto = integers(row)
-        self._row, self.last = None, last + TAIL - 1
-        return upto
+        found, self._row = self._row_of(row), None
+        self.last += TAIL - 1
+        return found.subjects_upto
 
     def reset(self) -> None:
         """Forget everything that was not committed."""
@@ -403,8 +414,8 @@ class StreamState:
         row = _Row(self.msgs, self.bytes, self.first, self.last, self.removals, self.subjects.upto)
         if self._row is None or not self._row.leads_to(row):
             self._row = row
-            numbers = (self.msgs, self.bytes, self.first, self.last, self.last_ts, self.removals, self.subjects.upto)
-            self.db.execute(_SAVE_STATE, (*numbers, self.id))
+            others = msgspec.json.encode((self.first, self.removals, row.subjects_upto)).decode()
+            self.db.execute(_SAVE_STATE, (self.last, self.msgs, self.bytes, self.last_ts, others, self.id))
         self.dirty = False
 
     # --- subjects

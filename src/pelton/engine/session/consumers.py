@@ -384,7 +384,7 @@ class ConsumedOrigin:
         consumer = self._consumer()
         if consumer is not None and sequences:
             values = [(consumer.id, seq) for seq in sequences]
-            consumer.db.executemany("UPDATE pending SET due=0 WHERE consumer=? AND seq=?", values)
+            consumer.db.executemany("UPDATE pelton_deliveries SET due=0 WHERE consumer=? AND seq=?", values)
             consumer.due, consumer.dirty = 0, True
 
     # --- when, and how far

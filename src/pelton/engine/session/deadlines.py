@@ -16,7 +16,7 @@ import msgspec
 from pelton.api import ApiError, headers
 from pelton.api.schedule import At, Every, first_due
 from pelton.api.times import NEVER, SECOND, parse_duration
-from pelton.storage import Database, blob, integer, newest
+from pelton.storage import STATE_SEQ, Database, blob, integer, newest
 from pelton.streams import Jumps, schedule_of
 
 # A run that a clock made too early by less than this is not repeated.
@@ -25,9 +25,9 @@ _SAME_RUN: Final = 60 * SECOND
 _LATEST: Final = NEVER // 2
 _MOST_JUMPS: Final = 64
 _SHIFTS: Final = (
-    "UPDATE pending SET due=due+?1 WHERE due<?2",
+    # That of consumers, too, which is the least of their deliveries.
+    "UPDATE pelton_deliveries SET due=due+?1 WHERE consumer>0 AND due<?2",
     "UPDATE pending_removed SET due=due+?1 WHERE due<?2",
-    "UPDATE consumer_state SET due=due+?1 WHERE due<?2",
     "UPDATE consumer_state SET last_active=last_active+?1 WHERE last_active",
     "UPDATE consumer_state SET last_ack=last_ack+?1 WHERE last_ack",
     "UPDATE consumer_state SET replay_shift=replay_shift+?1 WHERE replay_shift",
@@ -39,6 +39,8 @@ _SHIFTS: Final = (
     "UPDATE ids SET ts=ts+?1",
     "UPDATE sourcing SET active=active+?1 WHERE active",
 )
+
+_CLAMP: Final = "UPDATE pelton_deliveries SET due=?1 WHERE consumer=?2 AND seq<?4 AND NOT waits AND due>?1 AND due<?3"
 
 
 class _StreamAges(msgspec.Struct):
@@ -74,8 +76,7 @@ def clamp_deadlines(database: Database, now: int) -> None:
         with suppress(msgspec.DecodeError):
             config = _ack_waits(blob(raw))
             if longest := max(config.backoff, default=config.ack_wait):
-                sql = "UPDATE pending SET due=?1 WHERE consumer=?2 AND NOT waits AND due>?1 AND due<?3"
-                database.execute(sql, (now + longest, row_id, _LATEST))
+                database.execute(_CLAMP, (now + longest, row_id, _LATEST, STATE_SEQ))
     _move_schedules(database, 0, now)
 
 

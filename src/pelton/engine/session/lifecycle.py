@@ -17,7 +17,7 @@ from pelton.streams.rules import encode_config
 
 _ROWS_OF_A_STREAM: Final = (
     "DELETE FROM streams WHERE id=?",
-    "DELETE FROM stream_state WHERE id=?",
+    "DELETE FROM pelton_deliveries WHERE consumer=0 AND seq=?",
     "DELETE FROM subjects WHERE stream=?",
     "DELETE FROM ids WHERE stream=?",
     "DELETE FROM timers WHERE stream=?",
