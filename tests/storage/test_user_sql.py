@@ -56,6 +56,8 @@ FORBIDDEN = [
     "insert into \"M_7\" values(1, 1, 's', null, x'', 0)",
     "UPDATE main.Streams SET name='t'",
     "DELETE FROM pending",
+    "DELETE FROM pelton_deliveries",
+    "UPDATE stream_state SET last=0",
     "REPLACE INTO meta VALUES('token_floor', 0)",
     "WITH gone AS (SELECT 1) DELETE FROM subjects",
     "DROP TABLE m_7",
@@ -113,7 +115,7 @@ def test_what_is_forbidden_changes_nothing(sql: UserSql, database: Database, sta
 
 
 def test_the_text_of_a_statement_of_ours_is_asked_about_all_the_same(sql: UserSql, database: Database) -> None:
-    ours = "DELETE FROM pending WHERE consumer=? AND seq BETWEEN ? AND ?"
+    ours = "DELETE FROM pelton_deliveries WHERE consumer=? AND seq BETWEEN ? AND ?"
     database.execute(ours, (1, 1, 1))
     with pytest.raises(Refusal):
         sql.run(ours, (1, 1, 1))

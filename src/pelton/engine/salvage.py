@@ -129,6 +129,8 @@ def _orphans(database: Database) -> Iterator[str]:
             sql = f"SELECT DISTINCT {column} FROM {table} WHERE {column} NOT IN (SELECT id FROM {owner})"
             for (row_id,) in database.execute(sql):
                 yield f"{table} has rows of {column} {row_id}, which does not exist"
+    for consumer, seq in database.execute("SELECT consumer, seq FROM pelton_deliveries WHERE consumer<0"):
+        yield f"pelton_deliveries has a row {seq} of consumer {consumer}, which cannot exist"
     sql = (
         "SELECT name FROM sqlite_schema WHERE name GLOB 'm_[0-9]*' AND substr(name, 3) NOT IN (SELECT id FROM streams)"
     )
@@ -448,6 +450,7 @@ def _drop_orphans(copy: Database) -> None:
     for table in ("consumer_state", *_OF_CONSUMERS, "pins"):
         column = "id" if table == "consumer_state" else "consumer"
         copy.execute(f"DELETE FROM {table} WHERE {column} NOT IN (SELECT id FROM consumers)")
+    copy.execute("DELETE FROM pelton_deliveries WHERE consumer<0")
     copy.execute("DELETE FROM parked WHERE source NOT IN (SELECT id FROM sourcing)")
     copy.execute(
         "INSERT OR IGNORE INTO consumer_state "
