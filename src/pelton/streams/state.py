@@ -21,9 +21,9 @@ in the window.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import apsw
 import msgspec
@@ -180,18 +180,13 @@ class DuplicateWindow:
             self._forgotten += 1
 
 
-_LENGTH: Final = ORIGINAL_LENGTH.replace("data", "m.data").replace("crc", "m.crc")
-# A row of a stream (``storage/schema.py``).
-_OF_ROW: Final = "s.dseq, s.n, s.waits, s.due, s.subject"
-_WHERE: Final = "s.consumer=0 AND s.seq=?"
-_LOAD_STATE: Final = (
-    f"SELECT {_OF_ROW}, count(m.seq), "
-    f"ifnull(sum(octet_length(m.subject) + {_LENGTH}), 0), count(m.hdr), ifnull(sum(length(m.hdr)), 0), "
+# The row of a stream (``storage/schema.py``), and the messages after it: one statement for both takes twice as long.
+_LOAD_STATE: Final = "SELECT dseq, n, waits, due, subject FROM pelton_deliveries WHERE consumer=0 AND seq=?"
+_LOAD_TAIL: Final = (
     # The time is that of the row with the greatest sequence.
-    "ifnull(max(m.seq), s.dseq), ifnull(m.ts, s.due) "
-    f"FROM pelton_deliveries s LEFT JOIN {{}} m ON m.seq > s.dseq AND m.seq < s.dseq + {TAIL} WHERE {_WHERE}"
+    f"SELECT max(seq), ts, count(*), ifnull(sum(octet_length(subject) + {ORIGINAL_LENGTH}), 0), count(hdr), "
+    f"ifnull(sum(length(hdr)), 0) FROM {{}} WHERE seq>?1 AND seq<?1+{TAIL}"
 )
-_LOAD_ROW: Final = f"SELECT {_OF_ROW} FROM pelton_deliveries s WHERE {_WHERE}"
 _SAVE_STATE: Final = "UPDATE pelton_deliveries SET dseq=?, n=?, waits=?, due=?, subject=? WHERE consumer=0 AND seq=?"
 _decode: Final = msgspec.json.Decoder(tuple[int, int, int]).decode
 
@@ -270,9 +265,10 @@ class StreamState:
         self.bytes: int = 0
         self.msgs = self.last = self.last_ts = self.removals = 0
         self.first = 1
-        # The row of the stream, as it is now; None if it is unknown.
+        # The row of the stream, as it is now, and its values in the table; None if it is unknown.
         self._row: _Row | None = None
-        self._load = _LOAD_STATE.format(f"m_{stream}")
+        self._values: tuple[Any, ...] = ()
+        self._load_tail = _LOAD_TAIL.format(self.table.name)
         # Rows to write.
         self.rows: list[RowValues] = []
         self.subjects: SubjectRows = SubjectRows(env.database, stream, self.table.name, self.effects)
@@ -336,23 +332,28 @@ class StreamState:
 
     def _read_counts(self) -> int:
         """Read the row of the stream, and count the messages after it; return up to where subjects are counted."""
-        try:
-            row = self.db.execute(self._load, (self.id,)).fetchone()
-        except apsw.SQLError:
-            # The table was dropped with the stream.
-            row = None
-        except apsw.CorruptError:
-            return self._read_row()
-        if row is None or row[0] is None:
+        row = self.db.execute(_LOAD_STATE, (self.id,)).fetchone()
+        if row is None:
             raise DamagedRowError("its state is missing")
-        self._row = self._row_of(row[:5])
-        tail, parts, with_headers, blocks, self.last, self.last_ts = integers(row[5:])
-        self.msgs += tail
-        self.bytes += tail * self.cost.message + parts + with_headers * self.cost.header + blocks
-        return self._row.subjects_upto
+        if self._row is None or row != self._values:
+            # If it is as it was, messages were only appended since, and they are added to what is in memory.
+            self._row = None
+            self._row, self._values = self._taken(row), row
+        upto = self._row.subjects_upto
+        try:
+            tail = self.db.execute(self._load_tail, (self.last,)).fetchone()
+        except apsw.CorruptError:
+            # Other pages may be sound; the sequences of messages on this one are not given again.
+            self._row, self.last = None, self.last + TAIL - 1
+            return upto
+        if tail is not None and tail[0] is not None:
+            self.last, self.last_ts, count, parts, with_headers, blocks = integers(tail)
+            self.msgs += count
+            self.bytes += count * self.cost.message + parts + with_headers * self.cost.header + blocks
+        return upto
 
-    def _row_of(self, row: Sequence[object]) -> _Row:
-        """Take over what the row of the stream says."""
+    def _taken(self, row: tuple[Any, ...]) -> _Row:
+        """Take over what the row of the stream says, and return it."""
         *numbers, others = row
         self.last, self.msgs, self.bytes, self.last_ts = integers(numbers)
         try:
@@ -360,18 +361,6 @@ class StreamState:
         except msgspec.DecodeError as error:
             raise DamagedRowError(f"its state is damaged: {error}") from None
         return _Row(self.msgs, self.bytes, self.first, self.last, self.removals, upto)
-
-    def _read_row(self) -> int:
-        """Read the row of the stream alone: the page with the messages after it is damaged, and the others are not.
-
-        Their sequences are not given again.
-        """
-        row = self.db.execute(_LOAD_ROW, (self.id,)).fetchone()
-        if row is None:
-            raise DamagedRowError("its state is missing")
-        found, self._row = self._row_of(row), None
-        self.last += TAIL - 1
-        return found.subjects_upto
 
     def reset(self) -> None:
         """Forget everything that was not committed."""
@@ -415,7 +404,8 @@ class StreamState:
         if self._row is None or not self._row.leads_to(row):
             self._row = row
             others = msgspec.json.encode((self.first, self.removals, row.subjects_upto)).decode()
-            self.db.execute(_SAVE_STATE, (self.last, self.msgs, self.bytes, self.last_ts, others, self.id))
+            self._values = (self.last, self.msgs, self.bytes, self.last_ts, others)
+            self.db.execute(_SAVE_STATE, (*self._values, self.id))
         self.dirty = False
 
     # --- subjects
