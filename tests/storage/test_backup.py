@@ -15,9 +15,7 @@ from pelton.api import StoreSettingsError
 from pelton.engine.salvage import recount
 from pelton.storage import Database
 from pelton.storage.copies import belonging
-from tests.storage.stores import a_store
-
-_SCHEMA = 5 * 4096
+from tests.storage.stores import a_store, raw
 
 
 async def a_rich_store(path: Path, key: str | None = None) -> None:
@@ -130,10 +128,13 @@ async def test_flipped_bits_anywhere_are_found_and_the_rest_is_saved(tmp_path: P
     key = "secret" if seed % 4 == 3 else None
     await a_rich_store(path, key)
     chance = random.Random(seed)
+    with raw(path, key) as connection:
+        pages = connection.execute("SELECT pageno FROM dbstat WHERE name<>'sqlite_schema' AND pageno>1").fetchall()
     damaged = bytearray(path.read_bytes())
     for _ in range(3):
-        # Without the first pages, which hold the schema, SQLite can read nothing.
-        damaged[chance.randrange(_SCHEMA, len(damaged))] ^= 1 << chance.randrange(8)
+        # Without the pages that hold the schema, SQLite can read nothing.
+        [page] = chance.choice(pages)
+        damaged[(page - 1) * 4096 + chance.randrange(4096)] ^= 1 << chance.randrange(8)
     path.write_bytes(damaged)
     found = pelton.verify(path, key)
     lost = pelton.salvage(path, saved, key)

@@ -481,7 +481,7 @@ class Settlement:
         after = AFTER_ACK[ack.kind]
         if after not in SETTLED:
             due = self._due(ack, after, deliveries)
-            c.db.execute("UPDATE pelton_deliveries_removed SET due=? WHERE consumer=? AND seq=?", (due, *key))
+            c.db.execute("UPDATE pending_removed SET due=? WHERE consumer=? AND seq=?", (due, *key))
             c.due, c.dirty = min(c.due, due), True
         elif c.config.ack_policy == "all":
             self._settle_upto(ack, known)
