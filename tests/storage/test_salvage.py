@@ -131,3 +131,32 @@ def test_a_store_that_was_verified_is_salvaged_by_the_same_program(tmp_path: Pat
     pelton.sync.open(path).close()
     program = f"import pelton; print(pelton.verify({str(path)!r}), pelton.salvage({str(path)!r}, {str(saved)!r}))"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "[] []\n"
+
+
+def _damage_last_leaf(path: Path, stream: int) -> None:
+    """Damage the page with the newest messages of a stream."""
+    with raw(path) as connection:
+        sql = "SELECT pageno FROM dbstat WHERE name=? AND pagetype='leaf' ORDER BY path DESC LIMIT 1"
+        [(page,)] = connection.execute(sql, (f"m_{stream}",)).fetchall()
+    content = bytearray(path.read_bytes())
+    content[(page - 1) * 4096 : (page - 1) * 4096 + 8] = b"\xff" * 8
+    path.write_bytes(content)
+
+
+def test_sequences_on_a_damaged_page_are_not_given_again(tmp_path: Path) -> None:
+    path, saved = tmp_path / "a.pelton", tmp_path / "b.pelton"
+    with pelton.sync.open(path) as jet:
+        jet.create_stream("s", subjects=["s"])
+        jet.publish_batch([("s", bytes(900))] * 100)
+        for _ in range(9):
+            # The row of the stream does not tell of them.
+            jet.publish("s", bytes(900))
+    _damage_last_leaf(path, 1)
+    with pelton.sync.open(path) as jet:
+        # What is on other pages can be read.
+        assert jet.stream("s").get_message(50).data == bytes(900)
+    (lost,) = pelton.salvage(path, saved)
+    assert "lost" in lost
+    assert pelton.verify(saved) == []
+    with pelton.sync.open(saved) as jet:
+        assert jet.publish("s", b"new").seq > 109
