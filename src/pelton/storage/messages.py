@@ -43,7 +43,7 @@ import apsw
 import msgspec
 
 from pelton.storage.database import Database
-from pelton.storage.rows import Condition, column, decoded, integer, integers, of_subject, text
+from pelton.storage.rows import Condition, DamagedRowError, column, decoded, integer, integers, of_subject, text
 
 _POSITION = struct.Struct("<qqi")
 
@@ -265,6 +265,19 @@ class Sizes(msgspec.Struct, gc=False):
     hdr: int
 
 
+class Tail(NamedTuple):
+    """The newest messages of a stream: the last of them, its time, and how many there are.
+
+    ``size`` is the bytes of their subjects, payloads and header blocks, which ``with_headers`` of them have.
+    """
+
+    last: int
+    last_ts: int
+    count: int
+    size: int
+    with_headers: int
+
+
 _COLUMNS: Final = "seq, ts, subject, hdr, data, crc"
 # Invalid text cannot even be read: bytes that have become text are selected as 0, which matches no checksum.
 DAMAGED_COLUMNS: Final = (
@@ -323,6 +336,12 @@ class MessageTable:
         self._remove_front = f"DELETE FROM {name} WHERE seq IN ({front}) {_REMOVED}"
         self._remove_first = f"DELETE FROM {name} WHERE seq=? AND subject=? {_REMOVED}"
         self._subject = f"SELECT CAST(subject AS BLOB) FROM {name} WHERE seq=?"
+        # The time is that of the row with the greatest sequence; a damaged one must not make the stream unreadable.
+        self._tail = (
+            "SELECT max(seq), iif(typeof(ts)='integer', ts, 0), count(*), "
+            f"ifnull(sum(octet_length(subject) + {ORIGINAL_LENGTH} + ifnull(length(hdr), 0)), 0), count(hdr) "
+            f"FROM {name} WHERE seq>?1 AND seq<?1+{TAIL}"
+        )
         self._next = f"SELECT min(seq) FROM {name} WHERE seq>=?"
         self._sizes = (
             f"SELECT octet_length(subject), {ORIGINAL_LENGTH}, ifnull(length(hdr), -1) FROM {name} "
@@ -524,6 +543,14 @@ class MessageTable:
             rows = self._db.execute(sql.format("CAST(subject AS BLOB)"), (first, last, *bindings, limit))
             return [(integer(seq), text(subject)) for seq, subject in rows]
 
+    def tail(self, after: int) -> Tail | None:
+        """Return what is stored after ``after``, or None. Raises DamagedRowError if it cannot be read."""
+        try:
+            row = self._db.execute(self._tail, (after,)).fetchone()
+        except apsw.CorruptError as error:
+            raise DamagedRowError(f"the page with its newest messages is damaged ({error})") from None
+        return None if row is None or row[0] is None else Tail(*integers(row))
+
     def next_seq(self, at_least: int) -> int | None:
         """Return the first sequence stored at or after ``at_least``."""
         value = self._db.value(self._next, (at_least,))
@@ -539,9 +566,15 @@ class MessageTable:
 
 
 def newest(database: Database, stream: int, last: int, last_ts: int) -> tuple[int, int]:
-    """Return sequence and time of the last message of a stream whose row in ``stream_state`` says these."""
+    """Return sequence and time of the last message of a stream whose row in ``stream_state`` says these.
+
+    Raises DamagedRowError if its page is damaged.
+    """
     sql = f"SELECT seq, ts FROM m_{stream} WHERE seq>?1 AND seq<?1+{TAIL} ORDER BY seq DESC LIMIT 1"
-    row = database.execute(sql, (last,)).fetchone()
+    try:
+        row = database.execute(sql, (last,)).fetchone()
+    except apsw.CorruptError as error:
+        raise DamagedRowError(f"the page with its newest messages is damaged ({error})") from None
     return (last, last_ts) if row is None else (integer(row[0]), integer(row[1]))
 
 

@@ -193,9 +193,8 @@ def _count_tail(source: Database, copy: Database, moment: SalvageSnapshot, strea
     last, last_ts = integers(row)
     try:
         (newest_seq, newest_ts), is_known = newest(source, stream, last, last_ts), True
-    except (apsw.Error, DamagedRowError) as error:
-        if isinstance(error, apsw.Error):
-            moment.again()
+    except (apsw.Error, DamagedRowError):
+        moment.again()
         (newest_seq, newest_ts), is_known = newest(copy, stream, last, last_ts), False
     after = newest_seq if is_known else last + TAIL - 1
     sql = "UPDATE stream_state SET msgs=msgs+?, last=?, last_ts=? WHERE id=?"

@@ -25,14 +25,12 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
-import apsw
 import msgspec
 
 from pelton.api import StreamConfig
 from pelton.api.config import Storage
 from pelton.api.times import NEVER
 from pelton.storage import TAIL, DamagedRowError, Database, MessageTable, RowValues, integer, integers, text
-from pelton.storage.messages import ORIGINAL_LENGTH
 from pelton.streams.counters import Total
 from pelton.streams.subject_rows import StreamEffects, SubjectRow, SubjectRows
 from pelton.streams.timers import Timers
@@ -180,13 +178,8 @@ class DuplicateWindow:
             self._forgotten += 1
 
 
-# The row of a stream (``storage/schema.py``), and the messages after it: one statement for both takes twice as long.
+# The row of a stream (``storage/schema.py``).
 _LOAD_STATE: Final = "SELECT dseq, n, waits, due, subject FROM pelton_deliveries WHERE consumer=0 AND seq=?"
-_LOAD_TAIL: Final = (
-    # The time is that of the row with the greatest sequence.
-    f"SELECT max(seq), ts, count(*), ifnull(sum(octet_length(subject) + {ORIGINAL_LENGTH}), 0), count(hdr), "
-    f"ifnull(sum(length(hdr)), 0) FROM {{}} WHERE seq>?1 AND seq<?1+{TAIL}"
-)
 _SAVE_STATE: Final = "UPDATE pelton_deliveries SET dseq=?, n=?, waits=?, due=?, subject=? WHERE consumer=0 AND seq=?"
 _decode: Final = msgspec.json.Decoder(tuple[int, int, int]).decode
 
@@ -268,7 +261,6 @@ class StreamState:
         # The row of the stream, as it is now, and its values in the table; None if it is unknown.
         self._row: _Row | None = None
         self._values: tuple[Any, ...] = ()
-        self._load_tail = _LOAD_TAIL.format(self.table.name)
         # Rows to write.
         self.rows: list[RowValues] = []
         self.subjects: SubjectRows = SubjectRows(env.database, stream, self.table.name, self.effects)
@@ -341,15 +333,15 @@ class StreamState:
             self._row, self._values = self._taken(row), row
         upto = self._row.subjects_upto
         try:
-            tail = self.db.execute(self._load_tail, (self.last,)).fetchone()
-        except apsw.CorruptError:
+            tail = self.table.tail(self.last)
+        except DamagedRowError:
             # Other pages may be sound; the sequences of messages on this one are not given again.
             self._row, self.last = None, self.last + TAIL - 1
             return upto
-        if tail is not None and tail[0] is not None:
-            self.last, self.last_ts, count, parts, with_headers, blocks = integers(tail)
-            self.msgs += count
-            self.bytes += count * self.cost.message + parts + with_headers * self.cost.header + blocks
+        if tail is not None:
+            self.last, self.last_ts = tail.last, tail.last_ts
+            self.msgs += tail.count
+            self.bytes += tail.size + tail.count * self.cost.message + tail.with_headers * self.cost.header
         return upto
 
     def _taken(self, row: tuple[Any, ...]) -> _Row:

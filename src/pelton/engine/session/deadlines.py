@@ -16,7 +16,7 @@ import msgspec
 from pelton.api import ApiError, headers
 from pelton.api.schedule import At, Every, first_due
 from pelton.api.times import NEVER, SECOND, parse_duration
-from pelton.storage import STATE_SEQ, Database, blob, integer, newest
+from pelton.storage import STATE_SEQ, DamagedRowError, Database, blob, integer, newest
 from pelton.streams import Jumps, schedule_of
 
 # A run that a clock made too early by less than this is not repeated.
@@ -160,6 +160,8 @@ def _streams(database: Database) -> Iterator[tuple[int, _StreamAges, int, int, i
     """Yield each stream, with its first sequence, its last one, and the time of that."""
     sql = "SELECT s.id, s.config, t.first, t.last, t.last_ts FROM streams s JOIN stream_state t ON t.id=s.id"
     for row_id, raw, first, last, last_ts in database.execute(sql).fetchall():
-        stream = integer(row_id)
         with suppress(msgspec.DecodeError, ValueError):
-            yield stream, _ages(blob(raw)), integer(first), *newest(database, stream, integer(last), integer(last_ts))
+            stream, ages, end = integer(row_id), _ages(blob(raw)), (integer(last), integer(last_ts))
+            with suppress(DamagedRowError):
+                end = newest(database, stream, *end)
+            yield stream, ages, integer(first), *end
