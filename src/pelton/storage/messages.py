@@ -273,7 +273,7 @@ class Tail(NamedTuple):
 
     last: int
     last_ts: int
-    count: int
+    messages: int
     size: int
     with_headers: int
 

@@ -340,8 +340,8 @@ class StreamState:
             return upto
         if tail is not None:
             self.last, self.last_ts = tail.last, tail.last_ts
-            self.msgs += tail.count
-            self.bytes += tail.size + tail.count * self.cost.message + tail.with_headers * self.cost.header
+            self.msgs += tail.messages
+            self.bytes += tail.size + tail.messages * self.cost.message + tail.with_headers * self.cost.header
         return upto
 
     def _taken(self, row: tuple[Any, ...]) -> _Row:
