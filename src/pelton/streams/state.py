@@ -7,7 +7,7 @@ after a rollback, the cache is read again.
 Design: a row that is written with each message is a second page in the log for each. So a stream's row is written at
 most every ``TAIL`` messages: those after its ``last`` (the *tail*) are counted when the row is read, after a write of
 another process. For that, the tail has to tell everything: since the row was written, messages were only appended,
-without a gap; otherwise the row is written (``_Row.leads_to``). Whoever reads ``stream_state`` by SQL adds the tail.
+without a gap; otherwise the row is written (``_is_told``). Whoever reads ``stream_state`` by SQL adds the tail.
 
 Invariants, after a flush (``appender.py``): ``msgs`` and ``bytes`` equal a recount of the rows; ``first`` is the lowest
 stored sequence, or ``last + 1`` if there is none; ``last`` never falls. For subjects, see ``subject_rows.py``.
@@ -214,13 +214,6 @@ class _Row(NamedTuple):
     removals: int
     subjects_upto: int
 
-    def leads_to(self, now: _Row) -> bool:
-        """Whether this row and the messages after it tell ``now``: there are few, in a row, and none was removed."""
-        tail = now.last - self.last
-        if tail >= MOST_BEHIND or now.msgs - self.msgs != tail or now.bytes - self.bytes > _TAIL_BYTES:
-            return False
-        return (now.first, now.removals, now.subjects_upto) == (self.first, self.removals, self.subjects_upto)
-
 
 Jumps = tuple[tuple[int, int], ...]
 """How the wall clock has jumped: a sequence, and by how much it is ahead since messages up to it were stored (ns)."""
@@ -392,13 +385,25 @@ class StreamState:
         self.ids.flush()
         if self.timers.fresh:
             self.timers.flush()
-        row = _Row(self.msgs, self.bytes, self.first, self.last, self.removals, self.subjects.upto)
-        if self._row is None or not self._row.leads_to(row):
-            self._row = row
-            others = msgspec.json.encode((self.first, self.removals, row.subjects_upto)).decode()
+        if not self._is_told():
+            upto = self.subjects.upto
+            self._row = _Row(self.msgs, self.bytes, self.first, self.last, self.removals, upto)
+            others = f"[{self.first},{self.removals},{upto}]"
             self._values = (self.last, self.msgs, self.bytes, self.last_ts, others)
             self.db.execute(_SAVE_STATE, (*self._values, self.id))
         self.dirty = False
+
+    def _is_told(self) -> bool:
+        """Whether the stream's row and the messages after it tell its state: few, in a row, and none was removed."""
+        row = self._row
+        if row is None:
+            return False
+        tail = self.last - row.last
+        return (
+            self.msgs - row.msgs == tail < MOST_BEHIND
+            and self.bytes - row.bytes <= _TAIL_BYTES
+            and (self.first, self.removals, self.subjects.upto) == (row.first, row.removals, row.subjects_upto)
+        )
 
     # --- subjects
 
