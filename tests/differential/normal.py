@@ -122,7 +122,10 @@ def _creates(step: CreateConsumer, side: Side, engine: Engine) -> bool:
     switched = bool(consumer.config.durable_name) != bool(config.get("durable_name", step.name))
     # A server changes them without the clients' knowledge; ADR-42 does not allow it.
     regrouped = _grouping(config) != (consumer.config.priority_policy, consumer.config.priority_groups)
-    return bool(unfiltered or switched or regrouped)
+    # A server counts only the last message of each subject as pending then, and delivers earlier ones too.
+    filters = tuple(filter(None, (config.get("filter_subject"), *config.get("filter_subjects", ()))))
+    recounted = consumer.config.deliver_policy == "last_per_subject" and filters != tuple(consumer.filters)
+    return bool(unfiltered or switched or regrouped or recounted)
 
 
 def _grouping(config: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
@@ -136,12 +139,13 @@ def _makes(step: steps.CreateStream | steps.UpdateStream, side: Side, engine: En
 
 def _updates(step: steps.UpdateStream, side: Side, engine: Engine) -> bool:
     # A server removes nothing past a consumer that waits for a sequence yet to come, or that was made for the last
-    # message of each subject when there was none: its floor is below 0.
+    # message of each subject when there was none: its floor is below 0. Nor past the floor of one with filters, though
+    # messages that these leave out are of no interest.
     followers = [
         one for one in engine.session.registry.consumers.by_name.values() if one.log.name == side.real(step.name)
     ]
     ahead = any(one.delivered > one.log.state.last for one in followers)
-    below = any(one.config.deliver_policy == "last_per_subject" for one in followers)
+    below = any(one.config.deliver_policy == "last_per_subject" or one.filters for one in followers)
     return (step.config.get("retention") == "interest" and (ahead or below)) or _makes(step, side, engine)
 
 
