@@ -201,7 +201,8 @@ INSERT INTO {_STATES} SELECT 0, id, last, msgs, last_ts, json_array({", ".join(_
 DROP TABLE pending;
 DROP TABLE consumer_state;
 DROP TABLE stream_state;
-CREATE VIEW pending AS SELECT * FROM {_STATES} WHERE consumer>0 AND seq<{STATE_SEQ};
+-- The signs leave the search to the bounds that a statement gives.
+CREATE VIEW pending AS SELECT * FROM {_STATES} WHERE +consumer>0 AND +seq<{STATE_SEQ};
 CREATE TRIGGER pelton_pending_delete INSTEAD OF DELETE ON pending BEGIN
 DELETE FROM {_STATES} WHERE consumer=old.consumer AND seq=old.seq; END;
 {
