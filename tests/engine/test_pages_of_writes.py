@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
+import apsw
 import pytest
 
 import pelton
@@ -91,3 +93,31 @@ async def test_a_transaction_writes_few_pages(path: Path) -> None:
                 await tx.sql("INSERT INTO rows VALUES(?, ?)", (number, "row"))
 
         assert await pages(path, settle) <= 8
+
+
+async def test_an_ack_does_not_look_through_all_that_is_pending(path: Path) -> None:
+    """By SQLite's steps, which do not wander as times do."""
+    steps = Counter[str]()
+    counted = ""
+
+    def on_steps() -> bool:
+        steps[counted] += 1
+        return False
+
+    def watch(connection: apsw.Connection) -> None:
+        connection.set_progress_handler(on_steps, 10)
+
+    apsw.connection_hooks.append(watch)
+    try:
+        async with pelton.open(path, sync="off") as jet:
+            for counted, many in (("few", 50), ("many", 5_000)):
+                stream = await jet.create_stream(counted, retention="workqueue")
+                consumer = await stream.create_consumer(durable_name="c", max_ack_pending=-1)
+                await jet.publish_batch([(counted, b"")] * many)
+                messages = await consumer.fetch(many)
+                steps[counted] = 0
+                for message in messages[:40]:
+                    await message.ack_sync()
+    finally:
+        apsw.connection_hooks.remove(watch)
+    assert 0 < steps["many"] < 2 * steps["few"]
