@@ -24,9 +24,7 @@ from pelton.storage.faults import Fault as Fault
 from pelton.storage.faults import FaultKind as FaultKind
 from pelton.storage.faults import as_fault as as_fault
 from pelton.storage.faults import translated as translated
-from pelton.storage.messages import FIELD as FIELD
 from pelton.storage.messages import TAIL as TAIL
-from pelton.storage.messages import Columns as Columns
 from pelton.storage.messages import FastGet as FastGet
 from pelton.storage.messages import MessageRow as MessageRow
 from pelton.storage.messages import MessageTable as MessageTable
@@ -39,11 +37,12 @@ from pelton.storage.messages import intact as intact
 from pelton.storage.messages import newest as newest
 from pelton.storage.messages import placed_sums as placed_sums
 from pelton.storage.messages import rows_with_checksums as rows_with_checksums
-from pelton.storage.messages import runs as runs
 from pelton.storage.messages import sums_of_columns as sums_of_columns
 from pelton.storage.read_only import CopiedDatabase as CopiedDatabase
 from pelton.storage.read_only import ReadOnlyDatabase as ReadOnlyDatabase
 from pelton.storage.read_only import ReadSql as ReadSql
+from pelton.storage.rows import FIELD as FIELD
+from pelton.storage.rows import Columns as Columns
 from pelton.storage.rows import Condition as Condition
 from pelton.storage.rows import DamagedRowError as DamagedRowError
 from pelton.storage.rows import blob as blob
@@ -52,6 +51,7 @@ from pelton.storage.rows import decoded as decoded
 from pelton.storage.rows import integer as integer
 from pelton.storage.rows import integers as integers
 from pelton.storage.rows import of_subject as of_subject
+from pelton.storage.rows import runs as runs
 from pelton.storage.rows import subject_condition as subject_condition
 from pelton.storage.rows import text as text
 from pelton.storage.schema import SCHEMA_VERSION as SCHEMA_VERSION

@@ -28,9 +28,7 @@ Measured in ADR 0007: a payload is packed from 128 bytes on, and only if that sa
 from __future__ import annotations
 
 import struct
-import sys
 import zlib
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -43,7 +41,20 @@ import apsw
 import msgspec
 
 from pelton.storage.database import Database
-from pelton.storage.rows import Condition, DamagedRowError, column, decoded, integer, integers, of_subject, text
+from pelton.storage.rows import (
+    FIELD,
+    Columns,
+    Condition,
+    DamagedRowError,
+    column,
+    decoded,
+    integer,
+    integers,
+    of_subject,
+    pairs,
+    runs,
+    text,
+)
 
 _POSITION = struct.Struct("<qqi")
 
@@ -186,56 +197,6 @@ def _unpacked(row: RowValues) -> RowValues:
     except (TypeError, ValueError, AttributeError, struct.error, zlib.error):
         pass
     return seq, ts, subject, hdr, stored, _DAMAGED
-
-
-FIELD: Final = 8
-"""The digits of a number in ``pieces``; each row has two numbers, after one digit without meaning."""
-
-_LENGTH: Final = 0xFF
-_SHIFT: Final = 8
-_LOW, _HIGH = (0, 1) if sys.byteorder == "little" else (1, 0)
-
-
-class Columns(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Rows that have no sequence yet, in order; numbers in native byte order.
-
-    ``subjects`` has each subject once, concatenated; ``spots`` has the position of each row's subject (uint32: begin <<
-    8 | length). ``payloads`` are concatenated, each ``length`` long; if that is -1, ``pieces`` has the start (from 1)
-    and the length of each row's payload, in decimal digits. ``contents`` are the rows' checksums (uint32) over subject
-    and payload, without sequence and time.
-    """
-
-    count: int
-    subjects: memoryview
-    spots: memoryview
-    payloads: memoryview
-    length: int
-    pieces: memoryview
-    contents: memoryview
-
-    def rows(self) -> Iterator[tuple[str, bytes]]:
-        """Iterate over subjects and payloads."""
-        subjects, payloads = bytes(self.subjects), bytes(self.payloads)
-        spots, begin = self.spots.cast("I"), 0
-        for row, spot in enumerate(spots):
-            length = self.length if self.length >= 0 else self._length_of(row)
-            first = spot >> _SHIFT
-            yield subjects[first : first + (spot & _LENGTH)].decode(), payloads[begin : begin + length]
-            begin += length
-
-    def _length_of(self, row: int) -> int:
-        end = (row + 1) * (2 * FIELD + 1)
-        return int(bytes(self.pieces[end - FIELD : end]))
-
-
-def pairs(spots: memoryview, sums: bytes) -> memoryview:
-    """Return ``sum << 32 | spot`` for each row (int64): the two numbers per row that SQLite needs."""
-    low, high = array("I"), array("I")
-    low.frombytes(spots)
-    high.frombytes(sums)
-    both = array("I", bytes(8 * len(low)))
-    both[_LOW::2], both[_HIGH::2] = low, high
-    return memoryview(both).cast("B").cast("q")
 
 
 class Removed(msgspec.Struct, gc=False):
@@ -576,25 +537,6 @@ def newest(database: Database, stream: int, last: int, last_ts: int) -> tuple[in
     except apsw.CorruptError as error:
         raise DamagedRowError(f"the page with its newest messages is damaged ({error})") from None
     return (last, last_ts) if row is None else (integer(row[0]), integer(row[1]))
-
-
-def runs(sequences: Iterable[int]) -> list[tuple[int, int]]:
-    """Return ascending sequences as runs of consecutive ones, ``(first, last)`` each."""
-    ordered = sorted(sequences)
-    if ordered and ordered[-1] - ordered[0] == len(ordered) - 1 == len(set(ordered)) - 1:
-        return [(ordered[0], ordered[-1])]
-    found: list[tuple[int, int]] = []
-    first = last = -1
-    for seq in ordered:
-        if seq == last + 1 and first >= 0:
-            last = seq
-            continue
-        if first >= 0:
-            found.append((first, last))
-        first = last = seq
-    if first >= 0:
-        found.append((first, last))
-    return found
 
 
 _OF_ONE: Final = "m.seq, m.ts, m.subject, m.hdr, m.data, m.crc, (SELECT value FROM meta WHERE key='catalogue')"

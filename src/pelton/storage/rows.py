@@ -3,12 +3,15 @@
 SQLite stores a type with each value and not with the column, so its rows have no static types, and a damaged file may
 contain anything. Every reader uses these functions, so this is the only place where rows get their types.
 
-The conditions on subjects, by which rows are chosen, are SQL made of filters.
+The conditions on subjects, by which rows are chosen, are SQL made of filters. Rows that are stored in bulk come as
+columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import apsw
@@ -42,6 +45,25 @@ def integers(row: Iterable[object]) -> list[int]:
 def column(rows: Iterable[tuple[object, ...]]) -> list[int]:
     """Return the integers of rows with one column. Raises DamagedRowError."""
     return [integer(value) for (value,) in rows]
+
+
+def runs(sequences: Iterable[int]) -> list[tuple[int, int]]:
+    """Return ascending sequences as runs of consecutive ones, ``(first, last)`` each."""
+    ordered = sorted(sequences)
+    if ordered and ordered[-1] - ordered[0] == len(ordered) - 1 == len(set(ordered)) - 1:
+        return [(ordered[0], ordered[-1])]
+    found: list[tuple[int, int]] = []
+    first = last = -1
+    for seq in ordered:
+        if seq == last + 1 and first >= 0:
+            last = seq
+            continue
+        if first >= 0:
+            found.append((first, last))
+        first = last = seq
+    if first >= 0:
+        found.append((first, last))
+    return found
 
 
 def text(value: object) -> str:
@@ -135,3 +157,55 @@ def _one_filter(text: str) -> Condition:
         single = "NOT instr(substr(CAST(subject AS BLOB), ?), x'2e')"
         return Condition(f"({below.sql} AND {single})", (*below.bindings, len(prefix.encode()) + 2))
     return Condition(f"({below.sql} AND {matches.sql})", (*below.bindings, *matches.bindings))
+
+
+# --- rows in bulk
+
+FIELD: Final = 8
+"""The digits of a number in ``pieces``; each row has two numbers, after one digit without meaning."""
+
+_LENGTH: Final = 0xFF
+_SHIFT: Final = 8
+_LOW, _HIGH = (0, 1) if sys.byteorder == "little" else (1, 0)
+
+
+class Columns(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Rows that have no sequence yet, in order; numbers in native byte order.
+
+    ``subjects`` has each subject once, concatenated; ``spots`` has the position of each row's subject (uint32: begin <<
+    8 | length). ``payloads`` are concatenated, each ``length`` long; if that is -1, ``pieces`` has the start (from 1)
+    and the length of each row's payload, in decimal digits. ``contents`` are the rows' checksums (uint32) over subject
+    and payload, without sequence and time.
+    """
+
+    count: int
+    subjects: memoryview
+    spots: memoryview
+    payloads: memoryview
+    length: int
+    pieces: memoryview
+    contents: memoryview
+
+    def rows(self) -> Iterator[tuple[str, bytes]]:
+        """Iterate over subjects and payloads."""
+        subjects, payloads = bytes(self.subjects), bytes(self.payloads)
+        spots, begin = self.spots.cast("I"), 0
+        for row, spot in enumerate(spots):
+            length = self.length if self.length >= 0 else self._length_of(row)
+            first = spot >> _SHIFT
+            yield subjects[first : first + (spot & _LENGTH)].decode(), payloads[begin : begin + length]
+            begin += length
+
+    def _length_of(self, row: int) -> int:
+        end = (row + 1) * (2 * FIELD + 1)
+        return int(bytes(self.pieces[end - FIELD : end]))
+
+
+def pairs(spots: memoryview, sums: bytes) -> memoryview:
+    """Return ``sum << 32 | spot`` for each row (int64): the two numbers per row that SQLite needs."""
+    low, high = array("I"), array("I")
+    low.frombytes(spots)
+    high.frombytes(sums)
+    both = array("I", bytes(8 * len(low)))
+    both[_LOW::2], both[_HIGH::2] = low, high
+    return memoryview(both).cast("B").cast("q")

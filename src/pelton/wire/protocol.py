@@ -214,8 +214,7 @@ class Parser:
         find, longest, largest = data.find, self.limits.line, self.limits.payload
         if self.awaits_connect and data and data[:1] not in b"Cc":
             raise _BrokenError(NOT_LOGGED_IN)
-        last = min(end, self._needed + _PORTION)
-        self._needed = 0
+        last, self._needed = min(end, self._needed + _PORTION), 0
         while position < last:
             stop = find(b"\n", position)
             if stop < 0:
