@@ -112,7 +112,7 @@ class ConsumerRow(NamedTuple):
         return cls(integer(row_id), stream, text(name), raw, created, floor, digest)
 
 
-class MadeOnUse(Mapping[K, V], Generic[K, R, V]):
+class LazyMapping(Mapping[K, V], Generic[K, R, V]):
     """Values by key, each made of its row when it is first asked for. Raises what ``make`` raises."""
 
     def __init__(self, make: Callable[[R], V]) -> None:

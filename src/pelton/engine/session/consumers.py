@@ -41,7 +41,7 @@ from pelton.api import (
 from pelton.api.events import Event
 from pelton.consumers import NEVER, ConsumerLog, Delivery, Settlement, drop_rows
 from pelton.engine.bus import Bus
-from pelton.engine.session.catalogue import ConsumerRow, Key, MadeOnUse
+from pelton.engine.session.catalogue import ConsumerRow, Key, LazyMapping
 from pelton.sourcing.link import Kind
 from pelton.storage import DamagedRowError, Database, MessageRow, integer, text, token_floor
 from pelton.storage.messages import row_checksum
@@ -65,7 +65,7 @@ class ConsumerRegistry:
         self._advise = advise
         # The store's token floor (``storage/copies.py``).
         self.token_floor = 0
-        self.by_name: MadeOnUse[Key, ConsumerRow, ConsumerLog] = MadeOnUse(self._made)
+        self.by_name: LazyMapping[Key, ConsumerRow, ConsumerLog] = LazyMapping(self._made)
         self.pushed: dict[Key, ConsumerLog] = {}
         self.pushed_of: dict[int, set[ConsumerLog]] = {}
         # The names of the consumers of each stream, and those that expire if they are not used.

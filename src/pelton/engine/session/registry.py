@@ -26,7 +26,7 @@ from pelton.engine.bus import Bus
 from pelton.engine.session.account import Account
 from pelton.engine.session.catalogue import (
     Change,
-    MadeOnUse,
+    LazyMapping,
     StreamRow,
     catalogue_version,
     changes_between,
@@ -173,7 +173,7 @@ class Registry:
         self.db = database
         self._bus = bus
         self._now = now
-        self.streams: MadeOnUse[str, StreamRow, StreamLog] = MadeOnUse(self._made)
+        self.streams: LazyMapping[str, StreamRow, StreamLog] = LazyMapping(self._made)
         self._names: dict[int, str] = {}
         self.republishers: list[StreamLog] = []
         # The streams that take from others, and those in which time makes messages.
