@@ -8,12 +8,13 @@ import os
 import re
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from pelton.api import ConfigError
+from pelton.api import ConfigError, PeltonError
 from pelton.api.keys import Key, KeyFile
+from pelton.cli.output import write_line
 from pelton.runtime import Signal
 from pelton.runtime.processes import StopSignals
 
@@ -26,6 +27,7 @@ _SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 60
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", re.IGNORECASE)
 _FACTORS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 STANDARD: Final = "-"
+T = TypeVar("T")
 
 
 def duration(text: str) -> float:
@@ -192,6 +194,24 @@ def add_filters(parser: argparse.ArgumentParser) -> None:
 async def queue_of(jet: Jet, options: argparse.Namespace) -> Queue:
     """Return the queue, which exists. Raises QueueNotFoundError, ConfigError."""
     return await jet.queue(options.queue, create=False)
+
+
+async def of_queues(
+    jet: Jet, options: argparse.Namespace, ask: Callable[[Jet, str], Awaitable[Sequence[T]]]
+) -> list[tuple[str, T]]:
+    """Return what is found in the queue of the options, or in each queue if they name none, with the queue's name.
+
+    One of all queues that cannot be looked at is told on standard error, and hides no other.
+    """
+    if options.queue:
+        return [(options.queue, one) for one in await ask(jet, options.queue)]
+    found: list[tuple[str, T]] = []
+    for name in await jet.queue_names():
+        try:
+            found += [(name, one) for one in await ask(jet, name)]
+        except PeltonError as error:
+            write_line(f"pelton: queue {name}: {error}", error=True)
+    return found
 
 
 def check_choice(options: argparse.Namespace, *filters: str) -> None:

@@ -6,7 +6,17 @@ import argparse
 
 from pelton import observe
 from pelton.api import ConfigError, rfc3339
-from pelton.cli.arguments import add_filters, add_queue, add_verb, count, define_verb, duration, filter_text, queue_of
+from pelton.cli.arguments import (
+    add_filters,
+    add_queue,
+    add_verb,
+    count,
+    define_verb,
+    duration,
+    filter_text,
+    of_queues,
+    queue_of,
+)
 from pelton.cli.output import (
     add_force,
     ago_text,
@@ -59,7 +69,7 @@ async def _list_queue(jet: Jet, options: argparse.Namespace) -> None:
         "queue, pending, held, running, retrying, completed, failed, dead, per minute, run, oldest, state",
         lambda each: (each.name, each.pending, each.held, each.running, each.retrying, each.completed, each.failed,
                       each.dead_letters, each.per_minute, seconds_text(each.run.median), ago_text(each.oldest_at,
-                      now), "paused" if each.paused else ""),
+                      now), each.error or ("paused" if each.paused else "")),
         empty="no queues",
     )  # fmt: skip
 
@@ -190,8 +200,7 @@ def _scope(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 async def _list_limits(jet: Jet, options: argparse.Namespace) -> None:
-    names = [options.queue] if options.queue else await jet.queue_names()
-    found = [one for name in names for one in await observe.limit_summaries(jet, name)]
+    found = [one for _, one in await of_queues(jet, options, observe.limit_summaries)]
     write_found(
         options,
         found,
@@ -252,9 +261,7 @@ def _of_schedule(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 async def _list_cron(jet: Jet, options: argparse.Namespace) -> None:
-    names = [options.queue] if options.queue else await jet.queue_names()
-    queues = [await jet.queue(name, create=False) for name in names]
-    found = [(queue.name, one) for queue in queues for one in await queue.schedules()]
+    found = await of_queues(jet, options, observe.job_schedules)
     if options.json:
         write_json([{"queue": queue, **_plain(one)} for queue, one in found])
         return
@@ -332,8 +339,7 @@ def define_workers(parser: argparse.ArgumentParser) -> None:
 async def _workers(jet: Jet, options: argparse.Namespace) -> None:
     if options.queue:
         await observe.queue_summary(jet, options.queue)
-    queues = [options.queue] if options.queue else await jet.queue_names()
-    found = [worker for queue in queues for worker in await observe.worker_summaries(jet, queue)]
+    found = [worker for _, worker in await of_queues(jet, options, observe.worker_summaries)]
     now = jet.runtime.clock.now()
     write_found(
         options,

@@ -23,6 +23,7 @@ from pelton.api import ConfigError, JobNotFoundError, StoredMessage, StreamNotFo
 from pelton.api.json_values import UNREADABLE
 from pelton.api.requests import FindMessages, FindMessagesReply, SubjectTotals
 from pelton.connect import Jet
+from pelton.observe.queues import queue_looked_at
 from pelton.observe.summaries import JobSearch, JobsOfKey, KeyCount, KeyCounts
 from pelton.queue import DeadLetter, JobInfo, Outcome
 from pelton.queue.backing.scan import stored_messages
@@ -43,7 +44,7 @@ async def find_jobs(
     that have not ended, oldest first. It ends after about ``within`` seconds; ``next_begin`` says where to go on among
     the latter, by ``begin``. Raises QueueNotFoundError, ConfigError.
     """
-    opened, names, wanted = await jet.queue(queue, create=False), QueueNames(queue), _Wanted(text)
+    opened, names, wanted = await queue_looked_at(jet, queue), QueueNames(queue), _Wanted(text)
     found: dict[str, JobInfo] = {}
 
     async def add(ids: list[str]) -> None:
@@ -137,7 +138,7 @@ async def key_counts(jet: Jet, queue: str, *, limit: int = 25) -> KeyCounts:
 
     Jobs that wait for their time (scheduled) are not counted. Raises QueueNotFoundError, ConfigError.
     """
-    opened, names, counts, sampled = await jet.queue(queue, create=False), QueueNames(queue), None, 0
+    opened, names, counts, sampled = await queue_looked_at(jet, queue), QueueNames(queue), None, 0
     if opened.exclusive:
         request = SubjectTotals(stream=names.jobs, filters=names.keyed_jobs, until=PLACE, limit=limit)
         counts = (await jet.backend.call(request)).totals
@@ -157,7 +158,7 @@ async def jobs_of_key(
     It looks for about ``within`` seconds; ``next_begin`` says where to go on, by ``begin``. Raises
     QueueNotFoundError, ConfigError.
     """
-    opened, names = await jet.queue(queue, create=False), QueueNames(queue)
+    opened, names = await queue_looked_at(jet, queue), QueueNames(queue)
     # Only in an exclusive queue, subjects name keys.
     filters, text = names.jobs_of_key(encode_key(key)), f'"key":{msgspec.json.encode(key).decode()}'
     where = {"filters": filters} if opened.exclusive else {"contains": (text,)}

@@ -9,6 +9,7 @@ from typing import Final, cast
 import msgspec
 
 from pelton.api import (
+    ApiError,
     ConfigError,
     CorruptMessageError,
     FlowNotFoundError,
@@ -45,7 +46,7 @@ from pelton.queue.model.limits import Orders, SlotRecord, decode
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import checked_id
 from pelton.queue.model.states import decode_envelope
-from pelton.queue.queue import look_at_queue
+from pelton.queue.queue import Queue, look_at_queue
 from pelton.runtime import Deadline, WallOffset, wall_ahead
 
 _SAMPLE: Final = 100
@@ -162,13 +163,26 @@ _UNDERWAY: Final[tuple[JobState, ...]] = ("running", "retrying", "held")
 _dead: Final = msgspec.json.Decoder(DeadLetter).decode
 
 
+async def queue_looked_at(jet: Jet, queue: str) -> Queue:
+    """Return a queue whose views and verbs are wanted, and of which nothing is made: what a file's exclusive queue has
+    cannot be made through a server.
+
+    Raises QueueNotFoundError, ConfigError.
+    """
+    return Queue(jet, await look_at_queue(jet, QueueNames(queue)))
+
+
 async def queue_summaries(jet: Jet, *, limit: int | None = None) -> list[QueueSummary]:
-    """Return all queues by name, or the first ``limit``."""
+    """Return all queues by name, or the first ``limit``; one that cannot be looked at has its ``error`` alone."""
     found = []
     for name in (await jet.queue_names())[:limit]:
-        # A queue that was removed meanwhile.
-        with suppress(QueueNotFoundError, StreamNotFoundError):
+        try:
             found.append(await queue_summary(jet, name))
+        except (QueueNotFoundError, StreamNotFoundError):
+            # It was removed meanwhile.
+            continue
+        except (ConfigError, ApiError, CorruptMessageError, *UNREADABLE) as error:
+            found.append(QueueSummary(name=name, error=str(error)))
     return found
 
 
@@ -227,7 +241,7 @@ async def unfinished_jobs(
 
     Only jobs of a state, a key, a name or a tenant, if given. Raises QueueNotFoundError, ConfigError.
     """
-    jobs = (await jet.queue(queue, create=False)).jobs(state=state, key=key, job=job, tenant=tenant)
+    jobs = (await queue_looked_at(jet, queue)).jobs(state=state, key=key, job=job, tenant=tenant)
     async with aclosing(cast(AsyncGenerator[JobInfo, None], jobs)) as found:
         async for info in found:
             yield info
@@ -250,7 +264,7 @@ async def jobs_underway(jet: Jet, queue: str, limit: int = 50) -> list[JobInfo]:
 
 async def job_details(jet: Jet, queue: str, job_id: str) -> JobInfo:
     """Return one job, in whatever state it is. Raises JobNotFoundError, QueueNotFoundError."""
-    opened = await jet.queue(queue, create=False)
+    opened = await queue_looked_at(jet, queue)
     try:
         return await opened.get(job_id)
     except ConfigError as error:
@@ -259,12 +273,12 @@ async def job_details(jet: Jet, queue: str, job_id: str) -> JobInfo:
 
 async def job_schedules(jet: Jet, queue: str) -> list[JobSchedule]:
     """Return the schedules of a queue, by name. Raises QueueNotFoundError, ConfigError."""
-    return await (await jet.queue(queue, create=False)).schedules()
+    return await (await queue_looked_at(jet, queue)).schedules()
 
 
 async def tenant_counts(jet: Jet, queue: str, limit: int = 25) -> list[TenantCounts]:
     """Return the tenants with the most jobs, at most ``limit``. Raises QueueNotFoundError, ConfigError."""
-    return await (await jet.queue(queue, create=False)).tenants(limit)
+    return await (await queue_looked_at(jet, queue)).tenants(limit)
 
 
 async def schedule_counts(jet: Jet, queue: str) -> dict[str, int]:
@@ -295,7 +309,7 @@ async def dead_letters(
 
     Raises QueueNotFoundError, ConfigError.
     """
-    letters = (await jet.queue(queue, create=False)).dead_letters(key=key, job=job)
+    letters = (await queue_looked_at(jet, queue)).dead_letters(key=key, job=job)
     async with aclosing(cast(AsyncGenerator[DeadLetter, None], letters)) as found:
         async for letter in found:
             yield letter
@@ -338,7 +352,7 @@ async def limit_summaries(jet: Jet, queue: str) -> list[LimitSummary]:
 
     Of a limit for each key, the first 200 keys that hold slots are counted.
     """
-    names, opened = QueueNames(queue), await jet.queue(queue, create=False)
+    names, opened = QueueNames(queue), await queue_looked_at(jet, queue)
     limits = await opened.limits()
     if not limits:
         return []
@@ -453,7 +467,7 @@ async def _flow(stream: Stream, names: QueueNames, stored: StoredMessage) -> Flo
 
 async def flow_details(jet: Jet, queue: str, flow_id: str) -> FlowInfo:
     """Return a flow with all its jobs. Raises FlowNotFoundError, QueueNotFoundError."""
-    opened = await jet.queue(queue, create=False)
+    opened = await queue_looked_at(jet, queue)
     if not (flow_id.isascii() and flow_id.isalnum()):
         raise FlowNotFoundError(queue, flow_id)
     return await opened.flow(flow_id).status()

@@ -17,7 +17,7 @@ from pelton.api import ConfigError
 from pelton.api.times import SECOND, parse_rfc3339
 from pelton.connect import Jet
 from pelton.observe.holdings import consumer_summaries, election_summaries, stream_summaries
-from pelton.observe.queues import flow_summaries, limit_summaries, queue_summary, schedule_counts, workers_present
+from pelton.observe.queues import flow_summaries, limit_summaries, queue_summaries, schedule_counts, workers_present
 from pelton.observe.summaries import ConsumerSummary, ElectionSummary, LimitSummary, QueueSummary, StreamSummary
 from pelton.queue.model.flow_records import FlowState
 from pelton.queue.model.limits import JobLimit
@@ -41,18 +41,23 @@ async def samples(jet: Jet, path: str = "", limit: int = LIMIT) -> list[Sample]:
     """Return all samples of now; ``path`` is the file of the store, if its size and disk are wanted."""
     streams = await stream_summaries(jet)
     consumers = await consumer_summaries(jet)
-    names = await jet.queue_names()
-    queues = [await queue_summary(jet, name) for name in names[:limit]]
+    # Of one that cannot be looked at there is nothing to tell; it must not take the others away.
+    queues = [queue for queue in await queue_summaries(jet, limit=limit) if not queue.error]
     # Each leader is a read of its own.
     elections = [one.name for one in streams if one.kind == "election"]
     leaders = [(await election_summaries(jet, name.removeprefix("KV_")))[0] for name in elections[:limit]]
-    counts = {"stream": len(streams), "consumer": len(consumers), "queue": len(names), "election": len(elections)}
+    counts = {
+        "stream": len(streams),
+        "consumer": len(consumers),
+        "queue": len(await jet.queue_names()),
+        "election": len(elections),
+    }
     return [
         *_totals(streams, len(consumers)),
         *_each(_stream, streams, limit),
         *_each(_consumer, consumers, limit),
         *_queues(queues, streams, jet.runtime.clock.now()),
-        *[sample for name in names[:limit] for sample in await _workers(jet, name)],
+        *[sample for queue in queues for sample in await _workers(jet, queue.name)],
         *[sample for one in queues for sample in await _parts(jet, one, limit)],
         *_each(_election, leaders, limit),
         *(_store(path) if path else ()),

@@ -181,41 +181,41 @@ class QueueSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     """The queue's name."""
-    exclusive: bool
+    exclusive: bool = False
     """Whether at most one job of a key runs at a time."""
-    lease: float
+    lease: float = 0.0
     """How many seconds a worker that died keeps its jobs."""
-    pending: int
+    pending: int = 0
     """Jobs that wait for a worker or for their key, or that a worker has taken and not begun."""
-    held: int
+    held: int = 0
     """Jobs that wait for a limit."""
-    held_for: dict[str, int]
+    held_for: dict[str, int] = {}
     """How many of them wait for which limit."""
-    running: int
+    running: int = 0
     """Jobs that run."""
-    retrying: int
+    retrying: int = 0
     """Jobs that have failed and will be tried again."""
-    completed: int
+    completed: int = 0
     """Jobs in the history that have returned."""
-    failed: int
+    failed: int = 0
     """Jobs in the history that have failed for good."""
-    cancelled: int
+    cancelled: int = 0
     """Jobs in the history that were cancelled."""
-    expired: int
+    expired: int = 0
     """Jobs in the history whose time to live was over before they started."""
-    scheduled: int
+    scheduled: int = 0
     """Jobs that wait for their time."""
-    dead_letters: int
+    dead_letters: int = 0
     """Dead letters: failed jobs that can be sent again."""
-    oldest_at: str
+    oldest_at: str = ""
     """When the oldest job that is due, and has not ended, was enqueued, or fell due again; empty if there is none."""
-    last_ended_at: str
+    last_ended_at: str = ""
     """When a job ended last; empty if none did."""
-    per_minute: float
+    per_minute: float = 0.0
     """How many jobs end in a minute."""
-    wait: TimeSpread
+    wait: TimeSpread = TimeSpread()
     """From enqueue to the start of the last attempt."""
-    run: TimeSpread
+    run: TimeSpread = TimeSpread()
     """From the start to the end of the last attempt."""
     paused: bool = False
     """Whether no job starts."""
@@ -223,6 +223,8 @@ class QueueSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Keys whose jobs do not start."""
     paused_jobs: tuple[str, ...] = ()
     """Names of jobs that do not start."""
+    error: str = ""
+    """Why it cannot be looked at; then nothing else is known of it."""
 
 
 class WorkerSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -104,7 +104,9 @@ async def _source(
     # As the queue was made, whichever backend opens it: the two ways cannot be mixed.
     has_records = stream.config.metadata.get(KEYS) == RECORDS
     ranked: list[Consumer] = []
-    if settings is None:
+    # Through a server, the exclusive queue of a file keeps what it has: a server's protocol cannot make it.
+    is_served = exclusive and not has_records and not jet.backend.planning.has_exclusive_subjects
+    if settings is None or is_served:
         consumers = await existing_consumers(stream, names)
     else:
         if has_records:
@@ -119,6 +121,8 @@ async def _source(
         return KeyedJobSource(begun, consumers[0], ranked, worker)
 
     def delivered_source(worker: str) -> JobSource:
+        if is_served:
+            raise ConfigError(f"queue {names.queue!r} is exclusive and lives in a file: its workers work on the file")
         return ConsumerJobSource(begun, consumers, ranked, worker)
 
     if has_records:
