@@ -6,11 +6,11 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import pelton
 from pelton.api.times import SECOND

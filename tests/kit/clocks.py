@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import mmap
 import os
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from pelton.runtime import Clock, Ids, Random, Runtime, SystemClock, system_runtime
 

@@ -8,12 +8,12 @@ import itertools
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import pelton
 from pelton.runtime import system_runtime

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from pelton.api.errors import ConfigError
 
 
-@dataclass(frozen=True)
-class KeyFile:
+class KeyFile(msgspec.Struct, frozen=True):
     """A file that holds the key of a store: its bytes, without a trailing line end.
 
     It is read when a store is opened. Keep it apart from the store, readable only by its user.

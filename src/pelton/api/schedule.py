@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from typing import Final
+
+import msgspec
 
 from pelton.api.times import SECOND, parse_duration
 
@@ -36,16 +37,14 @@ _MONTHS: Final = {
 _WEEKDAYS: Final = {name: number for number, name in enumerate(("sun", "mon", "tue", "wed", "thu", "fri", "sat"))}
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """The values of one field in order, and whether its list contains ``*``."""
 
     values: tuple[int, ...]
     starred: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Cron:
+class Cron(msgspec.Struct, frozen=True):
     """A parsed expression."""
 
     seconds: tuple[int, ...]
@@ -198,22 +197,19 @@ _PREDEFINED: Final = {
 _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d?):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class At:
+class At(msgspec.Struct, frozen=True):
     """Fires once."""
 
     due: int
 
 
-@dataclass(frozen=True, slots=True)
-class Every:
+class Every(msgspec.Struct, frozen=True):
     """Fires every ``interval`` nanoseconds, on whole seconds."""
 
     interval: int
 
 
-@dataclass(frozen=True, slots=True)
-class Calendar:
+class Calendar(msgspec.Struct, frozen=True):
     """Fires by a cron expression, evaluated in a time zone (None: UTC)."""
 
     cron: Cron

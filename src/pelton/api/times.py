@@ -23,7 +23,6 @@ declared ``= shown(value)`` is written even when it holds its default, every oth
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast, get_type_hints
@@ -376,8 +375,7 @@ class _Chance(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(msgspec.Struct, frozen=True):
     """A retry schedule. `base` and `cap` are seconds; `jitter` is the share of a wait left to chance."""
 
     base: float = 1.0

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from pelton.api import (
     DirectGet,
@@ -210,7 +211,7 @@ async def look(reading: Callable[[float], SqlSnapshot], log: StreamLog, request:
 
     def answer(database: Database) -> R:
         # Nothing else of what streams need is asked by a look.
-        there = StreamLog(replace(log.state.env, database=database), log.id, log.config, log.created)
+        there = StreamLog(msgspec.structs.replace(log.state.env, database=database), log.id, log.config, log.created)
         try:
             there.state.load()
         except DamagedRowError:

@@ -33,9 +33,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self, TypeVar
+
+import msgspec
 
 from pelton.runtime.clock import Clock, SystemClock
 
@@ -113,14 +114,13 @@ class Tasks:
 # --- the one object that carries the outside world to the code that needs it
 
 
-@dataclass(frozen=True)
-class Runtime:
+class Runtime(msgspec.Struct, frozen=True):
     """Clock, randomness, ids and background tasks of one Pelton instance."""
 
     clock: Clock
     random: random.Random
     ids: Ids
-    tasks: Tasks = field(default_factory=Tasks)
+    tasks: Tasks = msgspec.field(default_factory=Tasks)
 
     def spawn(self, coro: Coroutine[Any, Any, _T], name: str) -> asyncio.Task[_T]:
         """Run `coro` in the background under `name`; it is kept alive, and its error is logged."""

@@ -37,12 +37,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from glob import glob
 from hashlib import blake2b
 from typing import Final
 
 import apsw
+import msgspec
 
 from pelton.runtime import pause, stopwatch
 from pelton.storage.faults import Fault
@@ -206,14 +206,13 @@ def file_id(path: str | int) -> FileId | None:
     return found.st_dev, found.st_ino
 
 
-@dataclass(eq=False)
-class _Inode:
+class _Inode(msgspec.Struct, eq=False):
     """A file that any connections of this process have open; ``spare`` descriptors are closed with it."""
 
     id: FileId
     descriptor: int
     users: int = 0
-    spare: list[int] = field(default_factory=list)
+    spare: list[int] = msgspec.field(default_factory=list)
     name: object = None
     log: object = None
     readers: int = 0

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -67,8 +66,7 @@ class PushesOfStreams(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class StreamEnv:
+class StreamEnv(msgspec.Struct, frozen=True):
     """``database`` holds the rows.
 
     ``has_recipient(subject)`` tells whether a message published now would reach a stream or a subscriber, and

@@ -16,7 +16,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 
 from pelton.runtime import Ids, Random, Runtime, Timer
 
@@ -158,8 +157,7 @@ class ManualClock:
         self._wall_offset_ns = wall_ns - self._elapsed_ns
 
 
-@dataclass(frozen=True)
-class ManualRuntime(Runtime):
+class ManualRuntime(Runtime, frozen=True):
     """A `Runtime` with a manual clock."""
 
     clock: ManualClock

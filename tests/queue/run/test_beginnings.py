@@ -5,10 +5,10 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextvars import Context
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import pelton
 from pelton import Jet

@@ -6,10 +6,10 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 import pelton
 from pelton import Jet

@@ -7,8 +7,9 @@ checker verifies that each handler matches its request and reply types.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
+
+import msgspec
 
 from pelton.api import (
     AccountInfo,
@@ -112,8 +113,7 @@ _NAMES_PAGE: Final = 1024
 _LIST_PAGE: Final = 256
 
 
-@dataclass(frozen=True, slots=True)
-class _Page(Generic[T]):
+class _Page(msgspec.Struct, Generic[T], frozen=True):
     """One page of a list in a reply: its items, their total number, its offset and its limit."""
 
     items: tuple[T, ...]
