@@ -60,20 +60,23 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Endpoint = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-async def metrics_text(jet: Jet, *, path: str = "", limit: int = LIMIT, accept: str = "") -> tuple[bytes, str]:
+async def metrics_text(
+    jet: Jet, *, path: str = "", limit: int = LIMIT, internals: bool = False, accept: str = ""
+) -> tuple[bytes, str]:
     """Return the metrics of now, and their content type.
 
     ``path`` is the file of the store, whose size is exported too. Of streams, consumers, queues and elections, the
-    first ``limit`` by name are exported; ``pelton_omitted`` says how many are not. ``accept`` is the header of the
-    request.
+    first ``limit`` by name are exported; ``pelton_omitted`` says how many are not. ``internals`` adds the consumers by
+    which queues, locks and elections work. ``accept`` is the header of the request.
     """
-    return encode_samples(await samples(jet, path, limit), accept)
+    return encode_samples(await samples(jet, path, limit, internals=internals), accept)
 
 
-def app(jet: Jet, *, path: str = "", limit: int = LIMIT) -> Endpoint:
+def app(jet: Jet, *, path: str = "", limit: int = LIMIT, internals: bool = False) -> Endpoint:
     """Return an ASGI app that answers with the metrics of ``jet``, at whatever path it is mounted.
 
-    ``path`` and ``limit`` are as for :func:`metrics_text`. The store stays the caller's, who opens and closes it.
+    ``path``, ``limit`` and ``internals`` are as for :func:`metrics_text`. The store stays the caller's, who opens
+    and closes it.
     """
 
     async def metrics(scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,7 +90,7 @@ def app(jet: Jet, *, path: str = "", limit: int = LIMIT) -> Endpoint:
             await _respond(send, 405, b"", "text/plain; charset=utf-8", is_head=False)
             return
         accept = b",".join(value for name, value in scope["headers"] if name == b"accept").decode("latin-1")
-        text, kind = await metrics_text(jet, path=path, limit=limit, accept=accept)
+        text, kind = await metrics_text(jet, path=path, limit=limit, internals=internals, accept=accept)
         await _respond(send, 200, text, kind, is_head=scope["method"] == "HEAD")
 
     return metrics
@@ -120,9 +123,10 @@ Start = Callable[[str, list[tuple[str, str]]], Any]
 class MetricsServer:
     """Answers ``GET /metrics`` until it is closed. Raises OSError if the address cannot be had."""
 
-    def __init__(self, jet: Jet, host: str, port: int, *, path: str = "") -> None:
+    def __init__(self, jet: Jet, host: str, port: int, *, path: str = "", internals: bool = False) -> None:
         self._jet = jet
         self._path = path
+        self._internals = internals
         self._loop = asyncio.get_running_loop()
         self._server: WSGIServer = make_server(host, port, self._answer, handler_class=_Quiet)
         self.port: int = self._server.server_port
@@ -138,7 +142,8 @@ class MetricsServer:
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD") or environ["PATH_INFO"] not in ("/metrics", "/"):
             start("404 Not Found", [("Content-Type", "text/plain")])
             return [b"the metrics are at /metrics\n"]
-        asked = metrics_text(self._jet, path=self._path, accept=environ.get("HTTP_ACCEPT", ""))
+        accept = environ.get("HTTP_ACCEPT", "")
+        asked = metrics_text(self._jet, path=self._path, internals=self._internals, accept=accept)
         text, kind = asyncio.run_coroutine_threadsafe(asked, self._loop).result(_LIMIT_S)
         start("200 OK", [("Content-Type", kind), ("Cache-Control", "no-store")])
         return [text]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import pelton
-from pelton import metrics
+from pelton import metrics, observe
 from tests.metrics.scraping import get
 from tests.places import PLACES, address_of
 
@@ -86,6 +87,7 @@ async def test_streams_consumers_queues_and_elections(address: str) -> None:
         ("pelton_queue_jobs_ended_total", "garage"): 2,
         ("pelton_queue_jobs_dead_total", "garage"): 1,
         ("pelton_queue_dead_letters", "garage"): 1,
+        ("pelton_queue_paused", "garage"): 0,
         ("pelton_queue_recent_flows", "garage", "running"): 1,
         ("pelton_queue_recent_flows", "garage", "failed"): 0,
         ("pelton_queue_schedules", "garage", "active"): 1,
@@ -107,7 +109,52 @@ async def test_streams_consumers_queues_and_elections(address: str) -> None:
     assert (found.get(("pelton_store_file_bytes",), 0) > 0) is is_file
     assert (found.get(("pelton_store_disk_free_bytes",), 0) > 0) is is_file
     names = {metric.name + ("_total" if metric.kind == "counter" else "") for metric in metrics.CATALOGUE.values()}
+    # Just now, nobody writes.
+    names.remove("pelton_store_writer_held_seconds")
     assert {name for name, *_ in found} == {name for name in names if is_file or not name.startswith("pelton_store_")}
+
+
+async def test_what_is_paused_and_how_large_workers_are(address: str) -> None:
+    async with pelton.open(address) as jet:
+        garage = await jet.queue("garage")
+        idle = await jet.queue("idle")
+        started, end = asyncio.Event(), asyncio.Event()
+
+        @garage.job
+        async def repair() -> None:
+            started.set()
+            await end.wait()
+
+        await repair.enqueue()
+        worker = asyncio.create_task(garage.work(handle_signals=False))
+        await asyncio.wait_for(started.wait(), 60)
+        await idle.pause()
+        while not await garage.workers():
+            await asyncio.sleep(0.01)
+        found = values((await metrics.metrics_text(jet))[0])
+        (summary,) = await observe.worker_summaries(jet, "garage")
+        end.set()
+        garage.stop()
+        await worker
+    assert (found["pelton_queue_paused", "garage"], found["pelton_queue_paused", "idle"]) == (0, 1)
+    assert found["pelton_queue_worker_memory_bytes", "idle"] == 0
+    assert found["pelton_queue_worker_memory_bytes", "garage"] == summary.memory > 1 << 20
+
+
+async def test_consumers_of_queues_locks_and_elections_are_internal(tmp_path: Path) -> None:
+    async with pelton.open(tmp_path / "a.pelton") as jet:
+        await fill(jet)
+        await (await jet.queue("garage")).options(tenant="acme").enqueue("repair", car="e")
+        shown = values((await metrics.metrics_text(jet))[0])
+        internal = values((await metrics.metrics_text(jet, internals=True))[0])
+
+    def streams(found: Values) -> set[str]:
+        return {name[1] for name in found if name[0] == "jetstream_consumer_num_pending"}
+
+    assert streams(shown) == {"orders"}
+    assert {"orders", "JOBS_garage"} <= streams(internal)
+    total = ("jetstream_server_total_consumers",)
+    assert shown[total] == internal[total] > 3
 
 
 async def test_labels_are_bounded(tmp_path: Path) -> None:

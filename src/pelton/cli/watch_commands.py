@@ -47,6 +47,7 @@ _BOLD: Final = "\x1b[1m"
 _ROWS: Final = 15
 _NAME: Final = 32
 _COLUMN: Final = 12
+_BETWEEN_LOOKS_S: Final = 0.3
 
 
 def define_info(parser: argparse.ArgumentParser) -> None:
@@ -56,6 +57,10 @@ def define_info(parser: argparse.ArgumentParser) -> None:
 async def _info(jet: Jet, options: argparse.Namespace) -> None:
     path = options.store if is_file(options.store) else ""
     store = await observe.store_summary(jet, path)
+    if store.writer_pid:
+        # Who writes for a moment has ended by the second look.
+        await jet.runtime.clock.sleep(_BETWEEN_LOOKS_S)
+        store = await observe.store_summary(jet, path)
     if options.json:
         write_json(store)
         return
@@ -71,6 +76,7 @@ async def _info(jet: Jet, options: argparse.Namespace) -> None:
             "object stores": store.object_stores,
             "file": size_text(store.file_bytes) if path else "",
             "log": size_text(store.log_bytes) if path else "",
+            "writer": f"held by process {store.writer_pid}, which writes nothing" if store.writer_held else "",
         },
     )
 
@@ -159,6 +165,9 @@ def define_metrics(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default: 127.0.0.1)")
     parser.add_argument("--port", type=port, default=7777, metavar="N", help="default 7777; 0: any that is free")
     parser.add_argument("--once", action="store_true", help="print the metrics and end")
+    parser.add_argument(
+        "--internals", action="store_true", help="also the consumers by which queues, locks and elections work"
+    )
 
 
 async def _metrics(jet: Jet, options: argparse.Namespace) -> None:
@@ -169,14 +178,14 @@ async def _metrics(jet: Jet, options: argparse.Namespace) -> None:
         raise ConfigError(f"metrics need {error.name}: pip install 'pelton[metrics]'") from None
     path = options.store if is_file(options.store) else ""
     if options.json:
-        write_json([sample._asdict() for sample in await samples(jet, path)])
+        write_json([sample._asdict() for sample in await samples(jet, path, internals=options.internals)])
         return
     if options.once:
-        text, _ = await metrics_text(jet, path=path)
+        text, _ = await metrics_text(jet, path=path, internals=options.internals)
         write_line_as_is(text.decode().rstrip("\n"))
         return
     try:
-        server = MetricsServer(jet, options.host, options.port, path=path)
+        server = MetricsServer(jet, options.host, options.port, path=path, internals=options.internals)
     except OSError as error:
         raise ConfigError(f"{options.host}:{options.port} cannot be listened on: {error.strerror}") from None
     try:

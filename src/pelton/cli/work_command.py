@@ -1,8 +1,9 @@
 """``pelton work``: run the jobs that a program declares in a ``pelton.Jobs()``, in one process or several.
 
 SIGTERM and SIGINT end it in order: it takes no more jobs, running ones have their grace, and what is left is handed
-back, which does not count as an attempt. A second signal ends it at once. With --processes, --max-jobs or --reload, a
-supervisor starts the processes that work, and replaces those that die; at SIGHUP it replaces them one after the other.
+back, which does not count as an attempt. A second signal ends it at once. With --processes, --max-jobs, --max-memory
+or --reload, a supervisor starts the processes that work, and replaces those that die; at SIGHUP it replaces them one
+after the other.
 
 The exit status is 0 when it ended in order, 1 when it failed or could not start, 2 for a wrong command line, and
 128 + N when a second signal N ended it.
@@ -32,7 +33,7 @@ from typing import Final
 import msgspec
 
 from pelton.api import Backoff, ConfigError
-from pelton.cli.arguments import add_key, count
+from pelton.cli.arguments import add_key, count, size
 from pelton.cli.work_process import CANNOT_START, READY, WorkPlan, found_jobs, work, write_work_logs
 from pelton.runtime import Runtime, Signal, system_runtime
 
@@ -303,6 +304,12 @@ def define_work(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--processes", type=count, metavar="N", help="processes, under a supervisor")
     parser.add_argument("--max-jobs", type=count, metavar="N", help="replace a process after N jobs of a queue")
+    parser.add_argument(
+        "--max-memory",
+        type=size,
+        metavar="SIZE",
+        help="replace a process that has more, such as 500M; its jobs end first",
+    )
     parser.add_argument("--reload", action="store_true", help="start again when a Python file changes (development)")
     parser.add_argument(
         "--grace", type=_seconds, default=30.0, metavar="SECONDS", help="for running jobs, at the end (default 30)"
@@ -327,12 +334,13 @@ def run_work(options: argparse.Namespace) -> int:
         concurrency=options.concurrency,
         grace=options.grace,
         max_jobs=options.max_jobs,
+        max_memory=options.max_memory,
         key_file=options.key_file,
         json_logs=options.json_logs,
         otel=options.otel,
     )
     write_work_logs(json=plan.json_logs)
-    if options.processes is None and options.max_jobs is None and not options.reload:
+    if not (options.processes or options.max_jobs or options.max_memory or options.reload):
         for name in plan.jobs:
             found_jobs(name)
         asyncio.run(work(plan))

@@ -26,6 +26,7 @@ from pelton.cli.arguments import KEY_VARIABLE
 from pelton.cli.output import write_line, write_logs
 from pelton.connect import open as open_store
 from pelton.queue import Jobs
+from pelton.runtime import Runtime, memory_bytes, system_runtime
 
 if TYPE_CHECKING:
     from pelton.connect import Jet
@@ -34,11 +35,15 @@ if TYPE_CHECKING:
 CANNOT_START: Final = 3
 """The exit status of a child that never worked: its jobs can't be imported, or its store can't be opened."""
 READY: Final = b"ready\n"
+_LOOK_S: Final = 1.0
+_log: Final = logging.getLogger("pelton.work")
 
 
 async def work(plan: WorkPlan, control: socket.socket | None = None) -> None:
     """Run the jobs of a plan until a signal, its number of jobs, or the end of ``control``. Raises PeltonError."""
     jobs = [found_jobs(name) for name in plan.jobs]
+    if plan.max_memory is not None and (size := memory_bytes()) > plan.max_memory:
+        raise ConfigError(f"--max-memory: before its first job, a process has {size >> 20} MB; give more than that")
     async with open_store(plan.store, key=plan.key(os.environ.get(KEY_VARIABLE))) as jet:
         if plan.otel:
             _instrument(jet)
@@ -94,9 +99,21 @@ def _follow(control: socket.socket, queues: Sequence[Queue]) -> None:
     loop.call_soon(ready)
 
 
+async def _stop_when_large(queues: Sequence[Queue], limit: int, runtime: Runtime) -> None:
+    """Stop, in order, once this process has more than ``limit`` bytes of memory."""
+    while (size := memory_bytes()) <= limit:
+        await runtime.clock.sleep(_LOOK_S)
+    _log.warning("it has %d MB of memory, the limit is %d MB: it takes no more jobs, and ends", size >> 20, limit >> 20)
+    for queue in queues:
+        queue.stop()
+
+
 async def _work_on(queues: Sequence[Queue], plan: WorkPlan) -> None:
     """Work on all queues; when one ends, for whatever reason, the others stop too."""
-    loop = asyncio.get_running_loop()
+    loop, runtime = asyncio.get_running_loop(), system_runtime()
+    watch = None
+    if plan.max_memory is not None:
+        watch = runtime.spawn(_stop_when_large(queues, plan.max_memory, runtime), "memory")
 
     async def one(queue: Queue) -> None:
         try:
@@ -109,6 +126,8 @@ async def _work_on(queues: Sequence[Queue], plan: WorkPlan) -> None:
             queue.stop()
 
     ended = await asyncio.gather(*map(one, queues), return_exceptions=True)
+    if watch is not None:
+        watch.cancel()
     for error in ended:
         if isinstance(error, BaseException):
             raise error
@@ -140,7 +159,7 @@ _FORM: Final = "give MODULE:ATTRIBUTE, for example shop.jobs:jobs"
 
 
 class WorkPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The command line of one process: ``jobs`` as module:attribute, ``grace`` in seconds."""
+    """The command line of one process: ``jobs`` as module:attribute, ``grace`` in seconds, ``max_memory`` in bytes."""
 
     jobs: tuple[str, ...]
     store: str
@@ -148,6 +167,7 @@ class WorkPlan(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int = 8
     grace: float = 30.0
     max_jobs: int | None = None
+    max_memory: int | None = None
     key_file: str | None = None
     json_logs: bool = False
     otel: bool = False

@@ -36,6 +36,7 @@ from pelton.observe.summaries import (
     StreamKind,
     StreamSummary,
 )
+from pelton.storage import writer_hold
 
 QUEUE_MARK: Final = "pelton.queue.exclusive"
 _LOCKS: Final = ("KV_pelton_locks", "KV_pelton_tokens")
@@ -172,6 +173,7 @@ async def store_summary(jet: Jet, path: str = "") -> StoreSummary:
     """Return the sums over all streams; ``path`` is the file of the store, if it has one."""
     infos = await stream_infos(jet)
     names = [info.config.name for info in infos]
+    hold = writer_hold(path, jet.runtime.clock.boottime()) if path else None
     return StoreSummary(
         streams=len(infos),
         consumers=sum(info.state.consumer_count for info in infos),
@@ -182,6 +184,8 @@ async def store_summary(jet: Jet, path: str = "") -> StoreSummary:
         object_stores=sum(name.startswith("OBJ_") for name in names),
         file_bytes=_size(path),
         log_bytes=_size(f"{path}-wal") if path else 0,
+        writer_pid=0 if hold is None else hold.pid,
+        writer_held=0.0 if hold is None else hold.seconds,
     )
 
 

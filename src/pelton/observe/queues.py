@@ -136,6 +136,7 @@ def _summary_of_worker(queue: str, name: str, ended: Sequence[Outcome], live: Wo
         running=live.running,
         oldest_running=live.oldest_running,
         stopping=live.stopping,
+        memory=live.memory,
     )
 
 

@@ -21,9 +21,12 @@ from pelton.observe.queues import flow_summaries, limit_summaries, queue_summari
 from pelton.observe.summaries import ConsumerSummary, ElectionSummary, LimitSummary, QueueSummary, StreamSummary
 from pelton.queue.model.flow_records import FlowState
 from pelton.queue.model.limits import JobLimit
+from pelton.storage import writer_hold
 
 LIMIT: Final = 1000
 """How many streams, consumers, queues and elections are exported one by one, unless the caller says."""
+# Their consumers come and go with workers and tenants, and whoever knows queues does not know them.
+_OWN: Final = frozenset({"queue", "locks", "election"})
 _FLOWS: Final = 100
 _FLOWS_FOR_S: Final = 0.1
 _T = TypeVar("_T")
@@ -37,10 +40,14 @@ class Sample(NamedTuple):
     value: float
 
 
-async def samples(jet: Jet, path: str = "", limit: int = LIMIT) -> list[Sample]:
-    """Return all samples of now; ``path`` is the file of the store, if its size and disk are wanted."""
+async def samples(jet: Jet, path: str = "", limit: int = LIMIT, *, internals: bool = False) -> list[Sample]:
+    """Return all samples of now; ``path`` is the file of the store, if its size and disk are wanted.
+
+    ``internals``: also those of the consumers by which Pelton's own queues, locks and elections work.
+    """
     streams = await stream_summaries(jet)
-    consumers = await consumer_summaries(jet)
+    own = {one.name for one in streams if one.kind in _OWN}
+    consumers = [one for one in await consumer_summaries(jet) if internals or one.stream not in own]
     # Of one that cannot be looked at there is nothing to tell; it must not take the others away.
     queues = [queue for queue in await queue_summaries(jet, limit=limit) if not queue.error]
     # Each leader is a read of its own.
@@ -53,14 +60,14 @@ async def samples(jet: Jet, path: str = "", limit: int = LIMIT) -> list[Sample]:
         "election": len(elections),
     }
     return [
-        *_totals(streams, len(consumers)),
+        *_totals(streams, sum(one.consumers for one in streams)),
         *_each(_stream, streams, limit),
         *_each(_consumer, consumers, limit),
         *_queues(queues, streams, jet.runtime.clock.now()),
         *[sample for queue in queues for sample in await _workers(jet, queue.name)],
         *[sample for one in queues for sample in await _parts(jet, one, limit)],
         *_each(_election, leaders, limit),
-        *(_store(path) if path else ()),
+        *(_store(path, jet.runtime.clock.boottime()) if path else ()),
         *await _troubles(jet),
         *(Sample("pelton_omitted", (kind,), max(count - limit, 0)) for kind, count in counts.items()),
     ]
@@ -126,6 +133,7 @@ def _queue(queue: QueueSummary, now: int) -> Iterator[Sample]:
     for state in ("completed", "failed", "cancelled", "expired"):
         yield Sample("pelton_queue_history_jobs", (name, state), getattr(queue, state))
     yield Sample("pelton_queue_dead_letters", (name,), queue.dead_letters)
+    yield Sample("pelton_queue_paused", (name,), queue.paused)
     age = max(now - parse_rfc3339(queue.oldest_at), 0) / SECOND if queue.oldest_at else 0
     yield Sample("pelton_queue_oldest_job_age_seconds", (name,), age)
     if queue.last_ended_at:
@@ -142,6 +150,7 @@ async def _workers(jet: Jet, queue: str) -> list[Sample]:
     return [
         Sample("pelton_queue_workers", (queue,), len(workers)),
         Sample("pelton_queue_longest_running_seconds", (queue,), max(ages, default=0.0)),
+        Sample("pelton_queue_worker_memory_bytes", (queue,), max((one.memory for one in workers), default=0)),
     ]
 
 
@@ -187,7 +196,9 @@ async def _troubles(jet: Jet) -> list[Sample]:
     ]
 
 
-def _store(path: str) -> Iterator[Sample]:
+def _store(path: str, now: float) -> Iterator[Sample]:
+    if (hold := writer_hold(path, now)) is not None:
+        yield Sample("pelton_store_writer_held_seconds", (str(hold.pid),), hold.seconds)
     for name, file in (("file", path), ("log", f"{path}-wal")):
         yield Sample(f"pelton_store_{name}_bytes", (), os.path.getsize(file) if os.path.exists(file) else 0)
     disk = os.statvfs(os.path.dirname(os.path.abspath(path)))
@@ -240,6 +251,7 @@ CATALOGUE: Final[dict[str, Metric]] = {
         Metric("pelton_queue_jobs_ended", "counter", _QUEUE, "Jobs that have ended"),
         Metric("pelton_queue_jobs_dead", "counter", _QUEUE, "Jobs that have become dead letters"),
         Metric("pelton_queue_dead_letters", "gauge", _QUEUE, "Failed jobs that can be redriven"),
+        Metric("pelton_queue_paused", "gauge", _QUEUE, "1 while the whole queue is paused"),
         Metric(
             "pelton_queue_oldest_job_age_seconds", "gauge", _QUEUE, "For how long the oldest job that is due has been"
         ),
@@ -248,6 +260,7 @@ CATALOGUE: Final[dict[str, Metric]] = {
         Metric("pelton_queue_job_run_seconds", "gauge", ("queue", "quantile"), "Run time of the jobs that ended last"),
         Metric("pelton_queue_workers", "gauge", _QUEUE, "Workers, each as it told in the last 30 s"),
         Metric("pelton_queue_longest_running_seconds", "gauge", _QUEUE, "How long the oldest running attempt has run"),
+        Metric("pelton_queue_worker_memory_bytes", "gauge", _QUEUE, "Memory of the worker's process that has most"),
         Metric("pelton_queue_recent_flows", "gauge", ("queue", "state"), "Of the 100 flows that began last, by state"),
         Metric("pelton_queue_schedules", "gauge", ("queue", "state"), "Schedules, active and paused"),
         Metric("pelton_limit_concurrency", "gauge", _LIMIT, "Most jobs that may run at a time, if it says so"),
@@ -264,6 +277,12 @@ CATALOGUE: Final[dict[str, Metric]] = {
         Metric("pelton_store_writer_waits", "counter", (), "Waits of a second or more to write, by this process"),
         Metric("pelton_store_checkpoints_blocked", "counter", (), "Times this process could not shorten the log"),
         Metric("pelton_store_disk_free_bytes", "gauge", (), "Free space on the disk of the store"),
+        Metric(
+            "pelton_store_writer_held_seconds",
+            "gauge",
+            ("pid",),
+            "How long a process was seen to write, and wrote nothing",
+        ),
         Metric("pelton_omitted", "gauge", ("kind",), "Streams, consumers, queues or elections beyond the limit"),
     )
 }

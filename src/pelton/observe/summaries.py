@@ -254,6 +254,8 @@ class WorkerSummary(msgspec.Struct, frozen=True, kw_only=True):
     """For how many seconds it has run the oldest of them."""
     stopping: bool = False
     """Whether it takes no more jobs, and ends with those that it runs."""
+    memory: int = 0
+    """How many bytes of memory its process holds, without the processes of jobs; 0 if it does not tell."""
 
 
 class LimitSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -365,3 +367,7 @@ class StoreSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The size of the file; 0 for a cluster."""
     log_bytes: int
     """The size of the log beside it; 0 for a cluster."""
+    writer_pid: int = 0
+    """The process that holds the writer just now; 0 if none does, for a cluster, and where the system does not tell."""
+    writer_held: float = 0.0
+    """For how many seconds it has been seen to hold it and to write nothing: 0 at the first look of this process."""

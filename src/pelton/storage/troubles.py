@@ -1,11 +1,17 @@
 """What slows one opener of a store down: counted, and told once in a while, to the log and as events.
 
 Methods may be called from any thread: a large group is synced on one of its own.
+
+**Who writes now.** In WAL mode a transaction that writes holds a lock on byte 120 of the log's index (``-shm``). Linux
+lists the locks of all processes; to ask for one (F_GETLK) would take a descriptor of the index, and closing that drops
+the locks that SQLite holds for this process.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+from contextlib import suppress
 from typing import Final, Literal, NamedTuple
 
 from pelton.runtime import stopwatch
@@ -102,3 +108,54 @@ class Troubles:
     def _note(self, trouble: Trouble) -> None:
         self._news.append(trouble)
         self.has_news = True
+
+
+class WriterHold(NamedTuple):
+    """A process that holds the writer of a store, seen so for ``seconds`` in which it wrote nothing to the log."""
+
+    pid: int
+    seconds: float
+
+
+_LOCKS: Final = "/proc/locks"
+_WRITE_LOCK: Final = 120
+# By path: the process that was seen, the state of the log, and since when both are so.
+_seen: Final[dict[str, tuple[int, int, float]]] = {}
+
+
+def writer_hold(path: str, now: float) -> WriterHold | None:
+    """Return who holds the writer of the store file ``path``; None if nobody does, or if the system does not tell.
+
+    ``now`` is in monotonic seconds. Nobody records since when: that is known from one call of this process to another.
+    """
+    path = os.path.realpath(path)
+    pid = _writer(path + "-shm")
+    if pid is None:
+        _seen.pop(path, None)
+        return None
+    log = 0
+    with suppress(OSError):
+        log = os.stat(path + "-wal").st_mtime_ns
+    if _seen.get(path, ())[:2] != (pid, log):
+        _seen[path] = pid, log, now
+    return WriterHold(pid, max(now - _seen[path][2], 0.0))
+
+
+def _writer(index: str) -> int | None:
+    with suppress(OSError, ValueError, IndexError):
+        found = os.stat(index)
+        with open(_LOCKS) as lines:
+            for words in (line.split() for line in lines):
+                if words[1] == "POSIX" and words[3] == "WRITE" and _is_of(words[5], found):
+                    begin, end = int(words[6]), words[7]
+                    if begin <= _WRITE_LOCK and (end == "EOF" or int(end) >= _WRITE_LOCK):
+                        return int(words[4])
+    return None
+
+
+def _is_of(place: str, file: os.stat_result) -> bool:
+    """Whether a lock's place (device and inode) is that of a file; some file systems have a device for each view."""
+    major, minor, inode = place.split(":")
+    device = int(major, 16), int(minor, 16)
+    is_there = device == (os.major(file.st_dev), os.minor(file.st_dev)) or device[0] == os.major(file.st_dev) == 0
+    return is_there and int(inode) == file.st_ino

@@ -45,6 +45,12 @@ def die() -> None:
     note("die", os.getpid())
     os._exit(7)
 
+@jobs.job
+async def grow(megabytes: int) -> None:
+    hoard.append(bytearray(b"x") * (megabytes << 20))
+    note("grow", os.getpid())
+
+hoard = []
 something = 7
 '''
 

@@ -324,6 +324,28 @@ async def test_after_so_many_jobs_a_child_is_replaced(folder: Path, shop: Queue)
     assert len(pids) == 25
 
 
+async def test_a_child_that_has_grown_is_replaced(folder: Path, shop: Queue) -> None:
+    with working(folder, "--max-memory", "160M", "--concurrency", "2") as command:
+        held = await shop.enqueue("wait")
+        await command.noted("wait", 1)
+        await (await shop.enqueue("grow", megabytes=150)).value(timeout=60)
+        await command.says(r"it has \d+ MB of memory, the limit is 160 MB")
+        # Its other job may end.
+        assert await held.value(timeout=60) == "one"
+        await command.begun(1)
+        assert await (await shop.enqueue("sell", number=1)).value(timeout=60) == "one"
+        command.signal(signal.SIGTERM)
+        assert await command.ends() == 0
+    ((grown,),) = command.notes("grow")
+    assert [pid for *_, pid in command.notes("sell")] != [grown]
+
+
+async def test_a_limit_of_memory_that_is_too_low(folder: Path) -> None:
+    with working(folder, "--max-memory", "1M") as command:
+        await command.says(r"--max-memory: before its first job, a process has \d+ MB")
+        assert await command.ends() == 1
+
+
 async def test_it_starts_again_when_a_file_changes(folder: Path, shop: Queue) -> None:
     with working(folder, "--reload") as command:
         await command.begun(1)

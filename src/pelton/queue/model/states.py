@@ -326,6 +326,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     oldest_running: float = 0.0
     stopping: bool = False
     """Whether it takes no more jobs."""
+    memory: int = 0
+    """How many bytes of memory its process holds; 0 for a worker of an older version."""
 
 
 class WorkerReport(WorkerInfo, frozen=True, omit_defaults=True, kw_only=True):

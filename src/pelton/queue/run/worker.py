@@ -34,7 +34,7 @@ from pelton.queue.run.context import Sweeper
 from pelton.queue.run.fetch import JobIntake, order_reader
 from pelton.queue.run.leased_jobs import EndedAttempt, LeasedJobs
 from pelton.queue.run.slots import Called, Copies, JobBatches, JobSlots, JobThreads, WorkerSettings
-from pelton.runtime import Home, Signal, StopSignals
+from pelton.runtime import Home, Signal, StopSignals, memory_bytes
 
 if TYPE_CHECKING:
     from pelton.queue.define.queue_context import QueueContext
@@ -417,6 +417,7 @@ class Worker:
             held=len(self._held.held_jobs()),
             oldest_running=now - oldest,
             stopping=self._stopping,
+            memory=memory_bytes(),
             parked=self._parking.parked_jobs(),
         )
 
