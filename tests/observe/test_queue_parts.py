@@ -195,3 +195,30 @@ async def test_jobs_of_a_key_and_how_many_each_has(jet: pelton.Jet, look: pelton
     for wrong in (observe.key_counts(look, "none"), observe.jobs_of_key(look, "none", "a")):
         with pytest.raises(pelton.QueueNotFoundError):
             await wrong
+
+
+async def test_the_summaries_of_all_queues_are_few_questions(jet: pelton.Jet, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(8):
+        queue = await jet.queue(f"q{number}")
+        queue.job(name="noop")(lambda: None)
+        if number < 3:
+            await queue.enqueue("noop")
+    asked: list[object] = []
+    kind = type(jet.backend)
+    for verb in ("call", "direct_get"):
+        original = getattr(kind, verb)
+
+        async def ask(self: Any, *given: Any, original: Any = original) -> Any:
+            asked.append(given[0])
+            return await original(self, *given)
+
+        monkeypatch.setattr(kind, verb, ask)
+    found = await observe.queue_summaries(jet)
+    assert [(one.name, one.pending, bool(one.oldest_at)) for one in found] == [
+        (f"q{number}", int(number < 3), number < 3) for number in range(8)
+    ]
+    # Their names and their streams; and of each that has jobs, its consumers, tenants, schedules and the oldest.
+    assert len(asked) <= 3 + 3 * 10
+    asked.clear()
+    assert (await observe.queue_summaries(jet, limit=2))[1].pending == 1
+    assert len(asked) <= 1 + 2 * 11

@@ -25,7 +25,8 @@ from pelton.api import (
 from pelton.api.json_values import UNREADABLE
 from pelton.api.times import SECOND
 from pelton.connect import Jet
-from pelton.jet import Stream
+from pelton.jet import Stream, Streams
+from pelton.observe.queue_moment import queues_now
 from pelton.observe.summaries import JobDetails, LimitSummary, QueueSummary, TimeSpread, WorkerSummary
 from pelton.queue import (
     AttemptError,
@@ -71,7 +72,7 @@ async def last_messages(stream: Stream, state: StreamState, count: int) -> list[
     return found[::-1]
 
 
-async def ended_jobs(jet: Jet, queue: str, count: int = _SAMPLE) -> list[Outcome]:
+async def ended_jobs(jet: Streams, queue: str, count: int = _SAMPLE) -> list[Outcome]:
     """Return the outcomes of the jobs that ended last, at most ``count``, the oldest first."""
     try:
         info = await jet.backend.call(StreamInfoRequest(name=QueueNames(queue).history))
@@ -162,6 +163,7 @@ async def workers_present(jet: Jet, queue: str) -> list[WorkerInfo]:
 
 _UNDERWAY: Final[tuple[JobState, ...]] = ("running", "retrying", "held")
 _dead: Final = msgspec.json.Decoder(DeadLetter).decode
+_UNREADABLE: Final = (ConfigError, ApiError, CorruptMessageError, *UNREADABLE)
 
 
 async def queue_looked_at(jet: Jet, queue: str) -> Queue:
@@ -175,20 +177,28 @@ async def queue_looked_at(jet: Jet, queue: str) -> Queue:
 
 async def queue_summaries(jet: Jet, *, limit: int | None = None) -> list[QueueSummary]:
     """Return all queues by name, or the first ``limit``; one that cannot be looked at has its ``error`` alone."""
-    found = []
-    for name in (await jet.queue_names())[:limit]:
+    found, names, of_all = list[QueueSummary](), await jet.queue_names(), None
+    # Of the first few, the streams of the others are not asked; nor if one of them cannot be read.
+    if limit is None or limit >= len(names):
+        with suppress(*_UNREADABLE):
+            of_all = await queues_now(jet)
+    for name in names[:limit]:
         try:
-            found.append(await queue_summary(jet, name))
+            found.append(await _summary(of_all or await queues_now(jet, name), name))
         except (QueueNotFoundError, StreamNotFoundError):
             # It was removed meanwhile.
             continue
-        except (ConfigError, ApiError, CorruptMessageError, *UNREADABLE) as error:
+        except _UNREADABLE as error:
             found.append(QueueSummary(name=name, error=str(error)))
     return found
 
 
 async def queue_summary(jet: Jet, queue: str) -> QueueSummary:
     """Return one queue. Raises QueueNotFoundError, ConfigError for an impossible name."""
+    return await _summary(await queues_now(jet, queue), queue)
+
+
+async def _summary(jet: Streams, queue: str) -> QueueSummary:
     names = QueueNames(queue)
     context = await look_at_queue(jet, names)
     counts, oldest = await JobViews(context).counts_and_oldest()
@@ -211,7 +221,7 @@ async def queue_summary(jet: Jet, queue: str) -> QueueSummary:
     )
 
 
-async def _pauses(jet: Jet, names: QueueNames) -> Orders:
+async def _pauses(jet: Streams, names: QueueNames) -> Orders:
     orders = Orders()
     with suppress(StreamNotFoundError):
         for order in await orders_in(await jet.stream(names.control), names.order_subject("pause.>")):
@@ -219,7 +229,7 @@ async def _pauses(jet: Jet, names: QueueNames) -> Orders:
     return orders
 
 
-async def _messages_in(jet: Jet, name: str) -> int:
+async def _messages_in(jet: Streams, name: str) -> int:
     try:
         return (await jet.backend.call(StreamInfoRequest(name=name))).state.messages
     except StreamNotFoundError:

@@ -323,7 +323,7 @@ async def delivered_by(stream: Stream, names: QueueNames, consumers: Sequence[Co
     infos = await infos_of([*consumers, *await tenant_consumers(stream, names)])
     upto = {info.name: info.delivered.stream_seq for info in infos}
     # As ``QueueNames.lane`` names them.
-    upto[""] = upto.pop(consumers[-1].name, 0)
+    upto[""] = upto.pop(consumers[-1].name, 0) if consumers else 0
     return Unlisted(upto, sum(info.num_ack_pending for info in infos))
 
 

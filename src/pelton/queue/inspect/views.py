@@ -16,7 +16,7 @@ import msgspec
 
 from pelton.api import JobNotFoundError, MessageNotFoundError, ServerTimeoutError, StoredMessage, StreamNotFoundError
 from pelton.api.json_values import UNREADABLE
-from pelton.jet.stream import last_of, subjects_of
+from pelton.jet.stream import last_of, next_of, subjects_of
 from pelton.queue.backing.scan import (
     job_at,
     last_attempt,
@@ -270,7 +270,13 @@ class JobViews:
 
     async def _oldest_at(self, underway: Underway, where: JobStates) -> int:
         names, since = self._queue.names, list[int]()
-        async with aclosing(messages_of_filters(await self._queue.jet.stream(names.jobs), names.due_jobs)) as due_jobs:
+        stream = await self._queue.jet.stream(names.jobs)
+        first = await next_of(stream, ">", 1)
+        is_due = first is not None and names.is_job(first.subject) and not names.is_later(first.subject)
+        if first is not None and is_due and not where.may_be_taken(first, underway.get(first.seq)):
+            # As mostly: it is the stream's first message, and no worker has had it.
+            return first.time_ns
+        async with aclosing(messages_of_filters(stream, names.due_jobs)) as due_jobs:
             async for stored in due_jobs:
                 delivery = underway.get(stored.seq)
                 if delivery is not None and delivery.waits and where.of(stored.seq, delivery) in _NOT_DUE:
