@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import pelton
+from pelton.api.wording import visible_text
 from pelton.cli.main import COMMANDS, main, parser
-from pelton.cli.output import harmless, write_logs
+from pelton.cli.output import write_logs
 from tests.test_imports import loaded_by, ours
 
 EVIL = "a\x1b]0;owned\x07\x9b2J\r\u202eb\nc"
@@ -61,9 +62,9 @@ def test_a_command_line_without_a_command_is_misused(capsys: pytest.CaptureFixtu
 
 
 def test_what_cannot_be_printed_is_spelled_out() -> None:
-    assert harmless("plain ü 漢 🚗") == "plain ü 漢 🚗"
-    assert harmless(EVIL) == "a\\x1b]0;owned\\x07\\x9b2J\\r\\u202eb\\nc"
-    assert harmless("\udc80") == "\\udc80"
+    assert visible_text("plain ü 漢 🚗") == "plain ü 漢 🚗"
+    assert visible_text(EVIL) == "a\\x1b]0;owned\\x07\\x9b2J\\r\\u202eb\\nc"
+    assert visible_text("\udc80") == "\\udc80"
 
 
 def _object(*arguments: str) -> int:

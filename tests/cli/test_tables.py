@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import pelton
+from pelton.api.wording import age_text, bytes_text
 from pelton.cli.main import main
-from pelton.cli.output import ago_text, seconds_text, size_text, text_of, write_table
+from pelton.cli.output import seconds_text, text_of, write_table
 from tests.cli.test_main import EVIL
 
 ROWS = [("a", 1, 0.5), (EVIL, 20_000, 12.0)]
@@ -69,11 +70,11 @@ def test_without_rich_there_are_plain_columns(
 
 def test_numbers_sizes_and_times_are_short() -> None:
     assert [text_of(cell) for cell in (True, False, 1234567, 0.25, "x")] == ["yes", "no", "1,234,567", "0.25", "x"]
-    assert [size_text(size) for size in (0, 1023, 1024, 5 << 30)] == ["0 B", "1023 B", "1.0 KiB", "5.0 GiB"]
+    assert [bytes_text(size) for size in (0, 1023, 1024, 5 << 30)] == ["0 B", "1023 B", "1.0 KiB", "5.0 GiB"]
     assert [seconds_text(one) for one in (0, 0.0123, 4.56)] == ["", "12.3 ms", "4.56 s"]
     now = 1_700_000_000 * 10**9
     times = ["2023-11-14T22:13:15Z", "2023-11-14T22:10:00Z", "2023-11-14T12:13:20Z", "2023-11-01T00:00:00Z", ""]
-    assert [ago_text(time, now) for time in times] == ["5 s", "3 min", "10 h", "14 d", ""]
+    assert [age_text(time, now) for time in times] == ["5 s", "3 min", "10 h", "14 d", ""]
 
 
 def test_data_in_a_store_is_harmless_on_a_terminal(

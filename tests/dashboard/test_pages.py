@@ -197,7 +197,11 @@ async def test_a_store_that_is_opened_to_be_read_is_shown(tmp_path: Path, client
         (b'{"a":', "text", '{"a":'),
         (b"[" * 5000, "text", "[" * 5000),
         (b"\x1b[2J", "hex", "00000000  1b 5b 32 4a" + " " * 38 + ".[2J"),
-        ("\u202etxt.exe".encode(), "hex", None),
+        ("\u202etxt.exe".encode(), "text", "\\u202etxt.exe"),
+        (b"From: a\r\nTo: b", "text", "From: a\nTo: b"),
+        ('{"name":"M\u00fcller 2\u00a0000"}'.encode(), "JSON", '{\n  "name": "M\u00fcller 2\u00a0000"\n}'),
+        ('{"to":"\u202eb"}'.encode(), "JSON", '{\n  "to": "\\u202eb"\n}'),
+        ("\u0645\u06cc\u200c\u062e, 👨\u200d👩".encode(), "text", "\u0645\u06cc\u200c\u062e, 👨\u200d👩"),
         (b"\xff\xfe", "hex", None),
     ],
 )
@@ -205,6 +209,25 @@ def test_a_payload_is_shown_for_what_it_is(data: bytes, kind: str, text: str | N
     found = payload_for_person(data)
     assert (found.kind, found.is_whole) == (kind, True)
     assert text is None or found.text == text
+
+
+async def test_marks_that_mislead_are_spelled_out_wherever_they_come_from(client: Client, jet: pelton.Jet) -> None:
+    mark = "\u202egnp.exe"
+    garage = await jet.queue("garage")
+
+    @garage.job(max_attempts=1)
+    async def repair(car: str) -> None:
+        raise ValueError(mark)
+
+    job = await repair.enqueue(mark, key=mark)
+    await garage.work(until_empty=True, handle_signals=False)
+    await repair.enqueue(mark, key=mark)
+    async with client() as browser:
+        for path in ("/queues/garage", f"/queues/garage/jobs/{job.id}", "/jobs", "/queues/garage/keys"):
+            text = (await browser.get(path)).text
+            assert "\u202e" not in text, path
+            assert "\\u202egnp.exe" in text, path
+        assert f'value="{mark}"' in (await browser.get("/jobs", params={"q": mark})).text, "what is sent again is exact"
 
 
 def test_a_large_payload_is_cut() -> None:

@@ -12,17 +12,15 @@ from typing import Any
 
 from pelton import observe
 from pelton.api import ConfigError
+from pelton.api.wording import age_text, bytes_text, moment_text
 from pelton.buckets import Entry, ObjectInfo
 from pelton.cli.arguments import STANDARD, Verb, add_create, add_verb, count, duration, payload_of, run, size
 from pelton.cli.output import (
     Bar,
     add_force,
-    ago_text,
     is_agreed,
-    moment_text,
     payload_json,
     payload_text,
-    size_text,
     write_done,
     write_found,
     write_json,
@@ -92,8 +90,8 @@ async def _list_kv(jet: Jet, options: argparse.Namespace) -> None:
         options,
         await observe.bucket_summaries(jet),
         "bucket, keys, values, size, history, ttl, last change",
-        lambda one: (one.name, one.keys, one.values, size_text(one.bytes), one.history, f"{one.ttl:g} s" if one.ttl
-                     else "", ago_text(one.last_at, now)),
+        lambda one: (one.name, one.keys, one.values, bytes_text(one.bytes), one.history, f"{one.ttl:g} s" if one.ttl
+                     else "", age_text(one.last_at, now)),
         empty="no buckets",
     )  # fmt: skip
 
@@ -251,7 +249,7 @@ async def _list_object(jet: Jet, options: argparse.Namespace) -> None:
         write_json(found)
         return
     for info in found:
-        write_line(f"{size_text(info.size):>11}  {moment_text(info.mtime)}  {info.name}{_lead(info)}")
+        write_line(f"{bytes_text(info.size):>11}  {moment_text(info.mtime)}  {info.name}{_lead(info)}")
 
 
 async def _info(jet: Jet, options: argparse.Namespace) -> None:

@@ -8,12 +8,11 @@ from typing import Any, Final
 from pelton import observe
 from pelton.api import ConsumerConfig, ConsumerInfo, rfc3339
 from pelton.api.times import SECOND
+from pelton.api.wording import age_text, moment_text
 from pelton.cli.arguments import add_verb, count, duration, fields_of, parts_of
 from pelton.cli.output import (
     add_force,
-    ago_text,
     is_agreed,
-    moment_text,
     show_message,
     write_done,
     write_facts,
@@ -79,7 +78,7 @@ async def _list(jet: Jet, options: argparse.Namespace) -> None:
         await observe.consumer_summaries(jet, options.stream),
         "stream, consumer, pending, ack pending, redelivered, lag, delivered, last delivery, state",
         lambda one: (one.stream, one.name, one.pending, one.ack_pending, one.redelivered, one.lag, one.delivered_seq,
-                     ago_text(one.last_delivered_at, now), "paused" if one.paused else ""),
+                     age_text(one.last_delivered_at, now), "paused" if one.paused else ""),
         empty="no consumers",
     )  # fmt: skip
 

@@ -10,12 +10,11 @@ from typing import get_args
 
 from pelton import observe
 from pelton.api import ConfigError, JobNotFoundError, rfc3339
+from pelton.api.wording import age_text, moment_text
 from pelton.cli.arguments import add_filters, add_queue, add_verb, check_choice, count, duration, filter_text, queue_of
 from pelton.cli.output import (
     add_force,
-    ago_text,
     is_agreed,
-    moment_text,
     write_done,
     write_facts,
     write_found,
@@ -78,7 +77,7 @@ async def _list_jobs(jet: Jet, options: argparse.Namespace) -> None:
         options,
         found,
         "id, job, key, state, attempt, enqueued, last error",
-        lambda job: (job.id, job.job, job.key, job.state, job.attempt, ago_text(rfc3339(job.enqueued_at), now),
+        lambda job: (job.id, job.job, job.key, job.state, job.attempt, age_text(rfc3339(job.enqueued_at), now),
                      job.last_error[:60]),
         empty="no jobs",
     )  # fmt: skip
@@ -264,7 +263,7 @@ async def _list_dead(jet: Jet, options: argparse.Namespace) -> None:
         found,
         "id, job, key, attempts, failed, error",
         lambda each: (each.outcome.id, each.outcome.job, each.outcome.key, each.outcome.attempt,
-                      ago_text(rfc3339(each.outcome.finished_at), now), each.outcome.error[:80]),
+                      age_text(rfc3339(each.outcome.finished_at), now), each.outcome.error[:80]),
         empty="no dead letters",
     )  # fmt: skip
 
@@ -346,7 +345,7 @@ async def _list_flow(jet: Jet, options: argparse.Namespace) -> None:
         options,
         found,
         "id, name, state, jobs, enqueued, error",
-        lambda one: (one.id, one.name, one.state, one.size, ago_text(rfc3339(one.enqueued_at), now), one.error[:60]),
+        lambda one: (one.id, one.name, one.state, one.size, age_text(rfc3339(one.enqueued_at), now), one.error[:60]),
         empty="no flows",
     )  # fmt: skip
 

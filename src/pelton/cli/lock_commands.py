@@ -21,9 +21,10 @@ from typing import Final
 
 from pelton import observe
 from pelton.api import BucketNotFoundError
+from pelton.api.wording import age_text
 from pelton.cli.arguments import count, define_verb
 from pelton.cli.candidates import CandidatePool, CandidateProcess, CandidateSettings
-from pelton.cli.output import ago_text, write_found, write_line, write_styled
+from pelton.cli.output import write_found, write_line, write_styled
 from pelton.connect import Jet
 from pelton.connect import open as open_store
 from pelton.runtime import Clock, Signal, system_runtime
@@ -41,7 +42,7 @@ async def _locks(jet: Jet, options: argparse.Namespace) -> None:
         found,
         "kind, name, slot, holder, token, held for, renewed, ttl, waiting",
         lambda one: (one.kind, one.name, str(one.slot) if one.kind == "semaphore" else "", one.holder, one.token,
-                     ago_text(one.since, now), ago_text(one.renewed_at, now), f"{one.ttl:g} s", one.waiting),
+                     age_text(one.since, now), age_text(one.renewed_at, now), f"{one.ttl:g} s", one.waiting),
         empty="no lock is held",
     )  # fmt: skip
 
@@ -64,8 +65,8 @@ async def _elections(jet: Jet, options: argparse.Namespace) -> None:
         options,
         found,
         "election, leader, token, leads for, renewed, term, bucket",
-        lambda one: (one.election, one.leader or "(nobody)", one.token, ago_text(one.since, now),
-                     ago_text(one.renewed_at, now), f"{one.ttl:g} s", one.bucket),
+        lambda one: (one.election, one.leader or "(nobody)", one.token, age_text(one.since, now),
+                     age_text(one.renewed_at, now), f"{one.ttl:g} s", one.bucket),
         empty="no elections",
     )  # fmt: skip
 

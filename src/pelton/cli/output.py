@@ -18,34 +18,28 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
 from pelton.api import ConfigError, Headers, StoredMessage
-from pelton.api.times import SECOND, enc_hook, parse_rfc3339
-
-
-def harmless(text: str) -> str:
-    r"""Return text with every character that cannot be printed spelled out: ESC as ``\x1b``, a line break as ``\n``."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else _spell_out(char) for char in text)
+from pelton.api.times import enc_hook
+from pelton.api.wording import number_text, span_text, visible_text
 
 
 def write_line(text: str, *, error: bool = False, flush: bool = False) -> None:
     """Write a line to standard output, or to standard error."""
-    print(harmless(text), file=sys.stderr if error else sys.stdout, flush=flush)
+    print(visible_text(text), file=sys.stderr if error else sys.stdout, flush=flush)
 
 
 def write_over(text: str) -> None:
     """Overwrite the terminal's current line, on standard error."""
-    print("\r" + harmless(text), end="", file=sys.stderr, flush=True)
+    print("\r" + visible_text(text), end="", file=sys.stderr, flush=True)
 
 
 def write_styled(lines: list[tuple[str, str]], before: str = "") -> None:
     """Write lines, each a text and the escape sequence that styles it ("" for none), after the sequence ``before``."""
-    shown = (f"{style}{harmless(text)}{_PLAIN}" if style else harmless(text) for text, style in lines)
+    shown = (f"{style}{visible_text(text)}{_PLAIN}" if style else visible_text(text) for text, style in lines)
     print(before + "\n".join(shown), flush=True)
 
 
@@ -60,17 +54,12 @@ class _Harmless(logging.Formatter):
     """One line, and a traceback's own lines."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return "\n".join(map(harmless, super().format(record).split("\n")))
+        return "\n".join(map(visible_text, super().format(record).split("\n")))
 
 
 _PLAIN = "\x1b[0m"
 
 
-def _spell_out(char: str) -> str:
-    return repr(char)[1:-1]
-
-
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 Cell = str | int | float | bool
 T = TypeVar("T")
 
@@ -92,7 +81,7 @@ def _is_number(cell: Cell) -> bool:
 
 
 def _write_plain(heads: Sequence[str] | None, rows: list[list[str]], right: Sequence[bool]) -> None:
-    lines = [[harmless(text) for text in row] for row in (*([heads] if heads else ()), *rows)]
+    lines = [[visible_text(text) for text in row] for row in (*([heads] if heads else ()), *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         cells = zip(line, widths, right, strict=True)
@@ -111,7 +100,7 @@ def _write_rich(heads: Sequence[str] | None, rows: list[list[str]], right: Seque
     for head, numeric in zip(heads or [""] * len(right), right, strict=True):
         table.add_column(head, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(harmless(text)) for text in row))
+        table.add_row(*(Text(visible_text(text)) for text in row))
     Console().print(table)
     return True
 
@@ -171,40 +160,12 @@ def text_of(cell: Cell) -> str:
     """Return the text of a cell: numbers with separators, yes and no."""
     if isinstance(cell, bool):
         return "yes" if cell else "no"
-    if isinstance(cell, int):
-        return f"{cell:,}"
-    return f"{cell:,.3g}" if isinstance(cell, float) else cell
-
-
-def size_text(size: int) -> str:
-    """Return a number of bytes as text."""
-    value, unit = float(size), 0
-    while value >= 1024 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{value:.1f} {_UNITS[unit]}" if unit else f"{size} B"
-
-
-def moment_text(time: str) -> str:
-    """Return RFC 3339 text as a short time in UTC; empty for none."""
-    return time[:19].replace("T", " ") if time else ""
-
-
-def ago_text(time: str, now: int) -> str:
-    """Return how long ago a time was, as text such as ``5 s`` or ``2 d``; empty for none."""
-    if not time:
-        return ""
-    seconds = max(now - parse_rfc3339(time), 0) / SECOND
-    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} s"
+    return number_text(cell) if isinstance(cell, int | float) else cell
 
 
 def seconds_text(seconds: float) -> str:
     """Return a duration as text, such as ``12 ms`` or ``3.4 s``; empty for 0."""
-    if not seconds:
-        return ""
-    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+    return span_text(seconds) if seconds else ""
 
 
 # --- the progress of a command: one line on a terminal, nothing elsewhere

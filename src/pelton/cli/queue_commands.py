@@ -6,6 +6,7 @@ import argparse
 
 from pelton import observe
 from pelton.api import ConfigError, rfc3339
+from pelton.api.wording import age_text, moment_text
 from pelton.cli.arguments import (
     add_filters,
     add_queue,
@@ -19,9 +20,7 @@ from pelton.cli.arguments import (
 )
 from pelton.cli.output import (
     add_force,
-    ago_text,
     is_agreed,
-    moment_text,
     seconds_text,
     write_done,
     write_facts,
@@ -68,7 +67,7 @@ async def _list_queue(jet: Jet, options: argparse.Namespace) -> None:
         found,
         "queue, pending, held, running, retrying, completed, failed, dead, per minute, run, oldest, state",
         lambda each: (each.name, each.pending, each.held, each.running, each.retrying, each.completed, each.failed,
-                      each.dead_letters, each.per_minute, seconds_text(each.run.median), ago_text(each.oldest_at,
+                      each.dead_letters, each.per_minute, seconds_text(each.run.median), age_text(each.oldest_at,
                       now), each.error or ("paused" if each.paused else "")),
         empty="no queues",
     )  # fmt: skip
@@ -268,7 +267,7 @@ async def _list_cron(jet: Jet, options: argparse.Namespace) -> None:
     now = jet.runtime.clock.now()
     rows = [
         (queue, one.name, one.job, one.key, _times(one), moment_text(rfc3339(one.next_due)) if one.next_due else "",
-         ago_text(rfc3339(one.last_finished_at), now) if one.last_finished_at else "",
+         age_text(rfc3339(one.last_finished_at), now) if one.last_finished_at else "",
          "paused" if one.paused else "")
         for queue, one in found
     ]  # fmt: skip
@@ -346,7 +345,7 @@ async def _workers(jet: Jet, options: argparse.Namespace) -> None:
         found,
         "queue, worker, state, pid, running, oldest, jobs, failed, last job, ended, seen",
         lambda one: (one.queue, one.worker, _state(one), one.pid or "", one.running, seconds_text(one.oldest_running),
-                     one.ended, one.failed, one.last_job, ago_text(one.last_ended_at, now), ago_text(one.seen_at,
+                     one.ended, one.failed, one.last_job, age_text(one.last_ended_at, now), age_text(one.seen_at,
                      now)),
         empty="no worker, and none has ended a job",
     )  # fmt: skip

@@ -21,6 +21,7 @@ from pelton.api import (
     headers,
 )
 from pelton.api.times import dec_hook
+from pelton.api.wording import age_text, bytes_text, moment_text
 from pelton.cli.arguments import (
     add_create,
     add_verb,
@@ -35,12 +36,9 @@ from pelton.cli.arguments import (
 )
 from pelton.cli.output import (
     add_force,
-    ago_text,
     is_agreed,
-    moment_text,
     show_message,
     show_stored,
-    size_text,
     write_done,
     write_facts,
     write_found,
@@ -151,8 +149,8 @@ async def _list(jet: Jet, options: argparse.Namespace) -> None:
         options,
         found,
         "stream, kind, messages, size, subjects, consumers, last message",
-        lambda one: (one.name, one.kind, one.messages, size_text(one.bytes), one.num_subjects, one.consumers,
-                     ago_text(one.last_at, now)),
+        lambda one: (one.name, one.kind, one.messages, bytes_text(one.bytes), one.num_subjects, one.consumers,
+                     age_text(one.last_at, now)),
         empty="no streams",
     )  # fmt: skip
 
@@ -174,14 +172,14 @@ async def _info(jet: Jet, options: argparse.Namespace) -> None:
             "discard": config.discard,
             "max messages": "" if config.max_msgs < 0 else config.max_msgs,
             "max per subject": "" if config.max_msgs_per_subject < 0 else config.max_msgs_per_subject,
-            "max size": "" if config.max_bytes < 0 else size_text(config.max_bytes),
+            "max size": "" if config.max_bytes < 0 else bytes_text(config.max_bytes),
             "max age": str(config.max_age) if config.max_age else "",
             "duplicate window": str(config.duplicate_window),
             "mirror of": "" if config.mirror is None else config.mirror.name,
             "sources": ", ".join(source.name for source in config.sources),
             "created": moment_text(info.created),
             "messages": state.messages,
-            "size": size_text(state.bytes),
+            "size": bytes_text(state.bytes),
             "first sequence": state.first_seq,
             "last sequence": state.last_seq,
             "first message": moment_text(state.first_ts) if state.messages else "",

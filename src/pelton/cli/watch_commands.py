@@ -14,6 +14,7 @@ from typing import Final
 
 from pelton import observe
 from pelton.api import ConfigError, PeltonError
+from pelton.api.wording import age_text, bytes_text
 from pelton.cli.arguments import (
     STORE_VARIABLE,
     add_key,
@@ -27,10 +28,8 @@ from pelton.cli.arguments import (
 )
 from pelton.cli.output import (
     Cell,
-    ago_text,
     plain,
     seconds_text,
-    size_text,
     text_of,
     write_facts,
     write_json,
@@ -70,12 +69,12 @@ async def _info(jet: Jet, options: argparse.Namespace) -> None:
             "streams": store.streams,
             "consumers": store.consumers,
             "messages": store.messages,
-            "size of messages": size_text(store.bytes),
+            "size of messages": bytes_text(store.bytes),
             "queues": store.queues,
             "buckets": store.buckets,
             "object stores": store.object_stores,
-            "file": size_text(store.file_bytes) if path else "",
-            "log": size_text(store.log_bytes) if path else "",
+            "file": bytes_text(store.file_bytes) if path else "",
+            "log": bytes_text(store.log_bytes) if path else "",
             "writer": f"held by process {store.writer_pid}, which writes nothing" if store.writer_held else "",
         },
     )
@@ -138,7 +137,7 @@ def _picture(
             queue.dead_letters,
             queue.per_minute,
         )
-        lines.append((_line((*cells, seconds_text(queue.run.median), ago_text(queue.oldest_at, now))), ""))
+        lines.append((_line((*cells, seconds_text(queue.run.median), age_text(queue.oldest_at, now))), ""))
     heads = ("consumer", "pending", "ack pending", "redelivered", "lag")
     lines += [("", ""), (_line(heads), _BOLD)]
     for each in sorted(consumers, key=lambda one: -one.lag)[:_ROWS]:
@@ -147,8 +146,8 @@ def _picture(
     lines += [("", ""), (_line(("stream", "messages", "size", "per second", "last")), _BOLD)]
     for stream in sorted(streams, key=lambda one: (-rates.get(one.name, 0), -one.messages))[:_ROWS]:
         rate = rates.get(stream.name, "")
-        last = ago_text(stream.last_at, now)
-        lines.append((_line((stream.name, stream.messages, size_text(stream.bytes), rate, last)), ""))
+        last = age_text(stream.last_at, now)
+        lines.append((_line((stream.name, stream.messages, bytes_text(stream.bytes), rate, last)), ""))
     return lines
 
 

@@ -126,7 +126,8 @@ class Actions:
         form = await form_of(request, _MESSAGE_BYTES)
         if not self._is_own(request, form):
             return self._refuse(request)
-        data, headers = form.get("data", "").encode(), headers_of(form.get("headers", ""))
+        # Browsers end each line of a form with CRLF, which nobody has typed.
+        data, headers = form.get("data", "").replace("\r\n", "\n").encode(), headers_of(form.get("headers", ""))
         await self._jet.publish(form.get("subject", ""), data, headers=headers or None, expected_stream=name)
         return self._redirect_after(request, f"/streams/{quote(name, safe='')}", "publish")
 

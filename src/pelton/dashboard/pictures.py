@@ -15,8 +15,9 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from pelton import observe
+from pelton.api.wording import bytes_text, number_text, span_text
 from pelton.connect import Jet
-from pelton.dashboard.view import bytes_text, number_text, since_text, span_text
+from pelton.dashboard.view import since_text
 
 _EVERY_S: Final = 10.0
 _MOST: Final = 60

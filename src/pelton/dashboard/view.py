@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -14,56 +15,17 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from pelton.api import rfc3339
-from pelton.api.times import SECOND, parse_rfc3339
+from pelton.api.wording import age_text, bytes_text, moment_text, number_text, span_text, visible_text
 from pelton.dashboard.actions import DONE, DashboardDoor
-
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
-_LONG: Final = (("d", 86_400), ("h", 3600), ("min", 60))
-
-
-def number_text(value: float) -> str:
-    """Return a number with separators, and what is no whole number with three digits."""
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.3g}"
-
-
-def bytes_text(size: float) -> str:
-    """Return a number of bytes."""
-    value, unit = float(size), 0
-    while value >= 1024 and unit < len(_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{value:.1f} {_UNITS[unit]}" if unit else f"{size:.0f} B"
-
-
-def span_text(seconds: float) -> str:
-    """Return a duration."""
-    for unit, length in _LONG:
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds * 1000:.3g} ms" if 0 < seconds < 1 else f"{seconds:.3g} s"
-
-
-def since_text(time: str | int, now: int) -> str:
-    """Return how long ago a time was: RFC 3339 text, or wall nanoseconds; a dash for none."""
-    if not time:
-        return "-"
-    at = time if isinstance(time, int) else parse_rfc3339(time)
-    return f"{span_text(float(max(now - at, 0) // SECOND))} ago"
-
-
-def moment_of(time: str | int) -> str:
-    """Return a time as ``2026-01-31 12:00:00`` in UTC; a dash for none."""
-    if not time:
-        return "-"
-    return (time if isinstance(time, str) else rfc3339(time))[:19].replace("T", " ")
-
 
 # --- what a payload looks like to a person: JSON, text, or bytes in hexadecimal. Pure
 
 SHOWN: Final = 16_384
 """How many bytes of a payload are shown."""
 _LINE: Final = 16
-_ALLOWED: Final = "\n\t"
+_BINARY: Final = 0.1
+"""Beyond which part of controls, lines and tabs aside, a payload is no text."""
+_controls: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Shown(NamedTuple):
@@ -83,14 +45,15 @@ def payload_for_person(data: bytes, limit: int = SHOWN) -> Shown:
         return Shown("hex", _hex(part), len(part) == len(data))
     if is_whole and text[:1] in ("{", "["):
         try:
-            return Shown("JSON", json.dumps(json.loads(text), indent=2, ensure_ascii=False), True)
+            whole = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+            return Shown("JSON", visible_text(whole, keep_lines=True), True)
         except (ValueError, RecursionError):
             pass
-    return Shown("text", text, is_whole)
+    return Shown("text", visible_text(text, keep_lines=True), is_whole)
 
 
 def _text(data: bytes, is_whole: bool) -> str | None:
-    """Return bytes as text that can be printed; None if they are none."""
+    """Return bytes as text, with plain line breaks; None if they are none."""
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -98,7 +61,8 @@ def _text(data: bytes, is_whole: bool) -> str | None:
         if is_whole or error.start < len(data) - 3:
             return None
         text = data[: error.start].decode()
-    return text if all(char.isprintable() or char in _ALLOWED for char in text) else None
+    text = text.replace("\r\n", "\n")
+    return text if len(_controls.findall(text)) <= _BINARY * len(text) else None
 
 
 def _hex(data: bytes) -> str:
@@ -120,6 +84,11 @@ _SCRIPT: Final = (_HERE / "static" / "live.js").read_bytes()
 STYLE_SOURCE: Final = f"'sha256-{base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()}'"
 
 
+def since_text(time: str | int, now: int) -> str:
+    """Return how long ago a time was: RFC 3339 text, or wall nanoseconds; a dash for none."""
+    return f"{age} ago" if (age := age_text(time, now)) else "-"
+
+
 @cache
 def _pages() -> Environment:
     """Return the templates, compiled: the first viewer does not wait for that."""
@@ -130,13 +99,15 @@ def _pages() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
+        # Whatever is shown: keys, subjects and errors come from others. What is markup already is left as it is.
+        finalize=lambda value: visible_text(value, keep_lines=True) if type(value) is str else value,
     )
     pages.filters.update(
         number=number_text,
         bytes=bytes_text,
         span=span_text,
         since=since_text,
-        moment=moment_of,
+        moment=lambda time: moment_text(time) or "-",
         payload=payload_for_person,
         raw_bytes=bytes,
     )
