@@ -9,7 +9,7 @@ import pytest
 from pelton.server import Server, account
 from pelton.server.router import ClientSubscription, MessageFrame, WideDelivery
 from tests.server.conftest import Connected, settled
-from tests.server.raw import raw_client
+from tests.server.raw import PLAIN, raw_client
 
 
 async def test_publish_and_subscribe(connected: Connected) -> None:
@@ -118,6 +118,28 @@ async def test_a_message_to_very_many_arrives_in_order_while_others_have_their_t
         assert await sender.settle() == []
         assert rounds == 2 * [True, True, True, True, False]
         assert await receiver.settle() == [f"{sid} x - [] {text!r}" for text in (b"a", b"b") for sid in range(9)]
+
+
+async def test_messages_of_one_packet_arrive_as_each_alone_would(server: Server) -> None:
+    """Those that lead to the same clients are delivered together: in order, and only to whom they are for."""
+    port, block = server.endpoints[0].port, b"NATS/1.0\r\nA: b\r\n\r\n"
+    quiet, old = PLAIN.replace("}", ',"echo":false}'), PLAIN.replace("true", "false")
+    sent = [("a.b", "", None), ("a.c", "reply", None), ("a.b", "", block), ("d", "", None), ("a.b", "", None)]
+    async with raw_client(port, quiet) as sender, raw_client(port) as ear, raw_client(port, old) as aged:
+        for client, subjects in ((sender, [">"]), (ear, ["a.*", "d", "a.c"]), (aged, ["*.*"])):
+            for sid, subject in enumerate(subjects):
+                client.sub(subject, f"{sid}")
+            assert await client.settle() == []
+        aged.send("UNSUB 0 6")
+        assert await aged.settle() == []
+        for _ in range(2):
+            for number, (subject, reply, headers) in enumerate(sent):
+                sender.pub(subject, f"{number}", reply, headers)
+            assert await sender.settle() == []
+        heard = ["0 a.b - [] b'0'", "0 a.c reply [] b'1'", "2 a.c reply [] b'1'", "0 a.b - [NATS/1.0|A: b||] b'2'"]
+        assert await ear.settle() == 2 * [*heard, "1 d - [] b'3'", "0 a.b - [] b'4'"]
+        others = ["0 a.b - [] b'0'", "0 a.c reply [] b'1'", "0 a.b - [] b'2'", "0 a.b - [] b'4'"]
+        assert await aged.settle() == [*others, *others[:2]]
 
 
 def test_a_subscription_that_ends_meanwhile_gets_nothing() -> None:

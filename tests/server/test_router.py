@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -25,8 +26,8 @@ class Ear:
     def deliver(self, subscription: ClientSubscription, frame: MessageFrame) -> None:
         self.heard[subscription] += 1
 
-    def deliver_encoded(self, subscription: ClientSubscription, message: bytes, reply: str) -> None:
-        self.heard[subscription] += 1
+    def deliver_run(self, subscription: ClientSubscription, run: bytes, size: int, replies: Sequence[str]) -> None:
+        self.heard[subscription] += len(replies)
 
     def may_receive(self, subscription: ClientSubscription, subject: str) -> bool:
         return not subject.startswith("b")

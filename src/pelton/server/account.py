@@ -31,6 +31,7 @@ from pelton.server.router import (
     WideDelivery,
     encoded,
     in_portions,
+    tail_of,
 )
 from pelton.server.settings.options import ConnectionLimits, TraceConfig
 from pelton.server.store_link import StoreLink
@@ -42,10 +43,13 @@ _REMEMBERED: Final = 16_384
 _ACK: Final = "$JS.ACK."
 # So many subscriptions get a message in one round of the event loop.
 _AT_ONCE: Final = 1024
+# So many bytes are delivered in one piece for each subscription.
+_MOST_ALIKE: Final = 1 << 20
 # So many subscriptions of a client that has left end in one round.
 _ENDED_AT_ONCE: Final = 512
 # So many subscriptions are told to a new store in one round.
 _INTRODUCED_AT_ONCE: Final = 512
+_MESSAGES: Final = (Pub, Hpub)
 _INFO: Final = REQUEST_INFO.encode()
 _NO_HEADERS: Final = b"NATS/1.0\r\n\r\n"
 
@@ -53,11 +57,11 @@ _NO_HEADERS: Final = b"NATS/1.0\r\n\r\n"
 class _Route(NamedTuple):
     """Where a subject leads: to clients, to a service, to a stream if it is named, to other processes.
 
-    ``direct`` is the subscription if it leads to that one alone, and ``head`` how its messages begin; ``is_stored``: it
-    leads to the stream alone.
+    ``is_alike``: it leads to plain subscriptions alone, each of another client, and ``head`` is how messages begin for
+    them; ``is_stored``: it leads to the stream alone.
     """
 
-    direct: ClientSubscription | None
+    is_alike: bool
     head: bytes
     targets: Targets
     service: SubjectService | None
@@ -67,7 +71,7 @@ class _Route(NamedTuple):
     is_stored: bool
 
 
-_NOWHERE: Final = _Route(None, b"", NO_TARGETS, None, "", False, False, False)
+_NOWHERE: Final = _Route(False, b"", NO_TARGETS, None, "", False, False, False)
 
 
 class ServerAccount:
@@ -223,26 +227,26 @@ class ServerAccount:
 
         What takes longer than ``until`` (seconds of the monotonic clock) ends the run sooner.
 
-        Most of what a server does: a message for one subscription is encoded here, without a call for each step.
+        Most of what a server does, without a call for each step.
         """
         self._check_routes()
         routes, link, index, size = self._routes, self.link, begin, 0
-        for index in range(begin, len(commands)):
+        while index < len(commands):
             command = commands[index]
             kind = type(command)
             if kind is not Pub and kind is not Hpub:
                 break
             subject, reply, data = command.subject, command.reply, command.data  # type: ignore[attr-defined]  # either
             block = command.block if kind is Hpub else None  # type: ignore[attr-defined]  # it is one
-            size += len(data) + len(block or b"")
             route = routes.get(subject) or self._route(subject)
-            if block is None or not (self.tracing.destination or TRACE in block):
-                direct = route.direct
-                # What a client may receive can change at any time.
-                if direct is not None and not direct.is_cut and (direct.client is not client or client.echo):
-                    to = direct.client
-                    to.deliver_encoded(direct, encoded(route.head, reply, block, data, to), reply)
-                    continue
+            if route.is_alike and (alike := self._deliver_alike(client, commands, index, route.targets)):
+                index += alike
+                if self._now() > until:
+                    break
+                continue
+            index += 1
+            size += len(data) + len(block or b"")
+            if block is None or not self._is_traced(block):
                 if route.is_stored and link is not None:
                     kept = Outgoing(subject, data, _as_stored(block) if block is not None else None)
                     link.storing.add(client, kept, "" if route.no_ack else reply, route.stream)
@@ -253,14 +257,53 @@ class ServerAccount:
             if not self.pass_on(client, subject, reply, block, data) and reply and client.options.no_responders:
                 self.tell_no_responders(client, subject, reply)
             if client.is_held or self._now() > until:
-                index += 1
                 break
             self._check_routes()
-        else:
-            index += 1
         client.in_msgs += index - begin
         client.in_bytes += size
         return index
+
+    def _deliver_alike(
+        self, client: ClientConnection, commands: Sequence[Command], begin: int, targets: Targets
+    ) -> int:
+        """Deliver the messages from ``begin`` on that lead to the same clients, to each in one piece.
+
+        Returns how many there are: 0 if the first has to take the longer way.
+        """
+        routes, most, size, takes_headers = self._routes, _MOST_ALIKE // len(targets.plain), 0, True
+        for one in targets.plain:
+            # What a client may receive can change at any time.
+            if one.is_cut or one.limit or (one.client is client and not client.echo):
+                return 0
+            takes_headers = takes_headers and one.client.options.headers
+        replies: list[str] = []
+        # What stands between the ids of the subscription.
+        pieces: list[bytes] = []
+        tail = b""
+        for index in range(begin, len(commands)):
+            command = commands[index]
+            if not isinstance(command, _MESSAGES) or size > most:
+                break
+            data, reply, route = command.data, command.reply, routes.get(command.subject)
+            if route is None or route.targets is not targets or not route.is_alike:
+                break
+            if type(command) is Hpub:
+                if not takes_headers or self._is_traced(command.block):
+                    break
+                pieces.append(b"%bH%b" % (tail, route.head))
+                tail = tail_of(reply, command.block, data)
+                size += len(command.block)
+            else:
+                pieces.append(tail + route.head)
+                tail = tail_of(reply, None, data) if reply else b" %d\r\n%b\r\n" % (len(data), data)
+            replies.append(reply)
+            size += len(data)
+        if replies:
+            pieces.append(tail)
+            for one in targets.plain:
+                one.client.deliver_run(one, one.sid.join(pieces), size, replies)
+            client.in_bytes += size
+        return len(replies)
 
     def pass_on(
         self,
@@ -280,7 +323,7 @@ class ServerAccount:
         self._check_routes()
         route, found = self._routes.get(subject) or self._route(subject), 0
         trace = None
-        if block is not None and not (is_imported or is_asked) and (self.tracing.destination or TRACE in block):
+        if block is not None and not (is_imported or is_asked) and self._is_traced(block):
             trace = self._trace(client, route, subject, block, data)
             if trace is not None and trace.only:
                 return True
@@ -341,6 +384,10 @@ class ServerAccount:
         """Do nothing more for clients that have left: the store is closed."""
         self._departures.forget()
 
+    def _is_traced(self, block: bytes) -> bool:
+        """Whether it may be told where a message with these headers goes."""
+        return bool(self.tracing.destination) or TRACE in block
+
     def _trace(
         self, client: ClientConnection, route: _Route, subject: str, block: bytes, data: bytes
     ) -> TraceRequest | None:
@@ -386,7 +433,7 @@ class ServerAccount:
                 # Each ack has a subject of its own: there is nothing to look up, and nothing to remember.
                 return self._ack_route
             if self._is_for_service_alone(f"{_ACK}>"):
-                route = _Route(None, b"", NO_TARGETS, self.services.get("$JS"), "", False, False, False)
+                route = _Route(False, b"", NO_TARGETS, self.services.get("$JS"), "", False, False, False)
                 self._ack_route = route
                 return route
         if "" in subject.split("."):
@@ -398,14 +445,12 @@ class ServerAccount:
         if link is not None:
             config = link.serving.stream_of(subject)
             has_others = config is None and link.serving.has_others(subject)
-        only, head = targets.only, b""
-        if only is not None:
-            is_alone = service is None and self.crossing is None and config is None and not has_others
-            only = only if is_alone and not only.is_cut else None
-            head = b"MSG %b %b " % (subject.encode(), only.sid) if only is not None else b""
+        is_alone = service is None and self.crossing is None
+        is_alike = is_alone and config is None and not has_others and targets.is_apart
+        head = f"MSG {subject} ".encode() if is_alike else b""
         stream, no_ack = (config.name, config.no_ack) if config is not None else ("", False)
-        is_stored = bool(stream) and not targets.any and service is None and self.crossing is None
-        found = _Route(only, head, targets, service, stream, no_ack, has_others, is_stored)
+        is_stored = is_alone and bool(stream) and not targets.any
+        found = _Route(is_alike, head, targets, service, stream, no_ack, has_others, is_stored)
         if not targets.any:
             # Subjects that nobody subscribes to lead to few places.
             found = self._alike.setdefault(found, found)
@@ -431,8 +476,9 @@ class ServerAccount:
         only = targets.only
         if only is not None and not only.is_cut:
             # Most answers: worth saving some calls.
-            head = b"MSG %b %b " % (subject.encode(), only.sid)
-            only.client.deliver_encoded(only, encoded(head, reply, block, data, only.client), reply)
+            head = b"MSG %b %b" % (subject.encode(), only.sid)
+            size = len(data) + len(block or b"")
+            only.client.deliver_run(only, encoded(head, reply, block, data, only.client), size, (reply,))
             return 1
         return self.router.deliver_to(targets, route, MessageFrame(subject, reply, block, data))
 
@@ -446,20 +492,21 @@ class ServerAccount:
 
     def send_answers(self, answers: Iterable[tuple[str, bytes]]) -> None:
         """Send the server's own answers, each to the subject on which it is awaited, in their order."""
-        run, to = list[bytes](), None
+        run, to, size = list[bytes](), None, 0
         for reply, data in answers:
             only = self.router.targets(reply).only
             is_simple = only is not None and not only.is_cut and not only.limit
             if to is not None and (only is not to or not is_simple):
-                to.client.deliver_run(to, run, ())
-                run, to = [], None
+                to.client.deliver_run(to, b"".join(run), size, [""] * len(run))
+                run, to, size = [], None, 0
             if is_simple and only is not None:
                 to = only
+                size += len(data)
                 run.append(b"MSG %b %b %d\r\n%b\r\n" % (reply.encode(), only.sid, len(data), data))
             else:
                 self.send(reply, reply, "", None, data)
         if to is not None:
-            to.client.deliver_run(to, run, ())
+            to.client.deliver_run(to, b"".join(run), size, [""] * len(run))
 
     def receives(self, subject: str) -> bool:
         """Whether a client receives messages on a subject, perhaps one of another account that waits for an answer."""

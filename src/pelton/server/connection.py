@@ -368,39 +368,27 @@ class ClientConnection(asyncio.BufferedProtocol):
             head, tail = frame.head, frame.tail
         else:
             head, tail = frame.parts(self.options.headers)
-        self.deliver_encoded(subscription, b"%b%b%b" % (head, subscription.sid, tail), frame.reply)
+        self.deliver_run(subscription, b"%b%b%b" % (head, subscription.sid, tail), frame.size, frame.replies)
 
-    def deliver_encoded(self, subscription: ClientSubscription, message: bytes, reply: str) -> None:
-        """Write a message that is encoded for one of the client's subscriptions."""
-        if self.state == "closed":
-            return
-        if self._notes_replies:
-            self.rights.expect_answer(reply, self._host.clock.monotonic())
-        out, size = self._out, len(message)
-        if not out:
-            self._shared.flush_later(self)
-        out.append(message)
-        self._out_bytes += size
-        self.out_msgs += 1
-        # As nats-server counts: what the message holds, without its line.
-        self.out_bytes += size - message.find(b"\r\n") - 4
-        received = subscription.received = subscription.received + 1
-        if 0 < subscription.limit <= received:
-            self.drop(subscription)
-        if self._out_bytes > self._max_pending:
-            self._cut_slow()
+    def deliver_run(self, subscription: ClientSubscription, run: bytes, size: int, replies: Sequence[str]) -> None:
+        """Write messages that are encoded for one of the client's subscriptions: one, or it has no limit.
 
-    def deliver_run(self, subscription: ClientSubscription, run: Sequence[bytes], replies: Iterable[str]) -> None:
-        """Write messages that are encoded for one of the client's subscriptions, which has no limit."""
+        ``size`` is what they hold without their lines, ``replies`` has the reply of each.
+        """
         if self.state == "closed":
             return
         if self._notes_replies:
             for reply in replies:
                 self.rights.expect_answer(reply, self._host.clock.monotonic())
-        self.out_msgs += len(run)
-        self.out_bytes += sum([len(one) - one.find(b"\r\n") - 4 for one in run])
-        subscription.received += len(run)
-        self.write(b"".join(run))
+        if not self._out:
+            self._shared.flush_later(self)
+        self._out.append(run)
+        self._out_bytes += len(run)
+        self.out_msgs += len(replies)
+        self.out_bytes += size
+        received = subscription.received = subscription.received + len(replies)
+        if 0 < subscription.limit <= received:
+            self.drop(subscription)
         if self._out_bytes > self._max_pending:
             self._cut_slow()
 

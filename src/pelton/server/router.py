@@ -44,16 +44,18 @@ class MessageFrame:
     head: bytes
     tail: bytes
 
-    __slots__ = ("_block", "_data", "_full", "_subject", "head", "is_bare", "reply", "tail")
+    __slots__ = ("_block", "_data", "_full", "_subject", "head", "is_bare", "replies", "reply", "size", "tail")
 
     def __init__(self, subject: str, reply: str, block: bytes | None, data: bytes) -> None:
         self._subject = subject
         self.reply: str = reply
+        self.replies: tuple[str] = (reply,)
+        self.size: int = len(data) + len(block or b"")
         self.is_bare: bool = not block
         """Whether it has no headers: ``head`` and ``tail`` are for every client then."""
         if not block:
             self.head = _head(subject)
-            self.tail = _tail(reply, data) if reply else b" %d\r\n%b\r\n" % (len(data), data)
+            self.tail = tail_of(reply, None, data)
         else:
             self._data, self._block = data, block
             self.head = self.tail = b""
@@ -63,28 +65,25 @@ class MessageFrame:
         """Return both parts for a client that understands headers, or does not."""
         if self.is_bare or not headers:
             if not self.head:
-                self.head, self.tail = _head(self._subject), _tail(self.reply, self._data)
+                self.head, self.tail = _head(self._subject), tail_of(self.reply, None, self._data)
             return self.head, self.tail
         if self._full is None:
-            block, data = self._block, self._data
-            back = f"{self.reply} ".encode() if self.reply else b""
-            sizes = len(block), len(block) + len(data)
-            self._full = b"H" + _head(self._subject), b" %b%d %d\r\n%b%b\r\n" % (back, *sizes, block, data)
+            self._full = b"H" + _head(self._subject), tail_of(self.reply, self._block, self._data)
         return self._full
 
 
 def encoded(head: bytes, reply: str, block: bytes | None, data: bytes, to: Receiver) -> bytes:
     """Return a message for one subscription of a client; ``head`` ends with the subscription's id."""
-    if reply:
-        head += f"{reply} ".encode()
-    if not block or not to.options.headers:
-        return b"%b%d\r\n%b\r\n" % (head, len(data), data)
-    return b"H%b%d %d\r\n%b%b\r\n" % (head, len(block), len(block) + len(data), block, data)
+    block = block if to.options.headers else None
+    return b"%b%b%b" % (b"H" if block else b"", head, tail_of(reply, block, data))
 
 
-def _tail(reply: str, data: bytes) -> bytes:
+def tail_of(reply: str, block: bytes | None, data: bytes) -> bytes:
+    """Return what follows the subscription's id in a message."""
     back = f" {reply}".encode() if reply else b""
-    return b"%b %d\r\n%b\r\n" % (back, len(data), data)
+    if not block:
+        return b"%b %d\r\n%b\r\n" % (back, len(data), data)
+    return b"%b %d %d\r\n%b%b\r\n" % (back, len(block), len(block) + len(data), block, data)
 
 
 def _head(subject: str) -> bytes:
@@ -102,9 +101,7 @@ class Receiver(Protocol):
     echo: bool
     options: ConnectOptions
 
-    def deliver_encoded(self, subscription: ClientSubscription, message: bytes, reply: str) -> None: ...
-
-    def deliver_run(self, subscription: ClientSubscription, run: Sequence[bytes], replies: Iterable[str]) -> None: ...
+    def deliver_run(self, subscription: ClientSubscription, run: bytes, size: int, replies: Sequence[str]) -> None: ...
     def deliver(self, subscription: ClientSubscription, frame: MessageFrame) -> None: ...
     def may_receive(self, subscription: ClientSubscription, subject: str) -> bool: ...
     def has(self, subscription: ClientSubscription) -> bool: ...
@@ -138,13 +135,14 @@ class ClientSubscription:
 class Targets(NamedTuple):
     """The subscriptions that a subject leads to: plain ones, and the members of each queue group.
 
-    ``only`` is the subscription if there is just one, a plain one.
+    ``only`` is the subscription if there is just one, a plain one; ``is_apart``: all are plain, each another client's.
     """
 
     plain: tuple[ClientSubscription, ...]
     groups: tuple[tuple[ClientSubscription, ...], ...]
     any: bool
     only: ClientSubscription | None
+    is_apart: bool
 
 
 class WideDelivery:
@@ -171,7 +169,7 @@ class WideDelivery:
         return self._next < len(self._targets)
 
 
-NO_TARGETS: Final = Targets((), (), False, None)
+NO_TARGETS: Final = Targets((), (), False, None, False)
 
 
 class Router:
@@ -235,14 +233,15 @@ class Router:
         if only is not None and not only.is_cut and not only.limit:
             # Most pulls and pushes: they become one piece of output.
             heads = {
-                subject: b"MSG %b %b " % (subject.encode(), only.sid) for subject in {one.subject for one in messages}
+                subject: b"MSG %b %b" % (subject.encode(), only.sid) for subject in {one.subject for one in messages}
             }
             replies = [one.reply for one in messages]
             run = [
                 encoded(heads[one.subject], reply, one.headers, one.data, only.client)
                 for one, reply in zip(messages, replies, strict=True)
             ]
-            only.client.deliver_run(only, run, replies)
+            size = sum([len(one.data) + len(one.headers or b"") for one in messages])
+            only.client.deliver_run(only, b"".join(run), size, replies)
             return
         for message in messages:
             frame = MessageFrame(message.subject, message.reply, message.headers, message.data)
@@ -260,13 +259,13 @@ class Router:
         """Do the same with targets that are known."""
         count = 0
         if not queue:
-            head, tail, reply, is_bare = frame.head, frame.tail, frame.reply, frame.is_bare
+            head, tail, size, replies, is_bare = frame.head, frame.tail, frame.size, frame.replies, frame.is_bare
             for one in targets.plain:
                 client = one.client
                 if (client is not origin or origin.echo) and not (one.is_cut and not client.may_receive(one, route)):
                     if is_bare:
                         # Most messages: worth saving a call.
-                        client.deliver_encoded(one, b"%b%b%b" % (head, one.sid, tail), reply)
+                        client.deliver_run(one, b"%b%b%b" % (head, one.sid, tail), size, replies)
                     else:
                         client.deliver(one, frame)
                     count += 1
@@ -314,7 +313,8 @@ def _targets(subject: str, matches: tuple[ClientSubscription, ...]) -> Targets:
         groups.setdefault(one.queue, []).append(one)
     plain = tuple([one for one in matches if not one.queue]) if groups else matches
     only = plain[0] if len(plain) == 1 and not groups else None
-    return Targets(plain, tuple(map(tuple, groups.values())), bool(plain or groups), only)
+    is_apart = 0 < len(matches) <= _SHARED_UP_TO and not groups and len({one.client for one in plain}) == len(plain)
+    return Targets(plain, tuple(map(tuple, groups.values())), bool(plain or groups), only, is_apart)
 
 
 # --- what clients publish to streams
