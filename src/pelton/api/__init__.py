@@ -155,6 +155,9 @@ from pelton.api.requests import StreamUpdate as StreamUpdate
 from pelton.api.requests import Success as Success
 from pelton.api.requests import UnpinReply as UnpinReply
 from pelton.api.requests import Unsettled as Unsettled
+from pelton.api.requests import UnsettledGroup as UnsettledGroup
+from pelton.api.requests import UnsettledGroups as UnsettledGroups
+from pelton.api.requests import UnsettledGroupsReply as UnsettledGroupsReply
 from pelton.api.requests import Verb as Verb
 from pelton.api.store_errors import BucketDecodeError as BucketDecodeError
 from pelton.api.store_errors import BucketError as BucketError

@@ -123,6 +123,26 @@ class ConsumerUnsettledReply(Page, kw_only=True):
     waiting: int = always(0)
 
 
+class UnsettledGroup(msgspec.Struct, frozen=True, gc=False):
+    """How many unsettled messages were given back for one `cause` and are due by now, or not.
+
+    `first_seq` is the lowest sequence among them, `first_due` the earliest time.
+    """
+
+    cause: int
+    is_due: bool
+    number: int
+    first_seq: int
+    first_due: int
+
+
+class UnsettledGroupsReply(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The unsettled messages that were given back, in groups, and each of the others."""
+
+    taken: tuple[Unsettled, ...] = always(())
+    groups: tuple[UnsettledGroup, ...] = always(())
+
+
 class StreamFillReply(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The last sequence of the stream that was filled."""
 
@@ -305,9 +325,28 @@ class ConsumerUnpin(ConsumerRequest[UnpinReply], kw_only=True, frozen=True):
 
 
 class ConsumerUnsettled(ConsumerRequest[ConsumerUnsettledReply], kw_only=True, frozen=True):
-    """Pelton's own: the messages delivered and not settled, by sequence; NATS has no such verb."""
+    """Pelton's own: the messages delivered and not settled, by sequence; NATS has no such verb.
+
+    Only some `sequences`, if any are given. Only those given back for a cause from the first to the last of `causes`,
+    -1 for those that were not; and due later than `due_after`. `by_due`: the earliest first, those behind the time and
+    the sequence of `after`; `descending`: the other way round.
+    """
 
     offset: int = 0
+    sequences: tuple[int, ...] = ()
+    causes: tuple[int, int] | None = None
+    due_after: int = 0
+    by_due: bool = False
+    descending: bool = False
+    after: tuple[int, int] | None = None
+    limit: int = 1000
+
+
+class UnsettledGroups(ConsumerRequest[UnsettledGroupsReply], kw_only=True, frozen=True):
+    """Pelton's own: how many messages were given back and are not settled, by cause, and by whether they are due.
+
+    And which were not given back.
+    """
 
 
 class StreamFill(StreamRequest[StreamFillReply], kw_only=True, frozen=True):
@@ -334,6 +373,8 @@ class FindMessages(StreamRequest[FindMessagesReply], kw_only=True, frozen=True):
     """Pelton's own: messages from `begin` on that match a filter and contain one of the texts, if any are given.
 
     It ends at `limit`, or after about `within` seconds. A cluster has to read them all to find those that contain it.
+    `upto`: the last sequence that is looked at, 0: that of the stream. `untaken`: only those that no consumer has
+    delivered and not settled; a cluster does not know them.
     """
 
     filters: tuple[str, ...] = ()
@@ -341,6 +382,8 @@ class FindMessages(StreamRequest[FindMessagesReply], kw_only=True, frozen=True):
     begin: int = 1
     within: float = 1.0
     limit: int = 25
+    upto: int = 0
+    untaken: bool = False
 
     def is_in(self, data: bytes) -> bool:
         """Whether a payload contains one of the texts, or none are given."""

@@ -300,6 +300,8 @@ async def find_messages(backend: Backend, clock: Clock, request: FindMessages) -
         found, looked_at, seq, number = list[StoredMessage](), 0, max(request.begin, 1), _FIRST
         while looked_at < most and (stored := await page(backend, stream, subject, seq, min(number, most - looked_at))):
             for each in stored:
+                if 0 < request.upto < each.seq:
+                    return FindMessagesReply(messages=tuple(found), looked_at=looked_at)
                 looked_at += 1
                 found += [each] if request.is_in(each.data) else []
                 if len(found) >= request.limit or deadline.is_over:

@@ -52,6 +52,8 @@ from pelton.api import (
     StreamLastHeaders,
     StreamNames,
     Transacting,
+    UnsettledGroups,
+    UnsettledGroupsReply,
     WrongLastSequenceError,
     headers,
 )
@@ -242,6 +244,8 @@ class Cluster:
         if isinstance(request, ConsumerUnsettled):
             await self.call(ConsumerInfoRequest(stream=request.stream, name=request.name))
             return cast(R, ConsumerUnsettledReply())
+        if isinstance(request, UnsettledGroups):
+            return cast(R, UnsettledGroupsReply())
         if isinstance(request, FindMessages):
             return cast(R, await find_messages(self, self._runtime.clock, request))
         if isinstance(request, SubjectTotals):

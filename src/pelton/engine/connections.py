@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pelton.api import AccountLimits, ConsumerUnsettled, StreamFill, StreamLastHeaders
+from pelton.api import AccountLimits, ConsumerUnsettled, StreamFill, StreamLastHeaders, UnsettledGroups
 from pelton.api.backend import Planning, StoreTroubles
 from pelton.consumers import ConsumerLog
 from pelton.engine.bus import Bus, Peers
@@ -68,7 +68,7 @@ PLANNING: Final = Planning(
     atomic_batches=True,
     refuses_late_acks=True,
     has_exclusive_subjects=True,
-    own_verbs=frozenset({ConsumerUnsettled, StreamFill, StreamLastHeaders}),
+    own_verbs=frozenset({ConsumerUnsettled, UnsettledGroups, StreamFill, StreamLastHeaders}),
     steady_time=True,
 )
 """The capabilities of every embedded store, for callers to plan with."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
 
-from pelton.api import AckOp, Delivered, Outgoing, PeltonError, PullRequest, Unsettled
+from pelton.api import AckOp, Delivered, Outgoing, PeltonError, PullRequest, Unsettled, UnsettledGroup
 
 if TYPE_CHECKING:
     from pelton.api.backend import BegunDeliveries
@@ -35,6 +35,39 @@ class Unlisted(NamedTuple):
 ALL_LISTED: Final = Unlisted({}, 0)
 
 
+class UnderwayCounts(NamedTuple):
+    """Jobs that were taken and have not ended: those that a worker holds, by sequence, and how many were given back."""
+
+    taken: Underway
+    given_back: Sequence[UnsettledGroup]
+
+    @property
+    def number(self) -> int:
+        """How many all of them are."""
+        return len(self.taken) + sum(group.number for group in self.given_back)
+
+    def may_have(self, seq: int) -> bool:
+        """Whether a job may be among them."""
+        return seq in self.taken or any(group.first_seq <= seq for group in self.given_back)
+
+
+class UnderwayPart(NamedTuple):
+    """Some of the jobs that were taken and have not ended.
+
+    ``sequences``, if any are given; else those that were given back for a cause from the first to the last of
+    ``causes`` and are due later than ``due_after`` (wall nanoseconds), (-1, -1) for those that a worker holds. At most
+    ``limit``, behind the time and sequence ``after``, by ``due`` or by sequence; or ``descending``.
+    """
+
+    sequences: tuple[int, ...] = ()
+    causes: tuple[int, int] | None = None
+    due_after: int = 0
+    by_due: bool = False
+    descending: bool = False
+    after: tuple[int, int] | None = None
+    limit: int = 1000
+
+
 class QueueStats(Protocol):
     """How the views of a queue learn what its workers hold."""
 
@@ -42,12 +75,20 @@ class QueueStats(Protocol):
         """Return the jobs that were taken and have not ended, by sequence."""
         ...
 
+    async def count_underway(self) -> UnderwayCounts:
+        """Return how many :meth:`underway` would return, and which of them workers hold."""
+        ...
+
+    async def select(self, part: UnderwayPart) -> list[Unsettled]:
+        """Return some of what :meth:`underway` would return."""
+        ...
+
     async def unlisted(self) -> Unlisted:
         """Return which jobs may have been taken that :meth:`underway` does not return; ALL_LISTED if it returns all."""
         ...
 
-    async def untouched(self, underway: Underway) -> int:
-        """Return how many jobs were never taken; ``underway`` was just returned by :meth:`underway`."""
+    async def untouched(self, underway: int) -> int:
+        """Return how many jobs were never taken, if so many were taken and have not ended."""
         ...
 
 

@@ -342,7 +342,10 @@ def find_messages(look: Look, request: FindMessages) -> FindMessagesReply:
     rows = {each: log.reader.bounds_of(subject_condition([each])) for each in request.filters or (">",)}
     there = {each: row for each, row in rows.items() if row.msgs}
     last, total = max((row.last for row in there.values()), default=0), sum(row.msgs for row in there.values())
+    last = min(last, request.upto or last)
     condition = text_condition(request.contains, subject_condition(list(there)))
+    if request.untaken:
+        condition = _untaken((log.id, request.begin, last), condition)
     found, looked_at, at = list[StoredMessage](), 0, max(request.begin, 1)
     while at <= last and (number := request.limit - len(found)) > 0:
         at = log.table.next_seq(min(bounds.next_possible(at, each) for each in there)) or last + 1
@@ -356,13 +359,28 @@ def find_messages(look: Look, request: FindMessages) -> FindMessagesReply:
             looked_at += end - at + 1 if log.state.is_gapless else log.table.count(at, end)
         else:
             looked_at += len(scanned)
-        is_whole = len(found) == total and request.begin <= 1
+        is_whole = len(found) == total and request.begin <= 1 and not request.upto
         at = last + 1 if is_whole else end + 1
         if deadline.is_over or look.is_left():
             break
     return FindMessagesReply(
         messages=tuple(found), looked_at=looked_at, next_begin=at if at <= last else 0, total=total
     )
+
+
+_UNTAKEN: Final = (
+    "seq NOT IN (SELECT d.seq FROM consumers c JOIN pending d ON d.consumer=c.id "
+    "WHERE c.stream=? AND d.seq BETWEEN ? AND ?) AND ({})"
+)
+
+
+def _untaken(where: tuple[int, int, int], condition: Condition | None) -> Condition:
+    """Return the SQL for messages that no consumer has delivered and not settled, and that meet a condition.
+
+    ``where``: the stream, and the bounds of sequences.
+    """
+    given = condition or Condition("1", ())
+    return Condition(_UNTAKEN.format(given.sql), (*where, *given.bindings))
 
 
 def subject_totals(look: Look, request: SubjectTotals) -> SubjectTotalsReply:

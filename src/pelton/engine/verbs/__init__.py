@@ -40,6 +40,7 @@ from pelton.api import (
     StreamNames,
     StreamNamesReply,
     StreamUpdate,
+    UnsettledGroups,
 )
 from pelton.api.tracing import Replacement, Withdrawn
 from pelton.consumers import ConsumerLog
@@ -179,6 +180,7 @@ _HANDLERS: Final[dict[type[Request[Any]], Callable[[Session, Any], Any]]] = dict
         ConsumerList.answered_by(consumer_list),
         ConsumerDelete.answered_by(consumers.delete),
         ConsumerUnsettled.answered_by(consumers.list_unsettled),
+        UnsettledGroups.answered_by(consumers.group_unsettled),
         ConsumerPause.answered_by(consumers.pause),
         ConsumerReset.answered_by(consumers.reset),
         ConsumerUnpin.answered_by(consumers.unpin_group),
@@ -195,6 +197,7 @@ READS: Final[frozenset[type[Request[Any]]]] = frozenset(
         MsgGet,
         ConsumerNames,
         ConsumerUnsettled,
+        UnsettledGroups,
     }
 )
 # Requests that only query, although some remove what has expired first: allowed inside a user's transaction.

@@ -23,6 +23,9 @@ from pelton.api import (
     Success,
     UnpinReply,
     Unsettled,
+    UnsettledGroup,
+    UnsettledGroups,
+    UnsettledGroupsReply,
     api_error,
     parse_rfc3339,
     resolved_consumer,
@@ -169,24 +172,57 @@ def delete(session: Session, request: ConsumerDelete) -> Success:
     return Success()
 
 
-_UNSETTLED_PAGE: Final = 1000
+_GROUPS: Final = (
+    "SELECT waits-1, due<=?, count(*), min(seq), min(due) FROM pending WHERE consumer=? AND waits>0 "
+    "GROUP BY waits, due<=?"
+)
+_LAST: Final = 1 << 62
+_ANY: Final = (-1, _LAST)
 
 
 def list_unsettled(session: Session, request: ConsumerUnsettled) -> ConsumerUnsettledReply:
     """Return the messages that were delivered and not settled."""
     consumer = session.registry.consumer(request.stream, request.name)
-    sql = "SELECT seq, n, due, waits FROM pending WHERE consumer=? ORDER BY seq LIMIT ?+0 OFFSET ?"
-    rows = consumer.db.execute(sql, (consumer.id, _UNSETTLED_PAGE, request.offset)).fetchall()
+    sign, order = ("<", " DESC") if request.descending else (">", "")
+    low, high = request.causes or _ANY
+    due, seq = request.after or ((_LAST, _LAST) if request.descending else (0, 0))
+    at: tuple[int, ...] = ()
+    if request.sequences:
+        where, by = f"seq IN ({', '.join(map(str, map(int, request.sequences)))})", ""
+    elif request.by_due:
+        where, at, by = f"(due, seq) {sign} (?, ?)", (due, seq), f"due{order}, "
+    else:
+        where, at, by = f"seq {sign} ?", (seq,), ""
+    sql = (
+        f"SELECT seq, n, due, waits FROM pending WHERE consumer=? AND waits BETWEEN ? AND ? AND due>? AND {where} "
+        f"ORDER BY {by}seq{order} LIMIT ?+0 OFFSET ?"
+    )
+    bindings = (consumer.id, low + 1, high + 1, request.due_after or -1, *at, request.limit, request.offset)
+    rows = consumer.db.execute(sql, bindings).fetchall()
     waiting = consumer.db.value("SELECT count(*) FROM pending WHERE consumer=? AND waits", (consumer.id,))
     return ConsumerUnsettledReply(
         total=consumer.unsettled,
         offset=request.offset,
-        limit=_UNSETTLED_PAGE,
+        limit=request.limit,
         messages=tuple(
             Unsettled(integer(seq), integer(n), integer(due), bool(waits), max(integer(waits) - 1, 0))
             for seq, n, due, waits in rows
         ),
         waiting=int(waiting),
+    )
+
+
+def group_unsettled(session: Session, request: UnsettledGroups) -> UnsettledGroupsReply:
+    """Return how many messages were given back, by cause, and those that were not."""
+    consumer, now = session.registry.consumer(request.stream, request.name), session.now()
+    rows = consumer.db.execute(_GROUPS, (now, consumer.id, now)).fetchall()
+    taken = consumer.db.execute("SELECT seq, n, due FROM pending WHERE consumer=? AND waits=0", (consumer.id,))
+    return UnsettledGroupsReply(
+        taken=tuple(Unsettled(integer(seq), integer(n), integer(due), False) for seq, n, due in taken.fetchall()),
+        groups=tuple(
+            UnsettledGroup(integer(cause), bool(is_due), integer(number), integer(seq), integer(due))
+            for cause, is_due, number, seq, due in rows
+        ),
     )
 
 

@@ -29,6 +29,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from math import inf
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from pelton.api import (
@@ -39,6 +40,7 @@ from pelton.api import (
     PeltonError,
     PullRequest,
     Unsettled,
+    UnsettledGroup,
     WrongLastSequenceError,
 )
 from pelton.api.tracing import as_first
@@ -61,7 +63,7 @@ from pelton.queue.backing.scan import delivered_by, deliveries, infos_of, not_to
 from pelton.queue.model.naming import ALL_PRIORITIES, QueueNames
 from pelton.queue.model.records import Ended, cause_of
 from pelton.queue.model.states import Attempt
-from pelton.queue.ports import Extender, TakenJob, Underway, Unlisted
+from pelton.queue.ports import Extender, TakenJob, Underway, UnderwayCounts, UnderwayPart, Unlisted
 from pelton.runtime import Signal
 
 if TYPE_CHECKING:
@@ -336,13 +338,42 @@ class KeyedStats:
         """Return what was delivered of the jobs without a key."""
         return await delivered_by(self._jobs, self._names, self._free)
 
-    async def untouched(self, underway: Underway) -> int:
+    async def count_underway(self) -> UnderwayCounts:
+        """Return how many these are, and which of them workers hold."""
+        underway, now = await self.underway(), self._jet.runtime.clock.now()
+        groups: dict[tuple[int, bool], list[Unsettled]] = {}
+        for one in underway.values():
+            if one.waits:
+                groups.setdefault((one.cause, one.due <= now), []).append(one)
+        return UnderwayCounts(
+            {seq: one for seq, one in underway.items() if not one.waits},
+            [
+                UnsettledGroup(cause, is_due, len(ones), min(one.seq for one in ones), min(one.due for one in ones))
+                for (cause, is_due), ones in groups.items()
+            ],
+        )
+
+    async def select(self, part: UnderwayPart) -> list[Unsettled]:
+        """Return some of these: here, all of them are read."""
+        low, high = part.causes or (-1, inf)
+        behind = None if part.after is None else part.after if part.by_due else (0, part.after[1])
+        found: list[tuple[tuple[int, int], Unsettled]] = []
+        for one in (await self.underway()).values():
+            place = (one.due if part.by_due else 0, one.seq)
+            is_behind = behind is None or (place < behind if part.descending else place > behind)
+            is_wanted = low <= (one.cause if one.waits else -1) <= high and one.due > (part.due_after or -1)
+            if is_behind and is_wanted and (not part.sequences or one.seq in part.sequences):
+                found.append((place, one))
+        found.sort(key=itemgetter(0), reverse=part.descending)
+        return [one for _, one in found[: part.limit]]
+
+    async def untouched(self, underway: int) -> int:
         """Return how many jobs are stored that no worker holds."""
         consumers = (*self._free, *await tenant_consumers(self._jobs, self._names))
         taken = sum(info.num_ack_pending for info in await infos_of(consumers))
         stream = await self._jet.stream(self._names.jobs)
         stored = (await stream.info()).state.messages - await not_to_be_taken(self._jet, self._names)
-        return max(stored - taken - len(underway), 0)
+        return max(stored - taken - underway, 0)
 
     async def _entry(self, key: str, hold: KeyRecord, written: int) -> Unsettled | None:
         job = hold.job

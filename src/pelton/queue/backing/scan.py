@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from heapq import heappop, heappush
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -23,15 +22,18 @@ from pelton.api import (
     StoredMessage,
     StoreReadOnlyError,
     StreamNotFoundError,
+    Unsettled,
+    UnsettledGroup,
+    UnsettledGroups,
 )
 from pelton.api.json_values import UNREADABLE
-from pelton.jet.stream import at_leader, list_all, subjects_of
+from pelton.jet.stream import at_leader, subjects_of
 from pelton.queue.enqueue.job_message import found_by
 from pelton.queue.model.limits import Order, decode_order
 from pelton.queue.model.naming import FLOWS_CONSUMER
 from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import Attempt, JobCounts, LastRun
-from pelton.queue.ports import ALL_LISTED, Unlisted
+from pelton.queue.ports import ALL_LISTED, UnderwayCounts, UnderwayPart, Unlisted
 
 if TYPE_CHECKING:
     from pelton.api import Delivered
@@ -340,12 +342,42 @@ class ConsumerStats:
     async def underway(self) -> Underway:
         """Return what the consumers have delivered and no worker has settled."""
         found: Underway = {}
-        for consumer in (*self._consumers, *await tenant_consumers(self._stream, self._names)):
-            request = ConsumerUnsettled(stream=consumer.stream_name, name=consumer.name)
-            with suppress(ConsumerNotFoundError):
-                listed = await list_all(self._backend, request, attrgetter("messages"))
-                found.update((entry.seq, entry) for entry in listed)
+        for consumer in await self._consumers_now():
+            last, page = 0, await self._of_consumer(consumer, UnderwayPart())
+            while page:
+                found.update((entry.seq, entry) for entry in page)
+                last = page[-1].seq
+                page = await self._of_consumer(consumer, UnderwayPart(after=(0, last)))
         return found
+
+    async def count_underway(self) -> UnderwayCounts:
+        """Return how many these are, and which of them workers hold."""
+        taken: Underway = {}
+        groups: list[UnsettledGroup] = []
+        for consumer in await self._consumers_now():
+            request = UnsettledGroups(stream=consumer.stream_name, name=consumer.name)
+            with suppress(ConsumerNotFoundError):
+                reply = await self._backend.call(request)
+                groups += reply.groups
+                taken.update((entry.seq, entry) for entry in reply.taken)
+        return UnderwayCounts(taken, groups)
+
+    async def select(self, part: UnderwayPart) -> list[Unsettled]:
+        """Return some of these."""
+        found: list[Unsettled] = []
+        for consumer in await self._consumers_now():
+            found += await self._of_consumer(consumer, part)
+        found.sort(key=lambda one: (one.due if part.by_due else 0, one.seq), reverse=part.descending)
+        return found[: part.limit]
+
+    async def _consumers_now(self) -> list[Consumer]:
+        return [*self._consumers, *await tenant_consumers(self._stream, self._names)] if self._lists_all else []
+
+    async def _of_consumer(self, consumer: Consumer, part: UnderwayPart) -> Sequence[Unsettled]:
+        request = ConsumerUnsettled(stream=consumer.stream_name, name=consumer.name, **part._asdict())
+        with suppress(ConsumerNotFoundError):
+            return (await self._backend.call(request)).messages
+        return ()
 
     async def unlisted(self) -> Unlisted:
         """Return nothing in a store file, which lists all; on servers, what consumers have delivered so far."""
@@ -353,7 +385,7 @@ class ConsumerStats:
             return ALL_LISTED
         return await delivered_by(self._stream, self._names, self._consumers)
 
-    async def untouched(self, underway: Underway) -> int:
+    async def untouched(self, underway: int) -> int:
         """Return how many messages are ahead of the consumers, or wait for one of a tenant."""
         if not self._consumers:
             # An older version made them for the first worker.

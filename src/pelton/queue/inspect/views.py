@@ -16,6 +16,7 @@ import msgspec
 
 from pelton.api import JobNotFoundError, MessageNotFoundError, ServerTimeoutError, StoredMessage, StreamNotFoundError
 from pelton.api.json_values import UNREADABLE
+from pelton.api.requests import FindMessages
 from pelton.jet.stream import last_of, next_of, subjects_of
 from pelton.queue.backing.scan import (
     job_at,
@@ -54,17 +55,18 @@ from pelton.queue.model.states import (
     decode_outcome,
     decode_progress,
 )
+from pelton.queue.ports import UnderwayPart
 from pelton.runtime import Deadline
 
 if TYPE_CHECKING:
-    from pelton.api import Unsettled
+    from pelton.api import Unsettled, UnsettledGroup
     from pelton.jet import Message, Stream
     from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.model.limits import JobLimit
     from pelton.queue.model.naming import QueueNames
     from pelton.queue.model.options import JobOptions
     from pelton.queue.model.states import Attempt
-    from pelton.queue.ports import Begun, Underway, Unlisted
+    from pelton.queue.ports import Begun, Underway, UnderwayCounts, Unlisted
     from pelton.runtime import Clock
 
 _LAST_LOOK_S: Final = 0.05
@@ -97,13 +99,15 @@ async def first_of(
 _worker: Final = msgspec.json.Decoder(WorkerReport).decode
 # One that a limit holds, or that no worker knows, is due.
 _NOT_DUE: Final = ("scheduled", "retrying")
+_MOST_LOOKED_AT: Final = 64
 
 
 class JobStates:
     """The states as of ``now`` (wall nanoseconds).
 
-    ``parked``: the jobs that wait in a worker for a limit, by sequence, each with the number of its delivery and the
-    name of the limit. ``unlisted``: which jobs may have been taken beside those whose deliveries are listed.
+    ``workers``: what each worker has told. ``parked``: the jobs that wait in one for a limit, by sequence, each with
+    the number of its delivery and the name of the limit. ``runs``: those that run, each with that number, its worker,
+    and since when. ``unlisted``: which jobs may have been taken beside those whose deliveries are listed.
     ``attempts`` and ``running``: the streams with what is known of those that were taken.
     """
 
@@ -111,14 +115,19 @@ class JobStates:
         self,
         names: QueueNames,
         begun: Begun,
-        parked: dict[int, tuple[int, str]],
+        workers: Sequence[WorkerReport],
         now: int,
         unlisted: Unlisted,
         attempts: Stream,
         running: Stream,
     ) -> None:
         self.begun: Begun = begun
-        self.parked: dict[int, tuple[int, str]] = parked
+        self.parked: dict[int, tuple[int, str]] = {
+            seq: (number, limit) for worker in workers for seq, number, limit in worker.parked
+        }
+        self.runs: dict[int, tuple[int, str, int]] = {
+            seq: (number, worker.name, at) for worker in workers for seq, number, at in worker.began
+        }
         self.unlisted: Unlisted = unlisted
         self.attempts = attempts
         self.running = running
@@ -170,6 +179,11 @@ class JobStates:
             return 0
         return known.retry_at if known.retry_at <= self._now else None
 
+    def run_of(self, seq: int, delivery: Unsettled | None) -> tuple[str, int]:
+        """Return which worker runs a job, and since when, if that was told of this delivery."""
+        number, worker, at = self.runs.get(seq, (0, "", 0))
+        return ("", 0) if delivery is not None and number != delivery.num_delivered else (worker, at)
+
     def limit_of(self, seq: int, known: Attempt | None) -> str:
         """Return for which limit a job is held."""
         parked = self.parked.get(seq)
@@ -180,14 +194,20 @@ class JobStates:
         deliveries = delivery.num_delivered + delivery.waits
         return with_losses(known, "", deliveries, self.begun.get(seq, ()), self._now)
 
-    def held_for(self, underway: Underway, limits: Iterable[str]) -> dict[str, int]:
+    def held_for(self, underway: UnderwayCounts, limits: Iterable[str]) -> Counter[str]:
         """Return how many jobs each of the ``limits`` holds; one that was taken away since has no name."""
         names = {number_of(name): name for name in limits}
-        counts = Counter[str]()
-        for seq, delivery in underway.items():
-            if self.of(seq, delivery) == "held":
-                counts[names.get(delivery.cause, "") if delivery.waits else self.parked[seq][1]] += 1
-        return dict(sorted(counts.items()))
+        taken = underway.taken.items()
+        counts = Counter(self.parked[seq][1] for seq, delivery in taken if self.of(seq, delivery) == "held")
+        for group in underway.given_back:
+            if state_of_group(group) == "held":
+                counts[names.get(group.cause, "")] += group.number
+        return counts
+
+
+def state_of_group(group: UnsettledGroup) -> JobState:
+    """Return the state of jobs that were given back."""
+    return "pending" if group.is_due else state_by_cause(group.cause)
 
 
 async def limits_of(queue: QueueContext) -> list[JobLimit]:
@@ -225,24 +245,27 @@ class JobViews:
 
     async def counts(self) -> JobCounts:
         """Return how many jobs are in each state."""
-        return await self._counts(*await self._states())
+        return (await self.counts_and_oldest())[0]
 
     async def counts_and_oldest(self) -> tuple[JobCounts, int]:
         """Return the same, and what :meth:`oldest_at` does."""
-        underway, where = await self._states()
+        underway = await self._queue.stats.count_underway()
+        where = await self._where()
         counts = await self._counts(underway, where)
         return counts, await self._oldest_at(underway, where) if counts.unfinished else 0
 
-    async def _counts(self, underway: Underway, where: JobStates) -> JobCounts:
+    async def _counts(self, underway: UnderwayCounts, where: JobStates) -> JobCounts:
         # Of a file, all that were taken are listed; servers do not say which these are.
-        states = Counter(where.of(seq, entry) for seq, entry in underway.items())
+        states = Counter(where.of(seq, entry) for seq, entry in underway.taken.items())
+        for group in underway.given_back:
+            states[state_of_group(group)] += group.number
         limits = await limits_of(self._queue) if states["held"] else ()
-        held = Counter(where.held_for(underway, [limit.name for limit in limits]))
-        async for info in self._unlisted_jobs(underway, where):
+        held = where.held_for(underway, [limit.name for limit in limits])
+        async for info in self._unlisted_jobs(underway.taken, where):
             states[info.state] += 1
             held.update([info.limit] if info.state == "held" else ())
         counts = JobCounts(
-            pending=await self._queue.stats.untouched(underway) + states["pending"],
+            pending=await self._queue.stats.untouched(underway.number) + states["pending"],
             scheduled=await scheduled_jobs(self._queue.jet, self._queue.names) + states["scheduled"],
             running=states["running"],
             held=states["held"],
@@ -266,31 +289,69 @@ class JobViews:
 
     async def oldest_at(self) -> int:
         """Return when the oldest job that is due was enqueued, or fell due again; 0 if there is none."""
-        return await self._oldest_at(*await self._states())
+        underway = await self._queue.stats.count_underway()
+        return await self._oldest_at(underway, await self._where())
 
-    async def _oldest_at(self, underway: Underway, where: JobStates) -> int:
+    async def _oldest_at(self, underway: UnderwayCounts, where: JobStates) -> int:
         names, since = self._queue.names, list[int]()
         stream = await self._queue.jet.stream(names.jobs)
         first = await next_of(stream, ">", 1)
         is_due = first is not None and names.is_job(first.subject) and not names.is_later(first.subject)
-        if first is not None and is_due and not where.may_be_taken(first, underway.get(first.seq)):
+        if first is not None and is_due and not underway.may_have(first.seq) and not where.may_be_taken(first, None):
             # As mostly: it is the stream's first message, and no worker has had it.
             return first.time_ns
-        async with aclosing(messages_of_filters(stream, names.due_jobs)) as due_jobs:
-            async for stored in due_jobs:
-                delivery = underway.get(stored.seq)
-                if delivery is not None and delivery.waits and where.of(stored.seq, delivery) in _NOT_DUE:
-                    continue
-                known = None
-                if where.may_be_taken(stored, delivery):
-                    known = await last_attempt(where.attempts, names, job_id_in(stored.data, stored.seq))
-                due = where.due_again(known)
-                if due is not None:
+        looked_up = set[int]()
+        for group in underway.given_back:
+            if state_by_cause(group.cause) not in _NOT_DUE:
+                looked_up.add(group.first_seq)
+            elif group.is_due:
+                since.append(group.first_due)
+        for seq in sorted({*looked_up, *sorted(underway.taken)[:_MOST_LOOKED_AT]}):
+            with suppress(MessageNotFoundError):
+                stored = await stream.get_message(seq)
+                known = None if seq in looked_up else await self._attempt_of(stored, where)
+                if (due := where.due_again(known)) is not None:
                     since.append(max(stored.time_ns, due))
                 if due == 0:
                     # All that follow were stored later.
                     break
+        since += [at async for at in self._oldest_untaken(stream, where)]
         return min(since, default=0)
+
+    async def _oldest_untaken(self, stream: Stream, where: JobStates) -> AsyncGenerator[int]:
+        """Yield the times of due jobs that are not listed among those that were taken, up to the first such one."""
+        async with aclosing(self._pages_of_due(stream)) as pages:
+            async for page in pages:
+                part = UnderwayPart(tuple(stored.seq for stored in page), limit=len(page))
+                taken = {one.seq for one in await self._queue.stats.select(part)}
+                for stored in page:
+                    if stored.seq in taken:
+                        continue
+                    known = await self._attempt_of(stored, where) if where.may_be_taken(stored, None) else None
+                    if (due := where.due_again(known)) is not None:
+                        yield max(stored.time_ns, due)
+                    if due == 0:
+                        return
+
+    async def _pages_of_due(self, stream: Stream) -> AsyncGenerator[Sequence[StoredMessage]]:
+        """Yield the jobs that are due, oldest first: soon without those that were taken, where there are many."""
+        names, first = self._queue.names, list[StoredMessage]()
+        async with aclosing(messages_of_filters(stream, names.due_jobs)) as due_jobs:
+            async for stored in due_jobs:
+                first.append(stored)
+                if len(first) == _MOST_LOOKED_AT:
+                    break
+        yield first
+        begin = first[-1].seq + 1 if len(first) == _MOST_LOOKED_AT else 0
+        while begin:
+            request = FindMessages(stream=names.jobs, filters=names.due_jobs, begin=begin, untaken=True)
+            reply = await self._queue.backend.call(request)
+            if reply.messages:
+                yield reply.messages
+            begin = reply.next_begin
+
+    async def _attempt_of(self, stored: StoredMessage, where: JobStates) -> Attempt | None:
+        return await last_attempt(where.attempts, self._queue.names, job_id_in(stored.data, stored.seq))
 
     async def get(self, job_id: str) -> JobInfo:
         """Return a job by its id, in whatever state it is.
@@ -298,25 +359,49 @@ class JobViews:
         Raises JobNotFoundError if it is not known, or no longer known; ConfigError.
         """
         checked_id(self._queue.name, job_id)
-        # In this order, or a job that ends between the two would seem to be pending again.
-        unsettled, where = await self._states()
         stored = await self.find_message(job_id)
-        return await self.get_ended(job_id) if stored is None else await self._to_info(stored, unsettled, where)
+        (found,) = await self.infos_of([stored]) if stored is not None else (None,)
+        return await self.get_ended(job_id) if found is None else found
+
+    async def infos_of(self, messages: Sequence[StoredMessage]) -> list[JobInfo | None]:
+        """Return what there is to know of jobs that had not ended when they were read; None for one that has since."""
+        if not messages:
+            return []
+        part = UnderwayPart(tuple(stored.seq for stored in messages), limit=len(messages))
+        underway = {one.seq: one for one in await self._queue.stats.select(part)}
+        where, found = await self._where(), list[JobInfo | None]()
+        for stored in messages:
+            # One that was ended between the two would seem to be pending again.
+            is_there = stored.seq in underway or await self._is_stored(stored)
+            found.append(await self._to_info(stored, underway, where) if is_there else None)
+        return found
+
+    async def _is_stored(self, stored: StoredMessage) -> bool:
+        try:
+            await (await self._queue.jet.stream(self._queue.names.jobs)).get_message(stored.seq)
+        except MessageNotFoundError:
+            return False
+        return True
 
     async def _states(self) -> tuple[Underway, JobStates]:
+        # In this order, or a job that is begun between the two would seem to be none that was taken.
+        underway = await self._queue.stats.underway()
+        return underway, await self._where()
+
+    async def _where(self) -> JobStates:
         queue = self._queue
         await queue.time.refresh(queue.names.jobs)
-        underway, unlisted = await queue.stats.underway(), await queue.stats.unlisted()
+        unlisted = await queue.stats.unlisted()
         begun: Begun = {}
-        parked: dict[int, tuple[int, str]] = {}
+        workers: list[WorkerReport] = []
         attempts, running = [await queue.side_to_read(side) for side in (queue.names.attempts, queue.names.running)]
         async with aclosing(stored_messages(running, queue.names.worker_subject("*"))) as records:
             async for record in records:
-                parked |= {seq: (number, limit) for seq, number, limit in _worker(record.data).parked}
+                workers.append(_worker(record.data))
         # A queue of an older version, which is only looked at, has no such stream.
         with suppress(StreamNotFoundError):
             begun = await queue.begun.find_begun()
-        return underway, JobStates(queue.names, begun, parked, queue.clock.now(), unlisted, attempts, running)
+        return JobStates(queue.names, begun, workers, queue.clock.now(), unlisted, attempts, running)
 
     async def id_of_named(self, options: JobOptions) -> str:
         """Return the id of the unfinished job that was enqueued with these options. Raises JobNotFoundError."""
@@ -337,9 +422,10 @@ class JobViews:
         """Iterate over the jobs that have not ended, oldest first, with their messages; brief: without progress."""
         unsettled, where = await self._states()
         # Those that run, or are tried again, are few among many that wait.
-        taken = unsettled.keys() | where.begun.keys() | where.parked.keys()
+        listed = {seq for seq, entry in unsettled.items() if where.of(seq, entry) == wanted.state}
+        others = (where.begun.keys() | where.parked.keys()) - unsettled.keys()
         is_of_few = wanted.state in _TAKEN and not where.unlisted.number
-        messages = self._these(taken) if is_of_few else self._messages(wanted)
+        messages = self._these(listed | others) if is_of_few else self._messages(wanted)
         # Most jobs tell none.
         told = () if is_brief else await subjects_of(where.running, self._queue.names.progress_subject("*"))
         async with aclosing(messages) as stored_jobs:
@@ -409,10 +495,13 @@ class JobViews:
         due = scheduled_for(stored, envelope, self._queue.time.now()) if is_later else 0
         if not is_later and state in ("retrying", "held", "scheduled"):
             due = where.due_of(delivery, known)
+        worker, started_at = where.run_of(stored.seq, delivery) if state == "running" else ("", 0)
         return JobInfo(
             id=job_id,
             job=envelope.job,
             state=state,
+            worker=worker,
+            started_at=started_at,
             key=envelope.key,
             due=due,
             attempt=(known.attempt if known else 0) + (state == "running"),
@@ -446,5 +535,7 @@ class JobViews:
                 enqueued_at=outcome.enqueued_at,
                 last_error=outcome.error,
                 outcome=outcome,
+                worker=outcome.worker,
+                started_at=outcome.started_at,
             )
         raise JobNotFoundError(self._queue.name, job_id, "it was never enqueued here, or its history was cleaned")

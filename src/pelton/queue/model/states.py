@@ -331,9 +331,14 @@ class WorkerInfo(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class WorkerReport(WorkerInfo, frozen=True, omit_defaults=True, kw_only=True):
-    """What a worker tells; ``parked``: the jobs that it holds for a limit: sequence, delivery, name of the limit."""
+    """What a worker tells.
+
+    ``parked``: the jobs that it holds for a limit: sequence, delivery, name of the limit. ``began``: jobs that it runs,
+    those that it has run for longest: sequence, delivery, and when the attempt began, in wall nanoseconds.
+    """
 
     parked: list[tuple[int, int, str]] = []
+    began: list[tuple[int, int, int]] = []
 
 
 class LastRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -401,6 +406,10 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The tenant that it is for, empty without one."""
     limit: str = ""
     """What the limit is for that holds the job: `all`, or a job's name, and `, each key` if it is for each key."""
+    worker: str = ""
+    """Who runs the job, or ran it last if it has ended. A worker tells about every 10 s; empty until then."""
+    started_at: int = 0
+    """When its attempt began that runs, or ran last, in wall nanoseconds; 0 if that is not known."""
 
 
 class TenantCounts(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from math import inf
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -45,6 +46,7 @@ _log: Final = logging.getLogger("pelton.queue")
 _encode: Final = msgspec.json.Encoder().encode
 _EVERY_S: Final = 10.0
 _BETWEEN_S: Final = 0.5
+_MOST_TOLD: Final = 100
 # So it is seen for three rounds.
 _TTL: Final = headers.encode({headers.TTL: "30s"})
 
@@ -406,11 +408,13 @@ class Worker:
         return attempt
 
     def _present(self) -> WorkerReport:
-        now = self._clock.boottime()
-        oldest = min((attempt.began for attempt in self._running if attempt.began), default=now)
+        now, wall = self._clock.boottime(), self._clock.now()
+        began = sorted((attempt for attempt in self._running if attempt.began), key=attrgetter("began"))
+        oldest = began[0].began if began else now
+        told = [(one.records.delivered, wall - int((now - one.began) * 1e9)) for one in began[:_MOST_TOLD]]
         return msgspec.structs.replace(
             self._report,
-            seen_at=self._clock.now(),
+            seen_at=wall,
             taken=self._intake.taken,
             finished=self._finished,
             running=self._slots.active,
@@ -419,6 +423,7 @@ class Worker:
             stopping=self._stopping,
             memory=memory_bytes(),
             parked=self._parking.parked_jobs(),
+            began=[(delivered.seq, delivered.num_delivered, at) for delivered, at in told],
         )
 
     async def _end_interrupted(self, attempt: JobAttempt, task: asyncio.Task[None]) -> Ended | None:
