@@ -33,7 +33,7 @@ _HOMES = {
         "SplitCodec",
     ),
     "pelton.connect": ("ClusterOptions", "Jet", "open"),
-    "pelton.engine.upkeep": ("backup", "compact", "rekey", "restore", "salvage", "verify"),
+    "pelton.engine.upkeep": ("backup", "compact", "migrate", "rekey", "restore", "salvage", "verify"),
     "pelton.jet": ("Consumer", "CoreMessage", "Subscription", "Message", "Metadata", "Savepoint", "SqlReads", "Stream"),
     "pelton.locks": ("Election", "ElectionOptions", "LockLease", "Leader", "Lock", "Semaphore", "Term"),
     "pelton.queue": (

@@ -40,6 +40,7 @@ from pelton.connect import Jet as Jet
 from pelton.connect import open as open
 from pelton.engine.upkeep import backup as backup
 from pelton.engine.upkeep import compact as compact
+from pelton.engine.upkeep import migrate as migrate
 from pelton.engine.upkeep import rekey as rekey
 from pelton.engine.upkeep import restore as restore
 from pelton.engine.upkeep import salvage as salvage

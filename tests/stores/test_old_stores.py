@@ -20,7 +20,7 @@ import pytest
 
 import pelton
 from pelton import observe
-from pelton.api import StoreReadOnlyError
+from pelton.api import StoreSettingsError
 from pelton.cli.main import main
 from pelton.engine.salvage import recount
 from pelton.queue import JobContext, Queue
@@ -280,26 +280,16 @@ async def test_flows_and_limits(store: Store) -> None:
         assert (await flow.status()).state == "completed"
 
 
-# --- opening
+# --- looking
 
 
-@OLDER
-async def test_opened_to_be_read_only(store: Store) -> None:
-    with pytest.raises(StoreReadOnlyError, match=rf"schema is {store.version}.*open it once for writing"):
-        await store.open(read_only=True)
-    async with store.open() as jet:
-        await jet.queue("mail", create=False)
-    async with store.open(read_only=True) as jet:
-        for name in await jet.queue_names():
-            assert (await (await jet.queue(name)).counts()).pending > 0
-
-
-@OLDER
-async def test_looked_at_before_a_program_opens_its_queues(store: Store) -> None:
-    """Migrated by ``pelton verify``, say: the queues are as they were."""
+@EVERY_VERSION
+async def test_looking_changes_nothing(store: Store) -> None:
+    before = store.path.read_bytes()
     assert recount(str(store.path)) == []
     async with store.open(read_only=True) as jet:
         for name in await jet.queue_names():
+            assert (await (await jet.queue(name)).counts()).pending > 0
             queue = await jet.queue(name, create=False)
             views: list[Any] = [
                 queue.counts(),
@@ -322,6 +312,113 @@ async def test_looked_at_before_a_program_opens_its_queues(store: Store) -> None
         await observe.election_summaries(jet)
         await observe.store_summary(jet)
         await observe.consumer_summaries(jet)
+        orders = await jet.stream("orders")
+        assert (await (await orders.consumer("ship")).info()).num_pending == 3
+        assert (await orders.get_message(7)).data == b"order 7"
+    assert store.path.read_bytes() == before
+    assert [path.name for path in store.path.parent.iterdir()] == ["store.pelton"]
+
+
+@OLDER
+async def test_somebody_migrates_while_it_is_looked_at(store: Store) -> None:
+    """Whoever has it open for reading goes on; by an older Pelton, it would be refused."""
+    # A process of an older Pelton has the store open.
+    with raw(store.path) as older:
+        older.execute("SELECT count(*) FROM streams").fetchall()
+        async with store.open(read_only=True) as look:
+            orders = await look.stream("orders")
+            assert (await orders.info()).state.messages == 9
+            older.execute("UPDATE meta SET value=value WHERE key='catalogue'")
+            assert (await orders.info()).state.messages == 9
+            async with store.open() as jet:
+                await jet.publish("orders.eu.11")
+                assert (await orders.info()).state.messages == 10
+                assert (await (await orders.consumer("ship")).info()).num_pending == 4
+
+
+def told(path: Path) -> tuple[int, object]:
+    """The schema of a store, and something that all versions tell."""
+    with raw(path) as connection:
+        ((version,),) = connection.execute("PRAGMA user_version").fetchall()
+        assert isinstance(version, int)
+        return version, connection.execute("SELECT * FROM m_1").fetchall()
+
+
+@EVERY_VERSION
+@pytest.mark.parametrize("chosen", [None, ["orders", "copy", "JOBS_mail"]])
+async def test_a_backup_has_the_schema_of_the_store(store: Store, tmp_path: Path, chosen: list[str] | None) -> None:
+    before, copy = store.path.read_bytes(), tmp_path / "copy.pelton"
+    pelton.backup(store.path, copy, streams=chosen)
+    assert store.path.read_bytes() == before
+    assert told(copy) == told(store.path)
+    assert recount(str(copy)) == []
+    # Its tokens are others than those of the store.
+    async with Store(copy, store.version, store.runtime).open() as jet, store.open() as original:
+        for name in chosen or await original.stream_names():
+            there, here = [await (await each.stream(name)).info() for each in (jet, original)]
+            assert there.state == here.state
+        found = await (await jet.stream("orders")).consumer("ship")
+        assert (await found.info()).ack_floor.stream_seq == 3
+    with raw(copy) as one, raw(store.path) as other:
+        floor = "SELECT value FROM meta WHERE key='token_floor'"
+        assert one.execute(floor).fetchall() > other.execute(floor).fetchall()
+    assert recount(str(copy)) == []
+
+
+@EVERY_VERSION
+async def test_what_is_salvaged_of_an_old_store(store: Store, tmp_path: Path) -> None:
+    before, saved = store.path.read_bytes(), tmp_path / "saved.pelton"
+    assert pelton.salvage(store.path, saved) == []
+    assert store.path.read_bytes() == before
+    async with store.open(read_only=True) as there, pelton.open(saved, read_only=True, runtime=store.runtime) as here:
+        for name in await there.stream_names():
+            expected, found = [await (await each.stream(name)).info() for each in (there, here)]
+            assert found.state == expected.state
+            assert [one.name for one in await observe.consumer_summaries(here, name)] == [
+                one.name for one in await observe.consumer_summaries(there, name)
+            ]
+        ship = await (await here.stream("orders")).consumer("ship")
+        assert ((await ship.info()).ack_floor.stream_seq, (await ship.info()).num_ack_pending) == (3, 2)
+
+
+@OLDER
+async def test_streams_of_an_old_backup_are_restored(store: Store, tmp_path: Path) -> None:
+    before = store.path.read_bytes()
+    async with pelton.open(tmp_path / "new.pelton", runtime=store.runtime) as jet:
+        names = await jet.restore(store.path)
+        assert "orders" in names
+        ship = await (await jet.stream("orders")).consumer("ship")
+        assert ((await ship.info()).ack_floor.stream_seq, (await ship.info()).num_ack_pending) == (3, 2)
+        assert (await (await jet.queue("mail", create=False)).counts()).completed == 2
+    assert store.path.read_bytes() == before
+    assert recount(str(tmp_path / "new.pelton")) == []
+
+
+LOOKS: Final = (
+    *("info {0}", "queue ls {0}", "jobs ls {0} mail", "kv get {0} config colour", "metrics {0} --once"),
+    *(
+        "verify {0}",
+        "backup {0} {1}",
+        "salvage {0} {1}",
+        "copy {0} {1} --stream orders",
+        "stream ls {0}",
+        "consumer ls {0}",
+    ),
+)
+
+
+@pytest.mark.parametrize("version", VERSIONS[:-1])
+def test_commands_that_look(tmp_path: Path, version: int, capsys: pytest.CaptureFixture[str]) -> None:
+    path = unpacked(version, tmp_path / "store.pelton").path
+    before = path.read_bytes()
+    for number, command in enumerate(LOOKS):
+        assert main(command.format(path, tmp_path / f"{number}.pelton").split()) == 0, capsys.readouterr().err
+    assert path.read_bytes() == before
+    for command in ("compact {0}", "rekey {0} --new-key-file {1}"):
+        (tmp_path / "key").write_text("secret")
+        assert main(command.format(path, tmp_path / "key").split()) == 0, capsys.readouterr().err
+    with raw(path, "secret") as connection:
+        assert connection.execute("PRAGMA user_version").fetchall() == [(version,)]
 
 
 QUEUE_VIEWS: Final[tuple[Callable[[pelton.Jet, str], Awaitable[object]], ...]] = (
@@ -336,13 +433,30 @@ QUEUE_VIEWS: Final[tuple[Callable[[pelton.Jet, str], Awaitable[object]], ...]] =
 )
 
 
-@pytest.mark.parametrize("first", ["verify {}", "backup {} {}.copy", "salvage {} {}.copy", "compact {}"])
-def test_commands(tmp_path: Path, first: str, capsys: pytest.CaptureFixture[str]) -> None:
-    path = unpacked(1, tmp_path / "store.pelton").path
-    assert main(["info", str(path)]) == 1
-    assert "open it once for writing" in capsys.readouterr().err
-    for command in (first, "queue ls {}", "jobs ls {} mail", "kv get {} config colour", "metrics {} --once"):
-        assert main(command.format(path, path).split()) == 0, capsys.readouterr().err
+# --- migrating
+
+
+@pytest.mark.parametrize("version", VERSIONS[:-1])
+def test_migrate(tmp_path: Path, version: int, capsys: pytest.CaptureFixture[str]) -> None:
+    path, kept = unpacked(version, tmp_path / "store.pelton").path, tmp_path / "kept.pelton"
+    was = told(path)
+    assert main(["migrate", str(path), "--keep", str(kept)]) == 0
+    assert f"migrated from schema {version} to {SCHEMA_VERSION}; as it was: {kept}" in capsys.readouterr().out
+    assert told(path) == (SCHEMA_VERSION, was[1])
+    assert told(kept) == was
+    assert main(["migrate", str(path), "--keep", str(kept)]) == 0
+    assert "up to date" in capsys.readouterr().out
+    assert pelton.migrate(kept) == version
+    assert recount(str(path)) == recount(str(kept)) == []
+
+
+def test_what_is_kept_is_there_before_anything_is_migrated(tmp_path: Path) -> None:
+    path, kept = unpacked(3, tmp_path / "store.pelton").path, tmp_path / "kept.pelton"
+    kept.write_text("mine")
+    with pytest.raises(StoreSettingsError, match="exists"):
+        pelton.migrate(path, keep=kept)
+    assert told(path)[0] == 3
+    assert kept.read_text() == "mine"
 
 
 @pytest.mark.parametrize("committed", [False, True])
@@ -354,7 +468,7 @@ async def test_a_migration_that_was_killed(tmp_path: Path, version: int, committ
     connection.execute("PRAGMA journal_mode=WAL")
     add_functions(connection)
     connection.execute("BEGIN IMMEDIATE; PRAGMA cache_size=1")
-    schema.migrate(connection, version)
+    schema.migrate(connection, version, SCHEMA_VERSION)
     if committed:
         connection.execute("COMMIT")
     for end in ("", "-wal", "-shm"):
@@ -373,9 +487,9 @@ async def test_what_a_killed_migration_left(tmp_path: Path) -> None:
 
 async def check_whole(store: Store) -> None:
     assert recount(str(store.path)) == []
-    with raw(store.path) as connection:
-        assert connection.execute("PRAGMA user_version").fetchall() == [(SCHEMA_VERSION,)]
     async with store.open() as jet:
+        with raw(store.path) as connection:
+            assert connection.execute("PRAGMA user_version").fetchall() == [(SCHEMA_VERSION,)]
         queue = await jet.queue("mail")
         ran = working(queue)
         await worked(store, queue)

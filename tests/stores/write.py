@@ -80,9 +80,9 @@ def _migrate(path: Path) -> None:
 
     migrate: Any = database.migrate
 
-    def killed(connection: Any, version: int) -> None:
+    def killed(connection: Any, version: int, goal: int) -> None:
         connection.execute("PRAGMA cache_size=1")
-        migrate(connection, version)
+        migrate(connection, version, goal)
         os.kill(os.getpid(), signal.SIGKILL)
 
     database.migrate = killed

@@ -16,7 +16,7 @@ from pelton import __version__
 
 # Each is defined by the function define_<name> of pelton.cli.<name>_command, or of one of these.
 _TOGETHER: Final = {
-    "store_commands": ("backup", "restore", "copy", "verify", "salvage", "compact", "rekey", "sql"),
+    "store_commands": ("backup", "restore", "copy", "verify", "salvage", "compact", "migrate", "rekey", "sql"),
     "stream_commands": ("stream", "pub", "sub", "request"),
     "bucket_commands": ("kv", "object"),
     "job_commands": ("jobs", "dead", "flow"),
@@ -40,6 +40,7 @@ COMMANDS: Final = {
     "restore": "verify a backup, and create a new store from it or add its streams to one",
     "salvage": "write what a damaged store still holds to a new one",
     "compact": "rewrite a store that is not open, without unused space",
+    "migrate": "bring a store of an older version up to date, and keep a copy if asked",
     "rekey": "encrypt a store that is not open, change its key, or decrypt it",
     "work": "run the jobs of a program, in one process or several",
     "object": "put files into an object store, get them, list them",

@@ -14,7 +14,8 @@ from pelton.api import ConfigError
 from pelton.api.keys import KeyFile
 from pelton.cli.arguments import add_key, define_verb, duration, key_of
 from pelton.cli.output import Bar, Cell, write_json, write_line, write_table
-from pelton.engine.upkeep import backup, compact, rekey, restore, salvage, verify
+from pelton.engine.upkeep import backup, compact, migrate, rekey, restore, salvage, verify
+from pelton.storage import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from pelton.connect import Jet
@@ -181,6 +182,27 @@ def define_compact(parser: argparse.ArgumentParser) -> None:
 def run_compact(options: argparse.Namespace) -> int:
     """Compact; return 0 when done."""
     write_line(f"{options.store}: {compact(options.store, key_of(options)):,} bytes freed")
+    return 0
+
+
+# --- ``pelton migrate``: what opening a store of an older version for writing does, at a time of your choice
+
+
+def define_migrate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("store", metavar="STORE")
+    parser.add_argument("--keep", metavar="FILE", help="copy the store as it was to this new file first")
+    add_key(parser)
+    parser.set_defaults(run=run_migrate)
+
+
+def run_migrate(options: argparse.Namespace) -> int:
+    """Migrate; return 0 when done."""
+    before = migrate(options.store, keep=options.keep, key=key_of(options))
+    if before == SCHEMA_VERSION:
+        write_line(f"{options.store}: it is up to date (schema {before})")
+        return 0
+    kept = f"; as it was: {options.keep}" if options.keep else ""
+    write_line(f"{options.store}: migrated from schema {before} to {SCHEMA_VERSION}{kept}")
     return 0
 
 

@@ -23,10 +23,11 @@ from pelton.consumers import NEVER, ConsumerLog, Interest, consumer_info
 from pelton.engine.bus import Bus, NoPeers
 from pelton.engine.session import Registry, Session, Surroundings
 from pelton.runtime import Halt
-from pelton.storage import TAIL, DamagedRowError, Database, Fault, intact, integer, integers, text
+from pelton.storage import TAIL, DamagedRowError, Database, Fault, ReadOnlyDatabase, intact, integer, integers, text
 from pelton.storage.copies import unfinished
 from pelton.storage.faults import translated
 from pelton.storage.messages import DAMAGED_COLUMNS, ORIGINAL_LENGTH, unpack
+from pelton.storage.older_schemas import show_as_present
 from pelton.storage.salvage import copy_readable
 from pelton.streams import StreamLog
 from pelton.streams.rules import decode_config, encode_config, mended_config
@@ -38,6 +39,7 @@ __all__ = [
 
 # SQLite's own steps between two checks whether to halt: about a millisecond.
 _STEPS: Final = 10_000
+_TRIES: Final = 5
 _STATES: Final = (("stream_state", "streams"), ("consumer_state", "consumers"))
 _OF_STREAMS: Final = (
     ("subjects", "stream"),
@@ -61,20 +63,26 @@ def recount(database_path: str, key: bytes | None = None, halt: Halt | None = No
 
     ``halt`` stops it early. Raises the ``Fault`` of a file that cannot be opened as a store.
     """
-    database = Database(database_path, key=key)
-    if halt is not None:
-        database.connection.set_progress_handler(lambda: halt.is_asked_for, _STEPS)
+    for _ in range(_TRIES):
+        with closing(ReadOnlyDatabase(database_path, key=key)) as database:
+            if halt is not None:
+                database.connection.set_progress_handler(lambda: halt.is_asked_for, _STEPS)
+            found = _contradictions_of(database)
+            if database.is_current:
+                return found
+    raise Fault("busy", database_path, "it is opened and closed again and again while it is read")
+
+
+def _contradictions_of(database: ReadOnlyDatabase) -> list[str]:
     found: list[str] = []
     try:
         with database.reading():
             for problem in _contradictions(database):
                 found.append(problem)
     except Fault as fault:
-        if fault.kind != "corrupt":
+        if fault.kind != "corrupt" and database.is_current:
             raise
         found.append(f"SQLite: {fault.detail}")
-    finally:
-        database.close()
     return found
 
 
@@ -363,10 +371,11 @@ def salvage(path: str, key: bytes | None, target: str) -> list[str]:
     with (
         unfinished(target, path) as file,
         translated(path),
-        closing(Database(path, key=key)) as source,
-        closing(Database(path, key=key)) as watch,
+        closing(Database(path, key=key, goal=0)) as source,
+        closing(Database(path, key=key, goal=0)) as watch,
         closing(Database(file, key=key)) as copy,
     ):
+        show_as_present(source.connection, source.schema)
         ending = copy_readable(source, watch, copy, key, lost.append)
         with copy.writing():
             lost += _made_anew(copy, lost, ending)

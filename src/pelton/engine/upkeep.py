@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 
 import msgspec
 
@@ -20,7 +20,17 @@ from pelton.engine.transactions import Transactions
 from pelton.engine.verbs.streams import check_restored
 from pelton.runtime import Halt, on_thread
 from pelton.sourcing import check_circle
-from pelton.storage import Committer, DamagedRowError, Database, Fault, integer, text, translated
+from pelton.storage import (
+    SCHEMA_VERSION,
+    Committer,
+    DamagedRowError,
+    Database,
+    Fault,
+    ReadOnlyDatabase,
+    integer,
+    text,
+    translated,
+)
 from pelton.storage.copies import Restored, back_up, copy_streams, rebuild
 from pelton.streams.rules import decode_config, encode_config
 from pelton.subjects import clash_between
@@ -127,6 +137,25 @@ def salvage(path: StrPath, target: StrPath, key: Key | None = None) -> list[str]
         return save_readable(existing(path), key_bytes(key), target)
 
 
+def migrate(path: StrPath, *, keep: StrPath | None = None, key: Key | None = None) -> int:
+    """Bring a store that an older Pelton wrote up to date, now; return the version of the schema that it had.
+
+    Opening it for writing does the same. From then on, older Peltons refuse it (StoreVersionError), also processes that
+    have it open. ``keep`` is a new file for a copy of the store as it was, which they can open; none is made of a store
+    that is up to date. ``key`` is that of an encrypted store. Blocks. Raises StoreSettingsError if ``keep`` exists,
+    NotAStoreError, StoreKeyError, StoreBusyError, StoreFullError.
+    """
+    path = path_of("migrate", path)
+    with public_faults(), closing(Database(existing(path), key=key_bytes(key), goal=0)) as store:
+        before = store.schema
+    if before < SCHEMA_VERSION:
+        if keep is not None:
+            backup(path, keep, key=key)
+        with public_faults():
+            Database(existing(path), key=key_bytes(key)).close()
+    return before
+
+
 def existing(path: StrPath) -> str:
     """Return the real path of a file. Raises Fault of kind ``settings`` if it does not exist."""
     if not os.path.exists(path):
@@ -164,7 +193,7 @@ def restore_into(
     with public_faults():
         if os.path.realpath(backup) == os.path.realpath(path):
             raise Fault("settings", path, "it is its own backup")
-        source = Database(os.path.realpath(backup), key=secret)
+        source = ReadOnlyDatabase(os.path.realpath(backup), key=secret)
         try:
             target = Database(path, key=store_key)
             try:
@@ -174,6 +203,8 @@ def restore_into(
                     with target.writing():
                         chosen = _choose_streams(source, target, streams, names)
                         copy_streams(source, target, chosen, names, progress)
+                        if not source.is_current:
+                            raise Fault("busy", os.fspath(backup), "it was opened while it was read: restore it again")
                 return [stream.name for stream in chosen]
             finally:
                 target.close()

@@ -41,17 +41,20 @@ from pelton.storage.rows import integer, text
 from pelton.storage.schema import TOKEN_EPOCH, is_reserved, message_table
 from pelton.storage.store_file import lock_alone
 
-_FLOOR: Final = "SELECT value FROM meta WHERE key='token_floor'"
+# The schema that counted floors in epochs.
+_OF_EPOCHS: Final = 1
+_IS_FLOOR: Final = "key IN ('token_floor', 'epoch')"
 
 
 def token_floor(database: Database) -> int:
     """Return the floor from which fencing tokens of deliveries are counted."""
-    return integer(database.value(_FLOOR))
+    return integer(database.value(f"SELECT value FROM meta WHERE {_IS_FLOOR}"))
 
 
 def raise_token_floor(database: Database, above: int = 0) -> int:
     """Raise the floor beyond all tokens counted from it or from ``above``, another store's floor; return it."""
-    database.execute("UPDATE meta SET value=max(value, ?)+? WHERE key='token_floor'", (above, TOKEN_EPOCH))
+    step = TOKEN_EPOCH if database.schema > _OF_EPOCHS else 1
+    database.execute(f"UPDATE meta SET value=max(value, ?)+? WHERE {_IS_FLOOR}", (above, step))
     database.execute("UPDATE meta SET value=value+1 WHERE key='catalogue'")
     return token_floor(database)
 
@@ -61,8 +64,9 @@ def set_tokens_apart(copy: Database, above: int = 0) -> None:
 
     Both continue from the same delivery numbers, so the same number may belong to different messages.
     """
-    highest = copy.value("SELECT ifnull(max(token_floor), 0) FROM consumers")
-    copy.execute("UPDATE consumers SET token_floor=?", (raise_token_floor(copy, max(above, integer(highest))),))
+    column = "token_floor" if copy.schema > _OF_EPOCHS else "epoch"
+    highest = copy.value(f"SELECT ifnull(max({column}), 0) FROM consumers")
+    copy.execute(f"UPDATE consumers SET {column}=?", (raise_token_floor(copy, max(above, integer(highest))),))
 
 
 _TRIES: Final = 100
@@ -172,7 +176,7 @@ def back_up(path: str, key: bytes | None, target: str, streams: Sequence[str] | 
     """
     if not os.path.exists(path):
         raise Fault("settings", path, "there is no such file")
-    source = Database(os.path.realpath(path), key=key)
+    source = Database(os.path.realpath(path), key=key, goal=0)
     try:
         with unfinished(target, path) as file, translated(path), source.reading():
             # The snapshot begins with this first read.
@@ -198,7 +202,7 @@ def copy_bytes(source: Database, file: str, key: bytes | None, told: Told) -> No
                 told(copy.tell(), os.path.getsize(source.path))
     finally:
         raw.close()
-    locker = Database(source.path, key=key)
+    locker = Database(source.path, key=key, goal=0)
     try:
         with locker.writing():
             _copy_log(source.path + "-wal", file + "-wal")
@@ -209,7 +213,7 @@ def copy_bytes(source: Database, file: str, key: bytes | None, told: Told) -> No
 
 
 def _set_apart(file: str, key: bytes | None) -> None:
-    copy = Database(file, key=key)
+    copy = Database(file, key=key, goal=0)
     try:
         with copy.writing():
             set_tokens_apart(copy)
@@ -248,7 +252,7 @@ def _copy_streams(source: Database, file: str, key: bytes | None, streams: list[
     parts = [(table, where) for table in tables(source) if (where := belonging(source, table, streams)) is not None]
     total = sum(int(source.value(f"SELECT count(*) FROM {table} WHERE {where}")) for table, where in parts)
     done = 0
-    copy = Database(file, key=key)
+    copy = Database(file, key=key, goal=source.schema)
     try:
         for stream in streams:
             copy.execute(message_table(stream))
@@ -289,6 +293,11 @@ def belonging(source: Database, table: str, streams: list[int]) -> str | None:
     if "stream" in columns:
         return f"stream IN ({numbers})"
     consumers = f"(SELECT id FROM consumers WHERE stream IN ({numbers}))"
+    # Tables of their own before schema 6.
+    if table == "stream_state":
+        return f"id IN ({numbers})"
+    if table == "consumer_state":
+        return f"id IN {consumers}"
     if table == "pelton_deliveries":
         # Those of consumer 0 are the states of streams.
         return f"consumer IN {consumers} OR consumer=0 AND seq IN ({numbers})"
@@ -337,7 +346,9 @@ class _Copy:
 
     def run(self) -> None:
         source, chosen = self._source, list(self._streams)
-        found = {table: belonging(source, table, chosen) for table in tables(source) if table not in _LEFT_BEHIND}
+        # The source may be of an older schema, which is seen as the present one; messages are the same in all.
+        names = [f"m_{number}" for number in chosen] + [name for name in tables(self._target) if name[:2] != "m_"]
+        found = {table: belonging(source, table, chosen) for table in names if table not in _LEFT_BEHIND}
         parts = {table: where for table, where in found.items() if where is not None}
         counts = (int(source.value(f"SELECT count(*) FROM {table} WHERE {where}")) for table, where in parts.items())
         self._total = sum(counts)
@@ -405,7 +416,7 @@ def rebuild(path: str, key: bytes | None, new_key: bytes | None) -> None:
     if not os.path.exists(path):
         raise Fault("settings", path, "there is no such file")
     copy = path + "-rebuilt"
-    database = Database(path, key=key)
+    database = Database(path, key=key, goal=0)
     try:
         with translated(path):
             _take_alone(database)

@@ -39,7 +39,7 @@ from pelton.runtime import Standstill
 from pelton.storage.faults import FAILURES, ConnectionEnd, Fault, fault_of, translated
 from pelton.storage.keys import change_key, unlock, why_locked
 from pelton.storage.network_file_systems import check_place, read_only
-from pelton.storage.schema import SCHEMA_VERSION, add_functions, check_owner, migrate, newer, pragma
+from pelton.storage.schema import NO_STORE, SCHEMA_VERSION, add_functions, check_owner, migrate, newer, pragma
 from pelton.storage.store_file import OWNER_ONLY, StoreFile, close_collected
 from pelton.storage.troubles import Troubles
 from pelton.storage.wal import PAGE_SIZE, Checkpointer, Medium, SyncRecord, WalSync, has_failed, use_log
@@ -127,7 +127,7 @@ class SnapshotOnlyError(Exception):
 
 
 class Database:
-    """A connection to a store, which is checked on opening and migrated to the newest schema.
+    """A connection to a store, which is checked on opening and migrated to the newest schema, or to ``goal`` (0: none).
 
     ``path`` is a file's path or, with ``memory=True``, the name of a memory store shared by this process. ``key``
     decrypts the file, or encrypts a new one; ``vfs`` names the SQLite VFS. ``unlocked``: no two threads ever use the
@@ -152,9 +152,11 @@ class Database:
         unlocked: bool = False,
         mode: int = OWNER_ONLY,
         medium: Medium | None = None,
+        goal: int | None = None,
     ) -> None:
         self.path = path
         self.memory = memory
+        self._goal = SCHEMA_VERSION if goal is None else goal
         self._key = key
         self._vfs = vfs
         self._unlocked = unlocked
@@ -288,16 +290,23 @@ class Database:
             self.connection.set_busy_timeout(0)
 
     def _bring_up_to_date(self) -> None:
-        if pragma(self.connection, "user_version") == SCHEMA_VERSION:
+        if not self.schema and not self._goal:
+            raise Fault("foreign", self.path, NO_STORE)
+        if self.schema >= self._goal:
             return
         with self._transaction():
             # Another process may have migrated the file while we waited for the lock.
-            if (version := pragma(self.connection, "user_version")) < SCHEMA_VERSION:
-                migrate(self.connection, version)
+            if (version := self.schema) < self._goal:
+                migrate(self.connection, version, self._goal)
+
+    @property
+    def schema(self) -> int:
+        """The version of the schema that the file has now; 0 for an empty file."""
+        return pragma(self.connection, "user_version")
 
     def check_schema(self) -> None:
         """Raise a Fault of kind ``newer`` if another process has migrated the store to a newer schema."""
-        if (version := pragma(self.connection, "user_version")) != SCHEMA_VERSION:
+        if (version := self.schema) != SCHEMA_VERSION:
             raise newer(self.path, version)
 
     @contextmanager

@@ -25,7 +25,8 @@ from pelton.storage.database import Database
 from pelton.storage.faults import FAILURES, Fault, fault_of
 from pelton.storage.keys import unlock, why_locked
 from pelton.storage.network_file_systems import check_mount
-from pelton.storage.schema import SCHEMA_VERSION, add_functions, check_owner, pragma
+from pelton.storage.older_schemas import show_as_present
+from pelton.storage.schema import NO_STORE, SCHEMA_VERSION, add_functions, check_owner, newer
 from pelton.storage.store_file import StoreFile
 from pelton.storage.user_sql import UserSql
 
@@ -72,9 +73,11 @@ def _stamp(path: str) -> FileStamp | None:
 
 
 class ReadOnlyDatabase(Database):
-    """A connection that only reads the store at ``path``. Raises :class:`Fault`, also for an older schema."""
+    """A connection that only reads the store at ``path``, of whatever schema, as one of the present. Raises Fault."""
 
     is_read_only = True
+    _seen_schema = SCHEMA_VERSION
+    _is_outdated = False
 
     def __init__(self, path: str, *, key: bytes | None = None, vfs: str | None = None) -> None:
         self._rest: StoreAtRest | None = None
@@ -87,11 +90,17 @@ class ReadOnlyDatabase(Database):
                 if not attempts_left or self._rest is None or self.is_current:
                     raise
 
+    def check_schema(self) -> None:
+        """Raise a Fault of kind ``newer`` if another process has migrated the store: it is to be opened again."""
+        if (version := self.schema) != self._seen_schema:
+            self._is_outdated = True
+            raise newer(self.path, version)
+
     @property
     def is_current(self) -> bool:
         """Whether what was read through this connection since it was opened is what the store held."""
         if self._rest is None:
-            return self._file is not None and self._file.loss() is None
+            return self._file is not None and self._file.loss() is None and not self._is_outdated
         try:
             return store_at_rest(self.path) == self._rest
         except (Fault, OSError):
@@ -137,13 +146,14 @@ class ReadOnlyDatabase(Database):
                 run("PRAGMA locking_mode=EXCLUSIVE").fetchall()
             check_owner(self.connection, self.path)
             run(f"PRAGMA cache_size=-{_CACHE_KIB}")
-            run("PRAGMA query_only=1")
             if self._rest is None and self._file is not None:
                 self._file.claim_log()
             add_functions(self.connection)
-            if (version := pragma(self.connection, "user_version")) != SCHEMA_VERSION:
-                detail = f"its schema is {version}, an older one: open it once for writing, which migrates it"
-                raise Fault("read_only", self.path, detail)
+            if not (version := self.schema):
+                raise Fault("foreign", self.path, NO_STORE)
+            show_as_present(self.connection, version)
+            self._seen_schema = version
+            run("PRAGMA query_only=1")
             self.connection.set_busy_timeout(0)
 
 

@@ -25,6 +25,7 @@ from pelton.storage.database import Database
 from pelton.storage.faults import Fault
 from pelton.storage.keys import unlock
 from pelton.storage.messages import DAMAGED_COLUMNS, TAIL, RowValues, intact, newest, unpack
+from pelton.storage.older_schemas import parts_of
 from pelton.storage.rows import DamagedRowError, blob, column, integer, integers, text
 from pelton.storage.schema import message_table, pragma
 
@@ -234,14 +235,15 @@ def _copy_small(
     # Damaged text cannot be decoded, and would end the reading.
     shown = ", ".join(f"CAST({each.name} AS BLOB)" if each.kind == "TEXT" else each.name for each in columns)
     rows: list[Any] = []
-    try:
-        _take(source, f"SELECT {shown} FROM {table}", rows)
-    except apsw.Error as error:
-        note(f"table {table}: {error}")
-        moment.again()
-        with suppress(apsw.Error):
-            _take(source, f"SELECT {shown} FROM {table} ORDER BY {key}", rows)
-        moment.again()
+    for part in parts_of(source.connection, table):
+        try:
+            _take(source, f"SELECT {shown} FROM {part}", rows)
+        except apsw.Error as error:
+            note(f"table {table}: {error}")
+            moment.again()
+            with suppress(apsw.Error):
+                _take(source, f"SELECT {shown} FROM {part} ORDER BY {key}", rows)
+            moment.again()
     sound = []
     for row in rows:
         try:

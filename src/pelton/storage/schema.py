@@ -57,6 +57,7 @@ from pelton.subjects import matches
 
 APPLICATION_ID: Final = 0x50454C54
 SCHEMA_VERSION: Final = 6
+NO_STORE: Final = "it is an empty file, and no store yet"
 
 # The token floor is raised by this if it is unknown which tokens were given.
 TOKEN_EPOCH: Final = 1 << 40
@@ -157,11 +158,11 @@ _STATES: Final = "pelton_deliveries"
 STATE_SEQ: Final = (1 << 63) - 1
 """In ``pelton_deliveries``, the sequence of the row with the state of a consumer; those of streams have consumer 0."""
 
-_OF_CONSUMERS: Final = (
+OF_CONSUMERS: Final = (
     *("cursor", "delivered", "ahead", "ahead_last", "ahead_removals", "last_active", "last_ack"),
     *("replay_upto", "replay_shift", "replay_due", "turns", "bypassed"),
 )
-_OF_STREAMS: Final = ("first", "removals", "subjects_upto")
+OF_STREAMS: Final = ("first", "removals", "subjects_upto")
 
 
 def _view(name: str, shown: str, columns: Mapping[str, str], parts: Sequence[str], where: str, key: str) -> str:
@@ -195,9 +196,9 @@ CREATE TABLE {_STATES}(consumer INTEGER NOT NULL, seq INTEGER NOT NULL, dseq INT
                        due INTEGER NOT NULL, subject TEXT, waits INTEGER NOT NULL,
                        PRIMARY KEY(consumer, seq)) WITHOUT ROWID;
 INSERT INTO {_STATES} SELECT * FROM pending;
-INSERT INTO {_STATES} SELECT id, {STATE_SEQ}, dseq, unsettled, due, json_array({", ".join(_OF_CONSUMERS)}), waiting
+INSERT INTO {_STATES} SELECT id, {STATE_SEQ}, dseq, unsettled, due, json_array({", ".join(OF_CONSUMERS)}), waiting
 FROM consumer_state;
-INSERT INTO {_STATES} SELECT 0, id, last, msgs, last_ts, json_array({", ".join(_OF_STREAMS)}), bytes FROM stream_state;
+INSERT INTO {_STATES} SELECT 0, id, last, msgs, last_ts, json_array({", ".join(OF_STREAMS)}), bytes FROM stream_state;
 DROP TABLE pending;
 DROP TABLE consumer_state;
 DROP TABLE stream_state;
@@ -211,7 +212,7 @@ DELETE FROM {_STATES} WHERE consumer=old.consumer AND seq=old.seq; END;
         "id dseq cursor delivered due unsettled waiting ahead ahead_last ahead_removals last_active last_ack "
         "replay_upto replay_shift replay_due turns bypassed",
         {"id": "consumer", "dseq": "dseq", "unsettled": "n", "due": "due", "waiting": "waits"},
-        _OF_CONSUMERS,
+        OF_CONSUMERS,
         f"consumer>0 AND seq={STATE_SEQ}",
         f"{{0}}.id {STATE_SEQ}",
     )
@@ -221,7 +222,7 @@ DELETE FROM {_STATES} WHERE consumer=old.consumer AND seq=old.seq; END;
         "stream_state",
         "id msgs bytes first last last_ts removals subjects_upto",
         {"id": "seq", "last": "dseq", "msgs": "n", "last_ts": "due", "bytes": "waits"},
-        _OF_STREAMS,
+        OF_STREAMS,
         "consumer=0",
         "0 {0}.id",
     )
@@ -243,12 +244,12 @@ def message_table(stream: int) -> str:
     )
 
 
-def migrate(connection: apsw.Connection, version: int) -> None:
-    """Migrate a store from ``version`` to :data:`SCHEMA_VERSION`, in one transaction that the caller holds."""
-    for script in MIGRATIONS[version:]:
+def migrate(connection: apsw.Connection, version: int, goal: int) -> None:
+    """Migrate a store from ``version`` to that of ``goal``, in one transaction that the caller holds."""
+    for script in MIGRATIONS[version:goal]:
         _check_names_are_free(connection, script)
         connection.execute(script)
-    connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+    connection.execute(f"PRAGMA user_version={goal}")
     connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
     # Processes of an older Pelton that have the store open check the schema when this number changes.
     connection.execute("UPDATE meta SET value=value+1 WHERE key='catalogue'")

@@ -32,6 +32,7 @@ from pelton.columns.arrow_batches import Decode
 from pelton.connect.opening import ClusterOptions as ClusterOptions
 from pelton.engine.upkeep import backup as backup
 from pelton.engine.upkeep import compact as compact
+from pelton.engine.upkeep import migrate as migrate
 from pelton.engine.upkeep import rekey as rekey
 from pelton.engine.upkeep import restore as restore
 from pelton.engine.upkeep import salvage as salvage
@@ -363,6 +364,7 @@ __all__ = [
     "encode_event",
     "encode_reply",
     "from_reply",
+    "migrate",
     "open",
     "parse_rfc3339",
     "rekey",
