@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 import pelton
 from pelton.api.wording import visible_text
+from pelton.cli.advice import WORDS, text_for_people
 from pelton.cli.main import COMMANDS, main, parser
 from pelton.cli.output import write_logs
 from tests.test_imports import loaded_by, ours
@@ -53,8 +55,36 @@ def test_it_tells_its_version(command: list[str]) -> None:
     assert done.stdout == f"pelton {pelton.__version__}\n"
 
 
-def test_a_command_line_without_a_command_is_misused(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in ([], ["nothing"], ["--nothing"]):
+def test_a_bare_command_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], ["queue"], ["pipeline"]):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 0
+        assert capsys.readouterr().out.startswith(" ".join(["usage: pelton", *words]))
+
+
+@pytest.mark.parametrize(
+    ("line", "near"),
+    [("quue ls", "queue"), ("queue lss", "ls"), ("jobs ls a g --sate running", "--state"), ("top a --wid", "")],
+)
+def test_a_mistyped_word_is_told_what_it_may_mean(line: str, near: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(line.split())
+    assert ended.value.code == 2
+    assert (f"did you mean '{near}'?" in capsys.readouterr().err) == bool(near)
+
+
+def test_what_the_library_says_for_programs_is_said_for_people() -> None:
+    source = Path(pelton.__file__).parent
+    texts = " ".join(path.read_text() for path in source.rglob("*.py") if path.parent.name != "cli")
+    joined = re.sub(r'"\s*f?"', "", re.sub(r"\s+", " ", texts)).replace("{made_by}", "create_bucket")
+    assert not [text for text in WORDS if text.replace("create_objects", "create_bucket") not in joined]
+    assert text_for_people(pelton.QueueNotFoundError("x")) == "there is no queue 'x': see 'pelton queue ls'"
+    assert not re.search(r"[a-z]_[a-z]|\(\)", "".join(WORDS.values()).replace("PELTON_KEY", ""))
+
+
+def test_a_command_line_that_is_not_understood_is_misused(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["nothing"], ["--nothing"]):
         with pytest.raises(SystemExit) as ended:
             main(words)
         assert ended.value.code == 2
@@ -78,11 +108,11 @@ def test_names_in_a_store_are_harmless_on_a_terminal(
     with pelton.sync.open("a.pelton") as jet:
         files = jet.create_objects("files")
         files.put(EVIL, b"1", description=EVIL, metadata={"m\x1b": "v\x1b"})
-    assert _object("list") == 0
+    assert _object("ls") == 0
     assert _object("info", EVIL) == 0
     assert _object("get", EVIL, "out\x1b") == 0
     assert _object("get", EVIL + "x", "out") == 1
-    assert _object("delete", EVIL) == 0
+    assert _object("rm", EVIL) == 0
     written = capsys.readouterr()
     for text in (written.out, written.err):
         assert text

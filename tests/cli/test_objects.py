@@ -27,18 +27,18 @@ def _object(*arguments: str) -> int:
 def test_a_file_goes_in_and_comes_out(shell: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _object("put", "in.bin", "--create", "--description", "three thousand zeros") == 0
     assert _object("put", "in.bin", "folder/other") == 0
-    assert _object("list") == 0
+    assert _object("ls") == 0
     listed = capsys.readouterr().out.splitlines()
     assert listed[:2] == ["in.bin: 3,000 bytes put", "folder/other: 3,000 bytes put"]
-    assert [line.split()[-1] for line in listed[2:]] == ["in.bin", "folder/other"]
-    assert "2.9 KiB" in listed[2]
+    assert [line.split()[0] for line in listed[2:]] == ["object", "in.bin", "folder/other"]
+    assert "2.9 KiB" in listed[3]
     assert _object("get", "folder/other") == 0
     assert (shell / "other").read_bytes() == bytes(3000)
     assert _object("get", "in.bin", "out.bin") == 0
     assert (shell / "out.bin").read_bytes() == bytes(3000)
     assert _object("info", "in.bin") == 0
     assert "description: three thousand zeros" in capsys.readouterr().out
-    assert _object("delete", "in.bin") == 0
+    assert _object("rm", "in.bin") == 0
     assert _object("get", "in.bin") == 1
     assert "does not exist" in capsys.readouterr().err
 
@@ -71,13 +71,13 @@ def test_what_was_left_is_removed(shell: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_what_is_missing_is_told_and_not_made(shell: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for verb, *rest in (("list",), ("put", "in.bin"), ("get", "x")):
+    for verb, *rest in (("ls",), ("put", "in.bin"), ("get", "x")):
         assert _object(verb, *rest) == 1
         assert "no such file" in capsys.readouterr().err
     assert not (shell / "a.pelton").exists()
     with pelton.sync.open("a.pelton"):
         pass
-    assert _object("list") == 1
+    assert _object("ls") == 1
     assert "there is no bucket 'files'" in capsys.readouterr().err
     assert _object("put", "nowhere.bin", "--create") == 1
     assert "nowhere.bin" in capsys.readouterr().err

@@ -98,16 +98,16 @@ def test_objects_go_in_and_come_out(run: Run, tmp_path: Path) -> None:
     (tmp_path / "in.bin").write_bytes(bytes(300_000))
     info = run("object", "put", "files", "in.bin", "--create", "--description", "zeros", "--json").json
     assert (info["name"], info["size"]) == ("in.bin", 300_000)
-    assert [one["name"] for one in run("object", "list", "files", "--json").json] == ["in.bin"]
+    assert [one["name"] for one in run("object", "ls", "files", "--json").json] == ["in.bin"]
     assert run("object", "info", "files", "in.bin", "--json").json["digest"] == info["digest"]
     assert "zeros" in run("object", "info", "files", "in.bin").out
     assert run("object", "get", "files", "in.bin", "out.bin", "--json").json["size"] == 300_000
     assert (tmp_path / "out.bin").read_bytes() == bytes(300_000)
-    assert "in.bin" in run("object", "list", "files").out
+    assert "in.bin" in run("object", "ls", "files").out
     assert run("object", "cleanup", "files", "--json").json == {"removed": 0}
-    assert run("object", "delete", "files", "in.bin", "--json").json == {"deleted": "in.bin"}
+    assert run("object", "rm", "files", "in.bin", "--json").json == {"deleted": "in.bin"}
     assert run("object", "get", "files", "in.bin", status=1).out == ""
-    assert run("object", "list", "nothing", status=1).out == ""
+    assert run("object", "ls", "nothing", status=1).out == ""
 
 
 @pytest.mark.parametrize("command", ["info", "locks", "elections", "workers", "top"])

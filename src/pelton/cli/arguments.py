@@ -113,11 +113,25 @@ def is_file(store: str) -> bool:
     return os.path.exists(store) or ":" not in store
 
 
-def add_verb(verbs: Any, name: str, verb: Verb, text: str, *, writes: bool = False) -> argparse.ArgumentParser:
+def add_verb(
+    verbs: Any, name: str, verb: Verb, text: str, *, writes: bool = False, aliases: Sequence[str] = ()
+) -> argparse.ArgumentParser:
     """Add a verb of a command group, with the arguments that all of them have."""
-    parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
+    parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text, aliases=aliases)
     define_verb(parser, verb, writes=writes)
+    if name in _TABLES:
+        add_table(parser)
     return parser
+
+
+_TABLES: Final = ("ls", "keys", "tenants")
+
+
+def add_table(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a verb that shows a table."""
+    parser.add_argument("--wide", action="store_true", help="all columns and texts, however narrow the terminal is")
+    text = "by a column, numbers from the greatest; --sort=-COLUMN the other way"
+    parser.add_argument("--sort", default="", metavar="COLUMN", help=text)
 
 
 def define_verb(parser: argparse.ArgumentParser, verb: Verb, *, writes: bool = False) -> None:
@@ -140,6 +154,10 @@ def run(options: argparse.Namespace) -> int:
     return asyncio.run(_run(options))
 
 
+_LOOK_S: Final = 1.5
+"""How long a command that only looks tries to reach a cluster, or waits for one that was lost."""
+
+
 async def _run(options: argparse.Namespace) -> int:
     async with opening_of(options, writes=options.writes) as jet:
         return await options.verb(jet, options) or 0
@@ -152,7 +170,8 @@ def opening_of(options: argparse.Namespace, *, writes: bool) -> Any:
 
     store = options.store
     if not is_file(store):
-        return open_store(store)
+        is_short = not writes and not getattr(options, "follow", False)
+        return open_store(store, patience=_LOOK_S) if is_short else open_store(store)
     if not os.path.exists(store) and not getattr(options, "create", False):
         raise ConfigError(f"{store}: no such file")
     if writes:

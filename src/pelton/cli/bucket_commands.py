@@ -53,7 +53,8 @@ def define_kv(parser: argparse.ArgumentParser) -> None:
     putting.add_argument("value", nargs="?", metavar="VALUE", help="default, or -: standard input")
     putting.add_argument("--ttl", type=duration, metavar="TIME", help="how long this value lives")
     putting.add_argument("--revision", type=int, metavar="N", help="only if this is the last one; 0: if there is none")
-    deleting = _in_bucket(add_verb(verbs, "del", _delete_kv, "delete a key, or a whole bucket", writes=True))
+    text = "delete a key, or a whole bucket"
+    deleting = _in_bucket(add_verb(verbs, "del", _delete_kv, text, writes=True, aliases=["rm"]))
     deleting.add_argument("key", nargs="?", metavar="KEY")
     deleting.add_argument("--purge", action="store_true", help="older revisions as well")
     add_force(deleting)
@@ -93,6 +94,7 @@ async def _list_kv(jet: Jet, options: argparse.Namespace) -> None:
         lambda one: (one.name, one.keys, one.values, bytes_text(one.bytes), one.history, f"{one.ttl:g} s" if one.ttl
                      else "", age_text(one.last_at, now)),
         empty="no buckets",
+        drop="ttl, history, last change, values",
     )  # fmt: skip
 
 
@@ -198,9 +200,9 @@ def define_object(parser: argparse.ArgumentParser) -> None:
     get = _verb(verbs, "get", _get_object, "write an object to a file, or to standard output (-)")
     get.add_argument("name", metavar="NAME")
     get.add_argument("file", metavar="FILE", nargs="?", help="default: the last part of the object's name")
-    _verb(verbs, "list", _list_object, "list the objects")
+    _verb(verbs, "ls", _list_object, "list the objects")
     _verb(verbs, "info", _info, "show one object").add_argument("name", metavar="NAME")
-    _verb(verbs, "delete", _delete_object, "delete an object", writes=True).add_argument("name", metavar="NAME")
+    _verb(verbs, "rm", _delete_object, "delete an object", writes=True).add_argument("name", metavar="NAME")
     cleanup = _verb(verbs, "cleanup", _cleanup, "remove the remains of puts whose process was killed", writes=True)
     cleanup.add_argument("--older-than", type=float, default=3600.0, metavar="SECONDS", help="default: 3600")
 
@@ -244,12 +246,13 @@ async def _get_object(jet: Jet, options: argparse.Namespace) -> None:
 
 
 async def _list_object(jet: Jet, options: argparse.Namespace) -> None:
-    found = [info async for info in (await jet.objects(options.bucket)).list()]
-    if options.json:
-        write_json(found)
-        return
-    for info in found:
-        write_line(f"{bytes_text(info.size):>11}  {moment_text(info.mtime)}  {info.name}{_lead(info)}")
+    write_found(
+        options,
+        [info async for info in (await jet.objects(options.bucket)).list()],
+        "object, size, written",
+        lambda one: (one.name + _lead(one), bytes_text(one.size), moment_text(one.mtime)),
+        empty="no objects",
+    )
 
 
 async def _info(jet: Jet, options: argparse.Namespace) -> None:

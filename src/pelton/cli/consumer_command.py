@@ -80,6 +80,7 @@ async def _list(jet: Jet, options: argparse.Namespace) -> None:
         lambda one: (one.stream, one.name, one.pending, one.ack_pending, one.redelivered, one.lag, one.delivered_seq,
                      age_text(one.last_delivered_at, now), "paused" if one.paused else ""),
         empty="no consumers",
+        drop="delivered, redelivered, state, last delivery",
     )  # fmt: skip
 
 

@@ -78,8 +78,9 @@ async def _list_jobs(jet: Jet, options: argparse.Namespace) -> None:
         found,
         "id, job, key, state, attempt, enqueued, last error",
         lambda job: (job.id, job.job, job.key, job.state, job.attempt, age_text(rfc3339(job.enqueued_at), now),
-                     job.last_error[:60]),
+                     job.last_error),
         empty="no jobs",
+        drop="attempt",
     )  # fmt: skip
 
 
@@ -88,7 +89,7 @@ async def _keys(jet: Jet, options: argparse.Namespace) -> None:
     if options.json:
         write_json(counts)
         return
-    write_table(("key", "jobs"), [(one.key, one.jobs) for one in counts.keys], empty="no jobs with keys")
+    write_found(options, counts.keys, "key, jobs", lambda one: (one.key, one.jobs), empty="no jobs with keys")
     if counts.sampled:
         write_line(
             f"of the oldest {counts.sampled:,} jobs: in a queue that is not exclusive, only they name their keys"
@@ -263,8 +264,9 @@ async def _list_dead(jet: Jet, options: argparse.Namespace) -> None:
         found,
         "id, job, key, attempts, failed, error",
         lambda each: (each.outcome.id, each.outcome.job, each.outcome.key, each.outcome.attempt,
-                      age_text(rfc3339(each.outcome.finished_at), now), each.outcome.error[:80]),
+                      age_text(rfc3339(each.outcome.finished_at), now), each.outcome.error),
         empty="no dead letters",
+        drop="attempts",
     )  # fmt: skip
 
 
@@ -345,8 +347,9 @@ async def _list_flow(jet: Jet, options: argparse.Namespace) -> None:
         options,
         found,
         "id, name, state, jobs, enqueued, error",
-        lambda one: (one.id, one.name, one.state, one.size, age_text(rfc3339(one.enqueued_at), now), one.error[:60]),
+        lambda one: (one.id, one.name, one.state, one.size, age_text(rfc3339(one.enqueued_at), now), one.error),
         empty="no flows",
+        drop="jobs",
     )  # fmt: skip
 
 
@@ -369,7 +372,7 @@ async def _show_flow(jet: Jet, options: argparse.Namespace) -> None:
 
 def _write_nodes(flow: FlowInfo) -> None:
     rows = [
-        (str(node.number), node.job, node.state, node.id, ", ".join(map(str, node.after)), node.error[:60])
+        (str(node.number), node.job, node.state, node.id, ", ".join(map(str, node.after)), node.error)
         for node in flow.nodes
     ]
     write_table(("job", "name", "state", "id", "after", "error"), rows, empty="no jobs")

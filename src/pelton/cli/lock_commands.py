@@ -22,7 +22,7 @@ from typing import Final
 from pelton import observe
 from pelton.api import BucketNotFoundError
 from pelton.api.wording import age_text
-from pelton.cli.arguments import count, define_verb
+from pelton.cli.arguments import add_table, count, define_verb
 from pelton.cli.candidates import CandidatePool, CandidateProcess, CandidateSettings
 from pelton.cli.output import write_found, write_line, write_styled
 from pelton.connect import Jet
@@ -32,6 +32,7 @@ from pelton.runtime import Clock, Signal, system_runtime
 
 def define_locks(parser: argparse.ArgumentParser) -> None:
     define_verb(parser, _locks)
+    add_table(parser)
 
 
 async def _locks(jet: Jet, options: argparse.Namespace) -> None:
@@ -44,6 +45,7 @@ async def _locks(jet: Jet, options: argparse.Namespace) -> None:
         lambda one: (one.kind, one.name, str(one.slot) if one.kind == "semaphore" else "", one.holder, one.token,
                      age_text(one.since, now), age_text(one.renewed_at, now), f"{one.ttl:g} s", one.waiting),
         empty="no lock is held",
+        drop="slot, ttl, renewed",
     )  # fmt: skip
 
 
@@ -52,6 +54,7 @@ async def _locks(jet: Jet, options: argparse.Namespace) -> None:
 
 def define_elections(parser: argparse.ArgumentParser) -> None:
     define_verb(parser, _elections)
+    add_table(parser)
     parser.add_argument("election", nargs="?", default="", metavar="ELECTION", help="with --bucket: the key in it")
     parser.add_argument("--bucket", default="", metavar="BUCKET", help="an election in a bucket of another name")
 
@@ -68,6 +71,7 @@ async def _elections(jet: Jet, options: argparse.Namespace) -> None:
         lambda one: (one.election, one.leader or "(nobody)", one.token, age_text(one.since, now),
                      age_text(one.renewed_at, now), f"{one.ttl:g} s", one.bucket),
         empty="no elections",
+        drop="bucket, term, renewed",
     )  # fmt: skip
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
-from typing import Final
+from typing import Any, Final, NoReturn
 
 from pelton import __version__
 
@@ -66,11 +66,45 @@ _ALONE: Final = frozenset(
     {"info", "pub", "sub", "request", "workers", "locks", "elections", "top", "sql", "metrics", "dashboard"}
 )
 _INTERRUPTED: Final = 130
+_FEW: Final = 12
+
+
+class CommandParser(argparse.ArgumentParser):
+    """One that says what a mistyped word may have meant."""
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        near = _near(value, action.choices)
+        known = f"choose from {', '.join(map(str, action.choices))}" if len([*action.choices]) < _FEW else "see --help"
+        raise argparse.ArgumentError(action, f"there is no {value!r}: {near or known}")
+
+    def error(self, message: str) -> NoReturn:
+        """Write what is wrong, and end with status 2."""
+        known, _, rest = message.partition("unrecognized arguments: ")
+        near = "" if known else _near(rest.split()[0].split("=")[0], _options_of(self))
+        super().error(f"{message}: {near}" if near else message)
+
+
+def _near(word: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    found = get_close_matches(word, [*known], n=1)
+    return f"did you mean {found[0]!r}?" if found else ""
+
+
+def _options_of(of: argparse.ArgumentParser) -> Iterator[str]:
+    """Return the options of a parser and of those within it: of the chosen command, all others have none."""
+    for action in of._actions:
+        yield from action.option_strings
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from _options_of(inner)
 
 
 def parser(chosen: str = "") -> argparse.ArgumentParser:
     """Return the parser of the command line, with the arguments of the chosen command."""
-    top = argparse.ArgumentParser(prog="pelton", description="Durable streams and exclusive work in one file.")
+    top = CommandParser(prog="pelton", description="Durable streams and exclusive work in one file.")
     top.add_argument("--version", action="version", version=f"pelton {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, text in COMMANDS.items():
@@ -87,27 +121,28 @@ def _module_of(name: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; return the exit status: 0 done, 1 failed, 2 usage error, 130 interrupted."""
     words = _with_store(sys.argv[1:] if arguments is None else arguments)
+    if not words or (len(words) == 1 and words[0] in (*_IN_GROUPS, "pipeline")):
+        words = [*words, "--help"]
     # Only --help and --version may precede the command.
     options = parser(words[0] if words else "").parse_args(words)
-    from pelton.api import PeltonError, QueueNotFoundError
+    from pelton.api import PeltonError
     from pelton.cli.output import write_line, write_logs
 
     write_logs()
     try:
         status: int = options.run(options)
-    except QueueNotFoundError as error:
-        # What the error itself says is for programs.
-        write_line(f"pelton: there is no queue {error.queue!r}: see 'pelton queue ls'", error=True)
-        return 1
+        sys.stdout.flush()
     except PeltonError as error:
-        write_line(f"pelton: {error}", error=True)
+        from pelton.cli.advice import text_for_people
+
+        write_line(f"pelton: {text_for_people(error)}", error=True)
         return 1
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
         # Whoever reads the output has seen enough, such as "head"; Python must not try to write the rest at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return 0
     return status
 
 

@@ -4,8 +4,7 @@ It is the only place that writes to a terminal, so that no data can control it: 
 keys, errors and file names come from others, and a terminal obeys escape sequences in them: they could clear or rename
 it, or falsify what it shows.
 
-On a terminal, rich draws the tables, if it is installed (``pip install 'pelton[cli]'``); elsewhere, and without it,
-they are plain columns.
+Tables are plain columns. On a terminal they fit its width; elsewhere they have all columns.
 """
 
 from __future__ import annotations
@@ -14,11 +13,15 @@ import argparse
 import base64
 import json
 import logging
+import os
+import re
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
+from unicodedata import east_asian_width
 
 import msgspec
 
@@ -43,6 +46,12 @@ def write_styled(lines: list[tuple[str, str]], before: str = "") -> None:
     print(before + "\n".join(shown), flush=True)
 
 
+def write_head(text: str) -> None:
+    """Write the head of a table on a terminal, in bold if it may have colours."""
+    is_plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+    write_styled([(text, "" if is_plain else _BOLD)])
+
+
 def write_logs() -> None:
     """Write warnings of the library to standard error, escaped like all output."""
     handler = logging.StreamHandler()
@@ -57,65 +66,140 @@ class _Harmless(logging.Formatter):
         return "\n".join(map(visible_text, super().format(record).split("\n")))
 
 
-_PLAIN = "\x1b[0m"
+_PLAIN: Final = "\x1b[0m"
+_BOLD: Final = "\x1b[1m"
 
 
+_FIGURE: Final = re.compile(r"([\d.,]+) (\w+)")
+_UNITS: Final = {
+    **{unit: 1024.0**power for power, unit in enumerate(("B", "KiB", "MiB", "GiB", "TiB"))},
+    "ms": 0.001,
+    "s": 1.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86_400.0,
+}
+_GAP: Final = 2
+_SHORTEST: Final = 8
 Cell = str | int | float | bool
 T = TypeVar("T")
 
 
-def write_table(heads: Sequence[str] | None, rows: Iterable[Sequence[Cell]], *, empty: str) -> None:
-    """Write rows under their heads, if they have any, numbers to the right; ``empty`` if there are no rows."""
+def write_table(
+    heads: Sequence[str] | None, rows: Iterable[Sequence[Cell]], *, empty: str, drop: str = "", wide: bool = False
+) -> None:
+    """Write rows under their heads, if they have any, numbers to the right; ``empty`` if there are no rows.
+
+    On a terminal that is too narrow, and unless ``wide``, the columns of ``drop`` are left out, the first one first;
+    then long texts are cropped. A number is never broken.
+    """
     found = [list(row) for row in rows]
     if not found:
         write_line(empty)
         return
-    right = [all(map(_is_number, column)) for column in zip(*found, strict=True)]
-    texts = [[text_of(cell) for cell in row] for row in found]
-    if not (sys.stdout.isatty() and _write_rich(heads, texts, right)):
-        _write_plain(heads, texts, right)
+    right = [all(cell == "" or _number_of(cell) is not None for cell in column) for column in zip(*found, strict=True)]
+    lines = [[visible_text(text_of(cell)) for cell in row] for row in ([list(heads)] if heads else []) + found]
+    on_terminal = sys.stdout.isatty()
+    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+    if on_terminal and not wide:
+        widths = _fit(widths, right, [(heads or ()).index(name) for name in drop.split(", ") if name])
+    columns = [one for one in zip(range(len(widths)), widths, right, strict=True) if one[1]]
+    for number, line in enumerate(lines):
+        text = (" " * _GAP).join(_fill(line[at], width, numeric) for at, width, numeric in columns)
+        write_head(text) if on_terminal and heads and not number else write_line(text)
 
 
-def _is_number(cell: Cell) -> bool:
-    return isinstance(cell, int | float) and not isinstance(cell, bool)
+def _number_of(cell: Cell) -> float | None:
+    """Return the number that a cell is, also as a size or a duration; None for any other text."""
+    if isinstance(cell, bool):
+        return None
+    if isinstance(cell, int | float):
+        return cell
+    found = _FIGURE.fullmatch(cell)
+    return float(found[1].replace(",", "")) * _UNITS[found[2]] if found and found[2] in _UNITS else None
 
 
-def _write_plain(heads: Sequence[str] | None, rows: list[list[str]], right: Sequence[bool]) -> None:
-    lines = [[visible_text(text) for text in row] for row in (*([heads] if heads else ()), *rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        cells = zip(line, widths, right, strict=True)
-        write_line("  ".join(text.rjust(width) if numeric else text.ljust(width) for text, width, numeric in cells))
+def _fit(widths: list[int], right: Sequence[bool], drop: Sequence[int]) -> list[int]:
+    """Return the widths of columns that fit on the terminal, 0 for one that is left out."""
+    room, fitted = shutil.get_terminal_size().columns, list(widths)
+
+    def excess() -> int:
+        return sum(fitted) + _GAP * (sum(map(bool, fitted)) - 1) - room
+
+    # What is not named goes last, from the right; the first column never.
+    for column in (*drop, -1, *(one for one in reversed(range(1, len(widths))) if one not in drop)):
+        if column == -1:
+            _shorten(fitted, right, excess)
+        elif excess() > 0:
+            fitted[column] = 0
+    _shorten(fitted, right, excess, 1)
+    return fitted
 
 
-def _write_rich(heads: Sequence[str] | None, rows: list[list[str]], right: Sequence[bool]) -> bool:
-    try:
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-    except ImportError:
-        return False
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=bool(heads))
-    for head, numeric in zip(heads or [""] * len(right), right, strict=True):
-        table.add_column(head, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(visible_text(text)) for text in row))
-    Console().print(table)
-    return True
+def _shorten(widths: list[int], right: Sequence[bool], excess: Callable[[], int], least: int = _SHORTEST) -> None:
+    """Take from the widest text what is too much; no text gets shorter than ``least``."""
+    while excess() > 0:
+        texts = [(width, column) for column, width in enumerate(widths) if width > least and not right[column]]
+        if not texts:
+            return
+        widths[max(texts)[1]] -= 1
+
+
+def _fill(text: str, width: int, numeric: bool) -> str:
+    """Return the text of a cell, as wide as its column."""
+    if _width(text) > width:
+        while _width(text) >= width:
+            text = text[:-1]
+        text += "…"
+    blank = " " * (width - _width(text))
+    return blank + text if numeric else text + blank
+
+
+def _width(text: str) -> int:
+    """Return how many columns of a terminal a text takes: some letters are wide."""
+    return len(text) if text.isascii() else len(text) + sum(east_asian_width(char) in "WF" for char in text)
 
 
 def write_found(
-    options: argparse.Namespace, found: Sequence[T], heads: str, row: Callable[[T], Sequence[Cell]], *, empty: str
+    options: argparse.Namespace,
+    found: Sequence[T],
+    heads: str,
+    row: Callable[[T], Sequence[Cell]],
+    *,
+    empty: str,
+    drop: str = "",
+    record: Callable[[T], object] = lambda one: one,
 ) -> None:
-    """Write what was found: names alone, JSON, or a table under ``heads``, which commas part, as the options ask."""
+    """Write what was found: names alone, JSON, or a table under ``heads``, which commas part, as the options ask.
+
+    ``drop`` names the columns that a narrow terminal leaves out, the first one first; ``record`` is one for JSON.
+    """
+    names = heads.split(", ")
+    if options.sort:
+        found = _in_order_of(found, names, row, options.sort)
     if getattr(options, "names", False):
         for name in map(attrgetter("name"), found):
             write_line(name)
     elif options.json:
-        write_json(found)
+        write_json([record(one) for one in found])
     else:
-        write_table(heads.split(", "), map(row, found), empty=empty)
+        write_table(names, map(row, found), empty=empty, drop=drop, wide=options.wide)
+
+
+def _in_order_of(found: Sequence[T], names: Sequence[str], row: Callable[[T], Sequence[Cell]], by: str) -> list[T]:
+    """Return what was found by a column: numbers from the greatest, texts from A; ``-`` before it turns that round."""
+    name = by.removeprefix("-")
+    if name not in names:
+        raise ConfigError(f"--sort {name!r}: there is no such column: {', '.join(names)}")
+    cells = [(row(one)[names.index(name)], one) for one in found]
+    # Those without a value come last.
+    filled, others = [pair for pair in cells if pair[0] != ""], [one for cell, one in cells if cell == ""]
+    is_numeric = all(_number_of(cell) is not None for cell, _ in filled)
+    filled.sort(
+        key=lambda pair: (_number_of(pair[0]) or 0.0 if is_numeric else 0.0, str(pair[0])),
+        reverse=is_numeric != by.startswith("-"),
+    )
+    return [one for _, one in filled] + others
 
 
 def write_done(options: argparse.Namespace, value: object, text: str) -> None:

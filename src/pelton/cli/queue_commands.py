@@ -10,6 +10,7 @@ from pelton.api.wording import age_text, moment_text
 from pelton.cli.arguments import (
     add_filters,
     add_queue,
+    add_table,
     add_verb,
     count,
     define_verb,
@@ -27,7 +28,6 @@ from pelton.cli.output import (
     write_found,
     write_json,
     write_line,
-    write_table,
 )
 from pelton.connect import Jet
 from pelton.observe import WorkerSummary
@@ -70,6 +70,7 @@ async def _list_queue(jet: Jet, options: argparse.Namespace) -> None:
                       each.dead_letters, each.per_minute, seconds_text(each.run.median), age_text(each.oldest_at,
                       now), each.error or ("paused" if each.paused else "")),
         empty="no queues",
+        drop="completed, failed, run, per minute, held",
     )  # fmt: skip
 
 
@@ -115,11 +116,13 @@ async def _info(jet: Jet, options: argparse.Namespace) -> None:
 
 async def _tenants(jet: Jet, options: argparse.Namespace) -> None:
     found = await observe.tenant_counts(jet, options.queue, options.limit)
-    if options.json:
-        write_json(found)
-        return
-    rows = [(one.tenant, one.pending, one.taken, one.weight) for one in found]
-    write_table(("tenant", "pending", "taken", "weight"), rows, empty="no tenant has jobs")
+    write_found(
+        options,
+        found,
+        "tenant, pending, taken, weight",
+        lambda one: (one.tenant, one.pending, one.taken, one.weight),
+        empty="no tenant has jobs",
+    )
 
 
 async def _pause_queue(jet: Jet, options: argparse.Namespace) -> None:
@@ -208,6 +211,7 @@ async def _list_limits(jet: Jet, options: argparse.Namespace) -> None:
                      f"{one.keys} keys, {one.fullest} at most" if one.per_key else "", _rate_text(one),
                      seconds_text(one.next_start)),
         empty="no limits",
+        drop="next in, of keys",
     )  # fmt: skip
 
 
@@ -261,18 +265,23 @@ def _of_schedule(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 async def _list_cron(jet: Jet, options: argparse.Namespace) -> None:
     found = await of_queues(jet, options, observe.job_schedules)
-    if options.json:
-        write_json([{"queue": queue, **_plain(one)} for queue, one in found])
-        return
     now = jet.runtime.clock.now()
-    rows = [
-        (queue, one.name, one.job, one.key, _times(one), moment_text(rfc3339(one.next_due)) if one.next_due else "",
-         age_text(rfc3339(one.last_finished_at), now) if one.last_finished_at else "",
-         "paused" if one.paused else "")
-        for queue, one in found
-    ]  # fmt: skip
-    heads = ("queue", "schedule", "job", "key", "times", "next", "last run", "state")
-    write_table(heads, rows, empty="no schedules")
+
+    def row(found: tuple[str, JobSchedule]) -> tuple[str, ...]:
+        queue, one = found
+        due = moment_text(rfc3339(one.next_due)) if one.next_due else ""
+        last = age_text(rfc3339(one.last_finished_at), now) if one.last_finished_at else ""
+        return queue, one.name, one.job, one.key, _times(one), due, last, "paused" if one.paused else ""
+
+    write_found(
+        options,
+        found,
+        "queue, schedule, job, key, times, next, last run, state",
+        row,
+        empty="no schedules",
+        drop="key, job, last run",
+        record=lambda each: {"queue": each[0], **_plain(each[1])},
+    )
 
 
 def _plain(schedule: JobSchedule) -> dict[str, object]:
@@ -332,6 +341,7 @@ async def _remove_cron(jet: Jet, options: argparse.Namespace) -> int:
 
 def define_workers(parser: argparse.ArgumentParser) -> None:
     define_verb(parser, _workers)
+    add_table(parser)
     parser.add_argument("queue", nargs="?", default="", metavar="QUEUE", help="default: all")
 
 
@@ -348,6 +358,7 @@ async def _workers(jet: Jet, options: argparse.Namespace) -> None:
                      one.ended, one.failed, one.last_job, age_text(one.last_ended_at, now), age_text(one.seen_at,
                      now)),
         empty="no worker, and none has ended a job",
+        drop="ended, last job, jobs, failed, seen, pid",
     )  # fmt: skip
 
 

@@ -152,6 +152,7 @@ async def _list(jet: Jet, options: argparse.Namespace) -> None:
         lambda one: (one.name, one.kind, one.messages, bytes_text(one.bytes), one.num_subjects, one.consumers,
                      age_text(one.last_at, now)),
         empty="no streams",
+        drop="consumers, subjects, kind",
     )  # fmt: skip
 
 

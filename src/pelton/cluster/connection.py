@@ -148,7 +148,8 @@ async def connect_client(
             closed_cb=back,
             **settings.login.arguments(),
         )
-        await interruptible(connecting)
+        async with asyncio.timeout(settings.patience):
+            await interruptible(connecting)
     except (OSError, nats.errors.Error, TimeoutError) as error:
         await client.abandon()
         raise refusal(settings.name, complaints, str(error)) from None

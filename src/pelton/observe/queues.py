@@ -278,8 +278,8 @@ async def job_details(jet: Jet, queue: str, job_id: str) -> JobInfo:
     opened = await queue_looked_at(jet, queue)
     try:
         return await opened.get(job_id)
-    except ConfigError as error:
-        raise JobNotFoundError(queue, job_id, str(error)) from None
+    except ConfigError:
+        raise JobNotFoundError(queue, job_id, "this is no id, which is a number such as '7'") from None
 
 
 async def job_schedules(jet: Jet, queue: str) -> list[JobSchedule]:

@@ -1,0 +1,66 @@
+"""The commands on a terminal of 80 columns and 24 lines: no word and no number is broken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import pelton
+from tests.cli.terminal import Terminal
+
+LONG = "a-name-of-sixty-characters-that-somebody-has-given-to-a-queue"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("wide") / "a.pelton"
+    with pelton.sync.open(path) as jet:
+        for number in range(30):
+            queue = jet.queue(f"queue-{number}")
+            queue.enqueue("repair_something_that_has_a_long_name", key=LONG)
+        big = jet.queue(LONG)
+        for n in range(1_234):
+            big.enqueue("repair_something_that_has_a_long_name", n=n)
+        big.limit(job="repair", concurrency=3)
+        stream = jet.create_stream(LONG, subjects=["orders.>"])
+        stream.create_consumer(durable_name=LONG)
+        jet.publish_batch([(f"orders.{n}", b"x") for n in range(2_345)])
+        jet.create_bucket("settings").put(LONG, b"1")
+    return path
+
+
+LISTS = ["queue ls", "stream ls", "consumer ls", f"jobs ls S {LONG}", "limits ls", "workers", "locks", "kv ls"]
+
+
+@pytest.mark.parametrize("line", LISTS)
+def test_a_table_fits_and_breaks_nothing(store: Path, line: str) -> None:
+    words = line.split()
+    words = [str(store) if word == "S" else word for word in words] if "S" in words else [*words, str(store)]
+    status, shown = Terminal(*words).end()
+    assert status == 0
+    assert max(map(len, shown)) <= 80
+    # The same as on a wide one, but for columns that are left out, and texts that are cropped.
+    _, wide = Terminal(*words, columns=400).end()
+    assert len(shown) == len(wide)
+    for narrow, whole in zip(shown, wide, strict=True):
+        known = {_without_age(word) for word in whole.split()}
+        for word in narrow.split():
+            assert _without_age(word) in known or word.endswith("…"), (word, whole)
+
+
+def _without_age(word: str) -> str:
+    # How long ago something was may have changed between the two.
+    return "" if word.isdecimal() else word
+
+
+def test_wide_and_sort(store: Path) -> None:
+    status, shown = Terminal("queue", "ls", store, "--wide", "--sort", "pending").end()
+    assert status == 0
+    assert LONG in shown[1]
+    assert "1,234" in shown[1]
+    assert "completed" in shown[0]
+    assert LONG in Terminal("queue", "ls", store, "--wide", "--sort=-pending").end()[1][-1]
+    status, shown = Terminal("queue", "ls", store, "--sort", "colour").end()
+    assert status == 1
+    assert "no such column: queue, pending" in shown[0]
