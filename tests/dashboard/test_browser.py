@@ -55,7 +55,8 @@ def paths(shop: Path) -> list[str]:
     """Every page."""
     flow = (shop.parent / "flow").read_text()
     return [
-        "/", "/queues/garage", "/queues/garage/jobs/1", "/queues/garage/jobs/2", f"/queues/garage/flows/{flow}",
+        "/", "/queues", "/streams", "/workers",
+        "/queues/garage", "/queues/garage/jobs/1", "/queues/garage/jobs/2", f"/queues/garage/flows/{flow}",
         "/queues/garage/pause", f"/queues/garage/cancel-flow?id={flow}", "/jobs", f"/jobs?q={quote(HOSTILE)}", "/flows",
         "/schedules", "/limits", "/streams/orders", "/streams/orders/messages/1", "/streams/orders/publish",
         "/queues/garage/keys", f"/queues/garage/keys?key={quote(HOSTILE)}", "/streams/KV_settings", "/consumers",

@@ -248,7 +248,8 @@ async def _serve(options: argparse.Namespace, token: str, actions: bool) -> int:
     hosts = () if token else {shown, "127.0.0.1", "localhost", "[::1]"}
     path = options.store if is_file(options.store) else ""
     async with opening_of(options, writes=actions) as jet:
-        app = dashboard.app(jet, token=token, actions=actions, hosts=hosts, path=path)
+        name = "" if path else _without_login(options.store)
+        app = dashboard.app(jet, token=token, actions=actions, hosts=hosts, path=path, name=name)
         with _listening(options.host, options.port) as listener:
             server = DashboardServer(app, listener)
             signals = StopSignals(server.stop)
@@ -260,6 +261,12 @@ async def _serve(options: argparse.Namespace, token: str, actions: bool) -> int:
             finally:
                 signals.give_back()
     return 0
+
+
+def _without_login(address: str) -> str:
+    """Return an address as it may be shown: without a user's name and password, or a token."""
+    scheme, separator, rest = address.rpartition("//")
+    return scheme + separator + rest.rpartition("@")[2]
 
 
 async def _look_around(jet: Jet) -> None:

@@ -199,7 +199,27 @@ class Pages:
     async def overview(self, request: Request) -> Response:
         """The overview: what the store holds, and how it is doing."""
         picture = await self._snapshots.latest()
-        return self._view.page(request, "overview.html", picture=picture, live=picture.texts, rows=ROWS)
+        own = [one for one in picture.streams if one.name not in picture.internal]
+        return self._view.page(
+            request, "overview.html", picture=picture, live=picture.texts, streams=own[:_FEW], own=own
+        )
+
+    async def queues(self, request: Request) -> Response:
+        """All queues, each with all that is known of it."""
+        picture = await self._snapshots.latest()
+        return self._view.page(request, "queues.html", picture=picture, live=picture.texts)
+
+    async def streams(self, request: Request) -> Response:
+        """All streams: those of users first, and what Pelton keeps for queues, locks and elections apart."""
+        picture = await self._snapshots.latest()
+        own = [one for one in picture.streams if one.name not in picture.internal]
+        internal = [one for one in picture.streams if one.name in picture.internal]
+        return self._view.page(request, "streams.html", own=own, internal=internal, rows=ROWS, live=picture.texts)
+
+    async def workers(self, request: Request) -> Response:
+        """The workers of all queues that have jobs."""
+        picture = await self._snapshots.latest()
+        return self._view.page(request, "workers.html", live=picture.texts)
 
     async def events(self, request: Request) -> Response:
         """What changes, as server-sent events."""
@@ -237,9 +257,11 @@ class Pages:
         return self._view.page(request, "message.html", stream=stream.name, message=message)
 
     async def consumers(self, request: Request) -> Response:
-        """All consumers, those with most to do first."""
+        """All consumers: those of users first, and with most to do first."""
         picture = await self._snapshots.latest()
-        return self._view.page(request, "consumers.html", consumers=picture.consumers[:ROWS], live=picture.texts)
+        own = [one for one in picture.consumers if one.stream not in picture.internal]
+        internal = [one for one in picture.consumers if one.stream in picture.internal]
+        return self._view.page(request, "consumers.html", own=own, internal=internal, rows=ROWS, live=picture.texts)
 
     async def buckets(self, request: Request) -> Response:
         """Key-value buckets and object stores."""
@@ -294,6 +316,11 @@ _HEADERS: Final = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
+_REFUSALS: Final = {
+    404: "There is no such page.",
+    405: "This page cannot do that.",
+    413: "That is too large.",
+}
 _KEPT: Final = "public, max-age=31536000, immutable"
 """For files whose address has their version."""
 
@@ -306,6 +333,7 @@ def app(
     actions: bool | None = None,
     hosts: Collection[str] = (),
     path: str = "",
+    name: str = "",
     every: float = 2.0,
 ) -> ASGIApp:
     """Return the dashboard of an open store or cluster, which stays the caller's.
@@ -313,15 +341,16 @@ def app(
     ``prefix`` is where the app is mounted, such as ``/ops``. Only who gives ``token`` sees anything; empty: everybody
     who can reach the page may look. ``actions``: whether viewers can cancel, redrive, pause, purge and publish; None:
     only with a token. A store opened with ``read_only=True`` has no actions. ``hosts``: the names that requests may
-    come for; empty: any. ``path``: the file of the store, for its metrics. ``every``: seconds between two looks at the
-    store, while somebody watches. Raises ConfigError.
+    come for; empty: any. ``path``: the file of the store, for its metrics, and to see its disk, its log and who writes.
+    ``name``: what the store is called in every header and title; empty: the name of the file. ``every``: seconds
+    between two looks at the store, while somebody watches. Raises ConfigError.
     """
     if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
         raise ConfigError(f"dashboard: prefix is {prefix!r}; write it as '/ops'")
     may_act = (bool(token) if actions is None else actions) and not jet.backend.planning.read_only
     door = DashboardDoor(os.urandom(32), token=token, actions=may_act, hosts=frozenset(name.lower() for name in hosts))
-    view = View(door)
-    snapshots = Snapshots(jet, every)
+    snapshots = Snapshots(jet, every, path)
+    view = View(door, name or os.path.basename(path), snapshots.health)
     pages, queues, acts = (
         Pages(jet, view, snapshots, path),
         QueuePages(jet, view, snapshots),
@@ -333,16 +362,24 @@ def app(
     async def on_error(request: Request, error: Exception) -> Response:
         return view.page(request, "error.html", status=404, message=str(error))
 
+    async def on_refusal(request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        message = _REFUSALS.get(status, "This request was not understood.")
+        return view.page(request, "error.html", status=status, message=message)
+
     return Starlette(
         routes=routes,
         middleware=[Middleware(_Guarded, door=door, prefix=prefix)],
-        exception_handlers={PeltonError: on_error},
+        exception_handlers={PeltonError: on_error, HTTPException: on_refusal},
     )
 
 
 def _routes_that_show(pages: Pages) -> list[Route]:
     return [
         Route("/", pages.overview, name="overview"),
+        Route("/queues", pages.queues),
+        Route("/streams", pages.streams),
+        Route("/workers", pages.workers),
         Route("/streams/{name}", pages.stream),
         Route("/streams/{name}/messages/{seq:int}", pages.message),
         Route("/consumers", pages.consumers),

@@ -15,9 +15,11 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from pelton import observe
-from pelton.api.wording import bytes_text, number_text, span_text
+from pelton.api.wording import age_text, bytes_text, number_text, span_text, visible_text
 from pelton.connect import Jet
 from pelton.dashboard.view import since_text
+from pelton.observe.holdings import INTERNAL
+from pelton.queue import WorkerInfo
 
 _EVERY_S: Final = 10.0
 _MOST: Final = 60
@@ -90,6 +92,7 @@ class Picture:
         consumers: Sequence[observe.ConsumerSummary],
         queues: Sequence[observe.QueueSummary],
         workers: Mapping[str, Sequence[observe.WorkerSummary]],
+        health: observe.HealthFacts,
         lags: LagHistory,
         before: Picture | None,
     ) -> None:
@@ -99,6 +102,10 @@ class Picture:
         self.streams = streams
         self.consumers = consumers
         self.queues = queues
+        self.health = health
+        self.alarms = observe.alarms_of(health)
+        self.internal = {one.name for one in streams if one.kind in INTERNAL}
+        """The streams that nobody knows who knows queues."""
         self._workers = workers
         # As of now: the history goes on.
         self._lags = {
@@ -122,6 +129,11 @@ class Picture:
         return dict(self._texts())
 
     def _texts(self) -> Iterator[tuple[str, str | Rows]]:
+        count = len(self.alarms)
+        yield "store.health", f"{number_text(count)} alarm{'s' * (count > 1)}" if count else "All is well"
+        yield "store.state", "bad" if count else "good"
+        yield "store.alarms", [[one.queue or "store", visible_text(one.text), one.kind] for one in self.alarms]
+        yield "store.workers", present_rows(self.health.workers, self.now)
         yield "store.streams", number_text(len(self.streams))
         yield "store.consumers", number_text(len(self.consumers))
         yield "store.messages", number_text(sum(one.messages for one in self.streams))
@@ -145,13 +157,19 @@ class Picture:
 
     def _queue(self, queue: observe.QueueSummary) -> Iterator[tuple[str, str]]:
         name = f"queue.{queue.name}"
+        yield f"{name}.state", self._state_of(queue)
         for field in _COUNTS:
             yield f"{name}.{field}", number_text(getattr(queue, field))
         yield f"{name}.oldest", since_text(queue.oldest_at, self.now)
         yield f"{name}.last_ended", since_text(queue.last_ended_at, self.now)
         for kind, spread in (("wait", queue.wait), ("run", queue.run)):
             for field in ("median", "p95", "longest"):
-                yield f"{name}.{kind}.{field}", span_text(getattr(spread, field))
+                yield f"{name}.{kind}.{field}", span_text(getattr(spread, field)) if queue.last_ended_at else "-"
+
+    def _state_of(self, queue: observe.QueueSummary) -> str:
+        """Return what is gravest of a queue, or else whether it has something to do."""
+        found: str = next((one.kind for one in self.alarms if one.queue == queue.name), "")
+        return found or ("working" if queue.pending or queue.running or queue.retrying or queue.held else "idle")
 
     @cached_property
     def whole_event(self) -> bytes:
@@ -168,18 +186,39 @@ class Picture:
         return f"id: {self.number}\ndata: {json.dumps(texts)}\n\n".encode()
 
 
+def present_rows(workers: Mapping[str, Sequence[WorkerInfo]], now: int) -> Rows:
+    """Return the cells of the table of the workers of all queues, those with the longest running job first."""
+    of_all = [(queue, one) for queue, ones in workers.items() for one in ones]
+    of_all.sort(key=lambda entry: -entry[1].oldest_running if entry[1].running else 0.0)
+    return [
+        [
+            visible_text(one.name),
+            queue,
+            "stopping" if one.stopping else "running" if one.running else "idle",
+            f"{number_text(one.running)} of {number_text(one.concurrency)}",
+            span_text(one.oldest_running) if one.running else "-",
+            number_text(one.finished),
+            bytes_text(one.memory) if one.memory else "-",
+            visible_text(f"{one.host}, {one.pid}"),
+            age_text(one.started_at, now) or "-",
+            since_text(one.seen_at, now),
+        ]
+        for queue, one in of_all[:ROWS]
+    ]
+
+
 def worker_rows(workers: Sequence[observe.WorkerSummary], now: int) -> Rows:
     """Return the cells of the table of workers."""
     return [
         [
-            one.worker or "none (cancelled or expired)",
-            f"{one.host}, {one.pid}" + ", stopping" * one.stopping if one.seen_at else "gone",
+            visible_text(one.worker) or "none (cancelled or expired)",
+            visible_text(f"{one.host}, {one.pid}") + ", stopping" * one.stopping if one.seen_at else "gone",
             since_text(one.seen_at, now),
             number_text(one.running) if one.seen_at else "-",
             span_text(one.oldest_running) if one.running else "-",
             number_text(one.ended),
             number_text(one.failed),
-            one.last_job,
+            visible_text(one.last_job),
             since_text(one.last_ended_at, now),
         ]
         for one in workers
@@ -193,9 +232,10 @@ def _name_of(consumer: observe.ConsumerSummary) -> str:
 class Snapshots:
     """The last picture, and the next when it is older than ``every`` seconds."""
 
-    def __init__(self, jet: Jet, every: float) -> None:
+    def __init__(self, jet: Jet, every: float, path: str = "") -> None:
         self._jet = jet
         self._every = every
+        self._path = path
         self._taking = asyncio.Lock()
         self._last: Picture | None = None
         self._lags = LagHistory()
@@ -211,6 +251,10 @@ class Snapshots:
                 last = self._last = await self._take()
             return last
 
+    def health(self) -> dict[str, str | Rows]:
+        """Return what every page says in its header, as of the last picture; nothing if there is none yet."""
+        return {name: self._last.texts[name] for name in ("store.health", "store.state")} if self._last else {}
+
     def forget(self) -> None:
         """Take a new picture next: somebody has changed something."""
         self._is_outdated = True
@@ -218,13 +262,20 @@ class Snapshots:
     async def _take(self) -> Picture:
         jet, clock = self._jet, self._jet.runtime.clock
         # What users made comes before the streams of queues, and those who are most behind before others.
-        streams = sorted(await observe.stream_summaries(jet), key=lambda one: (one.kind == "queue", one.name))
-        consumers = sorted(await observe.consumer_summaries(jet), key=lambda one: (-one.lag, one.stream, one.name))
+        streams = sorted(
+            await observe.stream_summaries(jet), key=lambda one: (one.kind in INTERNAL, one.kind != "stream", one.name)
+        )
+        internal = {one.name for one in streams if one.kind in INTERNAL}
+        consumers = sorted(
+            await observe.consumer_summaries(jet),
+            key=lambda one: (one.stream in internal, -one.lag, one.stream, one.name),
+        )
         queues = await observe.queue_summaries(jet, limit=ROWS)
         workers = {one.name: await observe.worker_summaries(jet, one.name) for one in queues[:_WATCHED]}
+        health = await observe.health_facts(jet, self._path, queues, streams)
         number, at = self._last.number + 1 if self._last else 1, clock.monotonic()
         self._lags.add(at, [LagSample(_name_of(one), one.lag) for one in consumers[:_LINES]])
-        return Picture(number, at, clock.now(), streams, consumers, queues, workers, self._lags, self._last)
+        return Picture(number, at, clock.now(), streams, consumers, queues, workers, health, self._lags, self._last)
 
     async def events(self) -> AsyncIterator[bytes]:
         """Yield the picture of now, then changes for as long as somebody listens."""

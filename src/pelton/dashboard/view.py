@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -121,8 +122,10 @@ def _pages() -> Environment:
 class View:
     """Renders the pages of one dashboard."""
 
-    def __init__(self, door: DashboardDoor) -> None:
+    def __init__(self, door: DashboardDoor, store: str, health: Callable[[], Mapping[str, object]]) -> None:
         self.door = door
+        self._store = store
+        self._health = health
         self._pages = _pages()
 
     def page(self, request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
@@ -131,6 +134,8 @@ class View:
             "base": request.scope.get("root_path", ""),
             "path": request.url.path.removeprefix(request.scope.get("root_path", "")),
             "actions": self.door.actions,
+            "store": self._store,
+            "health": self._health(),
             "live": {},
             "done": DONE.get(request.query_params.get("done", ""), ""),
             **values,

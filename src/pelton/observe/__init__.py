@@ -4,6 +4,10 @@ Every function takes an open :class:`pelton.Jet` and returns frozen structs. On 
 each answer is a snapshot that never takes the writer.
 """
 
+from pelton.observe.alarms import Alarm as Alarm
+from pelton.observe.alarms import HealthFacts as HealthFacts
+from pelton.observe.alarms import alarms_of as alarms_of
+from pelton.observe.alarms import health_facts as health_facts
 from pelton.observe.finding import find_jobs as find_jobs
 from pelton.observe.finding import jobs_of_key as jobs_of_key
 from pelton.observe.finding import key_counts as key_counts

@@ -39,6 +39,8 @@ from pelton.observe.summaries import (
 from pelton.storage import writer_hold
 
 QUEUE_MARK: Final = "pelton.queue.exclusive"
+INTERNAL: Final[frozenset[StreamKind]] = frozenset({"queue", "locks", "election"})
+"""What Pelton fills itself: its consumers come and go with workers and tenants; who knows queues knows none of them."""
 _LOCKS: Final = ("KV_pelton_locks", "KV_pelton_tokens")
 _PREFIXES: Final[tuple[tuple[str, StreamKind], ...]] = (
     ("KV_ELECTION_", "election"),
@@ -182,14 +184,15 @@ async def store_summary(jet: Jet, path: str = "") -> StoreSummary:
         queues=sum(QUEUE_MARK in info.config.metadata for info in infos),
         buckets=sum(kind_of(info.config) == "bucket" for info in infos),
         object_stores=sum(name.startswith("OBJ_") for name in names),
-        file_bytes=_size(path),
-        log_bytes=_size(f"{path}-wal") if path else 0,
+        file_bytes=size_of(path),
+        log_bytes=size_of(f"{path}-wal") if path else 0,
         writer_pid=0 if hold is None else hold.pid,
         writer_held=0.0 if hold is None else hold.seconds,
     )
 
 
-def _size(path: str) -> int:
+def size_of(path: str) -> int:
+    """Return the size of a file; 0 if it is not there."""
     try:
         return os.path.getsize(path) if path else 0
     except OSError:

@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple, TypeVar, get_args
 from pelton.api import ConfigError
 from pelton.api.times import SECOND, parse_rfc3339
 from pelton.connect import Jet
-from pelton.observe.holdings import consumer_summaries, election_summaries, stream_summaries
+from pelton.observe.holdings import INTERNAL, consumer_summaries, election_summaries, stream_summaries
 from pelton.observe.queues import flow_summaries, limit_summaries, queue_summaries, schedule_counts, workers_present
 from pelton.observe.summaries import ConsumerSummary, ElectionSummary, LimitSummary, QueueSummary, StreamSummary
 from pelton.queue.model.flow_records import FlowState
@@ -25,8 +25,6 @@ from pelton.storage import writer_hold
 
 LIMIT: Final = 1000
 """How many streams, consumers, queues and elections are exported one by one, unless the caller says."""
-# Their consumers come and go with workers and tenants, and whoever knows queues does not know them.
-_OWN: Final = frozenset({"queue", "locks", "election"})
 _FLOWS: Final = 100
 _FLOWS_FOR_S: Final = 0.1
 _T = TypeVar("_T")
@@ -46,7 +44,7 @@ async def samples(jet: Jet, path: str = "", limit: int = LIMIT, *, internals: bo
     ``internals``: also those of the consumers by which Pelton's own queues, locks and elections work.
     """
     streams = await stream_summaries(jet)
-    own = {one.name for one in streams if one.kind in _OWN}
+    own = {one.name for one in streams if one.kind in INTERNAL}
     consumers = [one for one in await consumer_summaries(jet) if internals or one.stream not in own]
     # Of one that cannot be looked at there is nothing to tell; it must not take the others away.
     queues = [queue for queue in await queue_summaries(jet, limit=limit) if not queue.error]

@@ -1,0 +1,168 @@
+"""Is it well? What is wrong with a store and its queues, decided from facts: for the dashboard's first screen, for
+``pelton info`` and for metrics. The thresholds are those of the rules in ``examples/prometheus``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, Literal, NamedTuple, get_args
+
+import msgspec
+
+from pelton.api import ConfigError
+from pelton.api.times import SECOND, parse_rfc3339
+from pelton.api.wording import bytes_text, number_text, span_text
+from pelton.connect import Jet
+from pelton.observe.holdings import size_of
+from pelton.observe.queues import workers_present
+from pelton.observe.summaries import QueueSummary, StreamSummary
+from pelton.queue import WorkerInfo
+from pelton.queue.model.naming import QueueNames
+from pelton.storage import WriterHold, writer_hold
+
+AlarmKind = Literal[
+    "disk", "corrupt", "writer", "clock", "log", "unreadable", "paused", "no worker", "no progress", "hangs", "overdue",
+    "dead letters",
+]  # fmt: skip
+KINDS: Final[tuple[AlarmKind, ...]] = get_args(AlarmKind)
+"""What can be wrong, the gravest first."""
+
+NO_WORKER_S: Final = 30.0
+"""For how long a job has been due, in a queue without a worker."""
+NO_PROGRESS_S: Final = 600.0
+"""For how long no job has ended, while some are due."""
+OVERDUE_S: Final = 3600.0
+"""For how long a job has been due, or runs."""
+DEAD_S: Final = 3600.0
+"""For how long a dead letter is new."""
+WRITER_S: Final = 10.0
+"""For how long a process holds the writer and writes nothing."""
+CLOCK_S: Final = 60.0
+"""How far the time of a message may lie ahead of the clock."""
+LOG_BYTES: Final = 10**9
+SPARE_BYTES: Final = 10**9
+"""What a disk must have free, beside the log twice."""
+
+
+class Alarm(NamedTuple):
+    """One thing that is wrong, as a sentence; ``queue`` is where, empty for the store."""
+
+    kind: AlarmKind
+    text: str
+    queue: str = ""
+
+
+class HealthFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """From what it is decided whether a store is well. Of a cluster, nothing is known of files: 0, or None."""
+
+    now: int
+    """Wall nanoseconds."""
+    queues: Sequence[QueueSummary] = ()
+    workers: Mapping[str, Sequence[WorkerInfo]] = {}
+    """The workers of each queue that has any."""
+    newest: Mapping[str, str] = {}
+    """When each stream has stored its last message."""
+    disk_free: int | None = None
+    log_bytes: int = 0
+    quarantined: int = 0
+    writer: WriterHold | None = None
+    """Who holds the writer just now."""
+
+
+def alarms_of(facts: HealthFacts) -> list[Alarm]:
+    """Return what is wrong, the gravest first; nothing if all is well."""
+    found = [*_of_store(facts), *(alarm for queue in facts.queues for alarm in _of_queue(queue, facts))]
+    return sorted(found, key=lambda alarm: KINDS.index(alarm.kind))
+
+
+def _of_store(facts: HealthFacts) -> Iterator[Alarm]:
+    if facts.disk_free is not None and facts.disk_free < 2 * facts.log_bytes + SPARE_BYTES:
+        yield Alarm("disk", f"The disk of the store has {bytes_text(facts.disk_free)} left.")
+    if facts.quarantined:
+        yield Alarm("corrupt", f"Damage was found in {_counted(facts.quarantined, 'message')}: run pelton verify.")
+    if facts.writer is not None and facts.writer.seconds >= WRITER_S:
+        yield Alarm(
+            "writer",
+            f"Process {facts.writer.pid} has held the writer for {span_text(facts.writer.seconds)} and writes nothing: "
+            "nobody else can write.",
+        )
+    ahead = _age(max(facts.newest.values(), key=parse_rfc3339, default=""), facts.now)
+    if ahead < -CLOCK_S:
+        yield Alarm("clock", f"The clock went back: the newest message is of a time {span_text(-ahead)} ahead of it.")
+    if facts.log_bytes > LOG_BYTES:
+        yield Alarm("log", f"The log has grown to {bytes_text(facts.log_bytes)}: a process reads an old snapshot.")
+
+
+def _of_queue(queue: QueueSummary, facts: HealthFacts) -> Iterator[Alarm]:
+    name = queue.name
+    if queue.error:
+        yield Alarm("unreadable", f"It cannot be looked at: {queue.error}", name)
+        return
+    waiting = queue.pending + queue.held + queue.retrying
+    workers = facts.workers.get(name, ())
+    due = _age(queue.oldest_at, facts.now)
+    quiet = min(due, _age(queue.last_ended_at, facts.now, due))
+    wait = f"{_counted(waiting, 'job')} {'wait' if waiting > 1 else 'waits'}"
+    if queue.paused:
+        yield Alarm("paused", f"It is paused{', and ' + wait if waiting else ''}.", name)
+    elif waiting and not workers and due >= NO_WORKER_S:
+        yield Alarm("no worker", f"No worker runs, and {wait}.", name)
+    elif (queue.pending or queue.running) and quiet >= NO_PROGRESS_S:
+        yield Alarm(
+            "no progress", f"No job has ended for {span_text(quiet)}{', and ' + wait if waiting else ''}.", name
+        )
+    elif due >= OVERDUE_S:
+        yield Alarm("overdue", f"The oldest job that is due has waited for {span_text(due)}.", name)
+    longest = max((one.oldest_running for one in workers if one.running), default=0.0)
+    if longest >= OVERDUE_S:
+        yield Alarm("hangs", f"A job has run for {span_text(longest)}.", name)
+    newest = facts.newest.get(QueueNames(name).dead, "")
+    if queue.dead_letters and newest and _age(newest, facts.now) < DEAD_S:
+        age = span_text(max(_age(newest, facts.now), 0.0) // 1)
+        yield Alarm("dead letters", f"{_counted(queue.dead_letters, 'dead letter')}, the newest {age} ago.", name)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{number_text(count)} {what}{'s' * (count != 1)}"
+
+
+def _age(time: str, now: int, unknown: float = 0.0) -> float:
+    """Return for how many seconds a time has been past; negative for one that is still to come."""
+    return (now - parse_rfc3339(time)) / SECOND if time else unknown
+
+
+async def health_facts(
+    jet: Jet, path: str, queues: Sequence[QueueSummary], streams: Sequence[StreamSummary]
+) -> HealthFacts:
+    """Return the facts of now; ``path`` is the file of the store, if it has one."""
+    # Where workers tell of themselves; an idle queue costs no question.
+    used = {one.name for one in streams if one.messages}
+    hold = writer_hold(path, jet.runtime.clock.boottime()) if path else None
+    return HealthFacts(
+        now=jet.runtime.clock.now(),
+        queues=queues,
+        workers={
+            one.name: await workers_present(jet, one.name) for one in queues if QueueNames(one.name).running in used
+        },
+        newest={one.name: one.last_at for one in streams if one.last_at},
+        disk_free=_disk_free(path) if path else None,
+        log_bytes=size_of(f"{path}-wal") if path else 0,
+        quarantined=await _quarantined(jet),
+        writer=hold,
+    )
+
+
+def _disk_free(path: str) -> int | None:
+    with suppress(OSError):
+        disk = os.statvfs(os.path.dirname(os.path.abspath(path)))
+        return disk.f_bavail * disk.f_frsize
+    return None
+
+
+async def _quarantined(jet: Jet) -> int:
+    try:
+        return (await jet.backend.to_embedded("health").troubles()).quarantined
+    except ConfigError:
+        return 0
