@@ -79,7 +79,6 @@ def looks(jet: pelton.Jet) -> dict[str, Callable[[], Awaitable[object]]]:
 
     return {
         "queue_summary": lambda: observe.queue_summary(jet, "shop"),
-        "jobs underway": lambda: observe.jobs_underway(jet, "shop", 25),
         "jobs ls --state running": lambda: listed("running"),
         "jobs ls --state retrying": lambda: listed("retrying"),
         "jobs ls --state held": lambda: listed("held"),

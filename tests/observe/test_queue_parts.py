@@ -9,6 +9,7 @@ import pytest
 
 import pelton
 from pelton import observe
+from pelton.observe.queues import _first_since
 
 
 async def test_flows_and_one_with_its_jobs(jet: pelton.Jet, look: pelton.Jet) -> None:
@@ -222,3 +223,30 @@ async def test_the_summaries_of_all_queues_are_few_questions(jet: pelton.Jet, mo
     asked.clear()
     assert (await observe.queue_summaries(jet, limit=2))[1].pending == 1
     assert len(asked) <= 1 + 2 * 11
+
+
+async def test_more_jobs_end_in_a_minute_than_the_sample_has(jet: pelton.Jet, look: pelton.Jet) -> None:
+    garage = await jet.queue("garage")
+
+    @garage.job
+    async def wash() -> None: ...
+
+    await wash.enqueue_many([()] * 450)
+    await garage.work(until_empty=True, handle_signals=False, concurrency=50)
+    summary = await observe.queue_summary(look, "garage")
+    assert summary.per_minute == 450
+
+
+async def test_where_the_last_minute_begins_is_found(jet: pelton.Jet) -> None:
+    stream = await jet.create_stream("S", subjects=["s"], allow_direct=True)
+    for _ in range(40):
+        await jet.publish("s")
+    for seq in (3, 4, 17, 30):
+        await stream.delete_message(seq)
+    times = {stored.seq: stored.time_ns for stored in await stream.get_messages(100)}
+    for high in (40, 25):
+        for low in (1, 2):
+            for seq, time in times.items():
+                if low <= seq <= high:
+                    expected = min(one for one, at in times.items() if at >= time and one >= low)
+                    assert (await _first_since(stream, time, low, high)).seq == expected

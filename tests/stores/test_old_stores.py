@@ -423,7 +423,9 @@ def test_commands_that_look(tmp_path: Path, version: int, capsys: pytest.Capture
 
 QUEUE_VIEWS: Final[tuple[Callable[[pelton.Jet, str], Awaitable[object]], ...]] = (
     observe.queue_summary,
-    observe.jobs_underway,
+    observe.list_jobs,
+    observe.list_dead_letters,
+    observe.group_dead_letters,
     observe.job_schedules,
     observe.tenant_counts,
     observe.key_counts,

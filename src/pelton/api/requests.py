@@ -328,14 +328,15 @@ class ConsumerUnsettled(ConsumerRequest[ConsumerUnsettledReply], kw_only=True, f
     """Pelton's own: the messages delivered and not settled, by sequence; NATS has no such verb.
 
     Only some `sequences`, if any are given. Only those given back for a cause from the first to the last of `causes`,
-    -1 for those that were not; and due later than `due_after`. `by_due`: the earliest first, those behind the time and
-    the sequence of `after`; `descending`: the other way round.
+    -1 for those that were not; due later than `due_after`, at `due_upto` at the latest if given. `by_due`: the earliest
+    first, those behind the time and the sequence of `after`; `descending`: the other way round.
     """
 
     offset: int = 0
     sequences: tuple[int, ...] = ()
     causes: tuple[int, int] | None = None
     due_after: int = 0
+    due_upto: int = 0
     by_due: bool = False
     descending: bool = False
     after: tuple[int, int] | None = None

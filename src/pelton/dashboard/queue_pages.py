@@ -14,12 +14,13 @@ from pelton.connect import Jet
 from pelton.dashboard.pictures import ROWS, Snapshots, worker_rows
 from pelton.dashboard.view import View
 from pelton.observe.queues import run_times
-from pelton.queue import JobInfo, Outcome
+from pelton.queue import JobInfo, JobState, Outcome
 from pelton.runtime import Deadline
 
 T = TypeVar("T")
 _FEW: Final = 25
 _SAMPLE: Final = 100
+_UNDERWAY: Final[tuple[JobState, ...]] = ("running", "retrying", "held")
 _MOST_NODES: Final = 500
 _FLOWS: Final = 50
 _SEARCH_S: Final = 1.0
@@ -55,7 +56,11 @@ class QueuePages:
             "queue.html",
             queue=queue,
             live=picture.texts,
-            underway=await observe.jobs_underway(jet, name, _FEW),
+            underway=[
+                job
+                for state in _UNDERWAY
+                for job in (await observe.list_jobs(jet, name, observe.JobSelection(state=state))).jobs
+            ],
             by_name=groups([(one.job, one) for one in outcomes]),
             by_key=groups([(one.key, one) for one in outcomes if one.key]),
             ended=outcomes[::-1][:_FEW],

@@ -18,6 +18,9 @@ from pelton.observe.holdings import lock_summaries as lock_summaries
 from pelton.observe.holdings import object_summaries as object_summaries
 from pelton.observe.holdings import store_summary as store_summary
 from pelton.observe.holdings import stream_summaries as stream_summaries
+from pelton.observe.job_lists import group_dead_letters as group_dead_letters
+from pelton.observe.job_lists import list_dead_letters as list_dead_letters
+from pelton.observe.job_lists import list_jobs as list_jobs
 from pelton.observe.queues import dead_letter as dead_letter
 from pelton.observe.queues import dead_letters as dead_letters
 from pelton.observe.queues import ended_jobs as ended_jobs
@@ -26,7 +29,6 @@ from pelton.observe.queues import flow_summaries as flow_summaries
 from pelton.observe.queues import job_details as job_details
 from pelton.observe.queues import job_schedules as job_schedules
 from pelton.observe.queues import job_with_details as job_with_details
-from pelton.observe.queues import jobs_underway as jobs_underway
 from pelton.observe.queues import limit_summaries as limit_summaries
 from pelton.observe.queues import queue_summaries as queue_summaries
 from pelton.observe.queues import queue_summary as queue_summary
@@ -35,9 +37,14 @@ from pelton.observe.queues import unfinished_jobs as unfinished_jobs
 from pelton.observe.queues import worker_summaries as worker_summaries
 from pelton.observe.summaries import BucketSummary as BucketSummary
 from pelton.observe.summaries import ConsumerSummary as ConsumerSummary
+from pelton.observe.summaries import DeadLetterPage as DeadLetterPage
 from pelton.observe.summaries import ElectionSummary as ElectionSummary
+from pelton.observe.summaries import ErrorGroup as ErrorGroup
+from pelton.observe.summaries import ErrorGroups as ErrorGroups
 from pelton.observe.summaries import JobDetails as JobDetails
+from pelton.observe.summaries import JobPage as JobPage
 from pelton.observe.summaries import JobSearch as JobSearch
+from pelton.observe.summaries import JobSelection as JobSelection
 from pelton.observe.summaries import JobsOfKey as JobsOfKey
 from pelton.observe.summaries import KeyCount as KeyCount
 from pelton.observe.summaries import KeyCounts as KeyCounts

@@ -24,6 +24,8 @@ from pelton.api import (
     StreamInfo,
     StreamInfoRequest,
     StreamList,
+    UnsettledGroups,
+    UnsettledGroupsReply,
     api_error,
 )
 from pelton.api.codec import names_of
@@ -74,13 +76,15 @@ class _Moment:
         if isinstance(request, ConsumerNames):
             names = tuple(await self._consumers_of(info))
             return ConsumerNamesReply(consumers=names, total=len(names), limit=len(names))
-        if isinstance(request, ConsumerInfoRequest | ConsumerUnsettled):
+        if isinstance(request, ConsumerInfoRequest | ConsumerUnsettled | UnsettledGroups):
             found = (await self._consumers_of(info)).get(request.name)
             if found is None:
                 raise api_error("JSConsumerNotFoundErr", stream=request.stream, consumer=request.name)
             if isinstance(request, ConsumerInfoRequest):
                 return found
-            return None if found.num_ack_pending else ConsumerUnsettledReply()
+            if found.num_ack_pending:
+                return None
+            return UnsettledGroupsReply() if isinstance(request, UnsettledGroups) else ConsumerUnsettledReply()
         return None
 
     async def _consumers_of(self, info: StreamInfo) -> Mapping[str, ConsumerInfo]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 import msgspec
 
@@ -59,6 +59,8 @@ _MOST_WORKERS: Final = 100
 
 async def last_messages(stream: Stream, state: StreamState, count: int) -> list[StoredMessage]:
     """Return the newest messages of a stream, at most ``count``, oldest first."""
+    if stream.config.allow_direct and not state.num_deleted:
+        return await stream.get_messages(count, seq=max(state.last_seq - count + 1, state.first_seq, 1))
     found: list[StoredMessage] = []
     seq = state.last_seq
     while len(found) < count and seq >= state.first_seq > 0:
@@ -72,25 +74,60 @@ async def last_messages(stream: Stream, state: StreamState, count: int) -> list[
     return found[::-1]
 
 
+class EndedJobs(NamedTuple):
+    """The outcomes of the jobs that ended last, the oldest first, and how many end in a minute."""
+
+    outcomes: list[Outcome]
+    per_minute: float
+
+
 async def ended_jobs(jet: Streams, queue: str, count: int = _SAMPLE) -> list[Outcome]:
     """Return the outcomes of the jobs that ended last, at most ``count``, the oldest first."""
+    history = await _history(jet, queue)
+    if history is None:
+        return []
+    return [_outcome(message.data) for message in await last_messages(*history, count)]
+
+
+async def _history(jet: Streams, queue: str) -> tuple[Stream, StreamState] | None:
     try:
         info = await jet.backend.call(StreamInfoRequest(name=QueueNames(queue).history))
     except StreamNotFoundError:
-        return []
-    stream = Stream(jet.backend, info.config, jet.runtime)
-    return [_outcome(message.data) for message in await last_messages(stream, info.state, count)]
+        return None
+    return Stream(jet.backend, info.config, jet.runtime), info.state
 
 
-def rate(outcomes: Sequence[Outcome], now: int) -> float:
-    """Return how many jobs end in a minute: counted over the last minute, or over the shorter time that is known."""
-    recent = [one for one in outcomes if now - one.finished_at <= _MINUTE_NS]
-    if not recent:
-        return 0.0
-    # If all of the sample is recent, the sample is shorter than a minute.
-    begin = min(one.finished_at for one in recent)
-    span = max(now - begin, SECOND) if len(recent) == len(outcomes) >= _SAMPLE else _MINUTE_NS
-    return len(recent) * _MINUTE_NS / span
+async def _sample(jet: Streams, queue: str, now: int) -> EndedJobs:
+    history = await _history(jet, queue)
+    if history is None:
+        return EndedJobs([], 0.0)
+    stream, state = history
+    last = await last_messages(stream, state, _SAMPLE)
+    begin = now - _MINUTE_NS
+    recent = [message for message in last if message.time_ns >= begin]
+    number, span = len(recent), _MINUTE_NS
+    if number == len(last) >= _SAMPLE and last[0].seq > state.first_seq:
+        # All of the sample is recent: the sequences tell how many more there are.
+        first = await _first_since(stream, begin, state.first_seq, last[0].seq)
+        number = state.last_seq - first.seq + 1
+        if first.seq == state.first_seq > 1:
+            # What ended before has been removed already.
+            span = max(now - first.time_ns, SECOND)
+    return EndedJobs([_outcome(message.data) for message in last], number * _MINUTE_NS / span)
+
+
+async def _first_since(stream: Stream, time: int, low: int, high: int) -> StoredMessage:
+    """Return the first message that was not stored before a time; the one at ``high`` was not."""
+    found = await stream.get_message(high)
+    while low < high:
+        middle = (low + high) // 2
+        stored = await stream.get_next_message(">", middle)
+        if stored.seq < high and stored.time_ns < time:
+            low = stored.seq + 1
+        else:
+            high = middle
+            found = stored if stored.time_ns >= time and stored.seq < found.seq else found
+    return found
 
 
 def spread(nanoseconds: Sequence[int]) -> TimeSpread:
@@ -161,7 +198,6 @@ async def workers_present(jet: Jet, queue: str) -> list[WorkerInfo]:
 
 # --- queues, their jobs and their dead letters
 
-_UNDERWAY: Final[tuple[JobState, ...]] = ("running", "retrying", "held")
 _dead: Final = msgspec.json.Decoder(DeadLetter).decode
 _UNREADABLE: Final = (ConfigError, ApiError, CorruptMessageError, *UNREADABLE)
 
@@ -202,7 +238,7 @@ async def _summary(jet: Streams, queue: str) -> QueueSummary:
     names = QueueNames(queue)
     context = await look_at_queue(jet, names)
     counts, oldest = await JobViews(context).counts_and_oldest()
-    outcomes, now = await ended_jobs(jet, queue), jet.runtime.clock.now()
+    outcomes, per_minute = await _sample(jet, queue, jet.runtime.clock.now())
     pauses = await _pauses(jet, names)
     return QueueSummary(
         name=queue,
@@ -212,7 +248,7 @@ async def _summary(jet: Streams, queue: str) -> QueueSummary:
         dead_letters=await _messages_in(jet, names.dead),
         oldest_at=rfc3339(oldest) if oldest else "",
         last_ended_at=rfc3339(outcomes[-1].finished_at) if outcomes else "",
-        per_minute=rate(outcomes, now),
+        per_minute=per_minute,
         wait=spread([one.started_at - one.enqueued_at for one in outcomes if one.started_at]),
         run=run_times(outcomes),
         paused=pauses.is_all_paused,
@@ -256,21 +292,6 @@ async def unfinished_jobs(
     async with aclosing(cast(AsyncGenerator[JobInfo, None], jobs)) as found:
         async for info in found:
             yield info
-
-
-async def jobs_underway(jet: Jet, queue: str, limit: int = 50) -> list[JobInfo]:
-    """Return jobs that run, then those that will be tried again, or are held, at most ``limit``.
-
-    Raises QueueNotFoundError.
-    """
-    found: list[JobInfo] = []
-    for state in _UNDERWAY:
-        async with aclosing(unfinished_jobs(jet, queue, state=state)) as jobs:
-            async for job in jobs:
-                if len(found) == limit:
-                    return found
-                found.append(job)
-    return found
 
 
 async def job_details(jet: Jet, queue: str, job_id: str) -> JobInfo:

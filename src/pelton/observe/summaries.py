@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from pelton.queue import AttemptError, JobInfo
+from pelton.queue import AttemptError, DeadLetter, JobInfo, JobState
 
 StreamKind = Literal["stream", "bucket", "objects", "queue", "locks", "election"]
 
@@ -309,6 +309,83 @@ class JobSearch(msgspec.Struct, frozen=True, kw_only=True):
     """How many messages were looked at."""
     next_begin: int
     """Where to go on (`begin`); 0 if all were looked at."""
+
+
+class JobSelection(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs or dead letters a list shows; an empty field means any."""
+
+    state: JobState | Literal[""] = ""
+    """Their state; empty: those that have not ended. Dead letters have none."""
+    job: str = ""
+    """The name of their function."""
+    key: str = ""
+    tenant: str = ""
+    """The tenant they are for; the outcomes of jobs do not tell it, dead letters do."""
+    error: str = ""
+    """A part of their last error, or of what errors of its kind have in common (`ErrorGroup.error`)."""
+    since: int = 0
+    """Not enqueued earlier than this, in wall nanoseconds; those that have ended: not ended earlier."""
+    until: int = 0
+    """Not later than this, so too."""
+
+    def has(self, job: str, key: str, tenant: str) -> bool:
+        """Whether a job is selected by what is stored of it."""
+        return self.job in ("", job) and self.key in ("", key) and self.tenant in ("", tenant)
+
+    def is_at(self, time: int) -> bool:
+        """Whether a time is within these bounds."""
+        return self.since <= time and (not self.until or time <= self.until)
+
+
+class JobPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of a list of jobs."""
+
+    queue: str
+    jobs: tuple[JobInfo, ...] = ()
+    """The jobs."""
+    cursor: str = ""
+    """Where the next page begins; empty at the end."""
+    looked_at: int = 0
+    """How many jobs were looked at."""
+
+
+class DeadLetterPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of a list of dead letters."""
+
+    queue: str
+    letters: tuple[DeadLetter, ...] = ()
+    """The dead letters."""
+    cursor: str = ""
+    """Where the next page begins; empty at the end."""
+    looked_at: int = 0
+    """How many dead letters were looked at."""
+
+
+class ErrorGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters of one kind of error."""
+
+    error: str
+    """What the errors have in common: the first line, with `#` for each number."""
+    job: str
+    """The name of the function that failed last so."""
+    number: int
+    """How many dead letters."""
+    last_id: str
+    """The id of the job that failed last so."""
+    last_at: int
+    """When it did, in wall nanoseconds."""
+
+
+class ErrorGroups(msgspec.Struct, frozen=True, kw_only=True):
+    """The dead letters of a queue by their errors, those with the most first."""
+
+    queue: str
+    groups: tuple[ErrorGroup, ...] = ()
+    """The groups."""
+    looked_at: int = 0
+    """How many dead letters were looked at, from the newest on."""
+    is_whole: bool = True
+    """Whether these are all."""
 
 
 class KeyCount(msgspec.Struct, frozen=True, kw_only=True):

@@ -55,13 +55,15 @@ class UnderwayPart(NamedTuple):
     """Some of the jobs that were taken and have not ended.
 
     ``sequences``, if any are given; else those that were given back for a cause from the first to the last of
-    ``causes`` and are due later than ``due_after`` (wall nanoseconds), (-1, -1) for those that a worker holds. At most
-    ``limit``, behind the time and sequence ``after``, by ``due`` or by sequence; or ``descending``.
+    ``causes`` and are due later than ``due_after``, but at ``due_upto`` if given (wall nanoseconds); (-1, -1) for those
+    that a worker holds. At most ``limit``, behind the time and sequence ``after``, by ``due`` or by sequence; or
+    ``descending``.
     """
 
     sequences: tuple[int, ...] = ()
     causes: tuple[int, int] | None = None
     due_after: int = 0
+    due_upto: int = 0
     by_due: bool = False
     descending: bool = False
     after: tuple[int, int] | None = None

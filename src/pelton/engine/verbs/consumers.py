@@ -194,10 +194,11 @@ def list_unsettled(session: Session, request: ConsumerUnsettled) -> ConsumerUnse
     else:
         where, at, by = f"seq {sign} ?", (seq,), ""
     sql = (
-        f"SELECT seq, n, due, waits FROM pending WHERE consumer=? AND waits BETWEEN ? AND ? AND due>? AND {where} "
-        f"ORDER BY {by}seq{order} LIMIT ?+0 OFFSET ?"
+        "SELECT seq, n, due, waits FROM pending WHERE consumer=? AND waits BETWEEN ? AND ? AND due>? AND due<=? "
+        f"AND {where} ORDER BY {by}seq{order} LIMIT ?+0 OFFSET ?"
     )
-    bindings = (consumer.id, low + 1, high + 1, request.due_after or -1, *at, request.limit, request.offset)
+    times = (request.due_after or -1, request.due_upto or _LAST)
+    bindings = (consumer.id, low + 1, high + 1, *times, *at, request.limit, request.offset)
     rows = consumer.db.execute(sql, bindings).fetchall()
     waiting = consumer.db.value("SELECT count(*) FROM pending WHERE consumer=? AND waits", (consumer.id,))
     return ConsumerUnsettledReply(

@@ -361,8 +361,9 @@ class KeyedStats:
         for one in (await self.underway()).values():
             place = (one.due if part.by_due else 0, one.seq)
             is_behind = behind is None or (place < behind if part.descending else place > behind)
-            is_wanted = low <= (one.cause if one.waits else -1) <= high and one.due > (part.due_after or -1)
-            if is_behind and is_wanted and (not part.sequences or one.seq in part.sequences):
+            is_due_then = (part.due_after or -1) < one.due <= (part.due_upto or inf)
+            is_of_cause = low <= (one.cause if one.waits else -1) <= high
+            if is_behind and is_due_then and is_of_cause and (not part.sequences or one.seq in part.sequences):
                 found.append((place, one))
         found.sort(key=itemgetter(0), reverse=part.descending)
         return [one for _, one in found[: part.limit]]

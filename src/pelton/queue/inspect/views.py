@@ -229,6 +229,22 @@ def _envelope_of(stored: StoredMessage) -> Envelope:
         return Envelope(job="", args=msgspec.Raw(b"null"))
 
 
+def job_of_outcome(outcome: Outcome) -> JobInfo:
+    """Return a job that has ended."""
+    return JobInfo(
+        id=outcome.id,
+        job=outcome.job,
+        state=outcome.state,
+        key=outcome.key,
+        attempt=outcome.attempt,
+        enqueued_at=outcome.enqueued_at,
+        last_error=outcome.error,
+        outcome=outcome,
+        worker=outcome.worker,
+        started_at=outcome.started_at,
+    )
+
+
 class FoundJob(NamedTuple):
     """A job that has not ended, and its message; ``is_taken``: a worker has it, begun or not."""
 
@@ -375,6 +391,15 @@ class JobViews:
             is_there = stored.seq in underway or await self._is_stored(stored)
             found.append(await self._to_info(stored, underway, where) if is_there else None)
         return found
+
+    async def running(self) -> list[int]:
+        """Return the sequences of the jobs that run, or may, where servers do not list deliveries: the oldest first.
+
+        Of one that its worker has not told of yet, it is not known when it began: it comes last.
+        """
+        taken, where = (await self._queue.stats.count_underway()).taken, await self._where()
+        found = [seq for seq in {*where.begun, *taken} if where.of(seq, taken.get(seq)) == "running"]
+        return sorted(found, key=lambda seq: (where.runs.get(seq, (0, "", 1 << 63))[2], seq))
 
     async def _is_stored(self, stored: StoredMessage) -> bool:
         try:
@@ -525,17 +550,5 @@ class JobViews:
             stored = await last_of(stream, self._queue.names.ending_subject(ending, job_id))
             if stored is None:
                 continue
-            outcome = decode_outcome(stored.data)
-            return JobInfo(
-                id=job_id,
-                job=outcome.job,
-                state=outcome.state,
-                key=outcome.key,
-                attempt=outcome.attempt,
-                enqueued_at=outcome.enqueued_at,
-                last_error=outcome.error,
-                outcome=outcome,
-                worker=outcome.worker,
-                started_at=outcome.started_at,
-            )
+            return job_of_outcome(decode_outcome(stored.data))
         raise JobNotFoundError(self._queue.name, job_id, "it was never enqueued here, or its history was cleaned")

@@ -230,6 +230,13 @@ _MOST_ERRORS: Final = 20
 # More than the number of any limit.
 _CAUSES: Final[dict[JobState, int]] = {"scheduled": 1 << 32, "pending": (1 << 32) + 1}
 _BY_CAUSE: Final = {cause: state for state, cause in _CAUSES.items()}
+CAUSES_OF: Final[dict[JobState, tuple[int, int]]] = {
+    "retrying": (0, 0),
+    "held": (1, (1 << 32) - 1),
+    "scheduled": (1 << 32, 1 << 32),
+    "pending": ((1 << 32) + 1, (1 << 32) + 1),
+}
+"""The first and the last number of :func:`cause_of` for jobs that were given back and are not due, by their state."""
 _UNREAD: Final = Envelope(job="", args=NOTHING)
 
 
