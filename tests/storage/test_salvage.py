@@ -161,3 +161,46 @@ async def test_sequences_on_a_damaged_page_are_not_given_again(tmp_path: Path) -
     assert pelton.verify(saved) == []
     with pelton.sync.open(saved) as jet:
         assert jet.publish("s", b"new").seq > 109
+
+
+@pytest.mark.parametrize("key", [None, "secret"])
+async def test_what_is_left_of_a_file_that_was_cut_off(tmp_path: Path, key: str | None) -> None:
+    path, saved = tmp_path / "a.pelton", tmp_path / "b.pelton"
+    async with pelton.open(path, key=key) as jet:
+        stream = await jet.create_stream("s", subjects=["s.>"])
+        await jet.publish_batch([(f"s.{number}", bytes(500)) for number in range(1000)])
+        await stream.create_consumer(durable_name="c")
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2 + 7])
+    before = path.read_bytes()
+    with pytest.raises(pelton.StoreError, match=r"cut off: salvage what is left, or restore a backup"):
+        await pelton.open(path, key=key)
+    assert pelton.verify(path, key)[0].startswith("SQLite: ")
+    (lost,) = [line for line in pelton.salvage(path, saved, key) if line.startswith("stream")]
+    assert path.read_bytes() == before
+    assert pelton.verify(saved, key) == []
+    async with pelton.open(saved, key=key) as jet:
+        stream = await jet.stream("s")
+        kept = (await stream.info()).state.messages
+        assert lost == f"stream 's': {kept} messages saved, {1000 - kept} lost"
+        assert 300 < kept < 600
+        assert (await (await stream.consumer("c")).info()).num_pending == kept
+
+
+@pytest.mark.parametrize("begin", [0, 16, 100])
+async def test_without_the_first_page_nothing_is_found_and_it_says_what_to_do(tmp_path: Path, begin: int) -> None:
+    path = tmp_path / "a.pelton"
+    async with pelton.open(path) as jet:
+        await jet.create_stream("s", subjects=["s.>"])
+    content = bytearray(path.read_bytes())
+    content[begin:4096] = b"\xee" * (4096 - begin)
+    for damaged in (content, content[:4096]):
+        path.write_bytes(damaged)
+        for call in (lambda: pelton.verify(path), lambda: pelton.salvage(path, tmp_path / "b.pelton")):
+            with pytest.raises(pelton.StoreError, match=r"damaged.*restore a backup"):
+                call()
+        assert path.read_bytes() == damaged
+    path.write_bytes(b"")
+    with pytest.raises(pelton.NotAStoreError, match="empty"):
+        pelton.salvage(path, tmp_path / "b.pelton")
+    assert path.read_bytes() == b""

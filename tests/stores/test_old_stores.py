@@ -381,6 +381,30 @@ async def test_what_is_salvaged_of_an_old_store(store: Store, tmp_path: Path) ->
         assert ((await ship.info()).ack_floor.stream_seq, (await ship.info()).num_ack_pending) == (3, 2)
 
 
+@pytest.mark.parametrize("table", ["pending", "consumer_state", "claims"])
+@pytest.mark.parametrize("store", VERSIONS[:-2:2], indirect=True)
+def test_a_damaged_page_of_an_old_store_hides_no_others(store: Store, tmp_path: Path, table: str) -> None:
+    with raw(store.path) as connection:
+        ((page,),) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name=?", (table,)).fetchall()
+        assert isinstance(page, int)
+    with store.path.open("r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(b"\xee" * 4096)
+    before, saved = store.path.read_bytes(), tmp_path / "saved.pelton"
+    assert pelton.verify(store.path) != []
+    lost = pelton.salvage(store.path, saved)
+    assert store.path.read_bytes() == before
+    assert pelton.verify(saved) == []
+    assert any(("pelton_deliveries" if table in ("pending", "consumer_state") else table) in line for line in lost)
+    with raw(saved) as connection:
+        counts = {name: connection.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0] for name in HELD}
+    assert counts["stream_state"] == counts["streams"] > 10
+    assert counts["consumers"] == counts["consumer_state"] > 3
+
+
+HELD: Final = ("streams", "stream_state", "consumers", "consumer_state")
+
+
 @OLDER
 async def test_streams_of_an_old_backup_are_restored(store: Store, tmp_path: Path) -> None:
     before = store.path.read_bytes()

@@ -64,7 +64,7 @@ def recount(database_path: str, key: bytes | None = None, halt: Halt | None = No
     ``halt`` stops it early. Raises the ``Fault`` of a file that cannot be opened as a store.
     """
     for _ in range(_TRIES):
-        with closing(ReadOnlyDatabase(database_path, key=key)) as database:
+        with closing(ReadOnlyDatabase(database_path, key=key, torn=True)) as database:
             if halt is not None:
                 database.connection.set_progress_handler(lambda: halt.is_asked_for, _STEPS)
             found = _contradictions_of(database)
@@ -371,8 +371,8 @@ def salvage(path: str, key: bytes | None, target: str) -> list[str]:
     with (
         unfinished(target, path) as file,
         translated(path),
-        closing(Database(path, key=key, goal=0)) as source,
-        closing(Database(path, key=key, goal=0)) as watch,
+        closing(Database(path, key=key, goal=0, torn=True)) as source,
+        closing(Database(path, key=key, goal=0, torn=True)) as watch,
         closing(Database(file, key=key)) as copy,
     ):
         show_as_present(source.connection, source.schema)

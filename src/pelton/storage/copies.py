@@ -202,9 +202,9 @@ def copy_bytes(source: Database, file: str, key: bytes | None, told: Told) -> No
                 told(copy.tell(), os.path.getsize(source.path))
     finally:
         raw.close()
-    locker = Database(source.path, key=key, goal=0)
+    locker = Database(source.path, key=key, goal=0, torn=True)
     try:
-        with locker.writing():
+        with locker.keeping_writers_out():
             _copy_log(source.path + "-wal", file + "-wal")
     finally:
         locker.close()
@@ -237,6 +237,7 @@ def _fold(file: str, key: bytes | None) -> None:
     copy = apsw.Connection(file)
     try:
         unlock(copy, key)
+        copy.execute("PRAGMA writable_schema=ON")
         copy.execute("PRAGMA synchronous=OFF")
         copy.execute("PRAGMA journal_mode=DELETE")
     finally:

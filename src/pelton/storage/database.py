@@ -126,6 +126,10 @@ class SnapshotOnlyError(Exception):
     """Something has to be changed first, in a transaction that writes; what was asked in a snapshot changed nothing."""
 
 
+_CUT_OFF: Final = "its first pages are damaged, or it was cut off: salvage what is left, or restore a backup"
+_NO_FIRST_PAGES: Final = "its first pages are damaged or missing, and nothing is found without them: restore a backup"
+
+
 class Database:
     """A connection to a store, which is checked on opening and migrated to the newest schema, or to ``goal`` (0: none).
 
@@ -133,8 +137,10 @@ class Database:
     decrypts the file, or encrypts a new one; ``vfs`` names the SQLite VFS. ``unlocked``: no two threads ever use the
     connection, so that SQLite need not lock it, which is a fifth of the time to fetch a row. ``mode``: the permissions
     of a new file, its log and its index. ``medium`` puts the log on disk, through :attr:`log`, before an
-    acknowledgement. Raises :class:`Fault` of kind ``foreign``, ``key``, ``newer``, ``read_only``, ``settings``,
-    ``busy``, ``full``, ``descriptors`` or ``failed``.
+    acknowledgement. ``torn``: what is left of a file that was cut off can be read.
+
+    Raises :class:`Fault` of kind ``foreign``, ``key``, ``newer``, ``read_only``, ``settings``, ``busy``, ``full``,
+    ``descriptors``, ``corrupt`` or ``failed``.
     """
 
     connection: apsw.Connection
@@ -153,9 +159,11 @@ class Database:
         mode: int = OWNER_ONLY,
         medium: Medium | None = None,
         goal: int | None = None,
+        torn: bool = False,
     ) -> None:
         self.path = path
         self.memory = memory
+        self._torn = torn
         self._goal = SCHEMA_VERSION if goal is None else goal
         self._key = key
         self._vfs = vfs
@@ -197,6 +205,8 @@ class Database:
                 self.close()
                 if isinstance(error, Fault) and error.kind in _UNREADABLE and has_failed(self.path):
                     raise broken(self.path) from error
+                if isinstance(error, Fault) and error.kind == "corrupt":
+                    raise Fault("corrupt", self.path, _NO_FIRST_PAGES if self._torn else _CUT_OFF) from error
                 raise
             finally:
                 # Hold the old record until there is a new one, so that this opener does not seem the last to close.
@@ -265,7 +275,11 @@ class Database:
             self.connection.set_busy_timeout(_BUSY_OPENING_MS)
             unlock(self.connection, self._key)
             run("PRAGMA temp_store=MEMORY")
+            if self._torn:
+                self._admit_torn()
             check_owner(self.connection, self.path)
+            if not self._goal and not self.schema:
+                raise Fault("foreign", self.path, NO_STORE)
             if self.connection.readonly("main"):
                 raise read_only(self.path, "file", self.path)
             run(f"PRAGMA page_size={PAGE_SIZE}")
@@ -289,9 +303,11 @@ class Database:
             self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             self.connection.set_busy_timeout(0)
 
+    def _admit_torn(self) -> None:
+        # Otherwise SQLite refuses every page of a file that is shorter than its header says.
+        self.connection.execute("PRAGMA writable_schema=ON").fetchall()
+
     def _bring_up_to_date(self) -> None:
-        if not self.schema and not self._goal:
-            raise Fault("foreign", self.path, NO_STORE)
         if self.schema >= self._goal:
             return
         with self._transaction():
@@ -318,6 +334,19 @@ class Database:
                 yield
         finally:
             self.connection.set_busy_timeout(0)
+
+    @contextmanager
+    def keeping_writers_out(self) -> Iterator[None]:
+        """Hold the writer, blocking this thread until others let it go, and write nothing."""
+        self.connection.set_busy_timeout(_BUSY_OPENING_MS)
+        with translated(self.path):
+            self.connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            finally:
+                # A commit would mend the header of a file that was cut off.
+                self.connection.execute("ROLLBACK")
+                self.connection.set_busy_timeout(0)
 
     def rekey(self, key: bytes) -> None:
         """Replace the key, and fold the log into the file; every other opener has to open the store again.

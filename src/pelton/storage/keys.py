@@ -43,19 +43,24 @@ def change_key(connection: apsw.Connection, key: bytes | None) -> None:
         connection.execute(f"PRAGMA hexrekey='{key.hex()}'")
 
 
+_BACKUP: Final = "restore a backup"
+
+
 def why_locked(path: str, key: bytes | None) -> Fault:
     """Return the fault for a file that SQLite did not recognise when it was opened with this key."""
     head = _head_of(path)
     if head.startswith(_MAGIC):
         if key is None:
-            return Fault("foreign", path, "the header of the file is damaged")
+            return Fault("foreign", path, f"the header of the file is damaged: {_BACKUP}")
         return Fault("key", path, "it is not encrypted: open it without key=, or encrypt it first (pelton rekey)")
     # Page size, two versions and the reserved space come before the fractions; a page size is a power of two.
     if head[21:] != _FRACTIONS:
-        return Fault("foreign", path, "file is not a database")
+        return Fault("foreign", path, f"file is not a database, or its first page is damaged: then {_BACKUP}")
     if key is None:
-        return Fault("key", path, "it is encrypted: give its key, pelton.open(path, key=...)")
-    return Fault("key", path, "it is encrypted with another key, or its first page is damaged: give its own key")
+        detail = "it is encrypted: give its key, pelton.open(path, key=...); or its first page is damaged"
+        return Fault("key", path, f"{detail}: then {_BACKUP}")
+    detail = "it is encrypted with another key: give its own; or its first page is damaged"
+    return Fault("key", path, f"{detail}: then {_BACKUP}")
 
 
 def _head_of(path: str) -> bytes:

@@ -79,11 +79,11 @@ class ReadOnlyDatabase(Database):
     _seen_schema = SCHEMA_VERSION
     _is_outdated = False
 
-    def __init__(self, path: str, *, key: bytes | None = None, vfs: str | None = None) -> None:
+    def __init__(self, path: str, *, key: bytes | None = None, vfs: str | None = None, torn: bool = False) -> None:
         self._rest: StoreAtRest | None = None
         for attempts_left in reversed(range(_OPEN_TRIES)):
             try:
-                super().__init__(path, key=key, vfs=vfs)
+                super().__init__(path, key=key, vfs=vfs, torn=torn)
                 return
             except Fault:
                 # A process that opens the store just now may fold its log into the file while it is read.
@@ -141,6 +141,8 @@ class ReadOnlyDatabase(Database):
             self.connection.set_busy_timeout(_BUSY_OPENING_MS)
             unlock(self.connection, self._key)
             run("PRAGMA temp_store=MEMORY")
+            if self._torn:
+                self._admit_torn()
             if self._rest is not None and self._rest.log is not None:
                 # Without shared memory: nobody else reads or writes this log, and is_current notices it if so.
                 run("PRAGMA locking_mode=EXCLUSIVE").fetchall()
