@@ -12,10 +12,10 @@ import subprocess
 import sys
 import termios
 from contextlib import suppress
-from typing import Final
+from typing import Final, Self
 
 _LIMIT_S: Final = 30
-_STYLES: Final = re.compile(r"\x1b\[[0-9;]*m")
+_STYLES: Final = re.compile(r"\x1b\[[0-9;]*[mHJ]|\r")
 
 
 class Terminal:
@@ -41,22 +41,28 @@ class Terminal:
         os.write(self._screen, keys.encode())
 
     def wait_for(self, text: str) -> str:
-        """Return what was shown since the last call, up to and with a text."""
+        """Return what was shown since the last call, up to and with a text, without styles."""
         while text not in self._shown and self._read():
             pass
         assert text in self._shown, (text, self._shown)
         before, _, self._shown = self._shown.partition(text)
-        return before + text
+        return _STYLES.sub("", before + text)
 
     def end(self) -> tuple[int, list[str]]:
         """Wait for the end; return the status, and the lines that were shown, without their styles."""
-        try:
+        with self:
             while self._read():
                 pass
-            return self._process.wait(_LIMIT_S), _STYLES.sub("", self._shown).replace("\r", "").splitlines()
-        finally:
+            return self._process.wait(_LIMIT_S), _STYLES.sub("", self._shown).splitlines()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._process.poll() is None:
             self._process.kill()
             self._process.wait(_LIMIT_S)
+        with suppress(OSError):
             os.close(self._screen)
 
     def _read(self) -> bool:

@@ -64,3 +64,39 @@ def test_wide_and_sort(store: Path) -> None:
     status, shown = Terminal("queue", "ls", store, "--sort", "colour").end()
     assert status == 1
     assert "no such column: queue, pending" in shown[0]
+
+
+def test_top_fits_the_height_and_has_keys(store: Path) -> None:
+    with Terminal("top", store, "--every", "50ms", lines=30) as top:
+        shown = top.wait_for("q: end").split("\n")
+        assert len(shown) == 30
+        assert str(store)[:30] in shown[0]
+        assert "free on the disk" in shown[1]
+        assert [line.split()[0] for line in shown if "pending" in line or "messages" in line] == [
+            "queue", "consumer", "stream",
+        ]  # fmt: skip
+        assert not [line for line in shown if line.startswith("JOBS_")]
+        top.press("p")
+        top.wait_for("paused")
+        top.press("s")
+        top.wait_for("by queue")
+        assert "queue-0 " in top.wait_for("q: end")
+        top.press("p")
+        top.press("a")
+        assert "JOBS_queue-" in top.wait_for("JOBS_queue-")
+        top.press("q")
+        status, rest = top.end()
+        assert status == 0
+        assert "Traceback" not in "".join(rest)
+
+
+def test_top_on_a_small_terminal(store: Path) -> None:
+    status, shown = Terminal("top", store, "--count", 1, columns=40, lines=12).end()
+    assert status == 0
+    assert len(shown) == 12
+    assert max(map(len, shown)) <= 40
+
+
+def test_what_queues_and_locks_work_by_is_shown_when_asked_for(store: Path) -> None:
+    assert not [line for line in Terminal("consumer", "ls", store).end()[1] if line.startswith("JOBS_")]
+    assert [line for line in Terminal("consumer", "ls", store, "--all").end()[1] if line.startswith("JOBS_")]

@@ -23,6 +23,7 @@ from pelton.cli.output import (
 )
 from pelton.connect import Jet
 from pelton.jet import Consumer, Message
+from pelton.observe.holdings import INTERNAL
 
 _POLICIES: Final = {"all": "all", "last": "last", "new": "new", "subject": "last_per_subject"}
 
@@ -31,6 +32,7 @@ def define_consumer(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
     listing = add_verb(verbs, "ls", _list, "list the consumers of a stream, or of all streams")
     listing.add_argument("stream", nargs="?", default="", metavar="STREAM")
+    listing.add_argument("--all", action="store_true", help="also those by which queues, locks and elections work")
     listing.add_argument("-n", "--names", action="store_true", help="only their names")
     _in_stream(add_verb(verbs, "info", _info, "show a consumer"))
     _define_add(_in_stream(add_verb(verbs, "add", _add, "create a consumer", writes=True)))
@@ -72,10 +74,13 @@ def _define_add(parser: argparse.ArgumentParser) -> None:
 
 
 async def _list(jet: Jet, options: argparse.Namespace) -> None:
-    now = jet.runtime.clock.now()
+    now, found = jet.runtime.clock.now(), await observe.consumer_summaries(jet, options.stream)
+    if not (options.all or options.stream):
+        own = {one.name for one in await observe.stream_summaries(jet) if one.kind in INTERNAL}
+        found = [one for one in found if one.stream not in own]
     write_found(
         options,
-        await observe.consumer_summaries(jet, options.stream),
+        found,
         "stream, consumer, pending, ack pending, redelivered, lag, delivered, last delivery, state",
         lambda one: (one.stream, one.name, one.pending, one.ack_pending, one.redelivered, one.lag, one.delivered_seq,
                      age_text(one.last_delivered_at, now), "paused" if one.paused else ""),

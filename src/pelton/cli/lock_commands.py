@@ -12,10 +12,8 @@ import asyncio
 import os
 import sys
 import tempfile
-import termios
-import tty
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +22,7 @@ from pelton.api import BucketNotFoundError
 from pelton.api.wording import age_text
 from pelton.cli.arguments import add_table, count, define_verb
 from pelton.cli.candidates import CandidatePool, CandidateProcess, CandidateSettings
-from pelton.cli.output import write_found, write_line, write_styled
+from pelton.cli.output import pressed_keys, write_found, write_line, write_styled
 from pelton.connect import Jet
 from pelton.connect import open as open_store
 from pelton.runtime import Clock, Signal, system_runtime
@@ -111,25 +109,6 @@ class CandidateTable:
         write_styled(lines, over)
 
 
-@contextmanager
-def keys(add: Callable[[int, Callable[[], None]], object], pressed: Callable[[str], None]) -> Iterator[None]:
-    """Call ``pressed`` with each key of the terminal; ``add`` adds a reader to the event loop."""
-    terminal = sys.stdin.fileno()
-    before = termios.tcgetattr(terminal)
-    tty.setcbreak(terminal)
-
-    def read() -> None:
-        # Not through ``sys.stdin``, whose buffer would keep what was typed at once until the next key.
-        for key in os.read(terminal, 64).decode(errors="replace"):
-            pressed(key)
-
-    add(terminal, read)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
-
-
 _TTL_S: Final = 5.0
 _STRICT_TTL_S: Final = 31.0
 _SPLAY: Final = 0.75
@@ -195,7 +174,7 @@ async def _elect(options: argparse.Namespace, address: str) -> int:
     with ExitStack() as stack:
         if on_terminal:
             loop = asyncio.get_running_loop()
-            stack.enter_context(keys(loop.add_reader, lambda key: pressed.get(key, show)()))
+            stack.enter_context(pressed_keys(loop.add_reader, lambda key: pressed.get(key, show)()))
             _every(runtime.clock, _REFRESH_S, show)
         if options.kill_every:
             _every(runtime.clock, options.kill_every, crew.kill_leader)

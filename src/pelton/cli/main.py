@@ -22,7 +22,7 @@ _TOGETHER: Final = {
     "job_commands": ("jobs", "dead", "flow"),
     "queue_commands": ("queue", "limits", "cron", "workers"),
     "lock_commands": ("locks", "elections", "elect"),
-    "watch_commands": ("info", "top", "metrics", "dashboard"),
+    "watch_commands": ("info", "metrics", "dashboard"),
 }
 COMMANDS: Final = {
     "info": "show a store or cluster as a whole",

@@ -17,7 +17,8 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -93,20 +94,28 @@ def write_table(
     On a terminal that is too narrow, and unless ``wide``, the columns of ``drop`` are left out, the first one first;
     then long texts are cropped. A number is never broken.
     """
-    found = [list(row) for row in rows]
+    found, on_terminal = [list(row) for row in rows], sys.stdout.isatty()
     if not found:
         write_line(empty)
         return
+    width = shutil.get_terminal_size().columns if on_terminal and not wide else None
+    for number, line in enumerate(table_lines(heads, found, drop, width)):
+        write_head(line) if on_terminal and heads and not number else write_line(line)
+
+
+def table_lines(
+    heads: Sequence[str] | None, rows: Sequence[Sequence[Cell]], drop: str = "", room: int | None = None
+) -> list[str]:
+    """Return the lines of a table, the head first if it has one, at most ``room`` wide: see :func:`write_table`."""
+    found = [*rows] or [[""] * len(heads or ())]
     right = [all(cell == "" or _number_of(cell) is not None for cell in column) for column in zip(*found, strict=True)]
-    lines = [[visible_text(text_of(cell)) for cell in row] for row in ([list(heads)] if heads else []) + found]
-    on_terminal = sys.stdout.isatty()
+    lines = [[visible_text(text_of(cell)) for cell in row] for row in (*([heads] if heads else ()), *found)]
     widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
-    if on_terminal and not wide:
-        widths = _fit(widths, right, [(heads or ()).index(name) for name in drop.split(", ") if name])
+    if room is not None:
+        widths = _fit(widths, right, [(heads or ()).index(name) for name in drop.split(", ") if name], room)
     columns = [one for one in zip(range(len(widths)), widths, right, strict=True) if one[1]]
-    for number, line in enumerate(lines):
-        text = (" " * _GAP).join(_fill(line[at], width, numeric) for at, width, numeric in columns)
-        write_head(text) if on_terminal and heads and not number else write_line(text)
+    filled = ((_fill(line[at], width, numeric) for at, width, numeric in columns) for line in lines)
+    return [(" " * _GAP).join(cells) for cells in filled][: len(rows) + bool(heads)]
 
 
 def _number_of(cell: Cell) -> float | None:
@@ -119,9 +128,9 @@ def _number_of(cell: Cell) -> float | None:
     return float(found[1].replace(",", "")) * _UNITS[found[2]] if found and found[2] in _UNITS else None
 
 
-def _fit(widths: list[int], right: Sequence[bool], drop: Sequence[int]) -> list[int]:
-    """Return the widths of columns that fit on the terminal, 0 for one that is left out."""
-    room, fitted = shutil.get_terminal_size().columns, list(widths)
+def _fit(widths: list[int], right: Sequence[bool], drop: Sequence[int], room: int) -> list[int]:
+    """Return the widths of columns that fit into the room, 0 for one that is left out."""
+    fitted = list(widths)
 
     def excess() -> int:
         return sum(fitted) + _GAP * (sum(map(bool, fitted)) - 1) - room
@@ -176,7 +185,7 @@ def write_found(
     """
     names = heads.split(", ")
     if options.sort:
-        found = _in_order_of(found, names, row, options.sort)
+        found = in_order_of(found, names, row, options.sort)
     if getattr(options, "names", False):
         for name in map(attrgetter("name"), found):
             write_line(name)
@@ -186,7 +195,7 @@ def write_found(
         write_table(names, map(row, found), empty=empty, drop=drop, wide=options.wide)
 
 
-def _in_order_of(found: Sequence[T], names: Sequence[str], row: Callable[[T], Sequence[Cell]], by: str) -> list[T]:
+def in_order_of(found: Sequence[T], names: Sequence[str], row: Callable[[T], Sequence[Cell]], by: str) -> list[T]:
     """Return what was found by a column: numbers from the greatest, texts from A; ``-`` before it turns that round."""
     name = by.removeprefix("-")
     if name not in names:
@@ -354,3 +363,25 @@ def is_agreed(options: argparse.Namespace, question: str) -> bool:
         return True
     write_line("nothing was done", error=True)
     return False
+
+
+@contextmanager
+def pressed_keys(add: Callable[[int, Callable[[], None]], object], pressed: Callable[[str], None]) -> Iterator[None]:
+    """Call ``pressed`` with each key of the terminal; ``add`` adds a reader to the event loop."""
+    import termios
+    import tty
+
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    tty.setcbreak(terminal)
+
+    def read() -> None:
+        # Not through ``sys.stdin``, whose buffer would keep what was typed at once until the next key.
+        for key in os.read(terminal, 64).decode(errors="replace"):
+            pressed(key)
+
+    add(terminal, read)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
