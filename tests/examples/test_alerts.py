@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import pelton
 from pelton import metrics
 from pelton.observe import samples
-from pelton.storage import committer
+from pelton.storage import WriterHold, committer
 from tests.examples.test_prometheus import ALERTS, rules
 from tests.queue.helpers import drain
 from tests.storage.stores import raw
@@ -83,6 +83,7 @@ async def test_a_sound_store_fires_none(tmp_path: Path) -> None:
 async def test_each_rule_fires_on_a_store_in_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(tmp_path / "shop.pelton")
     monkeypatch.setattr("pelton.queue.run.worker._EVERY_S", 0.05)
+    monkeypatch.setattr("pelton.queue.run.worker.memory_bytes", lambda: 3_000_000_000)
     async with pelton.open(path) as jet:
         await jet.create_stream("s", subjects=["s.>"], max_msgs=3)
         await (await jet.stream("s")).create_consumer(durable_name="reader")
@@ -126,6 +127,8 @@ async def test_each_rule_fires_on_a_store_in_trouble(tmp_path: Path, monkeypatch
         size = os.path.getsize
         monkeypatch.setattr(samples.os.path, "getsize", lambda file: 2_000_000_000 if "-wal" in file else size(file))
         monkeypatch.setattr(samples.os, "statvfs", lambda _: SimpleNamespace(f_bavail=1000, f_frsize=4096))
+        monkeypatch.setattr(samples, "writer_hold", lambda path, now: WriterHold(77, 60.0))
+        await (await jet.queue("idle")).pause()
         broken = await scraped(jet, path, later=7300)
         end.set()
         queue.stop()
@@ -134,7 +137,7 @@ async def test_each_rule_fires_on_a_store_in_trouble(tmp_path: Path, monkeypatch
         if "jobs_dead_total" in name or "slow_syncs_total" in name:
             # What has happened before the first scrape has happened since.
             healthy[name] = 0
-        elif "disk_free" in name:
-            # The disk is full for the whole hour.
+        elif "disk_free" in name or "paused" in name:
+            # The disk is full for the whole hour, and the queue is paused.
             healthy[name] = broken[name]
     assert firing(tmp_path, healthy, broken) == {rule["alert"] for rule in rules()}

@@ -56,6 +56,20 @@ def test_every_metric_and_label_is_there(expression: str) -> None:
         assert {label.strip() for label in listed.split(",")} <= labels
 
 
+def test_each_rule_leads_to_its_section_of_the_guide() -> None:
+    guide = (FOLDER.parents[1] / "docs/guides/operating/incidents.md").read_text()
+    sections = {
+        heading.lower().replace(" ", "-"): text
+        for heading, _, text in (part.partition("\n") for part in guide.split("\n## ")[1:])
+    }
+    for rule in rules():
+        page, _, section = rule["annotations"]["runbook_url"].partition("/#")
+        assert page == "https://docs.example.com/pelton/guides/operating/incidents"
+        assert f"`{rule['alert']}`" in sections[section].partition("**Look**")[0]
+    for text in sections.values():
+        assert re.findall(r"\*\*(Symptom|Look|Do)\*\*", text)[::2] == ["Symptom", "Do"] or "old version" in text
+
+
 def test_rules_say_what_they_are_about() -> None:
     for rule in rules():
         labels = {label for name in _NAME.findall(rule["expr"]) for label in NAMES[name].labels} | ADDED
