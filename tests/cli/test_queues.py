@@ -108,3 +108,42 @@ def test_workers_and_top(run: Run, garage: list[str]) -> None:
     assert one["queues"][0]["name"] == two["queues"][0]["name"] == "garage"
     assert one["published_per_second"] == {}
     assert two["published_per_second"]["JOBS_garage"] == 0
+
+
+def test_a_job_is_added_and_tells_what_it_waits_for(run: Run, garage: list[str], address: str) -> None:
+    done = run("jobs", "add", "garage", "repair", "--args", '{"car": "d"}', "--key", "d", "--tenant", "acme", "--json")
+    shown = run("jobs", "show", "garage", done.json["id"])
+    assert (shown.facts["arguments"], shown.facts["key"], shown.facts["tenant"]) == ('{"car":"d"}', "d", "acme")
+    assert shown.facts["waits for"] == "a worker: none is there"
+    found = run("jobs", "show", "garage", done.json["id"], "--json").json
+    assert (found["arguments"], found["errors"], found["waits_for"]) == ({"car": "d"}, [], "a worker: none is there")
+    later = run("jobs", "add", "garage", "repair", "--delay", "1h", "--args", '{"car": "e"}', "--json").json["id"]
+    assert run("jobs", "show", "garage", later).facts["waits for"].startswith("its time: 20")
+    run("queue", "pause", "garage", "--key", "d")
+    assert run("jobs", "show", "garage", done.json["id"]).facts["waits for"] == "jobs of its key are paused"
+    run("queue", "pause", "garage")
+    assert run("jobs", "show", "garage", done.json["id"]).facts["waits for"] == "the queue is paused"
+    assert "--args" in run("jobs", "add", "garage", "repair", "--args", "[1]", status=1).err
+    assert "attempt 1, " in run("jobs", "show", "garage", garage[2]).out
+    assert run("jobs", "show", "garage", garage[2]).facts["arguments"] == '{"car":"wreck"}'
+    with pelton.sync.open(address) as jet:
+        strict = jet.queue("strict", exclusive=True)
+        first, second = (strict.options(key="k").enqueue("repair", car=car).id for car in "ab")
+    facts = run("jobs", "show", "strict", second).facts
+    assert facts["waits for"] == f"its key: job {first} comes first, which is pending"
+
+
+def test_a_tenant_is_weighed(run: Run, garage: list[str]) -> None:
+    assert run("queue", "weigh", "garage", "acme", 4).lines == ["tenant acme of queue garage: weight 4"]
+    assert run("queue", "weigh", "garage", "acme", 2, "--json").json == {"tenant": "acme", "weight": 2}
+
+
+def test_lists_are_filtered_by_time_and_error(run: Run, garage: list[str]) -> None:
+    assert len(run("jobs", "ls", "garage", "--since", "1h", "--json").json) == 1
+    assert run("jobs", "ls", "garage", "--since", "2100-01-01T00:00:00Z").lines == ["no jobs"]
+    assert len(run("dead", "ls", "garage", "--since", "1h", "--error", "nothing left", "--json").json) == 1
+    assert run("dead", "ls", "garage", "--error", "something else").lines == ["no dead letters"]
+    assert "is no time" in run("dead", "ls", "garage", "--since", "yesterday", status=1).err
+    assert run("dead", "errors", "garage").lines[1].split()[:2] == ["1", "repair"]
+    (group,) = run("dead", "errors", "garage", "--json").json
+    assert group["error"] == "ValueError: nothing left"

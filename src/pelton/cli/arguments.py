@@ -14,6 +14,7 @@ import msgspec
 
 from pelton.api import ConfigError, PeltonError
 from pelton.api.keys import Key, KeyFile
+from pelton.api.times import SECOND, parse_rfc3339
 from pelton.cli.output import write_line
 from pelton.runtime import Signal
 from pelton.runtime.processes import StopSignals
@@ -38,6 +39,20 @@ def duration(text: str) -> float:
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise argparse.ArgumentTypeError(f"{text!r} is no duration: write it as 90, 1h30m, 500ms or 7d")
     return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+
+
+def moment_of(text: str, now: int, sign: int) -> int:
+    """Return wall nanoseconds: so long before ``now`` (``sign`` -1) or after it (1), or of RFC 3339 text.
+
+    Raises ConfigError.
+    """
+    try:
+        return now + sign * int(duration(text) * SECOND)
+    except argparse.ArgumentTypeError:
+        try:
+            return parse_rfc3339(text)
+        except ValueError:
+            raise ConfigError(f"{text!r} is no time: write 1h30m, or 2026-01-31T12:00:00Z") from None
 
 
 def size(text: str) -> int:
@@ -124,7 +139,7 @@ def add_verb(
     return parser
 
 
-_TABLES: Final = ("ls", "keys", "tenants")
+_TABLES: Final = ("ls", "keys", "tenants", "errors")
 
 
 def add_table(parser: argparse.ArgumentParser) -> None:

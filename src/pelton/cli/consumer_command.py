@@ -7,9 +7,8 @@ from typing import Any, Final
 
 from pelton import observe
 from pelton.api import ConsumerConfig, ConsumerInfo, rfc3339
-from pelton.api.times import SECOND
 from pelton.api.wording import age_text, moment_text
-from pelton.cli.arguments import add_verb, count, duration, fields_of, parts_of
+from pelton.cli.arguments import add_verb, count, duration, fields_of, moment_of, parts_of
 from pelton.cli.output import (
     add_force,
     is_agreed,
@@ -186,11 +185,7 @@ def _show_message(message: Message, options: argparse.Namespace) -> None:
 
 async def _pause(jet: Jet, options: argparse.Namespace) -> None:
     consumer = await _consumer(jet, options)
-    try:
-        until = rfc3339(jet.runtime.clock.now() + int(duration(options.until) * SECOND))
-    except argparse.ArgumentTypeError:
-        until = options.until
-    await consumer.pause(until)
+    await consumer.pause(rfc3339(moment_of(options.until, jet.runtime.clock.now(), 1)))
     _show(await consumer.info(), as_json=options.json)
 
 

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from typing import get_args
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any, Final, TypeVar, get_args
+
+from msgspec.structs import replace
 
 from pelton import observe
-from pelton.api import ConfigError, JobNotFoundError, rfc3339
+from pelton.api import ConfigError, JobNotFoundError
 from pelton.api.wording import age_text, moment_text
-from pelton.cli.arguments import add_filters, add_queue, add_verb, check_choice, count, duration, filter_text, queue_of
+from pelton.cli.arguments import (
+    add_filters,
+    add_queue,
+    add_verb,
+    check_choice,
+    count,
+    duration,
+    filter_text,
+    moment_of,
+    queue_of,
+)
 from pelton.cli.output import (
     add_force,
     is_agreed,
+    plain,
     write_done,
     write_facts,
     write_found,
@@ -23,9 +36,13 @@ from pelton.cli.output import (
     write_table,
 )
 from pelton.connect import Jet
-from pelton.queue import DeadLetter, FlowInfo, JobInfo, Outcome, Queue
+from pelton.observe.waiting import wait_reason
+from pelton.queue import FlowInfo, Outcome, Queue
 from pelton.queue.model.flow_records import FlowState
 
+P = TypeVar("P", bound=Any)
+T = TypeVar("T")
+_PAGE_S: Final = 5.0
 _UNFINISHED = ("pending", "scheduled", "held", "running", "retrying")
 _ENDED = ("completed", "failed", "cancelled", "expired")
 
@@ -37,13 +54,13 @@ def define_jobs(parser: argparse.ArgumentParser) -> None:
     )
     add_queue(listing)
     listing.add_argument("--state", choices=(*_UNFINISHED, *_ENDED), help="only jobs in this state")
-    add_filters(listing)
-    listing.add_argument("--tenant", metavar="TENANT", help="only jobs of this tenant that have not ended")
-    listing.add_argument("--limit", type=count, default=50, metavar="N", help="how many at most (default 50)")
+    _define_list(listing)
     text = "list the keys with most jobs that have not ended, and how many each has"
     keys = add_queue(add_verb(verbs, "keys", _keys, text))
     keys.add_argument("--limit", type=count, default=50, metavar="N", help="how many at most (default 50)")
-    add_queue(add_verb(verbs, "show", _show_jobs, "show one job")).add_argument("id", metavar="ID")
+    text = "show one job: what it waits for, its arguments, the errors of its attempts"
+    add_queue(add_verb(verbs, "show", _show_jobs, text)).add_argument("id", metavar="ID")
+    _define_add(add_queue(add_verb(verbs, "add", _add, "put a job into the queue", writes=True)))
     _define_cancel(add_queue(add_verb(verbs, "cancel", _cancel_jobs, "cancel jobs, waiting or running", writes=True)))
     text = "put failed jobs into the queue again, as 'dead redrive' does"
     retrying = add_queue(add_verb(verbs, "retry", _retry, text, writes=True))
@@ -52,6 +69,27 @@ def define_jobs(parser: argparse.ArgumentParser) -> None:
     waiting = add_queue(add_verb(verbs, "wait", _wait, "wait until jobs have ended, and show how", writes=True))
     waiting.add_argument("id", nargs="+", metavar="ID")
     waiting.add_argument("--timeout", type=duration, metavar="TIME", help="in all; default: for ever")
+
+
+def _define_list(parser: argparse.ArgumentParser) -> None:
+    add_filters(parser)
+    parser.add_argument("--tenant", metavar="TENANT", help="only jobs of this tenant")
+    parser.add_argument("--error", metavar="TEXT", help="only jobs whose last error contains it")
+    text = "only those of the last time, such as 1h, or since RFC 3339 text"
+    parser.add_argument("--since", metavar="TIME", help=text)
+    parser.add_argument("--limit", type=count, default=50, metavar="N", help="how many at most (default 50)")
+    parser.add_argument("--reverse", action="store_true", help="from the other end")
+
+
+def _define_add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", metavar="JOB", help="its name, as the worker's program declares it")
+    parser.add_argument("--args", metavar="JSON", help="its arguments by name, as a JSON object")
+    parser.add_argument("--key", metavar="KEY")
+    parser.add_argument("--priority", type=int, metavar="N", help="0 to 3, the highest first (default 0)")
+    parser.add_argument("--tenant", metavar="TENANT")
+    parser.add_argument("--delay", type=duration, metavar="TIME", help="start it after this time")
+    parser.add_argument("--ttl", type=duration, metavar="TIME", help="do not start it after this time")
+    parser.add_argument("--unique", metavar="TEXT", help="not while another job of this name is there")
 
 
 def _define_cancel(parser: argparse.ArgumentParser) -> None:
@@ -65,23 +103,44 @@ def _define_cancel(parser: argparse.ArgumentParser) -> None:
 
 
 async def _list_jobs(jet: Jet, options: argparse.Namespace) -> None:
-    found: list[JobInfo] = []
-    find = _find_ended if options.state in _ENDED else _find_unfinished
-    async with aclosing(find(jet, options)) as jobs:
-        async for job in jobs:
-            found.append(job)
-            if len(found) >= options.limit:
-                break
-    now = jet.runtime.clock.now()
+    if options.tenant and options.state in _ENDED:
+        raise ConfigError("--tenant is for jobs that have not ended: outcomes do not name it")
+    wanted = replace(_selection(jet, options), state=options.state or "")
+    # Those that run, or are tried again, have an order of their own; of those that wait, who has waited longest.
+    is_waiting = (options.state or "pending") not in (*_ENDED, "running", "retrying")
+    read = partial(observe.list_jobs, jet, options.queue, wanted, oldest_first=is_waiting != options.reverse)
+    found, now = await _read_pages(options, read, lambda page: page.jobs), jet.runtime.clock.now()
     write_found(
         options,
         found,
-        "id, job, key, state, attempt, enqueued, last error",
-        lambda job: (job.id, job.job, job.key, job.state, job.attempt, age_text(rfc3339(job.enqueued_at), now),
-                     job.last_error),
+        "id, job, key, state, attempt, enqueued, runs for, worker, last error",
+        lambda job: (job.id, job.job, job.key, job.state, job.attempt, age_text(job.enqueued_at, now),
+                     age_text(job.started_at, now) if job.state == "running" else "", job.worker, job.last_error),
         empty="no jobs",
-        drop="attempt",
+        drop="attempt, worker, enqueued",
     )  # fmt: skip
+
+
+def _selection(jet: Jet, options: argparse.Namespace) -> observe.JobSelection:
+    """Return what the filters select."""
+    since = moment_of(options.since, jet.runtime.clock.now(), -1) if options.since else 0
+    key, job, tenant, error = (getattr(options, name) or "" for name in ("key", "job", "tenant", "error"))
+    return observe.JobSelection(key=key, job=job, tenant=tenant, error=error, since=since)
+
+
+async def _read_pages(
+    options: argparse.Namespace, read: Callable[..., Awaitable[P]], part: Callable[[P], Iterable[T]]
+) -> list[T]:
+    """Return what is on pages, until there are as many as wanted, or no more."""
+    found, cursor = list[T](), ""
+    while len(found) < options.limit:
+        page = await read(cursor=cursor, limit=options.limit - len(found), within=_PAGE_S)
+        found += part(page)
+        cursor = page.cursor
+        if not cursor:
+            return found
+    write_line(f"there may be more than {options.limit:,}: see --limit, --reverse, --since", error=True)
+    return found
 
 
 async def _keys(jet: Jet, options: argparse.Namespace) -> None:
@@ -96,48 +155,47 @@ async def _keys(jet: Jet, options: argparse.Namespace) -> None:
         )
 
 
-def _find_unfinished(jet: Jet, options: argparse.Namespace) -> AsyncGenerator[JobInfo, None]:
-    return observe.unfinished_jobs(
-        jet, options.queue, state=options.state, key=options.key, job=options.job, tenant=options.tenant
-    )
-
-
-async def _find_ended(jet: Jet, options: argparse.Namespace) -> AsyncGenerator[JobInfo, None]:
-    await queue_of(jet, options)
-    if options.tenant is not None:
-        raise ConfigError("--tenant is for jobs that have not ended: outcomes do not name it")
-    for outcome in reversed(await observe.ended_jobs(jet, options.queue, max(options.limit * 20, 1000))):
-        is_asked = options.key in (None, outcome.key) and options.job in (None, outcome.job)
-        if outcome.state == options.state and is_asked:
-            yield await observe.job_details(jet, options.queue, outcome.id)
-
-
 async def _show_jobs(jet: Jet, options: argparse.Namespace) -> None:
-    job = await observe.job_details(jet, options.queue, options.id)
+    details = await observe.job_with_details(jet, options.queue, options.id)
+    job, outcome = details.job, details.job.outcome
+    reason = await wait_reason(jet, options.queue, job)
+    arguments = None if details.arguments is None else details.arguments.decode(errors="replace")
     if options.json:
-        write_json(job)
+        known = None if arguments is None else json.loads(arguments)
+        write_json({**plain(job), "waits_for": reason, "arguments": known, "errors": details.errors})
         return
-    outcome = job.outcome
+    progress = job.progress
     facts: dict[str, str | int] = {
         "state": job.state,
+        "waits for": reason,
         "key": job.key,
         "priority": job.priority,
         "tenant": job.tenant,
         "attempt": job.attempt,
-        "enqueued": moment_text(rfc3339(job.enqueued_at)),
+        "enqueued": moment_text(job.enqueued_at),
+        "started": moment_text(job.started_at),
+        "runs for": age_text(job.started_at, jet.runtime.clock.now()) if job.state == "running" else "",
+        "finished": "" if outcome is None else moment_text(outcome.finished_at),
+        "worker": job.worker,
+        "progress": "" if progress is None else f"{progress.fraction:.0%} {progress.note}".rstrip(),
+        "arguments": arguments or "",
         "last error": job.last_error,
+        "result": bytes(outcome.result).decode(errors="replace") if outcome and outcome.state == "completed" else "",
     }
-    if outcome is not None:
-        facts |= {
-            "started": moment_text(rfc3339(outcome.started_at)),
-            "finished": moment_text(rfc3339(outcome.finished_at)),
-            "worker": outcome.worker,
-            "result": bytes(outcome.result).decode(errors="replace") if outcome.state == "completed" else "",
-        }
     write_facts(f"job {job.id}: {job.job}", facts)
+    for each in details.errors:
+        write_line(f"  attempt {each.attempt}, {moment_text(each.at)}: {each.error}")
     if outcome is not None and outcome.traceback:
         for line in outcome.traceback.rstrip("\n").split("\n"):
             write_line(f"    {line}")
+
+
+async def _add(jet: Jet, options: argparse.Namespace) -> None:
+    queue, given = await queue_of(jet, options), _arguments(options.args) or {}
+    names = ("key", "priority", "tenant", "delay", "ttl", "unique")
+    chosen = {name: value for name in names if (value := getattr(options, name)) is not None}
+    handle = await queue.options(**chosen).enqueue(options.job, **given)
+    write_done(options, {"queue": options.queue, "id": handle.id}, f"job {handle.id} is in queue {options.queue}")
 
 
 async def _cancel_jobs(jet: Jet, options: argparse.Namespace) -> int:
@@ -226,10 +284,9 @@ async def _wait(jet: Jet, options: argparse.Namespace) -> int:
 
 def define_dead(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    listing = add_verb(verbs, "ls", _list_dead, "list the dead letters of a queue")
-    add_queue(listing)
-    add_filters(listing)
-    listing.add_argument("--limit", type=count, default=50, metavar="N", help="how many at most (default 50)")
+    _define_list(add_queue(add_verb(verbs, "ls", _list_dead, "list the dead letters of a queue, the newest first")))
+    text = "count the dead letters of a queue by their errors, in which numbers do not matter"
+    _define_list(add_queue(add_verb(verbs, "errors", _errors, text)))
     text = "show a dead letter: arguments, error, traceback"
     add_queue(add_verb(verbs, "show", _show_dead, text)).add_argument("id", metavar="ID")
     text = "put failed jobs into their queue again"
@@ -252,22 +309,31 @@ async def _ids(queue: Queue, options: argparse.Namespace) -> list[str]:
 
 
 async def _list_dead(jet: Jet, options: argparse.Namespace) -> None:
-    found: list[DeadLetter] = []
-    async with aclosing(observe.dead_letters(jet, options.queue, key=options.key, job=options.job)) as letters:
-        async for letter in letters:
-            found.append(letter)
-            if len(found) == options.limit:
-                break
-    now = jet.runtime.clock.now()
+    wanted, now = _selection(jet, options), jet.runtime.clock.now()
+    read = partial(observe.list_dead_letters, jet, options.queue, wanted, oldest_first=options.reverse)
     write_found(
         options,
-        found,
+        await _read_pages(options, read, lambda page: page.letters),
         "id, job, key, attempts, failed, error",
         lambda each: (each.outcome.id, each.outcome.job, each.outcome.key, each.outcome.attempt,
-                      age_text(rfc3339(each.outcome.finished_at), now), each.outcome.error),
+                      age_text(each.outcome.finished_at, now), each.outcome.error),
         empty="no dead letters",
         drop="attempts",
     )  # fmt: skip
+
+
+async def _errors(jet: Jet, options: argparse.Namespace) -> None:
+    wanted, now = _selection(jet, options), jet.runtime.clock.now()
+    found = await observe.group_dead_letters(jet, options.queue, wanted, limit=options.limit, within=_PAGE_S)
+    write_found(
+        options,
+        found.groups,
+        "number, job, last, last id, error",
+        lambda one: (one.number, one.job, age_text(one.last_at, now), one.last_id, one.error),
+        empty="no dead letters",
+    )
+    if not found.is_whole:
+        write_line(f"of the newest {found.looked_at:,} dead letters", error=True)
 
 
 async def _show_dead(jet: Jet, options: argparse.Namespace) -> None:
@@ -283,8 +349,8 @@ async def _show_dead(jet: Jet, options: argparse.Namespace) -> None:
         {
             "key": outcome.key,
             "attempts": outcome.attempt,
-            "enqueued": moment_text(rfc3339(outcome.enqueued_at)),
-            "failed": moment_text(rfc3339(outcome.finished_at)),
+            "enqueued": moment_text(outcome.enqueued_at),
+            "failed": moment_text(outcome.finished_at),
             "worker": outcome.worker,
             "arguments": bytes(letter.envelope.args).decode(errors="replace"),
             "error": outcome.error,
@@ -347,7 +413,7 @@ async def _list_flow(jet: Jet, options: argparse.Namespace) -> None:
         options,
         found,
         "id, name, state, jobs, enqueued, error",
-        lambda one: (one.id, one.name, one.state, one.size, age_text(rfc3339(one.enqueued_at), now), one.error),
+        lambda one: (one.id, one.name, one.state, one.size, age_text(one.enqueued_at, now), one.error),
         empty="no flows",
         drop="jobs",
     )  # fmt: skip
@@ -361,8 +427,8 @@ async def _show_flow(jet: Jet, options: argparse.Namespace) -> None:
     facts: dict[str, str | int] = {
         "state": flow.state,
         "jobs": flow.size,
-        "enqueued": moment_text(rfc3339(flow.enqueued_at)),
-        "ended": moment_text(rfc3339(flow.finished_at)) if flow.finished_at else "",
+        "enqueued": moment_text(flow.enqueued_at),
+        "ended": moment_text(flow.finished_at) if flow.finished_at else "",
         "error": flow.error,
     }
     write_facts(f"flow {flow.id}" + (f": {flow.name}" if flow.name else ""), facts)

@@ -41,6 +41,9 @@ def define_queue(parser: argparse.ArgumentParser) -> None:
     add_queue(add_verb(verbs, "info", _info, "show a queue"))
     tenants = add_queue(add_verb(verbs, "tenants", _tenants, "list the tenants with the most jobs"))
     tenants.add_argument("--limit", type=count, default=25, metavar="N", help="how many at most (default 25)")
+    weighing = add_queue(add_verb(verbs, "weigh", _weigh, "give a tenant more turns than others", writes=True))
+    weighing.add_argument("tenant", metavar="TENANT")
+    weighing.add_argument("weight", type=count, metavar="WEIGHT", help="turns while others have one; 1: as all")
     add_filters(add_queue(add_verb(verbs, "pause", _pause_queue, "start no more jobs, in any process", writes=True)))
     resuming = add_queue(add_verb(verbs, "resume", _resume_queue, "start jobs again", writes=True))
     add_filters(resuming)
@@ -123,6 +126,12 @@ async def _tenants(jet: Jet, options: argparse.Namespace) -> None:
         lambda one: (one.tenant, one.pending, one.taken, one.weight),
         empty="no tenant has jobs",
     )
+
+
+async def _weigh(jet: Jet, options: argparse.Namespace) -> None:
+    await (await queue_of(jet, options)).weigh(options.tenant, options.weight)
+    weighed = {"tenant": options.tenant, "weight": options.weight}
+    write_done(options, weighed, f"tenant {options.tenant} of queue {options.queue}: weight {options.weight}")
 
 
 async def _pause_queue(jet: Jet, options: argparse.Namespace) -> None:
