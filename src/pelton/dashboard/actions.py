@@ -1,14 +1,8 @@
-"""Who may look, who may act, and what a viewer can change.
-
-**Who may look, and who may act. Pure: requests in, verdicts out.** Who gives the token gets a cookie that stands for
-it. A form carries a second token, made from a cookie of its visitor: a page elsewhere can send the form, but knows
-neither the cookie nor what is made from it.
-"""
+"""What a viewer can change: each operation with its question, what it does, and the role that it needs."""
 
 from __future__ import annotations
 
-import hmac
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Final, NamedTuple
 
@@ -16,6 +10,7 @@ from pelton import observe
 from pelton.api import ConfigError, JobNotFoundError, rfc3339
 from pelton.api.times import SECOND
 from pelton.connect import Jet
+from pelton.dashboard.access import Role
 from pelton.jet import Stream
 from pelton.observe.holdings import kind_of
 
@@ -31,6 +26,7 @@ class Operation(NamedTuple):
     done: str
     do: Callable[[Jet, str, str], Awaitable[object]]
     of: str = ""
+    role: Role = "act"
 
 
 async def _pause(jet: Jet, queue: str, _id: str) -> None:
@@ -119,7 +115,10 @@ QUEUE_OPERATIONS: Final = {
     "pause": Operation("Start no more jobs of this queue, in any process?", "The queue is paused.", _pause),
     "resume": Operation("Start jobs of this queue again?", "The queue goes on.", _resume),
     "purge": Operation(
-        "Cancel all jobs of this queue that no worker holds?", "The jobs that waited are cancelled.", _purge_queue
+        "Cancel all jobs of this queue that no worker holds?",
+        "The jobs that waited are cancelled.",
+        _purge_queue,
+        role="administer",
     ),
     "cancel-flow": Operation(
         "Cancel this flow? Jobs that wait never start, the others are cancelled.",
@@ -145,7 +144,10 @@ STREAM_OPERATIONS: Final = {
         "Deliver messages to this consumer again?", "The consumer goes on.", _resume_consumer, of="consumer"
     ),
     "purge-stream": Operation(
-        "Remove all messages of this stream, for good?", "The messages are removed.", _purge_stream
+        "Remove all messages of this stream, for good?",
+        "The messages are removed.",
+        _purge_stream,
+        role="administer",
     ),
 }
 DONE: Final = {
@@ -153,69 +155,3 @@ DONE: Final = {
     **{name: one.done for name, one in (QUEUE_OPERATIONS | STREAM_OPERATIONS).items()},
 }
 """The message after an operation was carried out."""
-
-
-VISITOR: Final = "pelton_visitor"
-SHORTEST: Final = 16
-_OWN_SITE: Final = ("same-origin", "none")
-
-
-class DashboardDoor:
-    """The rules of one dashboard: its token, empty for none; whether actions exist; which names of hosts it answers to.
-
-    ``secret`` is random and is forgotten with the process. Raises ConfigError for a token that can be guessed.
-    """
-
-    def __init__(self, secret: bytes, *, token: str, actions: bool, hosts: frozenset[str]) -> None:
-        if token and len(token) < SHORTEST:
-            raise ConfigError(f"dashboard: the token has {len(token)} characters; give at least {SHORTEST}")
-        self._secret = secret
-        self._token = token
-        self._hosts = hosts
-        self.actions = actions
-        self.session_cookie: str = f"pelton_session_{self._token_of('cookie')[:8]}"
-
-    @property
-    def is_open(self) -> bool:
-        """Whether nobody is asked for a token."""
-        return not self._token
-
-    @property
-    def session(self) -> str:
-        """The value of the cookie of those who gave the token."""
-        return self._token_of("session")
-
-    def knows_host(self, host: str) -> bool:
-        """Whether a request came for a name of this host: another site's name may lead here, too (DNS rebinding)."""
-        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
-        return not self._hosts or name.lower() in self._hosts
-
-    def admits(self, authorization: str, cookies: Mapping[str, str]) -> bool:
-        """Whether a request may look."""
-        if self.is_open:
-            return True
-        scheme, _, given = authorization.partition(" ")
-        if scheme.lower() == "bearer" and self.is_token(given.strip()):
-            return True
-        return _same(cookies.get(self.session_cookie, ""), self.session)
-
-    def is_token(self, given: str) -> bool:
-        """Whether this is the token."""
-        return bool(self._token) and _same(given, self._token)
-
-    def form_token(self, visitor: str) -> str:
-        """Return the token of the forms of a visitor."""
-        return self._token_of(f"form {visitor}")
-
-    def may_act(self, visitor: str, given: str, site: str) -> bool:
-        """Whether a form is the visitor's own: ``site`` is what the browser says of where it was sent from."""
-        if not self.actions or not visitor or (site and site not in _OWN_SITE):
-            return False
-        return _same(given, self.form_token(visitor))
-
-    def _token_of(self, purpose: str) -> str:
-        return hmac.new(self._secret, purpose.encode(), "sha256").hexdigest()
-
-
-def _same(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode(), other.encode())

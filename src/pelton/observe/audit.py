@@ -1,0 +1,84 @@
+"""Who did what: each action of the dashboard and of the command line is a message of the stream ``PELTON_AUDIT``.
+
+The stream is created with the first action. Its messages cannot be deleted one by one; the oldest leave when there are
+more than a hundred thousand.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, Literal
+
+import msgspec
+
+from pelton.api import (
+    NoStreamForSubjectError,
+    PeltonError,
+    StreamConfig,
+    StreamNotFoundError,
+)
+from pelton.connect import Jet
+
+AUDIT_STREAM: Final = "PELTON_AUDIT"
+AUDIT_SUBJECTS: Final = "$PELTON.AUDIT.*"
+_MOST: Final = 100_000
+_PAGE: Final = 256
+_log: Final = logging.getLogger("pelton.audit")
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One action: what ``who`` did, ``source`` saying where, ``origin`` from which address or host.
+
+    ``target`` is the store's name of what it was done to, such as ``shop`` or ``shop 1f3a``; ``result`` says what came
+    of it, and how many; ``error`` why it failed, empty if it did not. ``at`` is the time as RFC 3339 text.
+    """
+
+    who: str
+    source: Literal["page", "command"]
+    action: str
+    origin: str = ""
+    target: str = ""
+    result: str = ""
+    error: str = ""
+    at: str = ""
+
+
+async def record_action(jet: Jet, entry: AuditEntry) -> None:
+    """Store what was done. An action that is done stays done: what keeps it from being stored is logged."""
+    data = msgspec.json.encode(entry)
+    subject = f"$PELTON.AUDIT.{entry.source}"
+    try:
+        try:
+            await jet.publish(subject, data, expected_stream=AUDIT_STREAM)
+        except NoStreamForSubjectError:
+            await jet.create_stream(
+                StreamConfig(name=AUDIT_STREAM, subjects=(AUDIT_SUBJECTS,), max_msgs=_MOST, deny_delete=True)
+            )
+            await jet.publish(subject, data, expected_stream=AUDIT_STREAM)
+    except PeltonError as error:
+        _log.warning("%r by %s could not be written to %s: %s", entry.action, entry.who, AUDIT_STREAM, error)
+
+
+async def audit_entries(jet: Jet, *, limit: int = 50, before: int = 0) -> list[tuple[int, AuditEntry]]:
+    """Return the newest actions, each with its sequence, the newest first; ``before``: older than this sequence."""
+    try:
+        stream = await jet.stream(AUDIT_STREAM)
+        state = (await stream.info()).state
+    except StreamNotFoundError:
+        return []
+    found: list[tuple[int, AuditEntry]] = []
+    upto = min(before or state.last_seq + 1, state.last_seq + 1)
+    while upto > state.first_seq and len(found) < limit:
+        begin = max(upto - min(limit - len(found), _PAGE), state.first_seq)
+        messages = await stream.get_messages(upto - begin, seq=begin)
+        part = [(one.seq, _entry_of(one.data, one.time)) for one in messages if one.seq < upto]
+        found += reversed(part)
+        upto = begin
+    return found[:limit]
+
+
+def _entry_of(data: bytes, at: str) -> AuditEntry:
+    try:
+        return msgspec.structs.replace(msgspec.json.decode(data, type=AuditEntry), at=at)
+    except msgspec.DecodeError:
+        return AuditEntry(who="", source="command", action="(a message that is no action)", at=at)
