@@ -87,7 +87,7 @@ def test_holders_of_locks_and_elections_are_shown(run: Run, address: str) -> Non
 
 def test_sql_reads_a_file_alone(run: Run, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run("stream", "add", "orders", "--subjects", "orders")
-    statement = "SELECT name, length(config) > 10, NULL, x'ff' FROM streams"
+    statement = "SELECT name, length(config) > 10, NULL, x'ff' FROM streams WHERE name <> 'PELTON_AUDIT'"
     if "://" in address:
         assert "store file" in run("sql", statement, status=1).err
         return

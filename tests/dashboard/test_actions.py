@@ -10,7 +10,8 @@ from urllib.parse import unquote
 import pytest
 
 import pelton
-from pelton.dashboard.actions import DashboardDoor
+from pelton import observe
+from pelton.dashboard.access import AccessToken, DashboardDoor, LoginThrottle
 from tests.dashboard.conftest import HOSTILE, TOKEN, Client
 
 
@@ -163,6 +164,82 @@ async def test_who_does_not_give_the_token_sees_nothing(client: Client, ids: lis
         client(token="short")
 
 
+_LOOK, _ACT, _ADMINISTER = "a-token-to-look-with", "a-token-to-act-with", "a-token-to-administer"
+
+
+def _tokens() -> list[AccessToken]:
+    return [
+        AccessToken("lea", "look", _LOOK),
+        AccessToken(HOSTILE, "act", _ACT),
+        AccessToken("ada", "administer", _ADMINISTER),
+    ]
+
+
+async def test_roles_say_who_may_do_what(client: Client, ids: list[str], jet: pelton.Jet) -> None:
+    allowed = {_LOOK: (404, 404), _ACT: (200, 403), _ADMINISTER: (200, 200)}
+    for secret, (pausing, purging) in allowed.items():
+        async with client(tokens=_tokens()) as browser:
+            browser.headers["authorization"] = f"Bearer {secret}"
+            assert (await browser.get("/queues/garage/pause")).status_code == pausing
+            assert (await browser.get("/queues/garage/purge")).status_code == purging
+            assert (await browser.post("/queues/garage/purge", data={})).status_code == (
+                404 if secret == _LOOK else 403
+            )
+            assert (await browser.get("/streams/orders/publish")).status_code == pausing
+
+
+async def test_what_was_done_is_told_with_the_name_of_the_token(
+    client: Client, ids: list[str], jet: pelton.Jet
+) -> None:
+    async with client(tokens=_tokens()) as browser:
+        assert "Nothing yet" not in (await browser.get("/audit")).text
+        browser.headers["authorization"] = f"Bearer {_ACT}"
+        assert "Nothing yet" in (await browser.get("/audit")).text
+        form = {"form_token": form_token((await browser.get("/queues/garage/pause")).text)}
+        assert (await browser.post("/queues/garage/pause", data=form)).status_code == 303
+        assert (await browser.post("/queues/garage/cancel", data={**form, "id": "none"})).status_code == 404
+        page = (await browser.get("/audit")).text
+        assert HOSTILE not in page
+        assert "garage none" in page
+        assert "failed:" in page
+    (_, failed), (_, paused) = await observe.audit_entries(jet)
+    assert (paused.who, paused.source, paused.action, paused.target) == (HOSTILE, "page", "pause", "garage")
+    assert (failed.action, failed.target, bool(failed.error)) == ("cancel", "garage none", True)
+
+
+async def test_a_login_leads_on_and_ends(client: Client, ids: list[str]) -> None:
+    async with client(tokens=_tokens()) as browser:
+        sent = await browser.get("/jobs?queue=garage", headers={"accept": "text/html"})
+        assert sent.headers["location"] == "/login?next=%2Fjobs%3Fqueue%3Dgarage"
+        assert 'value="/jobs?queue=garage"' in (await browser.get(sent.headers["location"])).text
+        for page, where in (("/jobs?queue=garage",) * 2, ("//evil.example", "/"), ("https://evil.example", "/")):
+            given = await browser.post("/login", data={"token": _LOOK, "next": page})
+            assert given.headers["location"] == where
+        assert "lea (look)" in (await browser.get("/")).text
+        assert (await browser.post("/logout")).status_code == 303
+        assert (await browser.get("/")).status_code == 401
+
+
+async def test_an_address_that_guesses_has_to_wait(client: Client, ids: list[str]) -> None:
+    async with client(tokens=_tokens()) as browser:
+        for _ in range(10):
+            assert (await browser.post("/login", data={"token": "wrong"})).status_code == 403
+        assert (await browser.post("/login", data={"token": _LOOK})).status_code == 429
+        assert (await browser.get("/", headers={"authorization": f"Bearer {_LOOK}"})).status_code == 429
+
+
+def test_after_a_minute_a_guess_is_forgiven() -> None:
+    throttle = LoginThrottle()
+    for second in range(10):
+        assert not throttle.is_full("a", second)
+        throttle.note_wrong("a", second)
+    assert throttle.is_full("a", 60.0)
+    assert not throttle.is_full("b", 60.0)
+    assert not throttle.is_full("a", 69.0)
+    throttle.note_wrong("a", 69.0)
+    assert not throttle.is_full("a", 69.0)
+
+
 async def test_only_its_own_names_are_answered_to(client: Client, ids: list[str]) -> None:
     async with client(hosts=["testserver"]) as browser:
         assert (await browser.get("/")).status_code == 200
@@ -174,5 +251,5 @@ async def test_only_its_own_names_are_answered_to(client: Client, ids: list[str]
     [("localhost:80", True), ("LOCALHOST", True), ("[::1]:80", True), ("[::1]", True), ("x:80", False), ("", False)],
 )
 def test_names_of_hosts(host: str, known: bool) -> None:
-    door = DashboardDoor(b"secret", token="", actions=False, hosts=frozenset({"localhost", "[::1]"}))
+    door = DashboardDoor(b"secret", tokens=[], actions=False, hosts=frozenset({"localhost", "[::1]"}))
     assert door.knows_host(host) is known

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import getpass
 import os
+import platform
 import re
+import shlex
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -156,7 +159,7 @@ def define_verb(parser: argparse.ArgumentParser, verb: Verb, *, writes: bool = F
     )
     parser.add_argument("--json", action="store_true", help="write JSON, for programs")
     add_key(parser)
-    parser.set_defaults(run=run, verb=verb, writes=writes)
+    parser.set_defaults(run=run, verb=verb, writes=writes, command=parser.prog.partition(" ")[2])
 
 
 def add_create(parser: argparse.ArgumentParser) -> None:
@@ -175,7 +178,43 @@ _LOOK_S: Final = 1.5
 
 async def _run(options: argparse.Namespace) -> int:
     async with opening_of(options, writes=options.writes) as jet:
-        return await options.verb(jet, options) or 0
+        if not options.writes or options.command in _NO_ACTIONS:
+            return await options.verb(jet, options) or 0
+        return await _run_audited(jet, options)
+
+
+_NO_ACTIONS: Final = frozenset(
+    {"pub", "sub", "request", "consumer next", "kv put", "kv watch", "object put", "jobs add", "jobs wait"}
+)
+"""Commands that write as programs do, and do not steer anything."""
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # A container's user may have no name.
+        return f"uid {os.getuid()}"
+
+
+async def _run_audited(jet: Jet, options: argparse.Namespace) -> int:
+    """Run a verb that steers, and write to the audit what it did."""
+    from pelton.observe.audit import AuditEntry, record_action
+
+    target = list(options.words[len(options.command.split()) :])
+    target.remove(options.store)
+    entry = AuditEntry(
+        who=_user(), source="command", origin=platform.node(), action=options.command, target=shlex.join(target)
+    )
+    try:
+        status = await options.verb(jet, options) or 0
+    except PeltonError as error:
+        await record_action(jet, msgspec.structs.replace(entry, error=str(error)))
+        raise
+    done: str = getattr(options, "done", "")
+    # Who says no when asked did nothing.
+    if done or not status:
+        await record_action(jet, msgspec.structs.replace(entry, result=done))
+    return status
 
 
 def opening_of(options: argparse.Namespace, *, writes: bool) -> Any:

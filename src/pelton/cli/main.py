@@ -22,7 +22,7 @@ _TOGETHER: Final = {
     "job_commands": ("jobs", "dead", "flow"),
     "queue_commands": ("queue", "limits", "cron", "workers"),
     "lock_commands": ("locks", "elections", "elect"),
-    "watch_commands": ("info", "metrics", "dashboard"),
+    "watch_commands": ("info", "metrics", "dashboard", "audit"),
 }
 COMMANDS: Final = {
     "info": "show a store or cluster as a whole",
@@ -56,6 +56,7 @@ COMMANDS: Final = {
     "top": "streams, consumers and queues, again and again",
     "dashboard": "a live page for a browser",
     "metrics": "metrics for Prometheus",
+    "audit": "who did what on the dashboard and by commands",
     "sql": "read a store file with SQL, while others write",
     "completion": "print the completions of a shell",
     "pipeline": "archive and replay streams, dead letters and reports, with Spark",
@@ -63,7 +64,7 @@ COMMANDS: Final = {
 # Where the store comes in their words: after the verb, or after the command.
 _IN_GROUPS: Final = frozenset({"stream", "consumer", "kv", "object", "queue", "jobs", "dead", "cron", "flow", "limits"})
 _ALONE: Final = frozenset(
-    {"info", "pub", "sub", "request", "workers", "locks", "elections", "top", "sql", "metrics", "dashboard"}
+    {"info", "pub", "sub", "request", "workers", "locks", "elections", "top", "sql", "metrics", "dashboard", "audit"}
 )
 _INTERRUPTED: Final = 130
 _FEW: Final = 12
@@ -124,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not words or (len(words) == 1 and words[0] in (*_IN_GROUPS, "pipeline")):
         words = [*words, "--help"]
     # Only --help and --version may precede the command.
-    options = parser(words[0] if words else "").parse_args(words)
+    options = parser(words[0] if words else "").parse_args(words, argparse.Namespace(words=words))
     from pelton.api import PeltonError
     from pelton.cli.output import write_line, write_logs
 

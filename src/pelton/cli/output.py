@@ -212,7 +212,8 @@ def in_order_of(found: Sequence[T], names: Sequence[str], row: Callable[[T], Seq
 
 
 def write_done(options: argparse.Namespace, value: object, text: str) -> None:
-    """Write a value as JSON, if that is asked for, or else the text that says what was done."""
+    """Write a value as JSON, if that is asked for, or else the text that says what was done; the audit has it, too."""
+    options.done = text
     if options.json:
         write_json(value)
     else:

@@ -8,14 +8,16 @@ import ipaddress
 import os
 import socket
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pelton import observe
 from pelton.api import ConfigError, PeltonError
-from pelton.api.wording import bytes_text
+from pelton.api.wording import bytes_text, moment_text
 from pelton.cli.arguments import (
     STORE_VARIABLE,
     add_key,
+    add_table,
+    count,
     define_verb,
     is_file,
     opening_of,
@@ -24,12 +26,16 @@ from pelton.cli.arguments import (
 )
 from pelton.cli.output import (
     write_facts,
+    write_found,
     write_json,
     write_line,
     write_line_as_is,
 )
 from pelton.connect import Jet
 from pelton.runtime.processes import StopSignals
+
+if TYPE_CHECKING:
+    from pelton.dashboard.access import AccessToken
 
 _BETWEEN_LOOKS_S: Final = 0.3
 
@@ -104,6 +110,26 @@ async def _metrics(jet: Jet, options: argparse.Namespace) -> None:
         await asyncio.shield(server.close())
 
 
+# --- ``pelton audit``: who did what
+
+
+def define_audit(parser: argparse.ArgumentParser) -> None:
+    define_verb(parser, _audit)
+    add_table(parser)
+    parser.add_argument("--limit", type=count, default=50, metavar="N", help="at most so many, the newest (default 50)")
+
+
+async def _audit(jet: Jet, options: argparse.Namespace) -> None:
+    write_found(
+        options,
+        [entry for _, entry in await observe.audit_entries(jet, limit=options.limit)],
+        "when, who, from, action, on, result",
+        lambda one: (moment_text(one.at), one.who or "somebody without a token", f"{one.origin}, {one.source}",
+                     one.action, one.target, f"failed: {one.error}" if one.error else one.result),
+        empty="nothing was done yet",
+    )  # fmt: skip
+
+
 # --- ``pelton dashboard``: a live page on a store or cluster, for a browser
 
 TOKEN: Final = "PELTON_DASHBOARD_TOKEN"
@@ -121,6 +147,8 @@ def define_dashboard(parser: argparse.ArgumentParser) -> None:
     )
     add("--port", type=port, default=8333, metavar="N", help="default 8333; 0: any that is free")
     add("--token", metavar="TEXT", help=f"what viewers must give; in {TOKEN}, other users of the machine cannot see it")
+    text = "a file of tokens, NAME ROLE TOKEN a line; ROLE is look, act or administer"
+    add("--tokens", metavar="FILE", help=text)
     add(
         "--allow-actions",
         action="store_true",
@@ -133,10 +161,25 @@ def define_dashboard(parser: argparse.ArgumentParser) -> None:
 
 def run_dashboard(options: argparse.Namespace) -> int:
     """Serve the page until SIGTERM or SIGINT."""
+    tokens = _tokens(options)
+    if not tokens and not _is_loopback(options.host):
+        raise ConfigError(f"dashboard: {options.host} can be reached by others; give a --token, or --tokens")
+    return asyncio.run(_serve(options, tokens, (bool(tokens) or options.allow_actions) and not options.read_only))
+
+
+def _tokens(options: argparse.Namespace) -> list[AccessToken]:
+    """Return the tokens that viewers may give. Raises ConfigError."""
+    from pelton.dashboard.access import AccessToken, tokens_of
+
     token = options.token or os.environ.get(TOKEN, "")
-    if not token and not _is_loopback(options.host):
-        raise ConfigError(f"dashboard: {options.host} can be reached by others; give a --token")
-    return asyncio.run(_serve(options, token, (bool(token) or options.allow_actions) and not options.read_only))
+    alone = [AccessToken("token", "administer", token)] if token else []
+    if options.tokens is None:
+        return alone
+    try:
+        with open(options.tokens, encoding="utf-8") as file:
+            return [*alone, *tokens_of(file.read())]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"dashboard: the tokens in {options.tokens} cannot be read: {error}") from None
 
 
 def _is_loopback(host: str) -> bool:
@@ -146,7 +189,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-async def _serve(options: argparse.Namespace, token: str, actions: bool) -> int:
+async def _serve(options: argparse.Namespace, tokens: Sequence[AccessToken], actions: bool) -> int:
     try:
         from pelton import dashboard
         from pelton.dashboard.app import DashboardServer
@@ -154,11 +197,11 @@ async def _serve(options: argparse.Namespace, token: str, actions: bool) -> int:
         raise ConfigError(f"the dashboard needs {error.name}: pip install 'pelton[dashboard]'") from None
     shown = f"[{options.host}]" if ":" in options.host else options.host
     # Without a token, the name of the host is what keeps other sites' scripts out.
-    hosts = () if token else {shown, "127.0.0.1", "localhost", "[::1]"}
+    hosts = () if tokens else {shown, "127.0.0.1", "localhost", "[::1]"}
     path = options.store if is_file(options.store) else ""
     async with opening_of(options, writes=actions) as jet:
         name = "" if path else _without_login(options.store)
-        app = dashboard.app(jet, token=token, actions=actions, hosts=hosts, path=path, name=name)
+        app = dashboard.app(jet, tokens=tokens, actions=actions, hosts=hosts, path=path, name=name)
         with _listening(options.host, options.port) as listener:
             server = DashboardServer(app, listener)
             signals = StopSignals(server.stop)

@@ -78,9 +78,7 @@ class DashboardDoor:
     ``secret`` is random and is forgotten with the process.
     """
 
-    def __init__(
-        self, secret: bytes, *, tokens: Collection[AccessToken], actions: bool, hosts: frozenset[str]
-    ) -> None:
+    def __init__(self, secret: bytes, *, tokens: Collection[AccessToken], actions: bool, hosts: frozenset[str]) -> None:
         self._secret = secret
         self._tokens = tuple(tokens)
         self._hosts = hosts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, quote
@@ -24,17 +24,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pelton import observe
 from pelton.api import ConfigError, DirectGetDisabledError, MessageNotFoundError, PeltonError, StoredMessage
 from pelton.connect import Jet
-from pelton.dashboard.actions import (
-    QUEUE_OPERATIONS,
-    STREAM_OPERATIONS,
-    VISITOR,
-    DashboardDoor,
-    Operation,
-    plain_stream,
-)
+from pelton.dashboard.access import VISITOR, AccessToken, DashboardDoor, LoginThrottle, Role, bearer_of
+from pelton.dashboard.actions import QUEUE_OPERATIONS, STREAM_OPERATIONS, Operation, plain_stream
 from pelton.dashboard.pictures import ROWS, Snapshots
 from pelton.dashboard.queue_pages import QueuePages
-from pelton.dashboard.view import STYLE_SOURCE, View
+from pelton.dashboard.view import STYLE_SOURCE, View, set_viewer, viewer_of
 from pelton.jet import Stream
 from pelton.metrics import metrics_text
 from pelton.observe.holdings import stream_summary
@@ -71,10 +65,11 @@ _BY_PLACE: Final = {"queues": QUEUE_OPERATIONS, "streams": STREAM_OPERATIONS}
 class Actions:
     """The handlers that change something."""
 
-    def __init__(self, jet: Jet, view: View, snapshots: Snapshots) -> None:
+    def __init__(self, jet: Jet, view: View, snapshots: Snapshots, throttle: LoginThrottle) -> None:
         self._jet = jet
         self._view = view
         self._snapshots = snapshots
+        self._throttle = throttle
 
     async def ask(self, request: Request) -> Response:
         """Ask whether an operation is meant."""
@@ -99,16 +94,38 @@ class Actions:
         if not self._is_own(request, form):
             return self._refuse(request)
         await self._check_exists(place, name)
-        of_id = form.get("id", "")
-        await operation.do(self._jet, name, of_id)
-        return self._redirect_after(request, _page_of(place, name, operation, of_id), request.path_params["action"])
+        of_id, action = form.get("id", ""), request.path_params["action"]
+        try:
+            result = await operation.do(self._jet, name, of_id)
+        except PeltonError as error:
+            await self._record(request, action, f"{name} {of_id}".strip(), error=str(error))
+            raise
+        await self._record(request, action, f"{name} {of_id}".strip(), operation.done, count=result)
+        return self._redirect_after(request, _page_of(place, name, operation, of_id), action)
 
     def _operation_of(self, request: Request) -> tuple[str, str, Operation]:
         place, name = request.path_params["place"], request.path_params["name"]
         operation = _BY_PLACE.get(place, {}).get(request.path_params["action"])
-        if not self._view.door.actions or operation is None:
+        if operation is None:
             raise HTTPException(404)
+        _check_role(request, operation.role)
         return place, name, operation
+
+    async def _record(
+        self, request: Request, action: str, target: str, result: str = "", *, count: object = None, error: str = ""
+    ) -> None:
+        if isinstance(count, int):
+            result = f"{result} ({count:,})"
+        entry = observe.AuditEntry(
+            who=viewer_of(request).name,
+            source="page",
+            origin=_address_of(request),
+            action=action,
+            target=target,
+            result=result,
+            error=error,
+        )
+        await observe.record_action(self._jet, entry)
 
     async def _check_exists(self, place: str, name: str) -> None:
         """Raise StreamNotFoundError, ConfigError."""
@@ -117,8 +134,7 @@ class Actions:
     async def publish(self, request: Request) -> Response:
         """Write a message, and store it."""
         name = request.path_params["name"]
-        if not self._view.door.actions:
-            raise HTTPException(404)
+        _check_role(request, "act")
         stream = await plain_stream(self._jet, name)
         if request.method != "POST":
             first = next(iter(stream.config.subjects), "")
@@ -129,19 +145,36 @@ class Actions:
         # Browsers end each line of a form with CRLF, which nobody has typed.
         data, headers = form.get("data", "").replace("\r\n", "\n").encode(), headers_of(form.get("headers", ""))
         await self._jet.publish(form.get("subject", ""), data, headers=headers or None, expected_stream=name)
+        await self._record(request, "publish", f"{name} {form.get('subject', '')}")
         return self._redirect_after(request, f"/streams/{quote(name, safe='')}", "publish")
 
     async def login(self, request: Request) -> Response:
-        """Take the token, and give a cookie for it."""
+        """Take a token, and give a cookie for it; lead to the page that was asked for."""
         door, root = self._view.door, request.scope.get("root_path", "")
+        form = await form_of(request) if request.method == "POST" else dict(request.query_params)
+        page = root + _own_page(form.get("next", ""))
         if door.is_open:
             return RedirectResponse(f"{root}/", 303)
+        address, now = _address_of(request), self._jet.runtime.clock.monotonic()
         if request.method != "POST":
-            return self._view.page(request, "login.html", is_wrong=False)
-        if not door.is_token((await form_of(request)).get("token", "")):
-            return self._view.page(request, "login.html", status=403, is_wrong=True)
-        answer = RedirectResponse(f"{root}/", 303)
-        _set_cookie(answer, request, door.session_cookie, door.session)
+            return self._view.page(request, "login.html", next=form.get("next", ""), wrong="")
+        if self._throttle.is_full(address, now):
+            wrong = "Too many tokens were wrong. Wait a minute, then try again."
+            return self._view.page(request, "login.html", status=429, next=form.get("next", ""), wrong=wrong)
+        session = door.session_of(form.get("token", ""))
+        if session is None:
+            self._throttle.note_wrong(address, now)
+            wrong = "That is not the token."
+            return self._view.page(request, "login.html", status=403, next=form.get("next", ""), wrong=wrong)
+        answer = RedirectResponse(page, 303)
+        _set_cookie(answer, request, door.session_cookie, session)
+        return answer
+
+    async def logout(self, request: Request) -> Response:
+        """Forget who the viewer is."""
+        root = request.scope.get("root_path", "")
+        answer = RedirectResponse(f"{root}/login", 303)
+        answer.delete_cookie(self._view.door.session_cookie, path=root or "/", httponly=True, samesite="strict")
         return answer
 
     # --- forms
@@ -155,7 +188,7 @@ class Actions:
 
     def _is_own(self, request: Request, form: dict[str, str]) -> bool:
         site = request.headers.get("sec-fetch-site", "")
-        return self._view.door.may_act(request.cookies.get(VISITOR, ""), form.get("form_token", ""), site)
+        return self._view.door.is_own_form(request.cookies.get(VISITOR, ""), form.get("form_token", ""), site)
 
     def _refuse(self, request: Request) -> Response:
         text = "This form is not of this page, or too old. Go back, reload."
@@ -164,6 +197,22 @@ class Actions:
     def _redirect_after(self, request: Request, page: str, action: str) -> Response:
         self._snapshots.forget()
         return RedirectResponse(f"{request.scope.get('root_path', '')}{page}?done={action}", 303)
+
+
+def _check_role(request: Request, role: Role) -> None:
+    """Raise HTTPException: 404 where nobody can act, 403 for who may not."""
+    viewer = viewer_of(request)
+    if not viewer.may(role):
+        raise HTTPException(403 if viewer.may("act") else 404)
+
+
+def _address_of(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
+def _own_page(asked: str) -> str:
+    """Return a page of this dashboard that was asked for; the overview for anything else, such as another site."""
+    return asked if asked.startswith("/") and not asked.startswith(("//", "/\\")) and asked.isprintable() else "/"
 
 
 def _page_of(place: str, name: str, operation: Operation, of_id: str) -> str:
@@ -224,6 +273,14 @@ class Pages:
     async def events(self, request: Request) -> Response:
         """What changes, as server-sent events."""
         return StreamingResponse(self._snapshots.events(), media_type="text/event-stream")
+
+    async def audit(self, request: Request) -> Response:
+        """Who did what, the newest first."""
+        asked = request.query_params.get("before", "")
+        before = int(asked) if asked.isascii() and asked.isdecimal() and len(asked) < 19 else 0
+        entries = await observe.audit_entries(self._jet, limit=ROWS, before=before)
+        older = entries[-1][0] if len(entries) == ROWS else 0
+        return self._view.page(request, "audit.html", entries=entries, older=older)
 
     async def metrics(self, request: Request) -> Response:
         """The metrics for Prometheus."""
@@ -330,6 +387,7 @@ def app(
     *,
     prefix: str = "",
     token: str = "",
+    tokens: Collection[AccessToken] = (),
     actions: bool | None = None,
     hosts: Collection[str] = (),
     path: str = "",
@@ -338,23 +396,27 @@ def app(
 ) -> ASGIApp:
     """Return the dashboard of an open store or cluster, which stays the caller's.
 
-    ``prefix`` is where the app is mounted, such as ``/ops``. Only who gives ``token`` sees anything; empty: everybody
-    who can reach the page may look. ``actions``: whether viewers can cancel, redrive, pause, purge and publish; None:
-    only with a token. A store opened with ``read_only=True`` has no actions. ``hosts``: the names that requests may
-    come for; empty: any. ``path``: the file of the store, for its metrics, and to see its disk, its log and who writes.
-    ``name``: what the store is called in every header and title; empty: the name of the file. ``every``: seconds
-    between two looks at the store, while somebody watches. Raises ConfigError.
+    ``prefix`` is where the app is mounted, such as ``/ops``. Only who gives ``token``, or one of ``tokens``, each with
+    a name and a role, sees anything; without any, everybody who can reach the page may look. ``actions``: whether
+    viewers can cancel, redrive, pause, purge and publish, as far as their role allows; None: only with a token. Each
+    action is written to the stream ``PELTON_AUDIT`` (:func:`pelton.observe.audit_entries`). A store opened with
+    ``read_only=True`` has no actions. ``hosts``: the names that requests may come for; empty: any. ``path``: the file
+    of the store, for its metrics, and to see its disk, its log and who writes. ``name``: what the store is called in
+    every header and title; empty: the name of the file. ``every``: seconds between two looks at the store, while
+    somebody watches. Raises ConfigError.
     """
     if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
         raise ConfigError(f"dashboard: prefix is {prefix!r}; write it as '/ops'")
-    may_act = (bool(token) if actions is None else actions) and not jet.backend.planning.read_only
-    door = DashboardDoor(os.urandom(32), token=token, actions=may_act, hosts=frozenset(name.lower() for name in hosts))
+    given = [*tokens, *([AccessToken("token", "administer", token)] if token else [])]
+    may_act = (bool(given) if actions is None else actions) and not jet.backend.planning.read_only
+    door = DashboardDoor(os.urandom(32), tokens=given, actions=may_act, hosts=frozenset(name.lower() for name in hosts))
+    throttle = LoginThrottle()
     snapshots = Snapshots(jet, every, path)
     view = View(door, name or os.path.basename(path), snapshots.health)
     pages, queues, acts = (
         Pages(jet, view, snapshots, path),
         QueuePages(jet, view, snapshots),
-        Actions(jet, view, snapshots),
+        Actions(jet, view, snapshots, throttle),
     )
     static = Mount("/static", StaticFiles(directory=_HERE / "static"))
     routes = [*_routes_that_show(pages), *_shown_of_queues(queues), static, *_routes_that_change(acts)]
@@ -369,7 +431,7 @@ def app(
 
     return Starlette(
         routes=routes,
-        middleware=[Middleware(_Guarded, door=door, prefix=prefix)],
+        middleware=[Middleware(_Guarded, door=door, prefix=prefix, throttle=throttle, now=jet.runtime.clock.monotonic)],
         exception_handlers={PeltonError: on_error, HTTPException: on_refusal},
     )
 
@@ -386,6 +448,7 @@ def _routes_that_show(pages: Pages) -> list[Route]:
         Route("/buckets", pages.buckets),
         Route("/locks", pages.locks),
         Route("/elections", pages.elections),
+        Route("/audit", pages.audit),
         Route("/events", pages.events),
         Route("/metrics", pages.metrics),
     ]
@@ -407,6 +470,7 @@ def _shown_of_queues(pages: QueuePages) -> list[Route]:
 def _routes_that_change(acts: Actions) -> list[Route]:
     return [
         Route("/login", acts.login, methods=["GET", "POST"]),
+        Route("/logout", acts.logout, methods=["POST"]),
         Route("/streams/{name}/publish", acts.publish, methods=["GET", "POST"]),
         Route("/{place:str}/{name}/{action}", acts.ask, methods=["GET"]),
         Route("/{place:str}/{name}/{action}", acts.act, methods=["POST"]),
@@ -416,10 +480,14 @@ def _routes_that_change(acts: Actions) -> list[Route]:
 class _Guarded:
     """Refuses who may not look, and adds the headers that bind a browser."""
 
-    def __init__(self, app: ASGIApp, door: DashboardDoor, prefix: str) -> None:
+    def __init__(
+        self, app: ASGIApp, door: DashboardDoor, prefix: str, throttle: LoginThrottle, now: Callable[[], float]
+    ) -> None:
         self._app = app
         self._door = door
         self._prefix = prefix
+        self._throttle = throttle
+        self._now = now
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -449,13 +517,22 @@ class _Guarded:
         headers: Headers = request.headers
         if not self._door.knows_host(headers.get("host", "")):
             return PlainTextResponse("This page does not answer to that name of a host.\n", 421)
-        if self._door.admits(headers.get("authorization", ""), request.cookies):
+        authorization, address = headers.get("authorization", ""), _address_of(request)
+        bearer = bearer_of(authorization)
+        if bearer is not None and self._throttle.is_full(address, self._now()):
+            return PlainTextResponse("Too many tokens were wrong: wait a minute.\n", 429)
+        if (viewer := self._door.viewer(authorization, request.cookies)) is not None:
+            set_viewer(request, viewer)
             return None
+        if bearer is not None:
+            self._throttle.note_wrong(address, self._now())
         root, asked = request.scope.get("root_path", ""), _path_of(request.scope)
         if asked == "/login" or asked.startswith("/static/"):
             return None
         if request.method == "GET" and "text/html" in headers.get("accept", ""):
-            return RedirectResponse(f"{root}/login", 303)
+            query = f"?{request.url.query}" if request.url.query else ""
+            following = f"?next={quote(asked + query, safe='')}" if asked != "/" else ""
+            return RedirectResponse(f"{root}/login{following}", 303)
         return PlainTextResponse("Give the token.\n", 401, {"www-authenticate": "Bearer"})
 
 

@@ -17,7 +17,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from pelton.api.wording import age_text, bytes_text, moment_text, number_text, span_text, visible_text
-from pelton.dashboard.actions import DONE, DashboardDoor
+from pelton.dashboard.access import DashboardDoor, Viewer
+from pelton.dashboard.actions import DONE
 
 # --- what a payload looks like to a person: JSON, text, or bytes in hexadecimal. Pure
 
@@ -130,10 +131,12 @@ class View:
 
     def page(self, request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
         """Return a page."""
+        viewer = viewer_of(request)
         given = {
             "base": request.scope.get("root_path", ""),
             "path": request.url.path.removeprefix(request.scope.get("root_path", "")),
-            "actions": self.door.actions,
+            "viewer": viewer,
+            "actions": viewer.may("act"),
             "store": self._store,
             "health": self._health(),
             "live": {},
@@ -141,3 +144,18 @@ class View:
             **values,
         }
         return HTMLResponse(self._pages.get_template(template).render(given), status)
+
+
+_VIEWER: Final = "pelton.viewer"
+_NOBODY: Final = Viewer("", "look")
+
+
+def set_viewer(request: Request, viewer: Viewer) -> None:
+    """Remember who sent a request."""
+    request.scope[_VIEWER] = viewer
+
+
+def viewer_of(request: Request) -> Viewer:
+    """Return who sent a request; one who has no name and may look, before the login."""
+    viewer: Viewer = request.scope.get(_VIEWER, _NOBODY)
+    return viewer

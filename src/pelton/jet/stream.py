@@ -66,6 +66,8 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound=Page)
 T = TypeVar("T")
+AUDIT_STREAM: Final = "PELTON_AUDIT"
+"""Where dashboard and command line write what was done (:mod:`pelton.observe`)."""
 _ROWS: Final = 1000
 _BYTES: Final = 4 * 1024 * 1024
 

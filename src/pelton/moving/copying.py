@@ -56,7 +56,7 @@ from pelton.api.keys import Key
 from pelton.connect import Jet
 from pelton.connect import open as open_store
 from pelton.jet import Consumer, Message, Stream, Streams
-from pelton.jet.stream import list_all
+from pelton.jet.stream import AUDIT_STREAM, list_all
 from pelton.moving.configs import (
     MARK,
     as_published,
@@ -398,7 +398,9 @@ async def copy(
     # Ids of their own would be headers that the originals do not have.
     other = open_store(wanted, message_ids=False) if _is_cluster(wanted) else open_store(wanted, key=target_key)
     async with one as here, other as there:
-        names = await here.stream_names() if chosen is None else list(chosen)
+        # What was done to a store is told of that store.
+        every = [name for name in await here.stream_names() if name != AUDIT_STREAM]
+        names = every if chosen is None else list(chosen)
         clusters = _is_cluster(given), _is_cluster(wanted)
         copying = _Copying(here, there, clusters, num_replicas, progress or _nothing)
         return await copying.run(names, given, key)

@@ -8,6 +8,9 @@ from pelton.observe.alarms import Alarm as Alarm
 from pelton.observe.alarms import HealthFacts as HealthFacts
 from pelton.observe.alarms import alarms_of as alarms_of
 from pelton.observe.alarms import health_facts as health_facts
+from pelton.observe.audit import AuditEntry as AuditEntry
+from pelton.observe.audit import audit_entries as audit_entries
+from pelton.observe.audit import record_action as record_action
 from pelton.observe.finding import find_jobs as find_jobs
 from pelton.observe.finding import jobs_of_key as jobs_of_key
 from pelton.observe.finding import key_counts as key_counts

@@ -18,8 +18,8 @@ from pelton.api import (
     StreamNotFoundError,
 )
 from pelton.connect import Jet
+from pelton.jet.stream import AUDIT_STREAM
 
-AUDIT_STREAM: Final = "PELTON_AUDIT"
 AUDIT_SUBJECTS: Final = "$PELTON.AUDIT.*"
 _MOST: Final = 100_000
 _PAGE: Final = 256
@@ -52,7 +52,9 @@ async def record_action(jet: Jet, entry: AuditEntry) -> None:
             await jet.publish(subject, data, expected_stream=AUDIT_STREAM)
         except NoStreamForSubjectError:
             await jet.create_stream(
-                StreamConfig(name=AUDIT_STREAM, subjects=(AUDIT_SUBJECTS,), max_msgs=_MOST, deny_delete=True)
+                StreamConfig(
+                    name=AUDIT_STREAM, subjects=(AUDIT_SUBJECTS,), max_msgs=_MOST, deny_delete=True, allow_direct=True
+                )
             )
             await jet.publish(subject, data, expected_stream=AUDIT_STREAM)
     except PeltonError as error:

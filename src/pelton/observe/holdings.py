@@ -24,7 +24,7 @@ from pelton.api.times import SECOND, ZERO_TIME
 from pelton.buckets.coding import operation_of
 from pelton.connect import Jet
 from pelton.jet import Stream
-from pelton.jet.stream import list_all
+from pelton.jet.stream import AUDIT_STREAM, list_all
 from pelton.locks.lock_table import BUCKET, Holding, Kind, holding_of, ticket_of
 from pelton.observe.summaries import (
     BucketSummary,
@@ -51,8 +51,9 @@ _QUEUE_SUBJECTS: Final = "$JOBS."
 
 
 async def stream_infos(jet: Jet) -> list[StreamInfo]:
-    """Return the infos of all streams, by name."""
-    return await list_all(jet.backend, StreamList(), attrgetter("streams"))
+    """Return the infos of all streams, by name, but for the audit: a look at a store shows what its users made."""
+    found = await list_all(jet.backend, StreamList(), attrgetter("streams"))
+    return [info for info in found if info.config.name != AUDIT_STREAM]
 
 
 async def infos_named(jet: Jet, prefix: str) -> list[StreamInfo]:

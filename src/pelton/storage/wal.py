@@ -284,6 +284,7 @@ def has_failed(path: str) -> bool:
 
 _ZEROS: Final = bytes(1 << 20)
 _RESERVE_BELOW: Final = 1 << 16
+_ROOM: Final = 1 << 25
 
 SyncFile = Callable[[int], None]
 WriteFile = Callable[[int, bytes, int], int]
@@ -343,10 +344,14 @@ class WalSync:
         if self._length - used > _RESERVE_BELOW:
             return
         self._length = os.fstat(self._descriptor).st_size
-        if self._length - used <= _RESERVE_BELOW:
-            # If the disk is full, reserving gains nothing; the commit itself will fail.
+        if self._length - used <= _RESERVE_BELOW and self._has_room():
             with suppress(OSError):
                 self._length += os.pwrite(self._descriptor, _ZEROS, self._length)
+
+    def _has_room(self) -> bool:
+        # On a disk that is nearly full, zeros would take the room that the file needs to have the log folded into it.
+        disk = os.fstatvfs(self._descriptor)
+        return disk.f_bavail * disk.f_frsize > _ROOM
 
     def sync(self) -> None:
         """Put everything committed before on disk. Raises Fault if that fails, or an earlier sync has failed."""
