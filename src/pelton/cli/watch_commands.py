@@ -7,6 +7,7 @@ import asyncio
 import ipaddress
 import os
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
