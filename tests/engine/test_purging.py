@@ -1,8 +1,12 @@
-"""A purge is done in portions between which others can write, and each of which leaves a consistent store."""
+"""A purge, and lower limits, are applied in portions between which others can write.
+
+Each of them leaves a consistent store.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from shutil import copyfile
 from typing import Any, cast
 
 import pytest
@@ -27,15 +31,15 @@ def _portions_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def portions(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What each portion of a purge has returned."""
+    """What each portion of a purge or an update has returned."""
     returned: list[Any] = []
-    remove_portion = streams.Purge.remove_portion
+    for kind in (streams.Purge, streams.Update):
 
-    def noted(self: streams.Purge, session: Session) -> Any:
-        returned.append(remove_portion(self, session))
-        return returned[-1]
+        def noted(self: Any, session: Session, remove_portion: Any = kind.remove_portion) -> Any:
+            returned.append(remove_portion(self, session))
+            return returned[-1]
 
-    monkeypatch.setattr(streams.Purge, "remove_portion", noted)
+        monkeypatch.setattr(kind, "remove_portion", noted)
     return returned
 
 
@@ -176,3 +180,101 @@ async def test_a_purge_is_audited_once(jet: pelton.Jet, portions: list[Any]) -> 
     assert event is not None
     assert b'purged\\":19' in event.data.replace(b" ", b"")
     assert len(portions) > 10
+
+
+# --- lower limits
+
+
+@pytest.mark.parametrize(
+    ("limits", "left"),
+    [
+        ({"max_msgs": 5}, range(36, 41)),
+        ({"max_bytes": 33 * 7 + 10}, range(34, 41)),
+        ({"max_msgs_per_subject": 3}, range(35, 41)),
+        ({"max_msgs_per_subject": 9, "max_msgs": 10}, range(31, 41)),
+        ({"max_msgs": 50}, range(1, 41)),
+        ({"max_msgs": 5, "discard": "new"}, range(1, 41)),
+        ({"max_msgs_per_subject": 1, "discard": "new"}, range(39, 41)),
+    ],
+)
+async def test_lower_limits_are_applied_in_portions(
+    jet: pelton.Jet, portions: list[Any], limits: dict[str, Any], left: range
+) -> None:
+    consumer = await (await jet.stream("s")).create_consumer(durable_name="c")
+    updated = await jet.update_stream("s", **limits)
+    assert await stored(jet) == list(left)
+    assert [getattr(updated.config, name) for name in limits] == list(limits.values())
+    assert (await consumer.info()).num_pending == len(left)
+    assert (40 - len(left)) // _PORTION <= len(portions) < (40 - len(left)) // _PORTION + 10
+
+
+async def test_others_write_while_limits_are_lowered(jet: pelton.Jet, portions: list[Any]) -> None:
+    update = asyncio.create_task(jet.update_stream("s", max_msgs=3))
+    published = 0
+    while not update.done():
+        published += (await jet.publish("s.1", b"")).seq > 0
+        await asyncio.sleep(0)
+    await update
+    assert published > 3
+    assert await stored(jet) == list(range(38 + published, 41 + published))
+
+
+async def test_an_update_that_is_cancelled_leaves_the_old_limits(jet: pelton.Jet, portions: list[Any]) -> None:
+    update = asyncio.create_task(jet.update_stream("s", max_msgs_per_subject=1))
+    while len(portions) < 3:
+        await asyncio.sleep(0)
+    update.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await update
+    stream = await jet.stream("s")
+    assert stream.config.max_msgs_per_subject == -1
+    left = await stored(jet)
+    assert left == list(range(41 - len(left), 41))
+    assert 2 < len(left) < 40
+
+
+async def test_a_crash_in_the_middle_leaves_the_old_limits(
+    jet: pelton.Jet, portions: list[Any], tmp_path: Path
+) -> None:
+    update = asyncio.create_task(jet.update_stream("s", max_msgs_per_subject=2, max_msgs=3))
+    while len(portions) < 12:
+        await asyncio.sleep(0)
+    (tmp_path / "crashed").mkdir()
+    for part in ("s.pelton", "s.pelton-wal"):
+        copyfile(tmp_path / part, tmp_path / "crashed" / part)
+    await update
+    path = tmp_path / "crashed" / "s.pelton"
+    assert recount(str(path)) == []
+    async with pelton.open(path) as after:
+        left = await stored(after)
+        assert 3 < len(left) < 40
+        assert left == list(range(41 - len(left), 41))
+        assert (await after.stream("s")).config.max_msgs == -1
+        await after.update_stream("s", max_msgs_per_subject=2, max_msgs=3)
+        assert await stored(after) == await stored(jet) == [38, 39, 40]
+
+
+async def test_a_new_stream_of_that_name_is_not_changed(jet: pelton.Jet, portions: list[Any]) -> None:
+    update = asyncio.create_task(jet.update_stream("s", max_msgs=3))
+    while len(portions) < 3:
+        await asyncio.sleep(0)
+    await jet.delete_stream("s")
+    await jet.create_stream("s", subjects=["s.>"], allow_direct=True)
+    await jet.publish_batch([("s.1", b"")] * 30)
+    with pytest.raises(pelton.StreamNotFoundError):
+        await update
+    assert len(await stored(jet)) == 30
+
+
+async def test_an_update_is_audited_once(jet: pelton.Jet, portions: list[Any]) -> None:
+    subscription = await jet.backend.subscribe("$JS.EVENT.ADVISORY.API")
+    await jet.update_stream("s", max_msgs=3)
+    told = [await subscription.next(60) for _ in range(2)]
+    assert all(event is not None for event in told)
+    assert [b"STREAM.UPDATE.s" in event.data for event in told if event is not None] == [False, True]
+    assert len(portions) > 10
+    await jet.delete_stream("s")
+    event = await subscription.next(60)
+    assert event is not None
+    assert b"STREAM.DELETE.s" in event.data
+    await jet.create_stream("s", subjects=["s.>"], allow_direct=True)

@@ -11,14 +11,26 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from pelton.api import ApiError, ConfigError, DirectGet, DirectReply, MsgGet, PurgeReply, Request, StreamPurge, rfc3339
+from pelton.api import (
+    ApiError,
+    ConfigError,
+    DirectGet,
+    DirectReply,
+    MsgGet,
+    PurgeReply,
+    Request,
+    StreamInfo,
+    StreamPurge,
+    StreamUpdate,
+    rfc3339,
+)
 from pelton.api.codec import api_subject, encode_body, encode_error, encode_reply, names_of
 from pelton.api.events import ACCOUNT, ApiAudit, ClientInfo
 from pelton.api.requests import VERB_OF
@@ -27,12 +39,17 @@ from pelton.engine.session import Session
 from pelton.engine.snapshots import LOOKS, DirectGets, SqlSnapshots, look
 from pelton.engine.transactions import Transactions
 from pelton.engine.verbs import QUESTIONS, READS, answer
-from pelton.engine.verbs.streams import Purge
+from pelton.engine.verbs.streams import Purge, Update
 from pelton.storage import SnapshotOnlyError
 
 R = TypeVar("R")
 A = TypeVar("A")
 _SUBJECT: Final = ApiAudit().subject
+# What may remove much, and is done in transactions between which others can write.
+_PORTIONED: Final[Mapping[type[Request[Any]], Callable[[Any], Purge | Update]]] = {
+    StreamPurge: Purge,
+    StreamUpdate: Update,
+}
 
 
 class Audit:
@@ -60,7 +77,7 @@ class Audit:
             if kind in VERB_OF and self.is_wanted:
                 self._tell(request, encode_error(kind, error), client)
             raise
-        if not isinstance(reply, Purge) and kind in VERB_OF and kind is not MsgGet and self.is_wanted:
+        if not isinstance(reply, Purge | Update) and kind in VERB_OF and kind is not MsgGet and self.is_wanted:
             self._tell(request, encode_reply(kind, cast("R", reply)), client)
         return reply
 
@@ -125,25 +142,26 @@ class Questions:
                 # What is due, or to be audited, has to be written first.
                 with suppress(SnapshotOnlyError):
                     return self._host.read(lambda: self._look(request))
-            if isinstance(request, StreamPurge):
-                return cast("R", await self._purge(request, client))
+            if (portioned := _PORTIONED.get(kind)) is not None:
+                return cast("R", await self._in_portions(portioned(request), client))
             # What a question removes because it has expired, it removes again if that is lost.
             is_durable = kind not in QUESTIONS
             handle = partial(answer, self._session, request)
             reply: R = await self._host.stage(lambda: self._audit.call(request, client, handle), durable=is_durable)
             return reply
 
-    async def _purge(self, request: StreamPurge, client: ClientInfo | None) -> PurgeReply:
-        async def remove_portion(purge: Purge, *, durable: bool) -> Purge | PurgeReply:
-            handle = partial(purge.remove_portion, self._session)
-            left: Purge | PurgeReply = await self._host.stage(
+    async def _in_portions(self, begun: Purge | Update, client: ClientInfo | None) -> PurgeReply | StreamInfo:
+        async def remove_portion(portion: Purge | Update, *, durable: bool) -> Purge | Update | PurgeReply | StreamInfo:
+            request: Request[Any] = begun.request
+            handle: Callable[[], object] = partial(portion.remove_portion, self._session)
+            left: Purge | Update | PurgeReply | StreamInfo = await self._host.stage(
                 lambda: self._audit.call(request, client, handle), durable=durable
             )
             return left
 
-        left = await remove_portion(Purge(request), durable=True)
-        if isinstance(left, Purge):
-            while isinstance(left, Purge):
+        left = await remove_portion(begun, durable=True)
+        if isinstance(left, Purge | Update):
+            while isinstance(left, Purge | Update):
                 left = await remove_portion(left, durable=False)
             # One sync for all.
             await self._host.stage(lambda: None, durable=True)

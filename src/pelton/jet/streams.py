@@ -225,7 +225,8 @@ class Streams:
     async def update_stream(self, name: str | StreamConfig, /, **config: Any) -> Stream:
         """Change fields of a stream's configuration; the others stay.
 
-        Raises StreamNotFoundError, ApiError.
+        What lower limits do not allow is removed before they hold, in a file in portions between which others can
+        write; if it is interrupted, the old limits stay. Raises StreamNotFoundError, ApiError.
         """
         base: str | StreamConfig = name
         if isinstance(name, str):

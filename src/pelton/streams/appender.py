@@ -545,7 +545,6 @@ class Appender:
     def apply_limits(self) -> None:
         """Apply all limits to all messages, after a change of the configuration."""
         self.flush()
-        self._remover.trim_all_subjects()
-        if self.state.is_trimmed:
-            self._remover.trim(())
+        for _ in self._remover.shrink(self.state.config, 0, self.state.last):
+            pass
         self.state.dirty = True

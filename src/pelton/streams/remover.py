@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Final
 
-from pelton.storage import Removed, integer, runs, subject_condition, text
+from pelton.api import StreamConfig
+from pelton.storage import Removed, runs, subject_condition
 from pelton.streams.reader import ANY, Reader
 from pelton.streams.state import StreamState
-from pelton.streams.subject_rows import SubjectRow
 
 _CHUNK: Final = 4096
 _FEW: Final = 8
-# So many messages are removed by one step of a purge, and so many are looked at for them.
+# So many messages are removed by one step of many, and so many are looked at for them.
 _AT_ONCE: Final = 128
 _LOOKED_AT: Final = 4096
 
@@ -29,45 +29,54 @@ class Remover:
 
     def trim(self, grown: Sequence[str]) -> None:
         """Apply the limits; ``grown`` are the subjects that got messages, if there is a limit for each."""
-        state, config = self._state, self._state.config
+        config = self._state.config
         for subject in self._replace(grown) if config.max_msgs_per_subject == 1 else grown:
             self.trim_subject(subject, config.max_msgs_per_subject)
         if config.discard == "new":
             # Lowering a limit below the current size removes nothing: only new messages are discarded.
             return
-        if config.max_msgs > 0 and state.msgs > config.max_msgs:
-            self._evict(state.table.remove_front(state.msgs - config.max_msgs))
-        while config.max_bytes > 0 and state.bytes > config.max_bytes and state.msgs:
-            self._evict(state.table.remove_front(self._front_over(config.max_bytes)))
+        while self._trim_front(config, _CHUNK):
+            pass
 
-    def trim_all_subjects(self) -> None:
-        """Apply the limit per subject to every subject, after a change of the configuration. Flush the stream first."""
-        state, limit = self._state, self._state.config.max_msgs_per_subject
-        if limit > 0:
-            state.count_subjects()
-            sql = "SELECT CAST(subject AS BLOB), first, last, msgs FROM subjects WHERE stream=? AND msgs>?"
-            found = state.db.execute(sql, (state.id, limit)).fetchall()
-            rows = {text(subject): SubjectRow(*map(integer, numbers)) for subject, *numbers in found}
-            if len(rows) < _FEW:
-                for subject in rows:
-                    self.trim_subject(subject, limit)
-            else:
-                self._trim_in_one_pass(rows, limit)
+    def shrink(self, config: StreamConfig, after: int, last: int) -> Iterator[int]:
+        """Remove step by step what the limits of ``config`` do not allow; flush the stream first, and after each step.
 
-    def _trim_in_one_pass(self, rows: Mapping[str, SubjectRow], limit: int) -> None:
-        """Remove the oldest messages of subjects: to look for those of each would read all others again and again."""
+        The limit per subject is applied to the messages from ``after`` to ``last``; yield where to go on with that.
+        """
+        while config.max_msgs_per_subject > 0 and after < last:
+            after = self._trim_subjects(config.max_msgs_per_subject, after, last)
+            yield after
+        while config.discard == "old" and self._trim_front(config, _AT_ONCE):
+            yield last
+
+    def _trim_front(self, config: StreamConfig, most: int) -> bool:
+        """Remove ``most`` of the oldest messages that are beyond the limits; return whether there were any."""
         state = self._state
-        excess = {subject: row.msgs - limit for subject, row in rows.items()}
-        left, seq = sum(excess.values()), min(row.first for row in rows.values())
-        while left and (page := state.table.scan_subjects(seq, state.last, _CHUNK)):
-            doomed = []
-            for seq, subject in page:
-                # If one is damaged, fewer are found than counted: the newest must not be removed in its place.
-                if excess.get(subject, 0) > 0 and seq < rows[subject].last:
-                    excess[subject] -= 1
-                    doomed.append(seq)
-            self._evict(state.table.remove_each(doomed))
-            left, seq = left - len(doomed), seq + 1
+        excess = state.msgs - config.max_msgs if config.max_msgs > 0 else 0
+        if excess <= 0 and state.bytes > config.max_bytes > 0:
+            excess = self._front_over(config.max_bytes, most)
+        removed = state.table.remove_front(min(excess, most)) if excess > 0 else ()
+        self._evict(removed)
+        return bool(removed)
+
+    def _trim_subjects(self, limit: int, after: int, last: int) -> int:
+        """Remove some of the oldest messages of crowded subjects: to look for those of each would read all others."""
+        state = self._state
+        state.count_subjects()
+        first = state.table.next_seq(after + 1)
+        if first is None or first > last:
+            return last
+        upto, excess, doomed = min(first + _LOOKED_AT - 1, last), dict[str, int](), list[int]()
+        found = state.subjects.crowded(first, upto, limit, _AT_ONCE)
+        for seq, subject in found:
+            row = state.subject_row(subject)
+            left = excess.get(subject, row.msgs - limit)
+            # If one is damaged, fewer are found than counted: the newest must not be removed in its place.
+            if left > 0 and seq < row.last:
+                excess[subject] = left - 1
+                doomed.append(seq)
+        self._evict(state.table.remove_each(doomed))
+        return found[-1][0] if len(found) == _AT_ONCE else upto
 
     def trim_subject(self, subject: str, limit: int) -> None:
         """Remove the oldest messages of a subject beyond ``limit``."""
@@ -97,10 +106,10 @@ class Remover:
             self._state.subjects.begin_with(subject, pair.last, self._state.last)
         return [subject for subject in subjects if subject not in exact]
 
-    def _front_over(self, limit: int) -> int:
-        """Return how many of the oldest messages to remove for ``bytes`` to meet the limit (bounded by a chunk)."""
+    def _front_over(self, limit: int, most: int) -> int:
+        """Return how many of the oldest messages to remove for ``bytes`` to meet the limit, ``most`` at most."""
         excess, count = self._state.bytes - limit, 0
-        for one in self._state.table.oldest(_CHUNK):
+        for one in self._state.table.oldest(most):
             if excess <= 0:
                 break
             excess -= self._state.cost.size(one.subject, one.data, one.hdr)

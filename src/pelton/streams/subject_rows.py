@@ -56,6 +56,10 @@ MOST_UNCOUNTED: Final = 16_384
 FEW_SUBJECTS: Final = 2_048
 _KNOWN_LIMIT: Final = 50_000
 _LARGEST: Final = (1 << 63) - 1
+_CROWDED: Final = (
+    "SELECT m.seq, CAST(m.subject AS BLOB) FROM {} m CROSS JOIN subjects s ON s.stream=? AND s.subject=m.subject "
+    "WHERE m.seq BETWEEN ? AND ? AND s.msgs>? ORDER BY m.seq LIMIT ?+0"
+)
 _EVERY: Final = Condition("1", ())
 # Pulls that wait for some subjects are woken for all if more have arrived: to look for theirs would cost more.
 MANY: Final = 64
@@ -418,6 +422,11 @@ class SubjectRows:
         """Return a query for the subjects that meet a condition, one row each."""
         query = self.parts(condition, last)
         return query if self.upto >= last else SubjectQuery(f"({_TOGETHER.format(query.sql)})", query.bindings)
+
+    def crowded(self, first: int, last: int, limit: int, most: int) -> list[tuple[int, str]]:
+        """Return the first messages of subjects with rows that say they have more than ``limit``, ``most`` of them."""
+        bindings = (self._stream, first, last, limit, most)
+        return [(integer(seq), text(name)) for seq, name in self._db.execute(_CROWDED.format(self._table), bindings)]
 
     def parts(self, condition: Condition | None, last: int) -> SubjectQuery:
         """Return a query for the same with several rows for some subjects, which is cheaper to sum up."""

@@ -39,7 +39,6 @@ from pelton.api import (
     StreamListReply,
     StreamNames,
     StreamNamesReply,
-    StreamUpdate,
     UnsettledGroups,
 )
 from pelton.api.tracing import Replacement, Withdrawn
@@ -165,7 +164,6 @@ _HANDLERS: Final[dict[type[Request[Any]], Callable[[Session, Any], Any]]] = dict
     (
         AccountInfoRequest.answered_by(account_info),
         StreamCreate.answered_by(streams.create),
-        StreamUpdate.answered_by(streams.update),
         StreamInfoRequest.answered_by(streams.info),
         StreamNames.answered_by(stream_names),
         StreamList.answered_by(stream_list),

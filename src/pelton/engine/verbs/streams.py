@@ -54,7 +54,7 @@ from pelton.subjects import clash_between, overlaps
 _SUBJECTS_PAGE: Final = 100_000
 # So many subjects of a stream are looked up one by one among those of the others.
 _FEW: Final = 16
-# A purge gives way to others after so long: what else its transaction does takes about as much.
+# A portion of what removes much gives way to others after so long: what else its transaction does takes as much.
 _PORTION_S: Final = 0.005
 
 
@@ -172,8 +172,37 @@ def checked_update(request: StreamUpdate, others: Iterable[StreamConfig] = ()) -
     return config
 
 
-def update(session: Session, request: StreamUpdate) -> StreamInfo:
-    """Replace a stream's configuration; new limits apply at once."""
+class Update(msgspec.Struct, frozen=True):
+    """A replacement of a stream's configuration, whose lower limits are applied in portions before it is.
+
+    So a stream is never beyond the limits that it has. If it is interrupted, it has the old limits and fewer messages;
+    nothing up to ``after`` is left to remove because of the limit per subject, up to ``last``.
+    """
+
+    request: StreamUpdate
+    stream: int = 0
+    after: int = 0
+    last: int = 0
+
+    def remove_portion(self, session: Session) -> Update | StreamInfo:
+        """Remove a portion; return what is left to do, or the reply. Raises ApiError, ConfigError."""
+        since = stopwatch()
+        log, config = _checked_change(session, self.request)
+        if self.stream not in (0, log.id):
+            raise api_error("JSStreamNotFoundErr", stream=log.name)
+        log.appender.flush()
+        last = self.last or log.state.last
+        for after in log.remover.shrink(config, self.after, last):
+            if stopwatch() - since > _PORTION_S:
+                log.appender.flush()
+                return Update(self.request, log.id, after, last)
+        log = update_stream(session, log, config)
+        log.appender.apply_limits()
+        log.appender.flush()
+        return info_of(session, log)
+
+
+def _checked_change(session: Session, request: StreamUpdate) -> tuple[StreamLog, StreamConfig]:
     wanted = _as_origin(session, checked_update(request, session.registry.takers), pedantic=request.pedantic)
     log = fresh(session, wanted.name)
     config = changed_stream(log.config, wanted)
@@ -182,10 +211,7 @@ def update(session: Session, request: StreamUpdate) -> StreamInfo:
     session.registry.account.check_reservation(config, log.config)
     check_consumers(log.config, config, (each.config for each in session.registry.consumers_of(log)))
     _check_overlap(session, config)
-    log = update_stream(session, log, config)
-    log.appender.apply_limits()
-    log.appender.flush()
-    return info_of(session, log)
+    return log, config
 
 
 def info(session: Session, request: StreamInfoRequest) -> StreamInfo:
