@@ -13,8 +13,10 @@ import pytest
 import pelton
 from pelton.api.wording import visible_text
 from pelton.cli.advice import WORDS, text_for_people
+from pelton.cli.completion_command import _inner
 from pelton.cli.main import COMMANDS, main, parser
 from pelton.cli.output import write_logs
+from pelton.server.settings.options import FLAGS
 from tests.test_imports import loaded_by, ours
 
 EVIL = "a\x1b]0;owned\x07\x9b2J\r\u202eb\nc"
@@ -72,6 +74,21 @@ def test_a_mistyped_word_is_told_what_it_may_mean(line: str, near: str, capsys: 
         main(line.split())
     assert ended.value.code == 2
     assert (f"did you mean '{near}'?" in capsys.readouterr().err) == bool(near)
+
+
+def test_every_command_has_json() -> None:
+    for name in COMMANDS:
+        command = _inner(parser(name))[name]
+        for verb, inner in (_inner(command) or {"": command}).items():
+            options = [option for action in inner._actions for option in action.option_strings]
+            assert "--json" in options or name == "serve", (name, verb)
+    assert "json" in FLAGS
+
+
+def test_a_command_for_files_refuses_an_address(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["verify", "nats://127.0.0.1:1"])
+    assert "is an address" in capsys.readouterr().err
 
 
 def test_what_the_library_says_for_programs_is_said_for_people() -> None:

@@ -119,6 +119,22 @@ def key_of(options: argparse.Namespace) -> Key | None:
     return os.environ.get(KEY_VARIABLE) or None
 
 
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add the option for output that programs read."""
+    parser.add_argument("--json", action="store_true", help="write JSON, for programs")
+
+
+def add_file(parser: argparse.ArgumentParser) -> None:
+    """Add the store of a command that cares for a file."""
+    parser.add_argument("store", metavar="STORE", type=_file, help="a store file")
+
+
+def _file(text: str) -> str:
+    if "://" in text or text.startswith("context:"):
+        raise argparse.ArgumentTypeError(f"{text} is an address, and this is for a store file: its server cares for it")
+    return text
+
+
 # --- the store of a command: a file or an address, as the first argument after the verb or in ``PELTON_STORE``
 
 STORE_VARIABLE: Final = "PELTON_STORE"
@@ -157,7 +173,7 @@ def define_verb(parser: argparse.ArgumentParser, verb: Verb, *, writes: bool = F
     parser.add_argument(
         "store", metavar="STORE", help=f"a store file, or an address such as nats://host:4222 (or in {STORE_VARIABLE})"
     )
-    parser.add_argument("--json", action="store_true", help="write JSON, for programs")
+    add_json(parser)
     add_key(parser)
     parser.set_defaults(run=run, verb=verb, writes=writes, command=parser.prog.partition(" ")[2])
 

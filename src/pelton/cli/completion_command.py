@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 from typing import Final, NamedTuple
 
+from pelton.cli.arguments import add_json
 from pelton.cli.main import COMMANDS, parser
-from pelton.cli.output import write_line
+from pelton.cli.output import write_json, write_line
 
 # Read by zsh, too, which has no mapfile. Names of files may hold spaces, the words may not.
 _BASH: Final = """\
@@ -76,12 +77,16 @@ def define_completion(parser: argparse.ArgumentParser) -> None:
     parser.description = __doc__
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("shell", choices=("bash", "zsh", "fish"))
+    add_json(parser)
     parser.set_defaults(run=run_completion)
 
 
 def run_completion(options: argparse.Namespace) -> int:
     """Print the completions of a shell; return 0."""
     commands = _commands()
+    if options.json:
+        write_json({name: {verb: takes._asdict() for verb, takes in found.items()} for name, found in commands.items()})
+        return 0
     text = _fish(commands) if options.shell == "fish" else _bash(commands)
     for line in (_ZSH * (options.shell == "zsh") + text).rstrip("\n").split("\n"):
         write_line(line)

@@ -20,9 +20,9 @@ from typing import Final
 from pelton import observe
 from pelton.api import BucketNotFoundError
 from pelton.api.wording import age_text
-from pelton.cli.arguments import add_table, count, define_verb
+from pelton.cli.arguments import add_json, add_table, count, define_verb
 from pelton.cli.candidates import CandidatePool, CandidateProcess, CandidateSettings
-from pelton.cli.output import pressed_keys, write_found, write_line, write_styled
+from pelton.cli.output import pressed_keys, write_found, write_json_line, write_line, write_styled
 from pelton.connect import Jet
 from pelton.connect import open as open_store
 from pelton.runtime import Clock, Signal, system_runtime
@@ -130,6 +130,7 @@ def define_elect(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kill-every", type=float, metavar="SECONDS", help="kill the leader repeatedly, at this interval"
     )
+    add_json(parser)
     parser.set_defaults(run=run_elect)
 
 
@@ -154,13 +155,16 @@ def _context() -> str | None:
 async def _elect(options: argparse.Namespace, address: str) -> int:
     everybody = _everybody(options, address, await _term(options, address))
     runtime, over, table = system_runtime(), Signal(), CandidateTable()
-    on_terminal = sys.stdout.isatty() and sys.stdin.isatty()
+    on_terminal = sys.stdout.isatty() and sys.stdin.isatty() and not options.json
     clock = runtime.clock
     begin = clock.monotonic()
 
     def tell(text: str) -> None:
-        if not on_terminal:
-            write_line(f"{clock.monotonic() - begin:8.3f}  {text}", flush=True)
+        at = clock.monotonic() - begin
+        if options.json:
+            write_json_line({"at": round(at, 3), "text": text})
+        elif not on_terminal:
+            write_line(f"{at:8.3f}  {text}", flush=True)
 
     def show() -> None:
         if on_terminal:

@@ -217,7 +217,7 @@ def write_done(options: argparse.Namespace, value: object, text: str) -> None:
     if options.json:
         write_json(value)
     else:
-        write_line(text)
+        write_line(text, flush=True)
 
 
 def write_facts(title: str, facts: Mapping[str, Cell]) -> None:

@@ -12,8 +12,8 @@ from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any, Final
 
 from pelton.api import ConfigError, KeyFile
-from pelton.cli.arguments import add_key, key_of
-from pelton.cli.output import Bar, write_line
+from pelton.cli.arguments import add_json, add_key, key_of
+from pelton.cli.output import Bar, write_done, write_json, write_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,6 +68,7 @@ def _verb(verbs: Any, name: str, verb: Verb, text: str) -> argparse.ArgumentPars
     )
     parser.add_argument("--master", default="local[*]", help="where Spark runs; default: local[*]; Connect: sc://host")
     parser.add_argument("--memory", default="2g", help="Spark's own, on this machine (default 2g)")
+    add_json(parser)
     add_key(parser)
     parser.set_defaults(run=run_pipeline, verb=verb)
     return parser
@@ -105,7 +106,7 @@ def _archive(spark: SparkSession, options: argparse.Namespace, place: dict[str, 
     query = pipelines.archive(frame, options.to, checkpoint=checkpoint, form=options.form, every=options.every)
     with Bar("messages archived") as bar:
         count = pipelines.watch(query, lambda rows: bar.show(rows, 0))
-    write_line(f"{options.to}: {count:,} messages archived")
+    write_done(options, {"to": options.to, "archived": count}, f"{options.to}: {count:,} messages archived")
 
 
 def _replay(spark: SparkSession, options: argparse.Namespace, place: dict[str, str]) -> None:
@@ -130,7 +131,8 @@ def _replay(spark: SparkSession, options: argparse.Namespace, place: dict[str, s
             **place,
         )
     before = f", {done.before:,} were written before" if done.before else ""
-    write_line(f"{options.target}: {done.rows:,} messages written{before}")
+    written = {"target": options.target, "written": done.rows, "before": done.before}
+    write_done(options, written, f"{options.target}: {done.rows:,} messages written{before}")
 
 
 def _dead_letters(spark: SparkSession, options: argparse.Namespace, place: dict[str, str]) -> None:
@@ -142,9 +144,13 @@ def _dead_letters(spark: SparkSession, options: argparse.Namespace, place: dict[
         with Bar("redriving") as bar:
             done = pipelines.redrive(chosen, options.queue, progress=bar.show, **place)
         gone = f", {done.gone:,} were already gone" if done.gone else ""
-        write_line(f"{options.queue}: {done.redriven:,} jobs in the queue again{gone}")
+        redriven = {"queue": options.queue, "redriven": done.redriven, "gone": done.gone}
+        write_done(options, redriven, f"{options.queue}: {done.redriven:,} jobs in the queue again{gone}")
         return
     shown = pipelines.by_cause(chosen) if options.by_cause else chosen.select(*_LETTERS).orderBy("failed_at")
+    if options.json:
+        write_json([row.asDict() for row in shown.limit(options.limit).collect()])
+        return
     _print(shown.limit(options.limit))
 
 
@@ -154,7 +160,7 @@ def _report(spark: SparkSession, options: argparse.Namespace, place: dict[str, s
     history = pipelines.history(spark, options.queue, **place).cache()
     metrics = pipelines.job_metrics(history, step=options.step)
     pipelines.report(metrics, options.to, title=f"What queue {options.queue} has done")
-    write_line(f"{options.to}: written")
+    write_done(options, {"written": options.to}, f"{options.to}: written")
 
 
 def _place(options: argparse.Namespace) -> dict[str, str]:

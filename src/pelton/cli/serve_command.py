@@ -22,7 +22,7 @@ from pelton._version import VERSION
 from pelton.api import ConfigError, PeltonError
 from pelton.api.keys import Key, KeyFile, key_bytes
 from pelton.cli.arguments import KEY_VARIABLE
-from pelton.cli.output import write_line
+from pelton.cli.output import write_json, write_line
 from pelton.runtime import Runtime, Signal, system_runtime
 from pelton.runtime.processes import ShortCollections
 from pelton.server import Server, ServerSettings
@@ -220,6 +220,8 @@ async def _serve(command: _Command, runtime: Runtime) -> int:
         if command.loaded.settings.ports_file_dir:
             _write_ports(ports, server)
         _announce(command, server)
+        if command.line.has("json"):
+            write_json(_addresses_of(server))
         seen = await over.wait(seen)
         if is_lame:
             duck = runtime.spawn(server.lame_duck(), "pelton lets its clients go")
@@ -255,15 +257,19 @@ def _websocket_url(server: Server) -> str:
 
 def _write_ports(path: Path, server: Server) -> None:
     """Write the file with the ports, as nats-server does; who started the server reads there what it got."""
+    try:
+        path.write_text(json.dumps(_addresses_of(server)))
+    except OSError as error:
+        write_line(f"pelton: the file with the ports {str(path)!r} cannot be written: {error.strerror}", error=True)
+
+
+def _addresses_of(server: Server) -> dict[str, list[str]]:
     found = {"nats": [f"nats://{endpoint}" for endpoint in server.endpoints if not endpoint.path]}
     if server.monitoring_endpoint is not None:
         found["monitoring"] = [f"http://{server.monitoring_endpoint}"]
     if server.websocket_endpoint is not None:
         found["websocket"] = [_websocket_url(server)]
-    try:
-        path.write_text(json.dumps(found))
-    except OSError as error:
-        write_line(f"pelton: the file with the ports {str(path)!r} cannot be written: {error.strerror}", error=True)
+    return found
 
 
 class _Reloading:

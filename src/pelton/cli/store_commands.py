@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from pelton.api import ConfigError
 from pelton.api.keys import KeyFile
-from pelton.cli.arguments import add_key, define_verb, duration, key_of
-from pelton.cli.output import Bar, Cell, write_json, write_line, write_table
+from pelton.cli.arguments import add_file, add_json, add_key, define_verb, duration, key_of
+from pelton.cli.output import Bar, Cell, write_done, write_json, write_line, write_table
 from pelton.engine.upkeep import backup, compact, migrate, rekey, restore, salvage, verify
 from pelton.storage import SCHEMA_VERSION
 
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 
 def define_backup(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("store", metavar="STORE")
+    add_file(parser)
     parser.add_argument("target", metavar="TARGET")
     parser.add_argument("--stream", action="append", metavar="NAME", help="only this stream (may be repeated)")
     add_key(parser)
+    add_json(parser)
     parser.set_defaults(run=run_backup)
 
 
@@ -34,7 +35,7 @@ def run_backup(options: argparse.Namespace) -> int:
     """Copy; return 0 when the copy is complete and on disk."""
     with Bar("backing up") as bar:
         backup(options.store, options.target, streams=options.stream, progress=bar.show, key=key_of(options))
-    write_line(f"{options.target}: backed up")
+    write_done(options, {"target": options.target}, f"{options.target}: backed up")
     return 0
 
 
@@ -43,12 +44,13 @@ def run_backup(options: argparse.Namespace) -> int:
 
 def define_restore(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("backup", metavar="BACKUP")
-    parser.add_argument("store", metavar="STORE")
+    add_file(parser)
     parser.add_argument("--into", action="store_true", help="copy streams into STORE, which exists and may be in use")
     parser.add_argument(
         "--stream", action="append", metavar="NAME[=NEW]", help="with --into: only this stream, under a new name"
     )
     add_key(parser)
+    add_json(parser)
     parser.set_defaults(run=run_restore)
 
 
@@ -56,13 +58,13 @@ def run_restore(options: argparse.Namespace) -> int:
     """Restore; return 0 when everything is complete and on disk."""
     if options.into:
         names = asyncio.run(_into(options))
-        write_line(f"{options.store}: restored {', '.join(names)}")
+        write_done(options, {"store": options.store, "streams": names}, f"{options.store}: restored {', '.join(names)}")
         return 0
     if options.stream:
         raise ConfigError("--stream chooses what is copied into a store: give --into as well")
     with Bar("restoring") as bar:
         restore(options.backup, options.store, key=key_of(options), progress=bar.show)
-    write_line(f"{options.store}: restored")
+    write_done(options, {"store": options.store}, f"{options.store}: restored")
     return 0
 
 
@@ -89,7 +91,7 @@ def define_copy(parser: argparse.ArgumentParser) -> None:
         "--replicas", type=int, metavar="N", help="from a file to a cluster: keep each stream on N servers (default: 1)"
     )
     parser.add_argument("--target-key-file", metavar="FILE", help="the target's key, if it is an encrypted file")
-    parser.add_argument("--json", action="store_true", help="write JSON, for programs")
+    add_json(parser)
     add_key(parser)
     parser.set_defaults(run=run_copy)
 
@@ -135,14 +137,18 @@ async def _copy(options: argparse.Namespace, bar: Bar) -> CopyReport:
 
 
 def define_verify(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("store", metavar="STORE")
+    add_file(parser)
     add_key(parser)
+    add_json(parser)
     parser.set_defaults(run=run_verify)
 
 
 def run_verify(options: argparse.Namespace) -> int:
     """Report what is wrong; return 0 if nothing is."""
     found = verify(options.store, key_of(options))
+    if options.json:
+        write_json({"store": options.store, "findings": found})
+        return 1 if found else 0
     for problem in found:
         write_line(problem)
     if not found:
@@ -156,17 +162,19 @@ def run_verify(options: argparse.Namespace) -> int:
 
 
 def define_salvage(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("store", metavar="STORE")
+    add_file(parser)
     parser.add_argument("target", metavar="TARGET")
     add_key(parser)
+    add_json(parser)
     parser.set_defaults(run=run_salvage)
 
 
 def run_salvage(options: argparse.Namespace) -> int:
     """Save what can be read, and report what was lost; return 0 when the new store is complete."""
-    for loss in salvage(options.store, options.target, key_of(options)):
+    lost = [*salvage(options.store, options.target, key_of(options))]
+    for loss in () if options.json else lost:
         write_line(loss)
-    write_line(f"{options.target}: written")
+    write_done(options, {"target": options.target, "lost": lost}, f"{options.target}: written")
     return 0
 
 
@@ -174,14 +182,16 @@ def run_salvage(options: argparse.Namespace) -> int:
 
 
 def define_compact(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("store", metavar="STORE")
+    add_file(parser)
     add_key(parser)
+    add_json(parser)
     parser.set_defaults(run=run_compact)
 
 
 def run_compact(options: argparse.Namespace) -> int:
     """Compact; return 0 when done."""
-    write_line(f"{options.store}: {compact(options.store, key_of(options)):,} bytes freed")
+    freed = compact(options.store, key_of(options))
+    write_done(options, {"store": options.store, "freed": freed}, f"{options.store}: {freed:,} bytes freed")
     return 0
 
 
@@ -189,20 +199,21 @@ def run_compact(options: argparse.Namespace) -> int:
 
 
 def define_migrate(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("store", metavar="STORE")
+    add_file(parser)
     parser.add_argument("--keep", metavar="FILE", help="copy the store as it was to this new file first")
     add_key(parser)
+    add_json(parser)
     parser.set_defaults(run=run_migrate)
 
 
 def run_migrate(options: argparse.Namespace) -> int:
     """Migrate; return 0 when done."""
     before = migrate(options.store, keep=options.keep, key=key_of(options))
-    if before == SCHEMA_VERSION:
-        write_line(f"{options.store}: it is up to date (schema {before})")
-        return 0
     kept = f"; as it was: {options.keep}" if options.keep else ""
-    write_line(f"{options.store}: migrated from schema {before} to {SCHEMA_VERSION}{kept}")
+    text = f"migrated from schema {before} to {SCHEMA_VERSION}{kept}"
+    if before == SCHEMA_VERSION:
+        text = f"it is up to date (schema {before})"
+    write_done(options, {"store": options.store, "from": before, "to": SCHEMA_VERSION}, f"{options.store}: {text}")
     return 0
 
 
@@ -210,18 +221,20 @@ def run_migrate(options: argparse.Namespace) -> int:
 
 
 def define_rekey(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("store", metavar="STORE")
+    add_file(parser)
     add_key(parser)
     new = parser.add_mutually_exclusive_group(required=True)
     new.add_argument("--new-key-file", metavar="FILE", help="the new key")
     new.add_argument("--decrypt", action="store_true", help="remove the key: the store becomes readable for all")
+    add_json(parser)
     parser.set_defaults(run=run_rekey)
 
 
 def run_rekey(options: argparse.Namespace) -> int:
     """Rekey; return 0 when done."""
     rekey(options.store, key_of(options), None if options.decrypt else KeyFile(options.new_key_file))
-    write_line(f"{options.store}: {'readable for all' if options.decrypt else 'encrypted with the new key'}")
+    done = "readable for all" if options.decrypt else "encrypted with the new key"
+    write_done(options, {"store": options.store, "encrypted": not options.decrypt}, f"{options.store}: {done}")
     return 0
 
 

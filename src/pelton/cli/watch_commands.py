@@ -16,6 +16,7 @@ from pelton.api import ConfigError, PeltonError
 from pelton.api.wording import bytes_text, moment_text
 from pelton.cli.arguments import (
     STORE_VARIABLE,
+    add_json,
     add_key,
     add_table,
     count,
@@ -26,6 +27,7 @@ from pelton.cli.arguments import (
     until_stopped,
 )
 from pelton.cli.output import (
+    write_done,
     write_facts,
     write_found,
     write_json,
@@ -156,6 +158,7 @@ def define_dashboard(parser: argparse.ArgumentParser) -> None:
         help="let viewers cancel, redrive, pause, purge, publish; a token allows it, too",
     )
     add("--read-only", action="store_true", help="no actions, whatever else is given")
+    add_json(parser)
     add_key(parser)
     parser.set_defaults(run=run_dashboard)
 
@@ -209,7 +212,8 @@ async def _serve(options: argparse.Namespace, tokens: Sequence[AccessToken], act
             signals.take()
             try:
                 await _look_around(jet)
-                write_line(f"The dashboard is at http://{shown}:{listener.getsockname()[1]}/", flush=True)
+                url = f"http://{shown}:{listener.getsockname()[1]}/"
+                write_done(options, {"url": url}, f"The dashboard is at {url}")
                 await server.serve()
             finally:
                 signals.give_back()

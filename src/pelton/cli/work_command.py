@@ -314,7 +314,7 @@ def define_work(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grace", type=_seconds, default=30.0, metavar="SECONDS", help="for running jobs, at the end (default 30)"
     )
-    parser.add_argument("--json-logs", action="store_true", help="log in JSON, an object a line")
+    parser.add_argument("--json-logs", "--json", action="store_true", help="log in JSON, an object a line")
     parser.add_argument(
         "--otel", action="store_true", help="trace jobs with OpenTelemetry, as the program configures it"
     )

@@ -55,7 +55,7 @@ class CommandLine(NamedTuple):
         """The configuration file, "" for none."""
         return str(self.values.get("config", ""))
 
-    def has(self, switch: Literal["check", "help", "version"]) -> bool:
+    def has(self, switch: Literal["check", "help", "json", "version"]) -> bool:
         """Whether a switch is on."""
         return bool(self.values.get(switch, False))
 

@@ -449,6 +449,7 @@ OPTIONS: Final[Mapping[str, Option]] = dict(_options())
 COMMAND_OPTIONS: Final[Mapping[str, Option]] = {
     "config": Option(flag="c config", help="configuration file", kind="text"),
     "check": Option(flag="t check", help="check the configuration, and exit", kind="flag"),
+    "json": Option(flag="json", help="write the addresses as JSON, once it listens", kind="flag"),
     "help": Option(flag="h help", help="show this text", kind="flag"),
     "version": Option(flag="v version", help="show the version", kind="flag"),
 }
