@@ -26,6 +26,7 @@ from pelton.api import ConfigError, DirectGetDisabledError, MessageNotFoundError
 from pelton.connect import Jet
 from pelton.dashboard.access import VISITOR, AccessToken, DashboardDoor, LoginThrottle, Role, bearer_of
 from pelton.dashboard.actions import QUEUE_OPERATIONS, STREAM_OPERATIONS, Operation, plain_stream
+from pelton.dashboard.history_charts import SPANS, moments_of, stream_chart
 from pelton.dashboard.pictures import ROWS, Snapshots
 from pelton.dashboard.queue_pages import QueuePages
 from pelton.dashboard.view import STYLE_SOURCE, View, set_viewer, viewer_of
@@ -294,11 +295,17 @@ class Pages:
         asked, subject = request.query_params.get("seq", ""), request.query_params.get("subject", "").strip()
         newest = max(info.state.last_seq - _FEW + 1, 1)
         begin = int(asked) if asked.isascii() and asked.isdecimal() and len(asked) < 19 else 0
+        now, span = self._jet.runtime.clock.now(), SPANS.get(request.query_params.get("span", ""), SPANS["hour"])
+        # Of other streams, messages are removed while they are used: their sequences do not tell when they came.
+        is_log = stream_summary(info).kind == "stream" and info.config.retention == "limits"
+        rates = await observe.stream_rates(self._jet, info, moments_of(span, now)) if is_log else []
         messages = await _messages(stream, begin or (1 if subject else newest), subject or ">")
         return self._view.page(
             request,
             "stream.html",
             stream=stream_summary(info),
+            span=span,
+            charts=[stream_chart(rates, span, now)] if rates else [],
             consumers=(await observe.consumer_summaries(self._jet, stream.name))[:ROWS],
             messages=messages,
             subject=subject,

@@ -11,10 +11,12 @@ from starlette.responses import Response
 
 from pelton import observe
 from pelton.connect import Jet
+from pelton.dashboard.history_charts import SPANS, queue_charts
 from pelton.dashboard.pictures import ROWS, Snapshots, worker_rows
 from pelton.dashboard.view import View
 from pelton.observe.queues import run_times
 from pelton.queue import JobInfo, JobState, Outcome
+from pelton.queue.backing.trend import MINUTE, trend_points
 from pelton.runtime import Deadline
 
 T = TypeVar("T")
@@ -51,11 +53,15 @@ class QueuePages:
         picture = await self._snapshots.latest()
         # What is asked now is newer than the picture.
         outcomes = await observe.ended_jobs(jet, name, _SAMPLE)
+        now, span = jet.runtime.clock.now(), SPANS.get(request.query_params.get("span", ""), SPANS["hour"])
+        points = await trend_points(jet, name, now - (span.minutes + span.step) * MINUTE)
         return self._page(
             request,
             "queue.html",
             queue=queue,
             live=picture.texts,
+            span=span,
+            charts=queue_charts(points, span, now),
             underway=[
                 job
                 for state in _UNDERWAY

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from html import escape
 from pathlib import Path
@@ -212,6 +212,57 @@ def curves(
             for at, (px, py) in enumerate(points)
         ]  # fmt: skip
     return _svg(_BOTTOM + 28, [*parts, _key(list(series))], label)
+
+
+SMALL: Final = (400.0, 130.0)
+"""Width and height of a timeline, which stands beside others."""
+
+
+def timeline(
+    begin: datetime,
+    span: tuple[float, float],
+    series: Mapping[str, Sequence[Point]],
+    label: str,
+    words: Callable[[float], str],
+) -> str:
+    """Return a small chart of what was noted at some moments, each of ``series`` as seconds after ``begin`` and value.
+
+    ``span``: how many seconds are shown, and how many are between two points; where several are missing is a gap.
+    ``words`` are those of a value. The first series is an area.
+    """
+    seconds, step = span
+    high = max((value for points in series.values() for _, value in points), default=0.0)
+    x, y = Scale(0.0, seconds, 46.0, SMALL[0] - 6), Scale(0.0, high * 1.1 or 1.0, SMALL[1] - 20, 8.0)
+    parts: list[str] = []
+    for tick in ticks(0, y.high, 3):
+        parts.append(line((x.start, y(tick)), (x.end, y(tick)), class_="grid"))
+        parts.append(text(x.start - 6, y(tick) + 4, words(tick), class_="tick end"))
+    for at, moment in moments(begin, seconds, 6):
+        parts.append(text(min(x(at), x.end - 14), SMALL[1] - 4, moment, class_="tick mid"))
+    for index, (name, points) in enumerate(series.items()):
+        for run in _runs(points, 3 * step):
+            # A point alone is a short line, or nobody would see it.
+            curve = [(x(at), y(value)) for at, value in run]
+            curve = [(curve[0][0] - 1, curve[0][1]), *curve] if len(curve) == 1 else curve
+            if not index:
+                floor = [(curve[-1][0], y.start), (curve[0][0], y.start)]
+                parts.append(tag("path", d=path([*curve, *floor], closed=True), class_="area"))
+            parts.append(tag("path", d=path(curve), class_=f"curve l{index}"))
+        for at, value in points:
+            note = title(f"{begin + timedelta(seconds=at):%Y-%m-%d %H:%M}: {words(value)} {name}")
+            width = x(step) - x.start
+            parts.append(tag("rect", note, x=x(at) - width, y=0, width=width, height=y.start, class_="hit"))
+    return tag("svg", *parts, viewBox=f"0 0 {SMALL[0]:g} {SMALL[1]:g}", role="img", aria_label=label)
+
+
+def _runs(points: Sequence[Point], longest: float) -> list[list[Point]]:
+    """Return points in runs without a gap of more than ``longest``."""
+    runs: list[list[Point]] = []
+    for point in points:
+        if not runs or point[0] - runs[-1][-1][0] > longest:
+            runs.append([])
+        runs[-1].append(point)
+    return runs
 
 
 def bars(values: Sequence[tuple[str, float, str]], label: str) -> str:

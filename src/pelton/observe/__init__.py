@@ -20,6 +20,7 @@ from pelton.observe.holdings import election_summaries as election_summaries
 from pelton.observe.holdings import lock_summaries as lock_summaries
 from pelton.observe.holdings import object_summaries as object_summaries
 from pelton.observe.holdings import store_summary as store_summary
+from pelton.observe.holdings import stream_rates as stream_rates
 from pelton.observe.holdings import stream_summaries as stream_summaries
 from pelton.observe.job_lists import group_dead_letters as group_dead_letters
 from pelton.observe.job_lists import list_dead_letters as list_dead_letters

@@ -81,7 +81,7 @@ def _of_store(facts: HealthFacts) -> Iterator[Alarm]:
     if facts.disk_free is not None and facts.disk_free < 2 * facts.log_bytes + SPARE_BYTES:
         yield Alarm("disk", f"The disk of the store has {bytes_text(facts.disk_free)} left.")
     if facts.quarantined:
-        yield Alarm("corrupt", f"Damage was found in {_counted(facts.quarantined, 'message')}: run pelton verify.")
+        yield Alarm("corrupt", f"Damage was found in {_number_of(facts.quarantined, 'message')}: run pelton verify.")
     if facts.writer is not None and facts.writer.seconds >= WRITER_S:
         yield Alarm(
             "writer",
@@ -104,7 +104,7 @@ def _of_queue(queue: QueueSummary, facts: HealthFacts) -> Iterator[Alarm]:
     workers = facts.workers.get(name, ())
     due = _age(queue.oldest_at, facts.now)
     quiet = min(due, _age(queue.last_ended_at, facts.now, due))
-    wait = f"{_counted(waiting, 'job')} {'wait' if waiting > 1 else 'waits'}"
+    wait = f"{_number_of(waiting, 'job')} {'wait' if waiting > 1 else 'waits'}"
     if queue.paused:
         yield Alarm("paused", f"It is paused{', and ' + wait if waiting else ''}.", name)
     elif waiting and not workers and due >= NO_WORKER_S:
@@ -121,10 +121,10 @@ def _of_queue(queue: QueueSummary, facts: HealthFacts) -> Iterator[Alarm]:
     newest = facts.newest.get(QueueNames(name).dead, "")
     if queue.dead_letters and newest and _age(newest, facts.now) < DEAD_S:
         age = span_text(max(_age(newest, facts.now), 0.0) // 1)
-        yield Alarm("dead letters", f"{_counted(queue.dead_letters, 'dead letter')}, the newest {age} ago.", name)
+        yield Alarm("dead letters", f"{_number_of(queue.dead_letters, 'dead letter')}, the newest {age} ago.", name)
 
 
-def _counted(count: int, what: str) -> str:
+def _number_of(count: int, what: str) -> str:
     return f"{number_text(count)} {what}{'s' * (count != 1)}"
 
 
@@ -149,7 +149,7 @@ async def health_facts(
         newest={one.name: one.last_at for one in streams if one.last_at},
         disk_free=_disk_free(path) if path else None,
         log_bytes=size_of(f"{path}-wal") if path else 0,
-        quarantined=await _quarantined(jet),
+        quarantined=await _count_damaged(jet),
         writer=hold,
     )
 
@@ -161,7 +161,7 @@ def _disk_free(path: str) -> int | None:
     return None
 
 
-async def _quarantined(jet: Jet) -> int:
+async def _count_damaged(jet: Jet) -> int:
     try:
         return (await jet.backend.to_embedded("health").troubles()).quarantined
     except ConfigError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -12,6 +12,8 @@ from pelton.api import (
     ConsumerConfig,
     ConsumerInfo,
     ConsumerList,
+    MessageNotFoundError,
+    MsgGet,
     StoredMessage,
     StreamConfig,
     StreamInfo,
@@ -20,7 +22,7 @@ from pelton.api import (
     StreamNotFoundError,
     rfc3339,
 )
-from pelton.api.times import SECOND, ZERO_TIME
+from pelton.api.times import SECOND, ZERO_TIME, parse_rfc3339
 from pelton.buckets.coding import operation_of
 from pelton.connect import Jet
 from pelton.jet import Stream
@@ -167,6 +169,35 @@ def consumer_summary(info: ConsumerInfo, last_seq: int) -> ConsumerSummary:
 def filters_of(config: ConsumerConfig) -> tuple[str, ...]:
     """Return the filters of a consumer; empty if it takes every subject."""
     return (config.filter_subject,) if config.filter_subject else tuple(config.filter_subjects)
+
+
+async def stream_rates(jet: Jet, info: StreamInfo, moments: Sequence[int]) -> list[tuple[int, float]]:
+    """Return how many messages a second a stream has stored before each of some moments, since the one before it.
+
+    Sequences and times of the messages tell it, so it goes back as far as there are messages. Nanoseconds; each moment
+    is one question.
+    """
+    state, found, before = info.state, list[tuple[int, float]](), -1
+    if not state.messages:
+        return []
+    first_at = parse_rfc3339(state.first_ts) if state.first_seq > 1 else 0
+    for number, moment in enumerate(moments):
+        if moment < first_at:
+            continue
+        seq = await _seq_at(jet, info, moment)
+        if before >= 0:
+            found.append((moment, max(seq - before, 0) * SECOND / (moment - moments[number - 1])))
+        before = seq
+    return found
+
+
+async def _seq_at(jet: Jet, info: StreamInfo, moment: int) -> int:
+    """Return the first sequence that was stored at a moment or later."""
+    try:
+        found = await jet.backend.call(MsgGet(stream=info.config.name, start_time=rfc3339(moment), next_by_subj=">"))
+    except MessageNotFoundError:
+        return info.state.last_seq + 1
+    return found.message.seq
 
 
 # --- a store or cluster as a whole

@@ -374,6 +374,10 @@ class QueueNames:
         """Return the subject of a worker's record; ``*`` for those of all."""
         return f"{self.root}.running.worker.{worker}"
 
+    def trend_subject(self, place: int) -> str:
+        """Return the subject of how an hour went."""
+        return f"{self.root}.running.trend.{place}"
+
     def begun_subject(self, worker: str) -> str:
         """Return the subject of what a worker has begun; ``*`` for that of all."""
         return f"{self.root}.running.begun.{worker}"

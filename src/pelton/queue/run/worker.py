@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from pelton.api import JobCancelledError, JobError, PeltonError, headers
+from pelton.queue.backing.trend import MINUTE, note_trend
 from pelton.queue.model.limits import Order
 from pelton.queue.model.records import Ended
 from pelton.queue.model.states import WorkerReport
@@ -95,10 +96,13 @@ class RollCall:
             await (await self._queue.jet.stream(self._queue.names.running)).purge(filter=self._subject)
 
     async def _tell_on(self) -> None:
+        minute = self._queue.clock.now() // MINUTE
         while True:
             seen = self._now.generation
             try:
                 await self._queue.backend.publish(self._subject, _encode(self._present()), _TTL)
+                if minute != (minute := self._queue.clock.now() // MINUTE):
+                    await note_trend(self._queue)
             except PeltonError as error:
                 _log.debug(
                     "a worker of queue %r is not seen: %s", self._queue.name, error, extra={"queue": self._queue.name}

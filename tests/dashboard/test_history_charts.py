@@ -1,0 +1,87 @@
+"""Charts of the last hour and day: drawn on the server, from what the store keeps."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pelton
+from pelton import observe
+from pelton.api import StreamInfoRequest
+from pelton.dashboard.history_charts import SPANS, moments_of, queue_charts, stream_chart
+from pelton.queue.backing.trend import MINUTE, TrendPoint, note_trend
+from pelton.queue.model.naming import QueueNames
+from pelton.queue.queue import look_at_queue
+from pelton.testing import manual_runtime
+from tests.dashboard.conftest import Client
+
+NOW = 30_000_000 * MINUTE + 5
+
+
+def point(ago: int, ended: int, depth: int = 7, run: float = 0.5) -> TrendPoint:
+    return TrendPoint(NOW // MINUTE - ago, ended, 0, depth, 2.0, 3.0, run, run * 2)
+
+
+def titles(svg: str) -> list[str]:
+    return re.findall("<title>[^<]*: ([^<]*)</title>", svg)
+
+
+def test_the_charts_of_a_queue_are_differences_of_its_counters() -> None:
+    points = [point(5, 100), point(4, 160), point(3, 27_460), point(1, 27_470, depth=1_640_000)]
+    ended, depth, wait, run = queue_charts(points, SPANS["hour"], NOW)
+    assert titles(ended.svg) == ["60 per minute", "27 k per minute", "5 per minute"]
+    assert titles(depth.svg)[-2:] == ["7 jobs", "1.6 M jobs"]
+    assert (wait.last, run.last, depth.last) == ("2 s", "500 ms", "1.6 M")
+    assert titles(run.svg) == ["500 ms median"] * 4 + ["1 s 95 %"] * 4
+    for chart in (ended, depth, wait, run):
+        assert "style=" not in chart.svg, "the policy of the page refuses it"
+        assert chart.svg.count("<path") >= 1
+
+
+def test_what_nobody_has_noted_is_a_gap() -> None:
+    ended, depth, _, run = queue_charts([point(40, 100), point(39, 110), point(9, 90_000), point(8, 90_030)],
+                                        SPANS["hour"], NOW)  # fmt: skip
+    assert titles(ended.svg) == ["10 per minute", "30 per minute"]
+    # An area and a line for each part.
+    assert depth.svg.count("<path") == 4
+    assert queue_charts([], SPANS["hour"], NOW) == []
+    (ended, *_) = queue_charts([point(1, 5)], SPANS["hour"], NOW)
+    assert (ended.last, titles(ended.svg)) == ("-", [])
+    assert run.svg.count("<path") == 6
+
+
+def test_the_day_has_a_point_for_ten_minutes() -> None:
+    points = [point(ago, 30 * (1440 - ago), depth=ago) for ago in range(1440, 0, -1)]
+    ended, depth, _, _ = queue_charts(points, SPANS["day"], NOW)
+    assert 143 <= len(titles(ended.svg)) <= 145
+    assert {"30 per minute"} == set(titles(ended.svg))
+    assert len(depth.svg) < 60_000
+
+
+async def test_a_stream_is_charted_from_the_times_of_its_messages(tmp_path: Path) -> None:
+    runtime = manual_runtime()
+    async with pelton.open(tmp_path / "a.pelton", runtime=runtime) as jet:
+        await jet.create_stream("orders", subjects=["orders"])
+        runtime.clock.advance(61)
+        for count in (6, 0, 12):
+            for _ in range(count):
+                await jet.publish("orders", b"x")
+            runtime.clock.advance(60)
+        span, now = SPANS["hour"], runtime.clock.now()
+        info = await jet.backend.call(StreamInfoRequest(name="orders"))
+        rates = await observe.stream_rates(jet, info, moments_of(span, now))
+        assert [rate for _, rate in rates if rate] == [0.1, 0.2]
+        assert titles(stream_chart(rates, span, now).svg)[-1] == "0.2 per second"
+        # Nobody knows when messages came that were removed.
+        await (await jet.stream("orders")).purge(keep=12)
+        info = await jet.backend.call(StreamInfoRequest(name="orders"))
+        assert len(await observe.stream_rates(jet, info, moments_of(span, now))) < 3
+
+
+async def test_the_pages_have_them(client: Client, jet: pelton.Jet, ids: list[str]) -> None:
+    async with client() as browser:
+        assert "<svg viewBox" in (await browser.get("/streams/orders?span=day")).text
+        assert "Charts begin when" in (await browser.get("/queues/garage")).text
+        await note_trend(await look_at_queue(jet, QueueNames("garage")))
+        for span in ("hour", "day", "nothing"):
+            assert (await browser.get(f"/queues/garage?span={span}")).text.count("<svg viewBox") == 4
