@@ -143,7 +143,7 @@ class KnownLines:
 
     def note(self, line: bytes, head: _Head) -> None:
         """Remember a line that was seen for the second time."""
-        if len(line) > _LONGEST_KNOWN or head[1] or line.startswith(_ACK):
+        if len(line) > _LONGEST_KNOWN or line.startswith(_ACK):
             return
         if line in self._seen:
             if len(self.meanings) >= _KNOWN_LINES:
@@ -186,6 +186,8 @@ class Parser:
             used = self._parse(data, found.append)
         except _BrokenError as broken:
             return found + self._broken(str(broken))
+        except UnicodeDecodeError:
+            return found + self._broken(MALFORMED)
         if used < len(data):
             self._held += data[used:] if used else data
         return found
@@ -281,7 +283,8 @@ class Parser:
             self.is_paused = type(command) is Connect
             return None
         head = read_message(words)
-        self._known.note(line, head)
+        if not head[1]:
+            self._known.note(line, head)
         return head
 
 
@@ -296,17 +299,17 @@ def _is_too_long(line: bytes, longest: int) -> bool:
 
 def _pub(words: list[bytes]) -> _Head:
     if len(words) == 3:
-        return _text(words[1]), "", _NO_SIZE, _number(words[2])
+        return words[1].decode(), "", _NO_SIZE, _number(words[2])
     if len(words) == 4:
-        return _text(words[1]), _text(words[2]), _NO_SIZE, _number(words[3])
+        return words[1].decode(), words[2].decode(), _NO_SIZE, _number(words[3])
     raise _BrokenError(MALFORMED)
 
 
 def _hpub(words: list[bytes]) -> _Head:
     if len(words) not in (4, 5):
         raise _BrokenError(MALFORMED)
-    reply = _text(words[2]) if len(words) == 5 else ""
-    return (_text(words[1]), reply, *_sizes(words))
+    reply = words[2].decode() if len(words) == 5 else ""
+    return (words[1].decode(), reply, *_sizes(words))
 
 
 def _sizes(words: list[bytes]) -> tuple[int, int]:
@@ -330,9 +333,9 @@ def _connect(rest: bytes) -> Command:
 def _sub(rest: bytes) -> Command:
     words = rest.split()
     if len(words) == 2:
-        return Sub(_text(words[0]), "", words[1])
+        return Sub(words[0].decode(), "", words[1])
     if len(words) == 3:
-        return Sub(_text(words[0]), _text(words[1]), words[2])
+        return Sub(words[0].decode(), words[1].decode(), words[2])
     raise _BrokenError(MALFORMED)
 
 
@@ -359,13 +362,7 @@ _LINES: Final = {b"CONNECT": _connect, b"SUB": _sub, b"UNSUB": _unsub, b"PING": 
 _WITH_ANYTHING: Final = {b"PING": _ping, b"PONG": _pong}
 
 
-def _text(word: bytes) -> str:
-    try:
-        return word.decode()
-    except UnicodeDecodeError:
-        raise _BrokenError(MALFORMED) from None
-
-
+@lru_cache(maxsize=1024)
 def _number(word: bytes) -> int:
     if not _is_number(word):
         raise _BrokenError(MALFORMED)
