@@ -29,7 +29,6 @@ from pelton.server.router import (
     Router,
     Targets,
     WideDelivery,
-    encoded,
     in_portions,
     tail_of,
 )
@@ -476,9 +475,9 @@ class ServerAccount:
         only = targets.only
         if only is not None and not only.is_cut:
             # Most answers: worth saving some calls.
-            head = b"MSG %b %b" % (subject.encode(), only.sid)
             size = len(data) + len(block or b"")
-            only.client.deliver_run(only, encoded(head, reply, block, data, only.client), size, (reply,))
+            block = block if only.client.options.headers else None
+            only.client.deliver_run(only, encode_msg(subject, only.sid, reply, block, data), size, (reply,))
             return 1
         return self.router.deliver_to(targets, route, MessageFrame(subject, reply, block, data))
 

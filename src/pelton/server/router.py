@@ -72,12 +72,6 @@ class MessageFrame:
         return self._full
 
 
-def encoded(head: bytes, reply: str, block: bytes | None, data: bytes, to: Receiver) -> bytes:
-    """Return a message for one subscription of a client; ``head`` ends with the subscription's id."""
-    block = block if to.options.headers else None
-    return b"%b%b%b" % (b"H" if block else b"", head, tail_of(reply, block, data))
-
-
 def tail_of(reply: str, block: bytes | None, data: bytes) -> bytes:
     """Return what follows the subscription's id in a message."""
     back = f" {reply}".encode() if reply else b""
@@ -169,6 +163,26 @@ class WideDelivery:
         return self._next < len(self._targets)
 
 
+def _deliver_alone(only: ClientSubscription, messages: Sequence[Delivered | Incoming]) -> None:
+    """Deliver messages to one subscription, in one piece, as most pulls and pushes are."""
+    takes_headers, head, subject, size = only.client.options.headers, b"", "", 0
+    replies = [one.reply for one in messages]
+    # The line of each, and what it holds.
+    parts: list[bytes] = []
+    for one, reply in zip(messages, replies, strict=True):
+        data, block = one.data, one.headers or b""
+        if one.subject != subject:
+            subject = one.subject
+            head = b"MSG %b %b " % (subject.encode(), only.sid)
+        back = f"{reply} ".encode() if reply else b""
+        if block and takes_headers:
+            parts += (b"H%b%b%d %d" % (head, back, len(block), len(block) + len(data)), block + data)
+        else:
+            parts += (b"%b%b%d" % (head, back, len(data)), data)
+        size += len(data) + len(block)
+    only.client.deliver_run(only, b"\r\n".join([*parts, b""]), size, replies)
+
+
 NO_TARGETS: Final = Targets((), (), False, None, False)
 
 
@@ -231,17 +245,7 @@ class Router:
         """Deliver what a store has for ``route``, in its order."""
         only = None if queue else self.targets(route).only
         if only is not None and not only.is_cut and not only.limit:
-            # Most pulls and pushes: they become one piece of output.
-            heads = {
-                subject: b"MSG %b %b" % (subject.encode(), only.sid) for subject in {one.subject for one in messages}
-            }
-            replies = [one.reply for one in messages]
-            run = [
-                encoded(heads[one.subject], reply, one.headers, one.data, only.client)
-                for one, reply in zip(messages, replies, strict=True)
-            ]
-            size = sum([len(one.data) + len(one.headers or b"") for one in messages])
-            only.client.deliver_run(only, b"".join(run), size, replies)
+            _deliver_alone(only, messages)
             return
         for message in messages:
             frame = MessageFrame(message.subject, message.reply, message.headers, message.data)
