@@ -515,9 +515,7 @@ class ServerAccount:
         """Answer a request: to a client of this server, or wherever else the request came from."""
         if not reply:
             return
-        if self.receives(reply):
-            self.send(reply, reply, "", block, data)
-        elif self.link is not None:
+        if not self.send(reply, reply, "", block, data) and self.link is not None and not self.receives(reply):
             # A request may name a stream's subject as the place for its answer, or come from another process.
             self.link.pass_on(Incoming(reply, data, block))
 

@@ -230,7 +230,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._out: list[bytes] = []
         self._out_bytes = 0
         self._waiting = bytearray()
-        self._is_full = False
+        self._is_full = self._is_reading = False
         self._max_pending = host.settings.max_pending
         self.stalled_since: float | None = None
         self.started: float = host.clock.monotonic()
@@ -288,7 +288,13 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Carry out what the client sent."""
-        self.receive(self._shared.take(nbytes))
+        self._is_reading = True
+        try:
+            self.receive(self._shared.take(nbytes))
+        finally:
+            # What it is answered at once needs no other round of the loop.
+            self._is_reading = False
+            self.flush()
 
     def receive(self, data: bytes) -> None:
         """Carry out what the client sent, as far as it may be carried out now."""
@@ -380,7 +386,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._notes_replies:
             for reply in replies:
                 self.rights.expect_answer(reply, self._host.clock.monotonic())
-        if not self._out:
+        if not (self._out or self._is_reading):
             self._shared.flush_later(self)
         self._out.append(run)
         self._out_bytes += len(run)
@@ -409,7 +415,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def write(self, data: bytes) -> None:
         """Write bytes at the end of this round of the loop."""
-        if not self._out:
+        if not (self._out or self._is_reading):
             self._shared.flush_later(self)
         self._out.append(data)
         self._out_bytes += len(data)
