@@ -153,8 +153,9 @@ def _run(command: Sequence[str], **options: object) -> None:
 def check_types() -> None:
     """Check that the types of all public names are known, as pyright sees them."""
     pyright = [sys.executable, "-m", "pyright", "--verifytypes", "pelton", "--ignoreexternal"]
-    # This tree's package, whichever is installed.
-    _run([*pyright, "--pythonpath", sys.executable], env={**_bare(tests=False), "PYTHONPATH": str(ROOT / "src")})
+    # This tree's package, whichever is installed; the types of what it requires are those of the Python on the path.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    _run(pyright, env={**_bare(tests=False), "PYTHONPATH": str(ROOT / "src"), "PATH": path})
 
 
 def main() -> int:

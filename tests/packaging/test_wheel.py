@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,17 @@ def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> CleanEnviron
 
 def test_the_wheel_has_the_program_and_nothing_else(wheel: Path) -> None:
     assert not strays(wheel)
+
+
+def test_the_source_distribution_has_what_is_tracked(wheel: Path) -> None:
+    """Neither caches nor what the documentation, a benchmark or a demo has built."""
+    (source,) = wheel.parent.glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    if listed.returncode:
+        pytest.skip("this is no clone")
+    assert names - set(listed.stdout.split("\n")) == {"PKG-INFO"}
 
 
 def test_few_distributions_come_with_it(clean: CleanEnvironment) -> None:

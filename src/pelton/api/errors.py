@@ -168,7 +168,7 @@ class ApiError(PeltonError):
         self.code = code
         self.err_code = err_code
         # Parts of it may be bytes of a client that are no UTF-8, which must not break the answer: as in Go's JSON.
-        self.description = (
+        self.description: str = (
             description if description.isascii() else _NO_TEXT.sub("\N{REPLACEMENT CHARACTER}", description)
         )
         self.constant: str = NAMES.get(err_code, "")

@@ -73,7 +73,8 @@ class ClaimTable:
         self._db = database
         self._consumer = consumer
         self._known: dict[str, SubjectClaims] = {}
-        self.limit = self.turns = 0
+        self.limit = 0
+        self.turns: int = 0
 
     def forget(self) -> None:
         """Forget what is known: another process may have changed it."""

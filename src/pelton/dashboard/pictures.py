@@ -103,8 +103,8 @@ class Picture:
         self.consumers = consumers
         self.queues = queues
         self.health = health
-        self.alarms = observe.alarms_of(health)
-        self.internal = {one.name for one in streams if one.kind in INTERNAL}
+        self.alarms: list[observe.Alarm] = observe.alarms_of(health)
+        self.internal: set[str] = {one.name for one in streams if one.kind in INTERNAL}
         """The streams that nobody knows who knows queues."""
         self._workers = workers
         # As of now: the history goes on.

@@ -153,9 +153,9 @@ class Bus:
         # Set while messages are stored that this process has already passed on to its clients.
         self.is_routed = False
         # How many of the subscriptions are not those by which this process passes messages on to clients.
-        self.num_others = 0
+        self.num_others: int = 0
         # Whether the transaction has published, or changed who subscribes: read in every one.
-        self.is_touched = False
+        self.is_touched: bool = False
         self._joining: list[int] = []
         self._leaving: list[int] = []
         self._bumped = False

@@ -247,9 +247,22 @@ class ReadOnlyEngine:
         """Raise StoreReadOnlyError: ``jet.read()`` reads."""
         self._refuse()
 
-    publish = publish_batch = publish_apart = publish_atomic = send = _refuse_call
+    publish: Any = _refuse_call
+    publish_batch: Any = _refuse_call
+    publish_apart: Any = _refuse_call
+    publish_atomic: Any = _refuse_call
+    send: Any = _refuse_call
     # A delivery is written down, publishers have to know their subscribers, and a backup takes part in folding the log.
-    pull = ack = settle = settle_once = settle_many = withdraw = subscribe = backup = restore = rekey = _refuse_call
+    pull: Any = _refuse_call
+    ack: Any = _refuse_call
+    settle: Any = _refuse_call
+    settle_once: Any = _refuse_call
+    settle_many: Any = _refuse_call
+    withdraw: Any = _refuse_call
+    subscribe: Any = _refuse_call
+    backup: Any = _refuse_call
+    restore: Any = _refuse_call
+    rekey: Any = _refuse_call
 
     def backups(self) -> Backups:
         """Return this store, which refuses both."""

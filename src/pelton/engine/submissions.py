@@ -333,7 +333,7 @@ class SettleWork:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self.durable = False
+        self.durable: bool = False
         self._groups: dict[ConsumerKey, list[Settling]] = {}
         self._results: list[object] = []
 

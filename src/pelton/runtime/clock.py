@@ -96,9 +96,11 @@ class SystemClock:
     """The machine's clocks, and the running event loop's timers."""
 
     # The clocks are read several times for each job: these are the functions themselves.
-    now = staticmethod(time.time_ns)
-    monotonic = staticmethod(time.monotonic)
-    boottime = staticmethod(time.monotonic if _BOOTTIME is None else partial(time.clock_gettime, _BOOTTIME))
+    now: Callable[[], int] = staticmethod(time.time_ns)
+    monotonic: Callable[[], float] = staticmethod(time.monotonic)
+    boottime: Callable[[], float] = staticmethod(
+        time.monotonic if _BOOTTIME is None else partial(time.clock_gettime, _BOOTTIME)
+    )
 
     def boot_id(self) -> str:
         """Name this run of the machine; empty if the system does not tell."""

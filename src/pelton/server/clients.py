@@ -19,6 +19,7 @@ from pelton.wire import (
     PONG,
     Command,
     Connect,
+    ConnectionState,
     ConnectOptions,
     Hpub,
     Ping,
@@ -42,6 +43,16 @@ _read_options: Final = StructReader(ConnectOptions)
 
 class Client(ClientConnection):
     """The server's side of one client."""
+
+    # Those of every connection, said again: whoever checks types of what is installed infers none.
+    state: ConnectionState
+    options: ConnectOptions
+    echo: bool
+    user: ServerUser | None
+    account: AccountPort | None
+    rights: ClientRights
+    subscriptions: dict[bytes, ClientSubscription]
+    rtt: float | None
 
     def __init__(self, host: ServerHost, shared: SharedBuffer, number: int) -> None:
         super().__init__(host, shared, number)

@@ -157,7 +157,7 @@ class SharedBuffer:
         self._reader = -1
         self._in_a_row = 0
         # How often anything was read.
-        self.reads = 0
+        self.reads: int = 0
         self.lines: KnownLines = KnownLines()
         self._unflushed: list[ClientConnection] = []
 
@@ -236,7 +236,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.started: float = host.clock.monotonic()
         self.heard: float = self.started
         self.rtt: float | None = None
-        self.in_msgs = self.in_bytes = self.out_msgs = self.out_bytes = 0
+        self.in_msgs = self.in_bytes = 0
+        self.out_msgs: int = 0
+        self.out_bytes: int = 0
 
     @abstractmethod
     def _begin(self) -> None:

@@ -89,7 +89,7 @@ class SourceGraph:
         # The links of the streams that others take from, if any.
         self._named: set[str] = set()
         # Whether any stream takes from another.
-        self.has_links = False
+        self.has_links: bool = False
         # Row ids of the streams that take from others, or others from them.
         self.watched: set[int] = set()
         # Streams whose links were created or changed in this transaction.

@@ -119,7 +119,7 @@ class SalvageSnapshot:
     def __init__(self, source: Database, watch: Database) -> None:
         self._source = source
         self._watch = watch
-        self.errors = 0
+        self.errors: int = 0
 
     def __enter__(self) -> Self:
         self._source.connection.set_busy_timeout(_BUSY_MS)

@@ -194,7 +194,7 @@ class Staging:
         self._open: dict[BatchKey, _Open] = {}
         self._undo: list[_Undo] = []
         # Whether there are open batches, or the transaction has touched any.
-        self.is_used = False
+        self.is_used: bool = False
 
     # --- transactions
 

@@ -43,7 +43,7 @@ class Lines:
         self.clock = clock
         self._signals: dict[Key, Signal] = {}
         # Whether nothing waits.
-        self.is_empty = True
+        self.is_empty: bool = True
         self._counts: dict[Key, int] = {}
         self._filters: dict[Key, tuple[str, ...]] = {}
         self._by_stream: dict[str, SubjectIndex[Key]] = {}

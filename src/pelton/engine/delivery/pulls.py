@@ -282,12 +282,12 @@ class StandingPull(WaitingPull):
     def __init__(self, key: Key, request: PullRequest, pull_id: str, sink: PullSink, now: float, beat_s: float) -> None:
         super().__init__(key, request, pull_id)
         self.sink = sink
-        self.left = request.batch
-        self.left_bytes = request.max_bytes
-        self.delivered = 0
+        self.left: int = request.batch
+        self.left_bytes: int = request.max_bytes
+        self.delivered: int = 0
         self.until: float | None = None if request.expires_ns is None else now + request.expires_ns / 1e9
         self.beat_s = beat_s
-        self.next_beat = now + beat_s
+        self.next_beat: float = now + beat_s
         self.checked = False
 
     @property

@@ -199,7 +199,7 @@ class Registry:
         self.routes: Routes = Routes(self.streams)
         self.version = -1
         # Whether the open transaction has changed a stream or consumer.
-        self.has_moved = False
+        self.has_moved: bool = False
         # How the wall clock has jumped, of streams whose messages age.
         self.jumps: Mapping[int, Jumps] = {}
         # Streams, and consumers, with a damaged configuration: what it says is unknown, so they cannot be used.

@@ -43,6 +43,7 @@ from pelton.queue.model.flow_records import (
     encode_record,
 )
 from pelton.queue.model.limits import Order
+from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import checked_text, seconds, valid_text
 from pelton.runtime import Deadline, at_home
 
@@ -205,9 +206,9 @@ class Flows:
 
     def __init__(self, queue: QueueContext, jobs: JobLookup) -> None:
         self.queue = queue
-        self.names = queue.names
+        self.names: QueueNames = queue.names
         # Whether a flow and its first jobs are stored in one transaction.
-        self.has_transactions = queue.backend.planning.atomic_batches
+        self.has_transactions: bool = queue.backend.planning.atomic_batches
         self._log = FlowLog(queue)
         self._messages = FlowMessages(queue)
         self._is_ready = False

@@ -341,7 +341,7 @@ class Orders:
         self._ended: dict[str, None] = {}
         self.is_all_paused = False
         # Whether any job, key or name is cancelled or paused.
-        self.has_any = False
+        self.has_any: bool = False
         self._paused_keys: set[str] = set()
         self._paused_jobs: set[str] = set()
 

@@ -243,9 +243,9 @@ class Admission:
         self._book = SlotBook(worker, queue.lease, ProcessWatch())
         self._limits: dict[str, JobLimit] = {}
         # Whether the queue has any limit.
-        self.is_on = False
+        self.is_on: bool = False
         # How often a limit was set or taken away.
-        self.limits_heard = 0
+        self.limits_heard: int = 0
         # The places at which jobs hold slots, by their sequences; the keeper of leases reads it.
         self.slots: dict[int, tuple[str, ...]] = {}
         # The jobs themselves: one that was taken anew has the slots, and not the one that lost its lease.

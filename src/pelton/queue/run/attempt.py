@@ -438,4 +438,5 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
         return LeaseLostError(self.records.id, self.records.envelope.key, str(refused))
 
     def _note_end(self, ended: bool) -> None:
-        self._has_ended = self.is_settled = ended
+        self._has_ended = ended
+        self.is_settled = ended

@@ -208,7 +208,7 @@ class JobIntake:
         self._parking = held.parking
         self._orders = held.orders
         # How many jobs the worker has taken so far.
-        self.taken = 0
+        self.taken: int = 0
         self._stop = stop
         self._may_begin = may_begin
         self._stopping = False

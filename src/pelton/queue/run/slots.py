@@ -370,7 +370,7 @@ class EndedAttempts(Generic[J]):
         # When the first of them has ended, in seconds since boot.
         self._since = 0.0
         # When they have waited for so long that no other job should start before; infinity: there is none, or not now.
-        self.due_at = inf
+        self.due_at: float = inf
 
     def __len__(self) -> int:
         """How many have ended and wait for their settlement."""
@@ -429,7 +429,7 @@ class IdleSlots:
         self._loop = asyncio.get_running_loop()
         self.resting: list[asyncio.Future[None]] = []
         # How many were woken and have not looked for work yet.
-        self.coming = 0
+        self.coming: int = 0
         self._next = 1
 
     async def wait(self) -> None:
