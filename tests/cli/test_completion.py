@@ -7,12 +7,15 @@ import pty
 import select
 import shutil
 import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+import pelton
 from pelton.cli.main import COMMANDS, main
+from tests.kit.served import ServedStore
 
 _LIMIT_S = 30
 # What has been typed, and what completes its last word: the only one of them, where zsh is to insert it.
@@ -72,6 +75,66 @@ def test_bash(capsys: pytest.CaptureFixture[str]) -> None:
         lines.append('printf "%s|" "${COMPREPLY[@]}"; echo')
     answers = [line.rstrip("|") for line in said("bash", "-c", "\n".join(lines)).splitlines()]
     assert answers == ["|".join(found) for _, found in CASES] + ["two words.pelton"]
+
+
+NAMES = [
+    ("queue info b.pelton ga", ["garage"]),
+    ("jobs ls b.pelton garage ", []),
+    ("stream info b.pelton or", ["orders"]),
+    ("consumer info b.pelton orders ", ["packer"]),
+    ("consumer info b.pelton orders --json p", ["packer"]),
+    ("kv get b.pelton se", ["settings"]),
+    ("object ls b.pelton fi", ["files"]),
+    ("cron run b.pelton garage n", ["nightly"]),
+    ("queue info gone.pelton ga", []),
+    ("queue", []),
+]
+
+
+def _fill(path: str) -> None:
+    with pelton.sync.open(path) as jet:
+        jet.create_stream("orders", subjects=["orders"]).create_consumer(durable_name="packer")
+        jet.create_bucket("settings")
+        jet.create_objects("files")
+        jet.queue("garage").schedule("nightly", "repair", every=60)
+
+
+@pytest.mark.parametrize(("typed", "expected"), NAMES)
+def test_names_in_a_store(
+    typed: str, expected: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _fill("b.pelton")
+    *words, last = typed.split(" ")
+    for given in ([*words, ""], [*words, last]):
+        assert main(["completion", "names", "--", *given]) == 0
+        assert set(expected) <= set(capsys.readouterr().out.splitlines())
+    monkeypatch.setenv("PELTON_STORE", "b.pelton")
+    assert main(["completion", "names", "--", *[word for word in words if word != "b.pelton"], last]) == 0
+    assert set(expected) <= set(capsys.readouterr().out.splitlines())
+
+
+def test_bash_completes_names_through_an_address(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    needs("bash")
+    _fill("b.pelton")
+    command = folder / "bin" / "pelton"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m pelton "$@"\n')
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{command.parent}:{os.environ['PATH']}")
+    server = ServedStore(folder / "b.pelton")
+    server.start()
+    try:
+        address = server.url.replace(":", " : ")
+        lines = [script("bash", capsys)]
+        for typed in ("queue info b.pelton ga", f"consumer info {address} orders pa"):
+            count = len(typed.split())
+            lines.append(f"COMP_WORDS=(pelton {typed}); COMP_CWORD={count}; COMPREPLY=(); _pelton")
+            lines.append('printf "%s|" "${COMPREPLY[@]}"; echo')
+        assert said("bash", "-c", "\n".join(lines)).splitlines() == ["garage|", "packer|"]
+    finally:
+        server.stop()
 
 
 def test_fish(capsys: pytest.CaptureFixture[str]) -> None:

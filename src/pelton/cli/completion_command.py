@@ -1,16 +1,24 @@
-"""``pelton completion``: what a shell needs to complete commands, verbs, options and their values.
+"""``pelton completion``: what a shell needs to complete commands, verbs, options, their values, and names in a store.
 
-``source <(pelton completion bash)``, the same for zsh, ``pelton completion fish | source``.
+``source <(pelton completion bash)``, the same for zsh, ``pelton completion fish | source``. For names of queues,
+streams, consumers, buckets and schedules, the shell asks ``pelton completion names`` with what has been typed.
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import Final, NamedTuple
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pelton.cli.arguments import add_json
-from pelton.cli.main import COMMANDS, parser
+from pelton.api import PeltonError
+from pelton.cli.arguments import add_json, opening_of
+from pelton.cli.main import COMMANDS, is_group, parser, words_with_store
 from pelton.cli.output import write_json, write_line
+
+if TYPE_CHECKING:
+    from pelton.connect import Jet
 
 # Read by zsh, too, which has no mapfile. Names of files may hold spaces, the words may not.
 _BASH: Final = """\
@@ -34,6 +42,12 @@ _pelton() {{
   fi
   case "$current" in
     -*) files="" ;;
+    *)
+      case "$command $verb" in
+        {names})
+          words="$words $(command pelton completion names -- "${{COMP_WORDS[@]:1:COMP_CWORD}}" \\
+            2>/dev/null | tr '\n' ' ')" ;;
+      esac ;;
   esac
   [ -n "$files" ] && COMPREPLY=($(compgen -f -- "$current"))
   IFS=" "
@@ -57,6 +71,10 @@ function __pelton_in
   test "$words[2]" = $argv[1]; or return
   test (count $argv) -eq 1; or test "$words[3]" = $argv[2]
 end
+function __pelton_names
+  set -l words (commandline -opc) (commandline -ct)
+  command pelton completion names -- $words[2..-1] 2>/dev/null
+end
 """
 
 
@@ -68,6 +86,7 @@ class _Verb(NamedTuple):
     flags: frozenset[str]
     values: dict[str, list[str]]
     words: list[str]
+    has_names: bool
 
 
 _Commands = dict[str, dict[str, _Verb]]
@@ -76,13 +95,18 @@ _Commands = dict[str, dict[str, _Verb]]
 def define_completion(parser: argparse.ArgumentParser) -> None:
     parser.description = __doc__
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"))
+    parser.add_argument("shell", choices=("bash", "zsh", "fish", "names"))
+    parser.add_argument("typed", nargs="*", help=argparse.SUPPRESS)
     add_json(parser)
     parser.set_defaults(run=run_completion)
 
 
 def run_completion(options: argparse.Namespace) -> int:
     """Print the completions of a shell; return 0."""
+    if options.shell == "names":
+        for name in asyncio.run(_names_for(options.typed)):
+            write_line(name)
+        return 0
     commands = _commands()
     if options.json:
         write_json({name: {verb: takes._asdict() for verb, takes in found.items()} for name, found in commands.items()})
@@ -113,6 +137,7 @@ def _verb(inner: argparse.ArgumentParser, text: str) -> _Verb:
         frozenset(option for option, action in by_option.items() if action.nargs == 0),
         {option: [*map(str, action.choices)] for option, action in by_option.items() if action.choices},
         [str(word) for action in shown if not action.option_strings for word in action.choices or ()],
+        any(action.metavar in _NAMES for action in shown if not action.option_strings),
     )
 
 
@@ -142,6 +167,12 @@ def _bash(commands: _Commands) -> str:
         commands=" ".join((*commands, "--help", "--version")),
         options="\n".join(options),
         values="\n".join(values),
+        names="|".join(
+            f'"{name} {verb}"{"*" * (not verb)}'
+            for name, found in commands.items()
+            for verb, takes in found.items()
+            if takes.has_names
+        ),
         verbs="\n".join(verbs),
     )
 
@@ -160,6 +191,7 @@ def _fish(commands: _Commands) -> str:
             inside = f"'__pelton_in {f'{name} {verb}'.rstrip()}'"
             lines += [_fish_option(inside, takes, option) for option in takes.options]
             lines += [f"complete -c pelton -f -n {inside} -a {word}" for word in takes.words]
+            lines += [f"complete -c pelton -n {inside} -a '(__pelton_names)'"] * takes.has_names
     return _FISH + "\n".join(lines)
 
 
@@ -172,3 +204,85 @@ def _fish_option(inside: str, takes: _Verb, option: str) -> str:
 
 def _quote(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+# --- names in the store that has been typed: of the kind that the argument's placeholder says
+
+
+class _Place(NamedTuple):
+    """Where a name is typed: the command, the arguments before it, the store first, and the placeholder of its own."""
+
+    command: str
+    before: list[str]
+    metavar: object
+
+
+async def _queues(jet: Jet, place: _Place) -> list[str]:
+    return await jet.queue_names()
+
+
+async def _streams(jet: Jet, place: _Place) -> list[str]:
+    return await jet.stream_names()
+
+
+async def _consumers(jet: Jet, place: _Place) -> list[str]:
+    return await (await jet.stream(place.before[-1])).consumer_names()
+
+
+async def _buckets(jet: Jet, place: _Place) -> list[str]:
+    from pelton import observe
+
+    found = observe.object_summaries(jet) if place.command == "object" else observe.bucket_summaries(jet)
+    return [one.name for one in await found]
+
+
+async def _schedules(jet: Jet, place: _Place) -> list[str]:
+    from pelton import observe
+
+    return [one.name for one in await observe.job_schedules(jet, place.before[-1])] if place.command == "cron" else []
+
+
+_NAMES: Final[dict[object, Callable[[Jet, _Place], Awaitable[list[str]]]]] = {
+    "QUEUE": _queues,
+    "STREAM": _streams,
+    "CONSUMER": _consumers,
+    "BUCKET": _buckets,
+    "NAME": _schedules,
+}
+
+
+async def _names_for(typed: Sequence[str]) -> list[str]:
+    """Return the names that may stand at the last of the words that were typed, which may be empty."""
+    # Bash parts words at these, which addresses have.
+    words = "\0".join(typed).replace("\0:\0", ":").replace("\0=\0", "=").split("\0")
+    with suppress(PeltonError, OSError):
+        place = _place_of(words_with_store(words))
+        if place is not None and place.before and place.metavar in _NAMES:
+            options = argparse.Namespace(store=place.before[0], key_file=None)
+            async with opening_of(options, writes=False) as jet:
+                return await _NAMES[place.metavar](jet, place)
+    return []
+
+
+def _place_of(words: Sequence[str]) -> _Place | None:
+    """Return the place of the last word; None if it is no argument of a verb."""
+    depth, inner = 1, _inner(parser(words[0])).get(words[0])
+    if inner is not None and is_group(words[0]):
+        depth, inner = 2, _inner(inner).get(words[1]) if len(words) > 1 else None
+    if inner is None or len(words) <= depth:
+        return None
+    before = [*_arguments_of(inner, words[depth:-1])]
+    actions = [action for action in inner._actions if not action.option_strings]
+    if not actions or (len(before) >= len(actions) and actions[-1].nargs not in ("*", "+")):
+        return None
+    return _Place(words[0], before, actions[min(len(before), len(actions) - 1)].metavar)
+
+
+def _arguments_of(inner: argparse.ArgumentParser, words: Sequence[str]) -> Iterator[str]:
+    """Return the words that are neither options nor their values."""
+    flags = {name for action in inner._actions if action.nargs == 0 for name in action.option_strings}
+    is_value = False
+    for word in words:
+        if not is_value and not word.startswith("-"):
+            yield word
+        is_value = not is_value and word.startswith("-") and "=" not in word and word not in flags

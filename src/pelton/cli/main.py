@@ -121,8 +121,8 @@ def _module_of(name: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; return the exit status: 0 done, 1 failed, 2 usage error, 130 interrupted."""
-    words = _with_store(sys.argv[1:] if arguments is None else arguments)
-    if not words or (len(words) == 1 and words[0] in (*_IN_GROUPS, "pipeline")):
+    words = words_with_store(sys.argv[1:] if arguments is None else arguments)
+    if not words or (len(words) == 1 and is_group(words[0])):
         words = [*words, "--help"]
     # Only --help and --version may precede the command.
     options = parser(words[0] if words else "").parse_args(words, argparse.Namespace(words=words))
@@ -147,7 +147,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-def _with_store(words: Sequence[str]) -> Sequence[str]:
+def is_group(command: str) -> bool:
+    """Whether a command has verbs."""
+    return command in _IN_GROUPS or command == "pipeline"
+
+
+def words_with_store(words: Sequence[str]) -> Sequence[str]:
     """Return the words with the store of ``PELTON_STORE``, if they take one and name none."""
     depth = 2 if words and words[0] in _IN_GROUPS else 1
     store = os.environ.get("PELTON_STORE")
