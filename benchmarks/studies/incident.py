@@ -62,12 +62,8 @@ async def filled(jet: pelton.Jet, waiting: int, troubled: int) -> None:
 def looks(jet: pelton.Jet) -> dict[str, Callable[[], Awaitable[object]]]:
     """What is measured."""
 
-    async def listed(state: JobState | None, job: str | None = None) -> None:
-        found = observe.unfinished_jobs(jet, "shop", state=state, job=job)
-        for _ in range(25):
-            if await anext(found, None) is None:
-                break
-        await found.aclose()
+    async def listed(state: JobState | None, job: str = "") -> None:
+        await observe.list_jobs(jet, "shop", observe.JobSelection(state=state or "", job=job))
 
     async def page(viewers: int) -> None:
         app = dashboard.app(jet, every=0.0)
@@ -84,6 +80,9 @@ def looks(jet: pelton.Jet) -> dict[str, Callable[[], Awaitable[object]]]:
         "jobs ls --state held": lambda: listed("held"),
         "jobs ls --job nosuch": lambda: listed(None, "nosuch"),
         "page of the queue, one viewer": lambda: page(1),
+        "dead letters, newest first": lambda: observe.list_dead_letters(jet, "shop"),
+        "dead letters by error": lambda: observe.group_dead_letters(jet, "shop"),
+        "one job": lambda: observe.job_with_details(jet, "shop", "7"),
         f"page of the queue, {VIEWERS} at once": lambda: page(VIEWERS),
     }
 

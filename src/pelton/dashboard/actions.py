@@ -2,31 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, Literal, NamedTuple, get_args
 
 from pelton import observe
 from pelton.api import ConfigError, JobNotFoundError, rfc3339
 from pelton.api.times import SECOND
+from pelton.api.wording import number_text
 from pelton.connect import Jet
 from pelton.dashboard.access import Role
 from pelton.jet import Stream
 from pelton.observe.holdings import kind_of
+from pelton.queue import JobState
+from pelton.runtime import Deadline
 
-_MOST_REDRIVEN: Final = 1000
+_MOST_AT_ONCE: Final = 10_000
+_FIND_S: Final = 1.0
+_DO_S: Final = 5.0
+_OTHERS_DONE: Final = {"publish": "The message is stored."}
 _PAUSE_S: Final = 3600
+_TIMES: Final = ("since", "until", "last")
+JOB_STATES: Final[tuple[JobState, ...]] = get_args(JobState)
 _REASON: Final = "on the dashboard"
 
 
+class Matches(NamedTuple):
+    """The ids of what a list selects; not ``is_whole``: there are, or may be, more."""
+
+    ids: tuple[str, ...]
+    is_whole: bool
+
+
 class Operation(NamedTuple):
-    """One thing to do with a queue or a stream, by its name; ``of`` says what of it an id names, if anything."""
+    """One thing to do with a queue or a stream, by its name; ``of`` says what of it an id names, if anything.
+
+    ``find`` finds what a list selects, to do it with all of it, and ``done_many`` is what is told then, with the
+    number. ``size`` says of how many things a queue or stream would be emptied. ``is_dangerous``: what is lost is
+    lost; ``must_type``: the name has to be typed.
+    """
 
     question: str
     done: str
     do: Callable[[Jet, str, str], Awaitable[object]]
     of: str = ""
     role: Role = "act"
+    is_dangerous: bool = False
+    must_type: bool = False
+    done_many: str = ""
+    find: Callable[[Jet, str, observe.JobSelection], Awaitable[Matches]] | None = None
+    size: Callable[[Jet, str], Awaitable[str]] | None = None
 
 
 async def _pause(jet: Jet, queue: str, _id: str) -> None:
@@ -49,20 +73,56 @@ async def _redrive(jet: Jet, queue: str, job_id: str) -> None:
     await (await jet.queue(queue, create=False)).redrive(job_id)
 
 
-async def _redrive_all(jet: Jet, queue: str, _id: str) -> None:
-    ids = list[str]()
-    async with aclosing(observe.dead_letters(jet, queue)) as letters:
-        async for letter in letters:
-            ids.append(letter.outcome.id)
-            if len(ids) == _MOST_REDRIVEN:
-                break
-    opened = await jet.queue(queue, create=False)
-    for job_id in ids:
+async def _discard(jet: Jet, queue: str, job_id: str) -> None:
+    await (await jet.queue(queue, create=False)).discard(job_id)
+
+
+async def _matching_jobs(jet: Jet, queue: str, wanted: observe.JobSelection) -> Matches:
+    page = await observe.list_jobs(jet, queue, wanted, limit=_MOST_AT_ONCE, within=_FIND_S)
+    return Matches(tuple(job.id for job in page.jobs), not page.cursor)
+
+
+async def _matching_letters(jet: Jet, queue: str, wanted: observe.JobSelection) -> Matches:
+    page = await observe.list_dead_letters(jet, queue, wanted, limit=_MOST_AT_ONCE, within=_FIND_S)
+    return Matches(tuple(letter.outcome.id for letter in page.letters), not page.cursor)
+
+
+def selection_of(asked: Mapping[str, str], now: int) -> observe.JobSelection:
+    """Return which jobs or dead letters a page, or a form, asks for; ``last``: how many minutes back."""
+    since, until, minutes = (int(text) if _is_number(text := asked.get(name, "")) else 0 for name in _TIMES)
+    texts = {name: asked.get(name, "").strip() for name in ("job", "key", "tenant", "error")}
+    state: JobState | Literal[""] = next((one for one in JOB_STATES if one == asked.get("state")), "")
+    since = max(now - minutes * 60 * SECOND, 0) if minutes else since
+    return observe.JobSelection(state=state, since=since, until=until, **texts)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 20
+
+
+async def do_many(jet: Jet, operation: Operation, name: str, ids: Sequence[str]) -> tuple[int, int]:
+    """Do it with each of these, for some seconds at most; return with how many, and how many are left."""
+    deadline, done = Deadline(jet.runtime.clock, _DO_S), 0
+    for number, job_id in enumerate(ids):
+        if deadline.is_over:
+            return done, len(ids) - number
         try:
-            await opened.redrive(job_id)
-        except JobNotFoundError:
-            # Somebody else was faster.
+            await operation.do(jet, name, job_id)
+            done += 1
+        except (JobNotFoundError, ConfigError):
+            # Somebody else was faster, or it has ended; or nothing can have this id.
             continue
+    return done, 0
+
+
+async def _count_jobs(jet: Jet, queue: str) -> str:
+    found = await observe.queue_summary(jet, queue)
+    waiting = found.pending + found.scheduled + found.held + found.retrying
+    return f"{number_text(waiting)} jobs wait, {number_text(found.running)} more run and are left"
+
+
+async def _count_messages(jet: Jet, stream: str) -> str:
+    return f"{number_text((await (await plain_stream(jet, stream)).info()).state.messages)} messages are stored"
 
 
 async def _cancel_flow(jet: Jet, queue: str, flow_id: str) -> None:
@@ -104,14 +164,31 @@ async def plain_stream(jet: Jet, name: str) -> Stream:
 
 QUEUE_OPERATIONS: Final = {
     "redrive": Operation(
-        "Put this failed job into the queue again?", "The job is in the queue again.", _redrive, of="job"
+        "Put this failed job into the queue again?",
+        "The job is in the queue again.",
+        _redrive,
+        of="job",
+        done_many="{} failed jobs are in the queue again.",
+        find=_matching_letters,
     ),
-    "redrive-all": Operation(
-        f"Put failed jobs into the queue again, at most {_MOST_REDRIVEN} of them?",
-        "The failed jobs are in the queue again.",
-        _redrive_all,
+    "discard": Operation(
+        "Remove this dead letter? The job cannot be put into the queue again then.",
+        "The dead letter is removed; the history keeps how its job ended.",
+        _discard,
+        of="job",
+        is_dangerous=True,
+        done_many="{} dead letters are removed.",
+        find=_matching_letters,
     ),
-    "cancel": Operation("Cancel this job?", "The job is cancelled, by its worker if it runs.", _cancel, of="job"),
+    "cancel": Operation(
+        "Cancel this job?",
+        "The job is cancelled, by its worker if it runs.",
+        _cancel,
+        of="job",
+        is_dangerous=True,
+        done_many="{} jobs are cancelled, those that run by their workers.",
+        find=_matching_jobs,
+    ),
     "pause": Operation("Start no more jobs of this queue, in any process?", "The queue is paused.", _pause),
     "resume": Operation("Start jobs of this queue again?", "The queue goes on.", _resume),
     "purge": Operation(
@@ -119,12 +196,16 @@ QUEUE_OPERATIONS: Final = {
         "The jobs that waited are cancelled.",
         _purge_queue,
         role="administer",
+        is_dangerous=True,
+        must_type=True,
+        size=_count_jobs,
     ),
     "cancel-flow": Operation(
         "Cancel this flow? Jobs that wait never start, the others are cancelled.",
         "The flow is cancelled.",
         _cancel_flow,
         of="flow",
+        is_dangerous=True,
     ),
     "pause-schedule": Operation(
         "Enqueue no more jobs of this schedule?", "The schedule is paused.", _pause_schedule, of="schedule"
@@ -148,10 +229,21 @@ STREAM_OPERATIONS: Final = {
         "The messages are removed.",
         _purge_stream,
         role="administer",
+        is_dangerous=True,
+        must_type=True,
+        size=_count_messages,
     ),
 }
-DONE: Final = {
-    "publish": "The message is stored.",
-    **{name: one.done for name, one in (QUEUE_OPERATIONS | STREAM_OPERATIONS).items()},
-}
-"""The message after an operation was carried out."""
+_OPERATIONS: Final = QUEUE_OPERATIONS | STREAM_OPERATIONS
+
+
+def done_text(asked: Mapping[str, str]) -> str:
+    """Return what is told after an operation was carried out, as the address of the page says; empty for none."""
+    name, number, left = asked.get("done", ""), asked.get("n", ""), asked.get("left", "")
+    operation = _OPERATIONS.get(name)
+    if operation is None:
+        return _OTHERS_DONE.get(name, "")
+    if not operation.done_many or not number.isdecimal():
+        return operation.done
+    more = "" if left in ("", "0") else " This took long: there are more, do it again for those."
+    return operation.done_many.format(number_text(int(number[:9]))) + more

@@ -7,8 +7,8 @@ import os
 import socket
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import parse_qs, quote
+from typing import Final
+from urllib.parse import quote
 
 import uvicorn
 from starlette.applications import Starlette
@@ -24,211 +24,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pelton import observe
 from pelton.api import ConfigError, DirectGetDisabledError, MessageNotFoundError, PeltonError, StoredMessage
 from pelton.connect import Jet
-from pelton.dashboard.access import VISITOR, AccessToken, DashboardDoor, LoginThrottle, Role, bearer_of
-from pelton.dashboard.actions import QUEUE_OPERATIONS, STREAM_OPERATIONS, Operation, plain_stream
+from pelton.dashboard.access import AccessToken, DashboardDoor, LoginThrottle, bearer_of
+from pelton.dashboard.action_pages import Actions, address_of
 from pelton.dashboard.history_charts import SPANS, moments_of, stream_chart
 from pelton.dashboard.pictures import ROWS, Snapshots
 from pelton.dashboard.queue_pages import QueuePages
-from pelton.dashboard.view import STYLE_SOURCE, View, set_viewer, viewer_of
+from pelton.dashboard.view import STYLE_SOURCE, View, set_viewer
 from pelton.jet import Stream
 from pelton.metrics import metrics_text
 from pelton.observe.holdings import stream_summary
-
-_FORM_BYTES: Final = 8192
-
-
-async def form_of(request: Request, limit: int = _FORM_BYTES) -> dict[str, str]:
-    """Return the fields of a form of at most ``limit`` bytes. Raises HTTPException."""
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > limit:
-            raise HTTPException(413)
-    try:
-        fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=10)
-    except ValueError:
-        raise HTTPException(400) from None
-    return {name: values[-1] for name, values in fields.items()}
-
-
-def headers_of(text: str) -> dict[str, str]:
-    """Return headers from lines such as ``Name: value``; lines without a colon are left out."""
-    pairs = (line.partition(":") for line in text.splitlines() if ":" in line)
-    return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-# --- what changes something. Each operation is asked about on a page of its own first; a message is written on one
-
-_MESSAGE_BYTES: Final = 1 << 20
-_BY_PLACE: Final = {"queues": QUEUE_OPERATIONS, "streams": STREAM_OPERATIONS}
-
-
-class Actions:
-    """The handlers that change something."""
-
-    def __init__(self, jet: Jet, view: View, snapshots: Snapshots, throttle: LoginThrottle) -> None:
-        self._jet = jet
-        self._view = view
-        self._snapshots = snapshots
-        self._throttle = throttle
-
-    async def ask(self, request: Request) -> Response:
-        """Ask whether an operation is meant."""
-        place, name, operation = self._operation_of(request)
-        await self._check_exists(place, name)
-        of_id = request.query_params.get("id", "")
-        return self._with_form(
-            request,
-            "ask.html",
-            place=place,
-            name=name,
-            action=request.path_params["action"],
-            operation=operation,
-            of_id=of_id,
-            back=_page_of(place, name, operation, of_id),
-        )
-
-    async def act(self, request: Request) -> Response:
-        """Do what was asked about."""
-        place, name, operation = self._operation_of(request)
-        form = await form_of(request)
-        if not self._is_own(request, form):
-            return self._refuse(request)
-        await self._check_exists(place, name)
-        of_id, action = form.get("id", ""), request.path_params["action"]
-        try:
-            result = await operation.do(self._jet, name, of_id)
-        except PeltonError as error:
-            await self._record(request, action, f"{name} {of_id}".strip(), error=str(error))
-            raise
-        await self._record(request, action, f"{name} {of_id}".strip(), operation.done, count=result)
-        return self._redirect_after(request, _page_of(place, name, operation, of_id), action)
-
-    def _operation_of(self, request: Request) -> tuple[str, str, Operation]:
-        place, name = request.path_params["place"], request.path_params["name"]
-        operation = _BY_PLACE.get(place, {}).get(request.path_params["action"])
-        if operation is None:
-            raise HTTPException(404)
-        _check_role(request, operation.role)
-        return place, name, operation
-
-    async def _record(
-        self, request: Request, action: str, target: str, result: str = "", *, count: object = None, error: str = ""
-    ) -> None:
-        if isinstance(count, int):
-            result = f"{result} ({count:,})"
-        entry = observe.AuditEntry(
-            who=viewer_of(request).name,
-            source="page",
-            origin=_address_of(request),
-            action=action,
-            target=target,
-            result=result,
-            error=error,
-        )
-        await observe.record_action(self._jet, entry)
-
-    async def _check_exists(self, place: str, name: str) -> None:
-        """Raise StreamNotFoundError, ConfigError."""
-        await (observe.queue_summary(self._jet, name) if place == "queues" else self._jet.stream(name))
-
-    async def publish(self, request: Request) -> Response:
-        """Write a message, and store it."""
-        name = request.path_params["name"]
-        _check_role(request, "act")
-        stream = await plain_stream(self._jet, name)
-        if request.method != "POST":
-            first = next(iter(stream.config.subjects), "")
-            return self._with_form(request, "publish.html", stream=name, subject="" if set(first) & {*"*>"} else first)
-        form = await form_of(request, _MESSAGE_BYTES)
-        if not self._is_own(request, form):
-            return self._refuse(request)
-        # Browsers end each line of a form with CRLF, which nobody has typed.
-        data, headers = form.get("data", "").replace("\r\n", "\n").encode(), headers_of(form.get("headers", ""))
-        await self._jet.publish(form.get("subject", ""), data, headers=headers or None, expected_stream=name)
-        await self._record(request, "publish", f"{name} {form.get('subject', '')}")
-        return self._redirect_after(request, f"/streams/{quote(name, safe='')}", "publish")
-
-    async def login(self, request: Request) -> Response:
-        """Take a token, and give a cookie for it; lead to the page that was asked for."""
-        door, root = self._view.door, request.scope.get("root_path", "")
-        form = await form_of(request) if request.method == "POST" else dict(request.query_params)
-        page = root + _own_page(form.get("next", ""))
-        if door.is_open:
-            return RedirectResponse(f"{root}/", 303)
-        address, now = _address_of(request), self._jet.runtime.clock.monotonic()
-        if request.method != "POST":
-            return self._view.page(request, "login.html", next=form.get("next", ""), wrong="")
-        if self._throttle.is_full(address, now):
-            wrong = "Too many tokens were wrong. Wait a minute, then try again."
-            return self._view.page(request, "login.html", status=429, next=form.get("next", ""), wrong=wrong)
-        session = door.session_of(form.get("token", ""))
-        if session is None:
-            self._throttle.note_wrong(address, now)
-            wrong = "That is not the token."
-            return self._view.page(request, "login.html", status=403, next=form.get("next", ""), wrong=wrong)
-        answer = RedirectResponse(page, 303)
-        _set_cookie(answer, request, door.session_cookie, session)
-        return answer
-
-    async def logout(self, request: Request) -> Response:
-        """Forget who the viewer is."""
-        root = request.scope.get("root_path", "")
-        answer = RedirectResponse(f"{root}/login", 303)
-        answer.delete_cookie(self._view.door.session_cookie, path=root or "/", httponly=True, samesite="strict")
-        return answer
-
-    # --- forms
-
-    def _with_form(self, request: Request, template: str, **values: Any) -> Response:
-        """Return a page with a form that its visitor alone can send."""
-        visitor = request.cookies.get(VISITOR) or os.urandom(16).hex()
-        answer = self._view.page(request, template, form_token=self._view.door.form_token(visitor), **values)
-        _set_cookie(answer, request, VISITOR, visitor)
-        return answer
-
-    def _is_own(self, request: Request, form: dict[str, str]) -> bool:
-        site = request.headers.get("sec-fetch-site", "")
-        return self._view.door.is_own_form(request.cookies.get(VISITOR, ""), form.get("form_token", ""), site)
-
-    def _refuse(self, request: Request) -> Response:
-        text = "This form is not of this page, or too old. Go back, reload."
-        return self._view.page(request, "error.html", status=403, message=text)
-
-    def _redirect_after(self, request: Request, page: str, action: str) -> Response:
-        self._snapshots.forget()
-        return RedirectResponse(f"{request.scope.get('root_path', '')}{page}?done={action}", 303)
-
-
-def _check_role(request: Request, role: Role) -> None:
-    """Raise HTTPException: 404 where nobody can act, 403 for who may not."""
-    viewer = viewer_of(request)
-    if not viewer.may(role):
-        raise HTTPException(403 if viewer.may("act") else 404)
-
-
-def _address_of(request: Request) -> str:
-    return request.client.host if request.client else ""
-
-
-def _own_page(asked: str) -> str:
-    """Return a page of this dashboard that was asked for; the overview for anything else, such as another site."""
-    return asked if asked.startswith("/") and not asked.startswith(("//", "/\\")) and asked.isprintable() else "/"
-
-
-def _page_of(place: str, name: str, operation: Operation, of_id: str) -> str:
-    """Return the page that shows what an operation is about."""
-    if operation.of == "schedule":
-        return "/schedules"
-    page = f"/{place}/{quote(name, safe='')}"
-    return f"{page}/flows/{quote(of_id, safe='')}" if operation.of == "flow" else page
-
-
-def _set_cookie(answer: Response, request: Request, name: str, value: str) -> None:
-    where = request.scope.get("root_path", "") or "/"
-    is_secure = request.url.scheme == "https"
-    answer.set_cookie(name, value, path=where, httponly=True, samesite="strict", secure=is_secure)
-
 
 # --- the pages of streams and what is built on them. Each asks for a bounded number of things, however large it is
 
@@ -422,7 +226,7 @@ def app(
     view = View(door, name or os.path.basename(path), snapshots.health)
     pages, queues, acts = (
         Pages(jet, view, snapshots, path),
-        QueuePages(jet, view, snapshots),
+        QueuePages(jet, view, snapshots, every),
         Actions(jet, view, snapshots, throttle),
     )
     static = Mount("/static", StaticFiles(directory=_HERE / "static"))
@@ -468,6 +272,7 @@ def _shown_of_queues(pages: QueuePages) -> list[Route]:
         Route("/queues/{name}/jobs/{job_id}", pages.job),
         Route("/queues/{name}/flows/{flow_id}", pages.flow),
         Route("/jobs", pages.jobs),
+        Route("/dead", pages.dead),
         Route("/flows", pages.flows),
         Route("/schedules", pages.schedules),
         Route("/limits", pages.limits),
@@ -524,7 +329,7 @@ class _Guarded:
         headers: Headers = request.headers
         if not self._door.knows_host(headers.get("host", "")):
             return PlainTextResponse("This page does not answer to that name of a host.\n", 421)
-        authorization, address = headers.get("authorization", ""), _address_of(request)
+        authorization, address = headers.get("authorization", ""), address_of(request)
         bearer = bearer_of(authorization)
         if bearer is not None and self._throttle.is_full(address, self._now()):
             return PlainTextResponse("Too many tokens were wrong: wait a minute.\n", 429)

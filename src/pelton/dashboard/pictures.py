@@ -240,6 +240,7 @@ class Snapshots:
         self._last: Picture | None = None
         self._lags = LagHistory()
         self._is_outdated = False
+        self.changes: int = 0
 
     async def latest(self) -> Picture:
         """Return the last picture, or a new one if it is too old; who comes meanwhile gets the same."""
@@ -258,6 +259,7 @@ class Snapshots:
     def forget(self) -> None:
         """Take a new picture next: somebody has changed something."""
         self._is_outdated = True
+        self.changes += 1
 
     async def _take(self) -> Picture:
         jet, clock = self._jet, self._jet.runtime.clock

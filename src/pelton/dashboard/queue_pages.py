@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from pelton import observe
 from pelton.connect import Jet
-from pelton.dashboard.history_charts import SPANS, queue_charts
+from pelton.dashboard.actions import JOB_STATES, selection_of
+from pelton.dashboard.history_charts import SPANS, ChartSpan, queue_charts
 from pelton.dashboard.pictures import ROWS, Snapshots, worker_rows
 from pelton.dashboard.view import View
 from pelton.observe.queues import run_times
@@ -25,7 +27,12 @@ _SAMPLE: Final = 100
 _UNDERWAY: Final[tuple[JobState, ...]] = ("running", "retrying", "held")
 _MOST_NODES: Final = 500
 _FLOWS: Final = 50
+_LETTERS: Final = 5
 _SEARCH_S: Final = 1.0
+_LIST_S: Final = 0.25
+_GROUP_S: Final = 0.02
+_KEPT_S: Final = 60.0
+_ASKED: Final = ("queue", "state", "job", "key", "tenant", "error", "last", "since", "until", "order")
 _LEAST_SEARCH_S: Final = 0.02
 
 
@@ -38,45 +45,81 @@ class Group(NamedTuple):
     median: float
 
 
+class SharedLooks:
+    """What was looked at a moment ago, for all viewers: who comes while it is looked at gets the same."""
+
+    def __init__(self, jet: Jet, snapshots: Snapshots, every: float) -> None:
+        self._jet = jet
+        self._snapshots = snapshots
+        self._every = every
+        self._looks: dict[str, tuple[float, int, asyncio.Task[Any]]] = {}
+
+    async def get(self, name: str, look: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return what was found last, or look again if that is too old, or if somebody has changed something since."""
+        now, changes = self._jet.runtime.clock.monotonic(), self._snapshots.changes
+        last = self._looks.get(name)
+        if last is not None and last[1] == changes and self._is_fresh(last[2], now - last[0]):
+            return await asyncio.shield(last[2])
+        task = self._jet.runtime.spawn(look(), "pelton looks at a queue")
+        self._looks[name] = (now, changes, task)
+        for old in [key for key, one in self._looks.items() if one[2].done() and now - one[0] > _KEPT_S]:
+            del self._looks[old]
+        # Whoever leaves takes it from nobody else.
+        return await asyncio.shield(task)
+
+    def _is_fresh(self, task: asyncio.Task[Any], age: float) -> bool:
+        return not task.done() or (age < self._every and not task.cancelled() and task.exception() is None)
+
+
 class QueuePages:
     """The handlers of one dashboard's queues."""
 
-    def __init__(self, jet: Jet, view: View, snapshots: Snapshots) -> None:
+    def __init__(self, jet: Jet, view: View, snapshots: Snapshots, every: float) -> None:
         self._jet = jet
         self._view = view
         self._snapshots = snapshots
+        self._shared = SharedLooks(jet, snapshots, every)
 
     async def queue(self, request: Request) -> Response:
         """One queue: states, times, what runs, what failed."""
-        jet, name = self._jet, request.path_params["name"]
-        queue = await observe.queue_summary(jet, name)
+        name = request.path_params["name"]
+        found = await self._shared.get(f"queue {name}", lambda: self._look_at(name))
+        span = SPANS.get(request.query_params.get("span", ""), SPANS["hour"])
+        charts = await self._shared.get(f"charts {span.minutes} {name}", lambda: self._charts(name, span))
         picture = await self._snapshots.latest()
-        # What is asked now is newer than the picture.
+        return self._page(request, "queue.html", live=picture.texts, span=span, charts=charts, **found)
+
+    async def _charts(self, name: str, span: ChartSpan) -> Any:
+        now = self._jet.runtime.clock.now()
+        return queue_charts(await trend_points(self._jet, name, now - (span.minutes + span.step) * MINUTE), span, now)
+
+    async def _look_at(self, name: str) -> dict[str, Any]:
+        jet = self._jet
+        # The picture is as new as what is looked at here, and has all but queues beyond the first few.
+        known = [one for one in (await self._snapshots.latest()).queues if one.name == name and not one.error]
+        queue = known[0] if known else await observe.queue_summary(jet, name)
         outcomes = await observe.ended_jobs(jet, name, _SAMPLE)
-        now, span = jet.runtime.clock.now(), SPANS.get(request.query_params.get("span", ""), SPANS["hour"])
-        points = await trend_points(jet, name, now - (span.minutes + span.step) * MINUTE)
-        return self._page(
-            request,
-            "queue.html",
-            queue=queue,
-            live=picture.texts,
-            span=span,
-            charts=queue_charts(points, span, now),
-            underway=[
-                job
+        return {
+            "queue": queue,
+            "underway": [
+                (state, getattr(queue, state), await self._list(name, observe.JobSelection(state=state)))
                 for state in _UNDERWAY
-                for job in (await observe.list_jobs(jet, name, observe.JobSelection(state=state))).jobs
+                if getattr(queue, state)
             ],
-            by_name=groups([(one.job, one) for one in outcomes]),
-            by_key=groups([(one.key, one) for one in outcomes if one.key]),
-            ended=outcomes[::-1][:_FEW],
-            dead=await _first_of(observe.dead_letters(jet, name)),
-            workers=worker_rows(await observe.worker_summaries(jet, name), jet.runtime.clock.now()),
-            tenants=await observe.tenant_counts(jet, name, _FEW),
-            limits=await observe.limit_summaries(jet, name),
-            schedules=[(name, one) for one in (await observe.job_schedules(jet, name))[:ROWS]],
-            flows=[(name, one) for one in await observe.flow_summaries(jet, name, limit=5, within=_SEARCH_S / 4)],
-        )
+            "by_name": groups([(one.job, one) for one in outcomes]),
+            "by_key": groups([(one.key, one) for one in outcomes if one.key]),
+            "ended": outcomes[::-1][:_FEW],
+            "errors": await observe.group_dead_letters(jet, name, within=_GROUP_S),
+            "dead": (await observe.list_dead_letters(jet, name, limit=_LETTERS, within=_LIST_S)).letters,
+            "workers": worker_rows(await observe.worker_summaries(jet, name), jet.runtime.clock.now()),
+            "tenants": await observe.tenant_counts(jet, name, _FEW),
+            "limits": await observe.limit_summaries(jet, name),
+            "schedules": [(name, one) for one in (await observe.job_schedules(jet, name))[:ROWS]],
+            "flows": [(name, one) for one in await observe.flow_summaries(jet, name, limit=5, within=_SEARCH_S / 4)],
+        }
+
+    async def _list(self, name: str, wanted: observe.JobSelection) -> tuple[JobInfo, ...]:
+        return (await observe.list_jobs(self._jet, name, wanted, limit=_FEW, within=_LIST_S)).jobs
 
     def _page(self, request: Request, template: str, **values: Any) -> Response:
         return self._view.page(request, template, now=self._jet.runtime.clock.now(), **values)
@@ -105,17 +148,59 @@ class QueuePages:
         return names, chosen if chosen in names else ""
 
     async def jobs(self, request: Request) -> Response:
-        """A search for jobs by id, key, name or argument; it ends after a second and says where."""
+        """The jobs of a queue by state, a page at a time; or a search, which ends after a second and says where."""
+        if wanted := request.query_params.get("q", "").strip():
+            return await self._search(request, wanted)
+        return await self._list_page(request, "jobs.html", self._jobs_of)
+
+    async def dead(self, request: Request) -> Response:
+        """The dead letters of a queue, the newest first, and by their errors."""
+        return await self._list_page(request, "dead.html", self._letters_of)
+
+    async def _list_page(self, request: Request, template: str, of_queue: Callable[..., Awaitable[Any]]) -> Response:
+        """Return a page with a list of the chosen queue, or with the beginning of that of each."""
         names, chosen = await self._names(request)
-        wanted, begin = request.query_params.get("q", "").strip(), _number(request.query_params.get("from", ""))
+        chosen = chosen or (names[0] if len(names) == 1 else "")
+        asked = request.query_params
+        selection = selection_of(asked, self._jet.runtime.clock.now())
+        oldest_first = asked.get("order") == "oldest"
+        cursor = asked.get("cursor", "") if chosen else ""
+        deadline, lists = Deadline(self._jet.runtime.clock, _SEARCH_S), list[Any]()
+        for number, name in enumerate([chosen] if chosen else names):
+            left = max((deadline.left or 0.0) / (len(names) - number or 1), _LEAST_SEARCH_S)
+            lists.append(await of_queue(name, selection, oldest_first, cursor, min(left, _LIST_S) if chosen else left))
+        query = {name: text for name in _ASKED if (text := asked.get(name, ""))}
+        return self._page(
+            request, template, lists=lists, queue=chosen, queues=names, wanted=selection, asked=query, few=_FEW,
+            states=JOB_STATES, oldest_first=oldest_first, q="", found=(), unfinished=(),
+            query=urlencode(query), is_first=not cursor,
+        )  # fmt: skip
+
+    async def _jobs_of(
+        self, name: str, wanted: observe.JobSelection, oldest_first: bool, cursor: str, within: float
+    ) -> observe.JobPage:
+        return await observe.list_jobs(
+            self._jet, name, wanted, oldest_first=oldest_first, cursor=cursor, limit=_FEW, within=within
+        )
+
+    async def _letters_of(
+        self, name: str, wanted: observe.JobSelection, oldest_first: bool, cursor: str, within: float
+    ) -> tuple[observe.DeadLetterPage, observe.ErrorGroups | None]:
+        page = await observe.list_dead_letters(
+            self._jet, name, wanted, oldest_first=oldest_first, cursor=cursor, limit=_FEW, within=within
+        )
+        # Beside the first page only.
+        errors = None if cursor else await observe.group_dead_letters(self._jet, name, wanted, within=_GROUP_S)
+        return page, errors
+
+    async def _search(self, request: Request, wanted: str) -> Response:
+        names, chosen = await self._names(request)
+        begin = _number(request.query_params.get("from", ""))
         searched = [chosen] if chosen else names
         deadline = Deadline(self._jet.runtime.clock, _SEARCH_S)
         found: list[tuple[str, JobInfo]] = []
         unfinished: list[observe.JobSearch] = []
         for number, queue in enumerate(searched):
-            if not wanted:
-                found += [(queue, job) for job in await _first_of(observe.unfinished_jobs(self._jet, queue))]
-                continue
             share = max((deadline.left or 0.0) / (len(searched) - number), _LEAST_SEARCH_S)
             part = await observe.find_jobs(
                 self._jet, queue, wanted, begin=begin if chosen else 0, limit=_FEW, within=share
@@ -124,15 +209,10 @@ class QueuePages:
             if part.next_begin:
                 unfinished.append(part)
         return self._page(
-            request,
-            "jobs.html",
-            found=found[: _FEW * len(searched)],
-            q=wanted,
-            queue=chosen,
-            queues=names,
-            unfinished=unfinished,
-            few=_FEW,
-        )
+            request, "jobs.html", found=found[: _FEW * len(searched)], q=wanted, queue=chosen, queues=names,
+            unfinished=unfinished, few=_FEW, lists=(), wanted=observe.JobSelection(), asked={}, query="",
+            states=JOB_STATES, oldest_first=False, is_first=True,
+        )  # fmt: skip
 
     async def flows(self, request: Request) -> Response:
         """The flows of a queue, or of all, those that began last first."""
@@ -186,17 +266,6 @@ def groups(ended: Sequence[tuple[str, Outcome]], most: int = 10) -> list[Group]:
         )
         for name, ones in ordered[:most]
     ]
-
-
-async def _first_of(entries: AsyncGenerator[T]) -> list[T]:
-    """Return the first few, and end the iteration."""
-    found: list[T] = []
-    async with aclosing(entries):
-        async for entry in entries:
-            found.append(entry)
-            if len(found) == _FEW:
-                break
-    return found
 
 
 def _number(text: str) -> int:

@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse
 
 from pelton.api.wording import age_text, bytes_text, moment_text, number_text, span_text, visible_text
 from pelton.dashboard.access import DashboardDoor, Viewer
-from pelton.dashboard.actions import DONE
+from pelton.dashboard.actions import done_text
 
 # --- what a payload looks like to a person: JSON, text, or bytes in hexadecimal. Pure
 
@@ -140,7 +140,7 @@ class View:
             "store": self._store,
             "health": self._health(),
             "live": {},
-            "done": DONE.get(request.query_params.get("done", ""), ""),
+            "done": done_text(request.query_params),
             **values,
         }
         return HTMLResponse(self._pages.get_template(template).render(given), status)

@@ -1,0 +1,273 @@
+"""What changes something: each operation is asked about on a page of its own first, and needs a form of that page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import parse_qs, quote
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from pelton import observe
+from pelton.api import PeltonError
+from pelton.connect import Jet
+from pelton.dashboard.access import VISITOR, LoginThrottle, Role
+from pelton.dashboard.actions import (
+    QUEUE_OPERATIONS,
+    STREAM_OPERATIONS,
+    Matches,
+    Operation,
+    do_many,
+    plain_stream,
+    selection_of,
+)
+from pelton.dashboard.pictures import Snapshots
+from pelton.dashboard.view import View, viewer_of
+
+_FORM_BYTES: Final = 65_536
+_MOST_FIELDS: Final = 250
+
+
+async def fields_of(request: Request, limit: int = _FORM_BYTES) -> dict[str, list[str]]:
+    """Return the fields of a form of at most ``limit`` bytes, each with its values. Raises HTTPException."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > limit:
+            raise HTTPException(413)
+    try:
+        return parse_qs(body.decode("utf-8", "replace"), max_num_fields=_MOST_FIELDS)
+    except ValueError:
+        raise HTTPException(400) from None
+
+
+async def form_of(request: Request, limit: int = _FORM_BYTES) -> dict[str, str]:
+    """Return the fields of a form, each with its last value. Raises HTTPException."""
+    return {name: values[-1] for name, values in (await fields_of(request, limit)).items()}
+
+
+def headers_of(text: str) -> dict[str, str]:
+    """Return headers from lines such as ``Name: value``; lines without a colon are left out."""
+    pairs = (line.partition(":") for line in text.splitlines() if ":" in line)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+_MESSAGE_BYTES: Final = 1 << 20
+_WHOLE: Final = observe.JobSelection()
+LISTS: Final = ("/jobs", "/dead")
+"""The pages from which an operation may come, and to which it goes back."""
+_BY_PLACE: Final = {"queues": QUEUE_OPERATIONS, "streams": STREAM_OPERATIONS}
+
+
+class Actions:
+    """The handlers that change something."""
+
+    def __init__(self, jet: Jet, view: View, snapshots: Snapshots, throttle: LoginThrottle) -> None:
+        self._jet = jet
+        self._view = view
+        self._snapshots = snapshots
+        self._throttle = throttle
+
+    async def ask(self, request: Request) -> Response:
+        """Ask whether an operation is meant."""
+        asked = request.query_params
+        return await self._ask(request, asked.getlist("id"), asked)
+
+    async def _ask(self, request: Request, ids: Sequence[str], asked: Mapping[str, str], problem: str = "") -> Response:
+        place, name, operation = self._operation_of(request)
+        await self._check_exists(place, name)
+        matches, wanted = await self._matches(operation, name, asked)
+        number = len(ids if matches is None else matches.ids)
+        if operation.of and not number:
+            return self._view.page(request, "error.html", status=400, message="There is nothing to do it with.")
+        is_all = matches is not None and wanted == _WHOLE
+        return self._with_form(
+            request,
+            "ask.html",
+            status=400 if problem else 200,
+            place=place,
+            name=name,
+            action=request.path_params["action"],
+            operation=operation,
+            ids=() if matches is not None else ids,
+            number=number,
+            is_more=matches is not None and not matches.is_whole,
+            wanted=wanted if matches is not None else None,
+            total=await operation.size(self._jet, name) if operation.size else "",
+            must_type=operation.is_dangerous and (operation.must_type or is_all),
+            problem=problem,
+            back=_page_of(place, name, operation, ids, asked),
+        )
+
+    async def _matches(
+        self, operation: Operation, name: str, asked: Mapping[str, str]
+    ) -> tuple[Matches | None, observe.JobSelection]:
+        wanted = selection_of(asked, self._jet.runtime.clock.now())
+        if operation.find is None or not asked.get("all"):
+            return None, wanted
+        return await operation.find(self._jet, name, wanted), wanted
+
+    async def act(self, request: Request) -> Response:
+        """Do what was asked about."""
+        place, name, operation = self._operation_of(request)
+        fields = await fields_of(request)
+        form = {field: values[-1] for field, values in fields.items()}
+        if not self._is_own(request, form):
+            return self._refuse(request)
+        await self._check_exists(place, name)
+        ids, action = fields.get("id", [""]), request.path_params["action"]
+        matches, wanted = await self._matches(operation, name, form)
+        must_type = operation.is_dangerous and (operation.must_type or (matches is not None and wanted == _WHOLE))
+        if must_type and form.get("typed", "") != name:
+            return await self._ask(request, ids, form, "Type the name as it is written here.")
+        page = _page_of(place, name, operation, ids, form)
+        if matches is not None or len(ids) > 1:
+            chosen = ids if matches is None else matches.ids
+            done, left = await do_many(self._jet, operation, name, chosen)
+            result = operation.done_many.format(f"{done:,}")
+            await self._record(
+                request, action, name if matches is not None else f"{name} {' '.join(ids)}"[:500], result
+            )
+            is_more = left or (matches is not None and not matches.is_whole)
+            return self._redirect_after(request, page, action, f"&n={done}&left={int(bool(is_more))}")
+        target = f"{name} {ids[0]}".strip()
+        try:
+            count = await operation.do(self._jet, name, ids[0])
+        except PeltonError as error:
+            await self._record(request, action, target, error=str(error))
+            raise
+        await self._record(request, action, target, operation.done, count=count)
+        return self._redirect_after(request, page, action)
+
+    def _operation_of(self, request: Request) -> tuple[str, str, Operation]:
+        place, name = request.path_params["place"], request.path_params["name"]
+        operation = _BY_PLACE.get(place, {}).get(request.path_params["action"])
+        if operation is None:
+            raise HTTPException(404)
+        _check_role(request, operation.role)
+        return place, name, operation
+
+    async def _record(
+        self, request: Request, action: str, target: str, result: str = "", *, count: object = None, error: str = ""
+    ) -> None:
+        if isinstance(count, int):
+            result = f"{result} ({count:,})"
+        entry = observe.AuditEntry(
+            who=viewer_of(request).name,
+            source="page",
+            origin=address_of(request),
+            action=action,
+            target=target,
+            result=result,
+            error=error,
+        )
+        await observe.record_action(self._jet, entry)
+
+    async def _check_exists(self, place: str, name: str) -> None:
+        """Raise StreamNotFoundError, ConfigError."""
+        await (observe.queue_summary(self._jet, name) if place == "queues" else self._jet.stream(name))
+
+    async def publish(self, request: Request) -> Response:
+        """Write a message, and store it."""
+        name = request.path_params["name"]
+        _check_role(request, "act")
+        stream = await plain_stream(self._jet, name)
+        if request.method != "POST":
+            first = next(iter(stream.config.subjects), "")
+            return self._with_form(request, "publish.html", stream=name, subject="" if set(first) & {*"*>"} else first)
+        form = await form_of(request, _MESSAGE_BYTES)
+        if not self._is_own(request, form):
+            return self._refuse(request)
+        # Browsers end each line of a form with CRLF, which nobody has typed.
+        data, headers = form.get("data", "").replace("\r\n", "\n").encode(), headers_of(form.get("headers", ""))
+        await self._jet.publish(form.get("subject", ""), data, headers=headers or None, expected_stream=name)
+        await self._record(request, "publish", f"{name} {form.get('subject', '')}")
+        return self._redirect_after(request, f"/streams/{quote(name, safe='')}", "publish")
+
+    async def login(self, request: Request) -> Response:
+        """Take a token, and give a cookie for it; lead to the page that was asked for."""
+        door, root = self._view.door, request.scope.get("root_path", "")
+        form = await form_of(request) if request.method == "POST" else dict(request.query_params)
+        page = root + _own_page(form.get("next", ""))
+        if door.is_open:
+            return RedirectResponse(f"{root}/", 303)
+        address, now = address_of(request), self._jet.runtime.clock.monotonic()
+        if request.method != "POST":
+            return self._view.page(request, "login.html", next=form.get("next", ""), wrong="")
+        if self._throttle.is_full(address, now):
+            wrong = "Too many tokens were wrong. Wait a minute, then try again."
+            return self._view.page(request, "login.html", status=429, next=form.get("next", ""), wrong=wrong)
+        session = door.session_of(form.get("token", ""))
+        if session is None:
+            self._throttle.note_wrong(address, now)
+            wrong = "That is not the token."
+            return self._view.page(request, "login.html", status=403, next=form.get("next", ""), wrong=wrong)
+        answer = RedirectResponse(page, 303)
+        _set_cookie(answer, request, door.session_cookie, session)
+        return answer
+
+    async def logout(self, request: Request) -> Response:
+        """Forget who the viewer is."""
+        root = request.scope.get("root_path", "")
+        answer = RedirectResponse(f"{root}/login", 303)
+        answer.delete_cookie(self._view.door.session_cookie, path=root or "/", httponly=True, samesite="strict")
+        return answer
+
+    # --- forms
+
+    def _with_form(self, request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
+        """Return a page with a form that its visitor alone can send."""
+        visitor = request.cookies.get(VISITOR) or os.urandom(16).hex()
+        token = self._view.door.form_token(visitor)
+        answer = self._view.page(request, template, status=status, form_token=token, **values)
+        _set_cookie(answer, request, VISITOR, visitor)
+        return answer
+
+    def _is_own(self, request: Request, form: dict[str, str]) -> bool:
+        site = request.headers.get("sec-fetch-site", "")
+        return self._view.door.is_own_form(request.cookies.get(VISITOR, ""), form.get("form_token", ""), site)
+
+    def _refuse(self, request: Request) -> Response:
+        text = "This form is not of this page, or too old. Go back, reload."
+        return self._view.page(request, "error.html", status=403, message=text)
+
+    def _redirect_after(self, request: Request, page: str, action: str, more: str = "") -> Response:
+        self._snapshots.forget()
+        sign = "&" if "?" in page else "?"
+        return RedirectResponse(f"{request.scope.get('root_path', '')}{page}{sign}done={action}{more}", 303)
+
+
+def _check_role(request: Request, role: Role) -> None:
+    """Raise HTTPException: 404 where nobody can act, 403 for who may not."""
+    viewer = viewer_of(request)
+    if not viewer.may(role):
+        raise HTTPException(403 if viewer.may("act") else 404)
+
+
+def address_of(request: Request) -> str:
+    """Return where a request came from; empty if that is not known."""
+    return request.client.host if request.client else ""
+
+
+def _own_page(asked: str) -> str:
+    """Return a page of this dashboard that was asked for; the overview for anything else, such as another site."""
+    return asked if asked.startswith("/") and not asked.startswith(("//", "/\\")) and asked.isprintable() else "/"
+
+
+def _page_of(place: str, name: str, operation: Operation, ids: Sequence[str], asked: Mapping[str, str]) -> str:
+    """Return the page that shows what an operation is about."""
+    if operation.of == "schedule":
+        return "/schedules"
+    if (path := asked.get("from", "")) in LISTS:
+        return f"{path}?queue={quote(name, safe='')}"
+    page = f"/{place}/{quote(name, safe='')}"
+    return f"{page}/flows/{quote(ids[0], safe='')}" if operation.of == "flow" and ids else page
+
+
+def _set_cookie(answer: Response, request: Request, name: str, value: str) -> None:
+    where = request.scope.get("root_path", "") or "/"
+    is_secure = request.url.scheme == "https"
+    answer.set_cookie(name, value, path=where, httponly=True, samesite="strict", secure=is_secure)
