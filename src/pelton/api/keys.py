@@ -11,7 +11,7 @@ from pelton.api.errors import ConfigError
 
 
 class KeyFile(msgspec.Struct, frozen=True):
-    """A file that holds the key of a store: its bytes, without a trailing line end.
+    """The file at ``path`` holds the key of a store: its bytes, without a trailing line end.
 
     It is read when a store is opened. Keep it apart from the store, readable only by its user.
     """

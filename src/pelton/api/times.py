@@ -376,7 +376,10 @@ class _Chance(Protocol):
 
 
 class Backoff(msgspec.Struct, frozen=True):
-    """A retry schedule. `base` and `cap` are seconds; `jitter` is the share of a wait left to chance."""
+    """A retry schedule: the first wait is `base` seconds, each `factor` times the one before, at most `cap` seconds.
+
+    `jitter` is the share of a wait left to chance.
+    """
 
     base: float = 1.0
     factor: float = 2.0
