@@ -1,10 +1,17 @@
 """The wheel, as somebody who installs it finds it."""
 
 import os
+import re
+import runpy
 import subprocess
 import sys
 import tarfile
+import tomllib
+import zipfile
+from email.parser import HeaderParser
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -30,15 +37,53 @@ def test_the_wheel_has_the_program_and_nothing_else(wheel: Path) -> None:
     assert not strays(wheel)
 
 
-def test_the_source_distribution_has_what_is_tracked(wheel: Path) -> None:
+def test_the_source_distribution_has_what_is_not_ignored(wheel: Path) -> None:
     """Neither caches nor what the documentation, a benchmark or a demo has built."""
     (source,) = wheel.parent.glob("*.tar.gz")
     with tarfile.open(source) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     if listed.returncode:
         pytest.skip("this is no clone")
     assert names - set(listed.stdout.split("\n")) == {"PKG-INFO"}
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the metadata hook defines: hatchling is only where packages are built."""
+    stub = SimpleNamespace(MetadataHookInterface=object)
+    for name in ("hatchling", "hatchling.metadata", "hatchling.metadata.plugin", "hatchling.metadata.plugin.interface"):
+        monkeypatch.setitem(sys.modules, name, stub)
+    return runpy.run_path(str(ROOT / "tools/index_metadata.py"))
+
+
+def test_an_index_shows_no_links_that_lead_nowhere(wheel: Path, hook: dict[str, Any]) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = HeaderParser().parsestr(archive.read(name).decode())
+    text = str(metadata.get_payload())
+    assert "Durable streams and background jobs" in text
+    assert not [link for link in re.findall(r"\]\(([^)]*)\)", text) if not link.startswith(("https://", "#"))]
+    home = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pelton"]["home"]
+    assert dict(line.split(", ") for line in metadata.get_all("Project-URL") or ()) == hook["urls_of"](home)
+
+
+def test_with_an_address_links_are_absolute(hook: dict[str, Any]) -> None:
+    home = "https://forge.example/pelton"
+    for_index = hook["readme_for_index"]
+    assert for_index("See [the guide](docs/a.md).", "") == "See the guide."
+    readme = for_index((ROOT / "README.md").read_text(), home)
+    found = re.findall(rf"{re.escape(home)}/(?:blob|raw)/main/([^)#]*)", readme)
+    assert len(found) > 20
+    assert all((ROOT / path).exists() for path in found)
+    assert f"![Flights done per second by three workers; one is killed, another takes over]({home}/raw/" in readme
+    assert set(hook["urls_of"](home)) == {"Repository", "Documentation", "Changelog", "Issues"}
 
 
 def test_few_distributions_come_with_it(clean: CleanEnvironment) -> None:
