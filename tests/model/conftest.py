@@ -1,12 +1,12 @@
 """Programs are short: their messages and subjects are counted after few, so that every way to count them is met.
 
-Their purges are done in portions of two.
+Their purges are done in portions of two, and what has expired goes in such.
 """
 
 import pytest
 
 from pelton.engine.verbs import streams
-from pelton.streams import remover, state, subject_rows
+from pelton.streams import log, remover, state, subject_rows
 
 
 @pytest.fixture(autouse=True)
@@ -26,3 +26,4 @@ def _portions_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remover, "_AT_ONCE", 2)
     monkeypatch.setattr(remover, "_LOOKED_AT", 4)
     monkeypatch.setattr(remover, "_FEW", 2)
+    monkeypatch.setattr(log, "_CHUNK", 2)

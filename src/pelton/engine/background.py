@@ -211,7 +211,8 @@ class Timekeeper:
         self._note_all()
         for stream, due in self._dues.items():
             if due <= now:
-                self._registry.stream(stream).advance(now)
+                # If there is more, its deadline is noted again.
+                self._registry.stream(stream).advance_some(now)
 
     # --- between transactions
 

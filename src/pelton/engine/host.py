@@ -161,3 +161,22 @@ class Host(Protocol):
     def woken(self) -> None: ...
     def second_session(self) -> Session: ...
     def publish_committed(self, committed: Committed) -> None: ...
+
+
+_MORE: Final = object()
+
+
+async def stage_fresh(host: Host, stream: str, call: Callable[[], Any], *, durable: bool) -> Any:
+    """Run a call in a transaction in which nothing of a stream has expired: that goes before, if it is much in portions
+    between which others can write.
+    """
+
+    def attempt() -> Any:
+        registry = host.session.registry
+        if stream in registry.streams and registry.stream(stream).advance_some(host.session.now()):
+            return _MORE
+        return call()
+
+    while (found := await host.stage(attempt, durable=durable)) is _MORE:
+        pass
+    return found

@@ -26,6 +26,7 @@ from pelton.api import (
     MsgGet,
     PurgeReply,
     Request,
+    StreamDelete,
     StreamInfo,
     StreamPurge,
     StreamUpdate,
@@ -34,7 +35,7 @@ from pelton.api import (
 from pelton.api.codec import api_subject, encode_body, encode_error, encode_reply, names_of
 from pelton.api.events import ACCOUNT, ApiAudit, ClientInfo
 from pelton.api.requests import VERB_OF
-from pelton.engine.host import Host
+from pelton.engine.host import Host, stage_fresh
 from pelton.engine.session import Session
 from pelton.engine.snapshots import LOOKS, DirectGets, SqlSnapshots, look
 from pelton.engine.transactions import Transactions
@@ -147,8 +148,10 @@ class Questions:
             # What a question removes because it has expired, it removes again if that is lost.
             is_durable = kind not in QUESTIONS
             handle = partial(answer, self._session, request)
-            reply: R = await self._host.stage(lambda: self._audit.call(request, client, handle), durable=is_durable)
-            return reply
+            # What is deleted need not expire.
+            stream = "" if kind is StreamDelete else names_of(request).get("stream", "")
+            work = partial(self._audit.call, request, client, handle)
+            return cast("R", await stage_fresh(self._host, stream, work, durable=is_durable))
 
     async def _in_portions(self, begun: Purge | Update, client: ClientInfo | None) -> PurgeReply | StreamInfo:
         async def remove_portion(portion: Purge | Update, *, durable: bool) -> Purge | Update | PurgeReply | StreamInfo:
@@ -179,8 +182,8 @@ class Questions:
         await self._before_reading()
         with suppress(SnapshotOnlyError):
             return self._host.read(lambda: answer(self._session, request))
-        reply: R = await self._host.stage(lambda: answer(self._session, request), durable=False)
-        return reply
+        work, stream = partial(answer, self._session, request), names_of(request).get("stream", "")
+        return cast("R", await stage_fresh(self._host, stream, work, durable=False))
 
     async def audit_answer(
         self, subject: str, request: bytes, response: bytes, client: ClientInfo, *, is_refused: bool
@@ -200,7 +203,8 @@ class Questions:
         if reply is None:
             reply = self._host.read(lambda: self._direct.look(stream, request))
         if reply is None:
-            reply = await self._host.stage(lambda: self._direct.clean_and_look(stream, request), durable=False)
+            work = partial(self._direct.clean_and_look, stream, request)
+            reply = await stage_fresh(self._host, stream, work, durable=False)
         return reply
 
     def direct_get_now(self, stream: str, request: DirectGet) -> DirectReply | None:

@@ -84,7 +84,7 @@ def store_plain(session: Session, messages: Sequence[Outgoing]) -> list[PubAck] 
     if log is None or not session.registry.use(log).appender.is_plain:
         return None
     now = session.now()
-    make_ready(session, log, now)
+    make_ready(session, log, now, reads=False)
     return _append_plain(session, log, messages, now)
 
 
@@ -96,13 +96,19 @@ def _append_plain(session: Session, log: StreamLog, messages: Sequence[Outgoing]
     return acks
 
 
-def make_ready(session: Session, log: StreamLog, now: int) -> None:
-    """Apply to a stream, before a write, what is due and what others have republished."""
+def make_ready(session: Session, log: StreamLog, now: int, *, reads: bool = True) -> None:
+    """Apply to a stream, before a write, what is due and what others have republished.
+
+    ``reads``: whether the write depends on what is stored; otherwise, much that has expired may be left to the next.
+    """
     registry = session.registry
     if registry.republishers:
         session.dispatcher.catch_up(log)
     if registry.use(log).state.is_overdue(now):
-        log.advance(now)
+        if reads or log.state.is_trimmed:
+            log.advance(now)
+        else:
+            log.advance_some(now)
     if log in registry.interests:
         retire(session, log, now)
 

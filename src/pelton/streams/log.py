@@ -7,7 +7,8 @@ first. After another process has written, or after a rollback, the cache is read
 **Time in a stream: messages age and expire, delete markers report it, schedules fire (ADR-43, ADR-48, ADR-51).** There
 is no background task: a deadline is a row, and every read or write of a stream first lets time pass
 (:func:`pass_time`), in its own transaction. So nothing overdue is ever visible, however late it is applied, and the
-next caller finds nothing due.
+next caller finds nothing due. If very much has expired, it goes in several transactions, between which others can
+write, and whoever reads waits for them; only a plain publish, which reads nothing, leaves the rest to the next one.
 
 First, messages past their age or TTL are removed; then each subject that lost its last message this way gets a marker,
 which has a TTL itself (an expired marker leaves no other); then the remaining schedules fire. So a schedule with a TTL
@@ -36,7 +37,8 @@ from pelton.streams.state import StreamEnv, StreamState
 from pelton.streams.timers import Firing
 
 _log: Final = logging.getLogger("pelton.streams")
-_CHUNK: Final = 4096
+# So many expire at once.
+_CHUNK: Final = 1024
 _AGED: Final = "MaxAge"
 _KV_OPERATION: Final = "KV-Operation"
 # Headers of a schedule that its messages do not get; a name that ends in ``-`` is a prefix.
@@ -52,10 +54,13 @@ _NOT_CARRIED: Final = (
 )
 
 
-def pass_time(appender: Appender, remover: Remover, now: int) -> None:
-    """Apply everything that is due."""
+def pass_time(appender: Appender, remover: Remover, now: int, portions: int = -1) -> bool:
+    """Apply everything that is due, or some ``portions`` of what has expired; return whether more is due."""
     state = appender.state
     while doomed := _find_doomed(state, now):
+        if portions == 0:
+            return True
+        portions -= 1
         if state.config.subject_delete_marker_ttl.ns > 0:
             _remove_marking(appender, remover, doomed, now)
         else:
@@ -66,6 +71,7 @@ def pass_time(appender: Appender, remover: Remover, now: int) -> None:
         for firing in state.timers.fired(now):
             _fire(appender, remover, firing, now)
     state.timers.met()
+    return False
 
 
 def _find_doomed(state: StreamState, now: int) -> list[int]:
@@ -199,10 +205,14 @@ class StreamLog:
         self.appender.configure(config)
 
     def advance(self, now: int) -> None:
-        """Apply everything that is due ; call it before anything reads or writes the stream.
+        """Apply everything that is due; call it before anything reads or writes the stream.
 
         Raises SnapshotOnlyError if something is due in a snapshot.
         """
         if self.state.is_overdue(now):
             self.state.db.check_changing()
             pass_time(self.appender, self.remover, now)
+
+    def advance_some(self, now: int) -> bool:
+        """Apply what is due, but of what has expired a portion; return whether more is due: nobody may read it."""
+        return self.state.is_overdue(now) and pass_time(self.appender, self.remover, now, 1)

@@ -128,14 +128,24 @@ class Pulls:
             self._host.stage_quietly(leave)
 
     async def try_now(self, one: WaitingPull, *, waited: bool = False) -> Found:
-        future = self._host.stage(lambda: self.deliver(one, one.request, waited=waited), durable=False, at_once=True)
-        try:
-            found: Found = await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled() and future.exception() is None:
-                self._leave_over(one, future.result().messages)
-            raise
-        return found
+        def attempt() -> Found | None:
+            session = self._host.session
+            if session.registry.consumer(*one.key).log.advance_some(session.now()):
+                return None
+            return self.deliver(one, one.request, waited=waited)
+
+        while True:
+            future: asyncio.Future[Found | None] = self._host.stage(attempt, durable=False, at_once=True)
+            try:
+                found = await future
+            except asyncio.CancelledError:
+                is_done = future.done() and not future.cancelled() and future.exception() is None
+                if is_done and (found := future.result()) is not None:
+                    self._leave_over(one, found.messages)
+                raise
+            # Else very much expires: others can write between its portions.
+            if found is not None:
+                return found
 
     def _leave_over(self, one: WaitingPull, messages: list[Delivered]) -> None:
         if one.leftover is None:
