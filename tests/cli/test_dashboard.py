@@ -11,16 +11,18 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 import pelton
 from tests.cli.conftest import Run
+from tests.kit.served import ServedStore
 
 
 @contextmanager
-def dashboard(address: str, *options: str, **environment: str) -> Iterator[str]:
-    command = [sys.executable, "-m", "pelton", "dashboard", address, "--port", "0", *options]
+def dashboard(address: str, *options: str, warns: bool = False, **environment: str) -> Iterator[str]:
+    command = [sys.executable, "-m", "pelton", "dashboard", *address.split(), "--port", "0", *options]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, text=True, env={**os.environ, **environment}, **pipes) as running:
         assert running.stdout is not None
@@ -30,7 +32,7 @@ def dashboard(address: str, *options: str, **environment: str) -> Iterator[str]:
             yield line.split()[-1] if line else running.stderr.read()
         finally:
             running.send_signal(signal.SIGTERM)
-            assert (running.wait(30), running.stderr.read()) == (0, "")
+            assert (running.wait(30), running.stderr.read() != "") == (0, warns)
 
 
 def read(url: str, **headers: str) -> str:
@@ -78,3 +80,43 @@ def test_what_is_dangerous_or_impossible_is_refused(run: Run) -> None:
     assert "at least 16" in run("dashboard", "--token", "short", status=1).err
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert "cannot be listened on" in run("dashboard", "--port", taken.getsockname()[1], status=1).err
+
+
+def test_behind_a_proxy(address: str) -> None:
+    with dashboard(address, "--prefix", "/pelton") as url:
+        assert url.endswith("/pelton/")
+        # Whether the proxy hands on the prefix or takes it away.
+        for page in (f"{url}queues/garage", url.replace("/pelton/", "/queues/garage")):
+            assert 'href="/pelton/queues"' in read(page)
+        assert "pelton_queue_jobs" in read(f"{url}metrics")
+
+
+def test_several_stores_are_one_page(tmp_path: Path) -> None:
+    for name, queue in (("one.pelton", "garage"), ("two.pelton", "kitchen")):
+        with pelton.sync.open(tmp_path / name) as jet:
+            jet.queue(queue)
+    with dashboard(f"{tmp_path}/one.pelton {tmp_path}/two.pelton", "--prefix", "/ops") as url:
+        first = read(url)
+        assert "garage" in first
+        assert 'href="/ops/one.pelton/" aria-current="true"' in first
+        assert 'href="/ops/two.pelton/"' in first
+        assert "kitchen" in read(f"{url}two.pelton/queues/kitchen")
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            read(f"{url}two.pelton/queues/garage")
+
+
+def test_a_dead_cluster_is_said_at_once(tmp_path: Path) -> None:
+    with pelton.sync.open(tmp_path / "one.pelton") as jet:
+        jet.queue("garage")
+    server = ServedStore(tmp_path / "one.pelton")
+    server.start()
+    try:
+        with dashboard(server.url, "--allow-actions", warns=True) as url:
+            assert "garage" in read(url)
+            server.kill()
+            for page in ("queues/garage", "metrics"):
+                with pytest.raises(urllib.error.HTTPError, match="503") as refused:
+                    read(f"{url}{page}")
+                assert server.url.removeprefix("nats://") in refused.value.read().decode()
+    finally:
+        server.stop()

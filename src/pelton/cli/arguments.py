@@ -233,15 +233,18 @@ async def _run_audited(jet: Jet, options: argparse.Namespace) -> int:
     return status
 
 
-def opening_of(options: argparse.Namespace, *, writes: bool) -> Any:
-    """Return the opening of the store. Raises ConfigError if it is a file that does not exist."""
+def opening_of(options: argparse.Namespace, *, writes: bool, patient: bool | None = None) -> Any:
+    """Return the opening of the store. Raises ConfigError if it is a file that does not exist.
+
+    ``patient``: whether it waits for a cluster that was lost; None: if it ``writes``, or goes on.
+    """
     # Here, because the commands that need no streams start without it.
     from pelton.connect import open as open_store
 
     store = options.store
     if not is_file(store):
-        is_short = not writes and not getattr(options, "follow", False)
-        return open_store(store, patience=_LOOK_S) if is_short else open_store(store)
+        waits = (writes or getattr(options, "follow", False)) if patient is None else patient
+        return open_store(store) if waits else open_store(store, patience=_LOOK_S)
     if not os.path.exists(store) and not getattr(options, "create", False):
         raise ConfigError(f"{store}: no such file")
     if writes:

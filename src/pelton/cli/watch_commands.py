@@ -7,9 +7,10 @@ import asyncio
 import ipaddress
 import os
 import socket
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 from pelton import observe
 from pelton.api import ConfigError, PeltonError
@@ -141,7 +142,9 @@ _FIRST_QUEUES: Final = 20
 
 def define_dashboard(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("store", metavar="STORE", help=f"a store file, or an address such as nats://host:4222 (or in {STORE_VARIABLE})")
+    text = f"a store file, or an address such as nats://host:4222 (or in {STORE_VARIABLE}); several: one page for all"
+    add("store", nargs="+", metavar="STORE", help=text)
+    add("--prefix", default="", metavar="PATH", help="where a proxy shows the page, such as /pelton")
     add(
         "--host",
         default="127.0.0.1",
@@ -195,29 +198,47 @@ def _is_loopback(host: str) -> bool:
 
 async def _serve(options: argparse.Namespace, tokens: Sequence[AccessToken], actions: bool) -> int:
     try:
-        from pelton import dashboard
         from pelton.dashboard.app import DashboardServer
+        from pelton.dashboard.several import DashboardSwitch
     except ImportError as error:
         raise ConfigError(f"the dashboard needs {error.name}: pip install 'pelton[dashboard]'") from None
     shown = f"[{options.host}]" if ":" in options.host else options.host
     # Without a token, the name of the host is what keeps other sites' scripts out.
     hosts = () if tokens else {shown, "127.0.0.1", "localhost", "[::1]"}
-    path = options.store if is_file(options.store) else ""
-    async with opening_of(options, writes=actions) as jet:
-        name = "" if path else _without_login(options.store)
-        app = dashboard.app(jet, tokens=tokens, actions=actions, hosts=hosts, path=path, name=name)
+    async with AsyncExitStack() as stack:
+        apps = await _apps(stack, options, {"tokens": tokens, "actions": actions, "hosts": hosts})
         with _listening(options.host, options.port) as listener:
-            server = DashboardServer(app, listener)
+            server = DashboardServer(DashboardSwitch(apps, options.prefix), listener)
             signals = StopSignals(server.stop)
             signals.take()
             try:
-                await _look_around(jet)
-                url = f"http://{shown}:{listener.getsockname()[1]}/"
+                url = f"http://{shown}:{listener.getsockname()[1]}{options.prefix}/"
                 write_done(options, {"url": url}, f"The dashboard is at {url}")
                 await server.serve()
             finally:
                 signals.give_back()
     return 0
+
+
+async def _apps(stack: AsyncExitStack, options: argparse.Namespace, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the dashboards of all stores, by the names under which they are found. Raises ConfigError."""
+    from pelton.dashboard.app import app
+    from pelton.dashboard.several import ONLY
+
+    stores = {os.path.basename(_without_login(one)): one for one in options.store}
+    if len(stores) < len(options.store):
+        raise ConfigError("dashboard: two of the stores have the same name: show them on two pages")
+    is_alone, apps = len(stores) == 1, {}
+    for name, store in stores.items():
+        place = argparse.Namespace(store=store, key_file=options.key_file)
+        jet = await stack.enter_async_context(opening_of(place, writes=settings["actions"], patient=False))
+        prefix = options.prefix if is_alone else f"{options.prefix}/{quote(name, safe='')}"
+        path, others = store if is_file(store) else "", () if is_alone else tuple(stores)
+        if is_alone and not path:
+            name = _without_login(store)
+        apps[ONLY if is_alone else name] = app(jet, prefix=prefix, path=path, name=name, stores=others, **settings)
+        await _look_around(jet)
+    return apps
 
 
 def _without_login(address: str) -> str:

@@ -22,7 +22,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pelton import observe
-from pelton.api import ConfigError, DirectGetDisabledError, MessageNotFoundError, PeltonError, StoredMessage
+from pelton.api import ConfigError, DirectGetDisabledError, MessageNotFoundError, PeltonError, StoredMessage, StoreError
 from pelton.connect import Jet
 from pelton.dashboard.access import AccessToken, DashboardDoor, LoginThrottle, bearer_of
 from pelton.dashboard.action_pages import Actions, address_of
@@ -203,6 +203,7 @@ def app(
     hosts: Collection[str] = (),
     path: str = "",
     name: str = "",
+    stores: Collection[str] = (),
     every: float = 2.0,
 ) -> ASGIApp:
     """Return the dashboard of an open store or cluster, which stays the caller's.
@@ -213,7 +214,8 @@ def app(
     action is written to the stream ``PELTON_AUDIT`` (:func:`pelton.observe.audit_entries`). A store opened with
     ``read_only=True`` has no actions. ``hosts``: the names that requests may come for; empty: any. ``path``: the file
     of the store, for its metrics, and to see its disk, its log and who writes. ``name``: what the store is called in
-    every header and title; empty: the name of the file. ``every``: seconds between two looks at the store, while
+    every header and title; empty: the name of the file. ``stores``: names of dashboards beside this one, to which
+    the header leads, each at its name in place of this one's. ``every``: seconds between two looks at the store, while
     somebody watches. Raises ConfigError.
     """
     if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
@@ -223,7 +225,7 @@ def app(
     door = DashboardDoor(os.urandom(32), tokens=given, actions=may_act, hosts=frozenset(name.lower() for name in hosts))
     throttle = LoginThrottle()
     snapshots = Snapshots(jet, every, path)
-    view = View(door, name or os.path.basename(path), snapshots.health)
+    view = View(door, name or os.path.basename(path), snapshots.health, stores)
     pages, queues, acts = (
         Pages(jet, view, snapshots, path),
         QueuePages(jet, view, snapshots, every),
@@ -233,7 +235,10 @@ def app(
     routes = [*_routes_that_show(pages), *_shown_of_queues(queues), static, *_routes_that_change(acts)]
 
     async def on_error(request: Request, error: Exception) -> Response:
-        return view.page(request, "error.html", status=404, message=str(error))
+        status = 503 if isinstance(error, StoreError) else 404
+        if request.url.path.endswith("/metrics"):
+            return PlainTextResponse(f"{error}\n", status)
+        return view.page(request, "error.html", status=status, message=str(error))
 
     async def on_refusal(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500

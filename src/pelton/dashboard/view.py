@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -123,10 +123,17 @@ def _pages() -> Environment:
 class View:
     """Renders the pages of one dashboard."""
 
-    def __init__(self, door: DashboardDoor, store: str, health: Callable[[], Mapping[str, object]]) -> None:
+    def __init__(
+        self,
+        door: DashboardDoor,
+        store: str,
+        health: Callable[[], Mapping[str, object]],
+        stores: Collection[str] = (),
+    ) -> None:
         self.door = door
         self._store = store
         self._health = health
+        self._stores = stores
         self._pages = _pages()
 
     def page(self, request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
@@ -138,6 +145,7 @@ class View:
             "viewer": viewer,
             "actions": viewer.may("act"),
             "store": self._store,
+            "stores": self._stores,
             "health": self._health(),
             "live": {},
             "done": done_text(request.query_params),
