@@ -47,6 +47,7 @@ class Serving:
         self._submissions = submissions
         self._bus = host.session.bus
         self._registry = host.session.registry
+        self._soon: list[Callable[[], None]] = []
 
     # --- which stream takes a message, and who else subscribes to it
 
@@ -141,8 +142,16 @@ class Serving:
         return future
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Call back at the end of this round of the event loop."""
-        self._loop.call_soon(call)
+        """Call back at the end of this round of the event loop, or when :meth:`hurry` is called."""
+        if not self._soon:
+            self._loop.call_soon(self.hurry)
+        self._soon.append(call)
+
+    def hurry(self) -> None:
+        """Call back now: nothing more is to come in this round."""
+        calls, self._soon = self._soon, []
+        for call in calls:
+            call()
 
     async def change(self, joins: Sequence[tuple[str, str, Subscriber]], leaves: Sequence[int]) -> list[int]:
         """Subscribe to subjects with queue groups, and unsubscribe; returns the numbers of the new subscriptions."""

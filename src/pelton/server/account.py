@@ -188,6 +188,11 @@ class ServerAccount:
         if self.link is not None:
             self.link.poke()
 
+    def hurry(self) -> None:
+        """Store and settle now what clients have sent in this round."""
+        if self.link is not None:
+            self.link.serving.hurry()
+
     def look_at_push(self, subject: str) -> None:
         """Let push consumers with this deliver subject begin or end: who subscribes in other accounts has changed."""
         if self.link is not None:
@@ -506,6 +511,7 @@ class ServerAccount:
                 self.send(reply, reply, "", None, data)
         if to is not None:
             to.client.deliver_run(to, b"".join(run), size, [""] * len(run))
+            to.client.flush()
 
     def receives(self, subject: str) -> bool:
         """Whether a client receives messages on a subject, perhaps one of another account that waits for an answer."""

@@ -106,6 +106,7 @@ class AccountPort(Protocol):
     def answer(self, reply: str, block: bytes | None, data: bytes) -> None: ...
     def has_room_for(self, subject: str) -> bool: ...
     def poke(self) -> None: ...
+    def hurry(self) -> None: ...
     def look_at_push(self, subject: str) -> None: ...
     def importing(self, subject: str) -> list[ClientSubscription]: ...
     def is_answered_abroad(self, subject: str) -> bool: ...
@@ -167,7 +168,12 @@ class SharedBuffer:
             self._reader, self._in_a_row = reader, 0
             return self._part
         self._in_a_row += 1
-        return self.whole if self._in_a_row > _ALONE_AFTER else self._part
+        return self.whole if self.is_alone else self._part
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nobody but the last reader has sent anything for a while."""
+        return self._in_a_row > _ALONE_AFTER
 
     def take(self, size: int) -> bytes:
         """Return what was read."""
@@ -294,9 +300,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         try:
             self.receive(self._shared.take(nbytes))
         finally:
-            # What it is answered at once needs no other round of the loop.
+            # What it is answered at once needs no other round of the loop, nor does what it has sent alone.
             self._is_reading = False
             self.flush()
+            if self.account is not None and self._shared.is_alone:
+                self.account.hurry()
 
     def receive(self, data: bytes) -> None:
         """Carry out what the client sent, as far as it may be carried out now."""
@@ -372,10 +380,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def deliver(self, subscription: ClientSubscription, frame: MessageFrame) -> None:
         """Write a message for one of the client's subscriptions."""
-        if frame.is_bare:
-            head, tail = frame.head, frame.tail
-        else:
-            head, tail = frame.parts(self.options.headers)
+        head, tail = frame.parts(self.options.headers)
         self.deliver_run(subscription, b"%b%b%b" % (head, subscription.sid, tail), frame.size, frame.replies)
 
     def deliver_run(self, subscription: ClientSubscription, run: bytes, size: int, replies: Sequence[str]) -> None:

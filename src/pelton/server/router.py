@@ -41,35 +41,27 @@ async def in_portions(items: Iterable[_T], at_once: int = _PORTION) -> AsyncIter
 class MessageFrame:
     """One message on its way to many subscriptions: what stands before and behind the subscription's id."""
 
-    head: bytes
-    tail: bytes
-
-    __slots__ = ("_block", "_data", "_full", "_subject", "head", "is_bare", "replies", "reply", "size", "tail")
+    __slots__ = ("_block", "_data", "_parts", "_subject", "replies", "reply", "size")
 
     def __init__(self, subject: str, reply: str, block: bytes | None, data: bytes) -> None:
         self._subject = subject
+        self._block = block or None
+        self._data = data
+        # By whether they are those with headers.
+        self._parts: dict[bool, tuple[bytes, bytes]] = {}
         self.reply: str = reply
         self.replies: tuple[str] = (reply,)
         self.size: int = len(data) + len(block or b"")
-        self.is_bare: bool = not block
-        """Whether it has no headers: ``head`` and ``tail`` are for every client then."""
-        if not block:
-            self.head = _head(subject)
-            self.tail = tail_of(reply, None, data)
-        else:
-            self._data, self._block = data, block
-            self.head = self.tail = b""
-            self._full: tuple[bytes, bytes] | None = None
 
     def parts(self, headers: bool) -> tuple[bytes, bytes]:
         """Return both parts for a client that understands headers, or does not."""
-        if self.is_bare or not headers:
-            if not self.head:
-                self.head, self.tail = _head(self._subject), tail_of(self.reply, None, self._data)
-            return self.head, self.tail
-        if self._full is None:
-            self._full = b"H" + _head(self._subject), tail_of(self.reply, self._block, self._data)
-        return self._full
+        block = self._block if headers else None
+        is_full = block is not None
+        found = self._parts.get(is_full)
+        if found is None:
+            head = b"H" + _head(self._subject) if is_full else _head(self._subject)
+            found = self._parts[is_full] = head, tail_of(self.reply, block, self._data)
+        return found
 
 
 def tail_of(reply: str, block: bytes | None, data: bytes) -> bytes:
@@ -99,6 +91,7 @@ class Receiver(Protocol):
     def deliver(self, subscription: ClientSubscription, frame: MessageFrame) -> None: ...
     def may_receive(self, subscription: ClientSubscription, subject: str) -> bool: ...
     def has(self, subscription: ClientSubscription) -> bool: ...
+    def flush(self) -> None: ...
     def stop_reading(self) -> None: ...
     def read_again(self) -> None: ...
     @property
@@ -263,15 +256,10 @@ class Router:
         """Do the same with targets that are known."""
         count = 0
         if not queue:
-            head, tail, size, replies, is_bare = frame.head, frame.tail, frame.size, frame.replies, frame.is_bare
             for one in targets.plain:
                 client = one.client
                 if (client is not origin or origin.echo) and not (one.is_cut and not client.may_receive(one, route)):
-                    if is_bare:
-                        # Most messages: worth saving a call.
-                        client.deliver_run(one, b"%b%b%b" % (head, one.sid, tail), size, replies)
-                    else:
-                        client.deliver(one, frame)
+                    client.deliver(one, frame)
                     count += 1
         if queue == "" or not targets.groups:
             return count
