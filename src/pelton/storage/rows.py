@@ -24,6 +24,9 @@ R = TypeVar("R")
 _MOST_ALTERNATIVES: Final = 64
 _MOST_CALLS: Final = 4
 _MATCHES: Final = "pelton_matches(?, CAST(subject AS BLOB))"
+# It ends with these bytes, and is one token between its first and these. In bytes, as a subject may have a NUL.
+_ENDS: Final = "octet_length(subject)>? AND substr(CAST(subject AS BLOB), -?)=? AND "
+_SINGLE: Final = "NOT instr(substr(CAST(subject AS BLOB), ?, octet_length(subject)-?), x'2e')"
 
 
 class DamagedRowError(ValueError):
@@ -143,20 +146,21 @@ def _one_filter(text: str) -> Condition:
     if not {"*", ">"} & set(tokens):
         return of_subject(text)
     literal = min(tokens.index(token) for token in "*>" if token in tokens)
-    # As a blob, because invalid text would not reach the function.
-    matches = Condition(_MATCHES, (text,))
-    if not literal:
-        return matches
     # Every subject below the prefix: "." + 1 is "/", and a subject has at least one more character.
     prefix = ".".join(tokens[:literal])
-    below = Condition("subject>? AND subject<?", (f"{prefix}.", f"{prefix}/"))
+    below = Condition("subject>? AND subject<?", (f"{prefix}.", f"{prefix}/")) if literal else Condition("1", ())
     if tokens[literal:] == [">"]:
         return Condition(f"({below.sql})", below.bindings)
-    if tokens[literal:] == ["*"]:
-        # The most frequent of the others: no function is called for each subject. In bytes, as one may have a NUL.
-        single = "NOT instr(substr(CAST(subject AS BLOB), ?), x'2e')"
-        return Condition(f"({below.sql} AND {single})", (*below.bindings, len(prefix.encode()) + 2))
-    return Condition(f"({below.sql} AND {matches.sql})", (*below.bindings, *matches.bindings))
+    rest = tokens[literal + 1 :]
+    if tokens[literal] == "*" and not {"*", ">"} & set(rest):
+        # The most frequent of the others: no function is called for each subject.
+        begin, suffix = len(prefix.encode()) + 1 if literal else 0, "".join(f".{token}" for token in rest).encode()
+        around = begin + len(suffix)
+        ends = Condition(_ENDS, (around, len(suffix), suffix)) if suffix else Condition("", ())
+        sql = f"({below.sql} AND {ends.sql}{_SINGLE})"
+        return Condition(sql, (*below.bindings, *ends.bindings, begin + 1, around))
+    # As a blob, because invalid text would not reach the function.
+    return Condition(f"({below.sql} AND {_MATCHES})", (*below.bindings, text))
 
 
 # --- rows in bulk
