@@ -172,6 +172,8 @@ CALLED_BY_FRAMEWORKS: Final = frozenset(
 INTERNAL: Final = frozenset(
     [
         "Flow.put",
+        "JobSelection.has",
+        "JobSelection.is_at",
         "FlowBuilder.add_with",
         "Flow.handle",
         "Flow.messages",

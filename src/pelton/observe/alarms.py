@@ -60,19 +60,23 @@ class HealthFacts(msgspec.Struct, frozen=True, kw_only=True):
     now: int
     """Wall nanoseconds."""
     queues: Sequence[QueueSummary] = ()
+    """All queues."""
     workers: Mapping[str, Sequence[WorkerInfo]] = {}
     """The workers of each queue that has any."""
     newest: Mapping[str, str] = {}
     """When each stream has stored its last message."""
     disk_free: int | None = None
+    """Bytes free on the disk of the store."""
     log_bytes: int = 0
+    """The length of the store's log."""
     quarantined: int = 0
+    """How many messages are known to be damaged."""
     writer: WriterHold | None = None
     """Who holds the writer just now."""
 
 
 def alarms_of(facts: HealthFacts) -> list[Alarm]:
-    """Return what is wrong, the gravest first; nothing if all is well."""
+    """Return what is wrong by the ``facts``, the gravest first; nothing if all is well."""
     found = [*_of_store(facts), *(alarm for queue in facts.queues for alarm in _of_queue(queue, facts))]
     return sorted(found, key=lambda alarm: KINDS.index(alarm.kind))
 
@@ -136,7 +140,7 @@ def _age(time: str, now: int, unknown: float = 0.0) -> float:
 async def health_facts(
     jet: Jet, path: str, queues: Sequence[QueueSummary], streams: Sequence[StreamSummary]
 ) -> HealthFacts:
-    """Return the facts of now; ``path`` is the file of the store, if it has one."""
+    """Return the facts of now, with those in ``queues`` and ``streams``; ``path`` is the store's file, if it has one."""
     # Where workers tell of themselves; an idle queue costs no question.
     used = {one.name for one in streams if one.messages}
     hold = writer_hold(path, jet.runtime.clock.boottime()) if path else None

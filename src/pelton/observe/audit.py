@@ -27,20 +27,24 @@ _log: Final = logging.getLogger("pelton.audit")
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One action: what ``who`` did, ``source`` saying where, ``origin`` from which address or host.
-
-    ``target`` is the store's name of what it was done to, such as ``shop`` or ``shop 1f3a``; ``result`` says what came
-    of it, and how many; ``error`` why it failed, empty if it did not. ``at`` is the time as RFC 3339 text.
-    """
+    """One action."""
 
     who: str
+    """The name of the viewer's token, or the user of the machine; empty for a viewer without a token."""
     source: Literal["page", "command"]
+    """Where it was done: on the dashboard, or by the command line."""
     action: str
+    """What was done, in the words of the command line or of the page."""
     origin: str = ""
+    """The address of the viewer, or the host of the command."""
     target: str = ""
+    """What it was done to, such as ``shop`` or ``shop 1f3a``; of a command, its arguments."""
     result: str = ""
+    """What came of it, and how many."""
     error: str = ""
+    """Why it failed; empty if it did not."""
     at: str = ""
+    """When, as RFC 3339 text; set when it is read."""
 
 
 async def record_action(jet: Jet, entry: AuditEntry) -> None:
@@ -62,7 +66,7 @@ async def record_action(jet: Jet, entry: AuditEntry) -> None:
 
 
 async def audit_entries(jet: Jet, *, limit: int = 50, before: int = 0) -> list[tuple[int, AuditEntry]]:
-    """Return the newest actions, each with its sequence, the newest first; ``before``: older than this sequence."""
+    """Return the newest ``limit`` actions, each with its sequence, the newest first; ``before``: older than this one."""
     try:
         stream = await jet.stream(AUDIT_STREAM)
         state = (await stream.info()).state

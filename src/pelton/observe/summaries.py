@@ -341,6 +341,7 @@ class JobPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of a list of jobs."""
 
     queue: str
+    """The name of the queue."""
     jobs: tuple[JobInfo, ...] = ()
     """The jobs."""
     cursor: str = ""
@@ -353,6 +354,7 @@ class DeadLetterPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of a list of dead letters."""
 
     queue: str
+    """The name of the queue."""
     letters: tuple[DeadLetter, ...] = ()
     """The dead letters."""
     cursor: str = ""
@@ -380,6 +382,7 @@ class ErrorGroups(msgspec.Struct, frozen=True, kw_only=True):
     """The dead letters of a queue by their errors, those with the most first."""
 
     queue: str
+    """The name of the queue."""
     groups: tuple[ErrorGroup, ...] = ()
     """The groups."""
     looked_at: int = 0
