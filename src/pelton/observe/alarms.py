@@ -140,7 +140,7 @@ def _age(time: str, now: int, unknown: float = 0.0) -> float:
 async def health_facts(
     jet: Jet, path: str, queues: Sequence[QueueSummary], streams: Sequence[StreamSummary]
 ) -> HealthFacts:
-    """Return the facts of now, with those in ``queues`` and ``streams``; ``path`` is the store's file, if it has one."""
+    """Return the facts of now, with those in ``queues`` and ``streams``; ``path`` is the store's file, or empty."""
     # Where workers tell of themselves; an idle queue costs no question.
     used = {one.name for one in streams if one.messages}
     hold = writer_hold(path, jet.runtime.clock.boottime()) if path else None

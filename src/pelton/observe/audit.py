@@ -48,7 +48,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 async def record_action(jet: Jet, entry: AuditEntry) -> None:
-    """Store what was done. An action that is done stays done: what keeps it from being stored is logged."""
+    """Store the ``entry`` of an action. It stays done: what keeps the entry from being stored is logged."""
     data = msgspec.json.encode(entry)
     subject = f"$PELTON.AUDIT.{entry.source}"
     try:
@@ -66,7 +66,7 @@ async def record_action(jet: Jet, entry: AuditEntry) -> None:
 
 
 async def audit_entries(jet: Jet, *, limit: int = 50, before: int = 0) -> list[tuple[int, AuditEntry]]:
-    """Return the newest ``limit`` actions, each with its sequence, the newest first; ``before``: older than this one."""
+    """Return the newest ``limit`` actions, each with its sequence, the newest first; ``before``: older ones."""
     try:
         stream = await jet.stream(AUDIT_STREAM)
         state = (await stream.info()).state

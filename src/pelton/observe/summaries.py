@@ -319,6 +319,7 @@ class JobSelection(msgspec.Struct, frozen=True, kw_only=True):
     job: str = ""
     """The name of their function."""
     key: str = ""
+    """Their key."""
     tenant: str = ""
     """The tenant they are for; the outcomes of jobs do not tell it, dead letters do."""
     error: str = ""
