@@ -23,15 +23,15 @@ _OWN_SITE: Final = ("same-origin", "none")
 
 
 class AccessToken(msgspec.Struct, frozen=True):
-    """What a viewer gives: ``secret``, at least 16 characters; ``name`` is who that is, for the audit.
-
-    ``role``: ``look`` sees everything; ``act`` also pauses, resumes, cancels, retries and publishes; ``administer``
-    also purges, discards and sets limits. Raises ConfigError.
-    """
+    """What a viewer gives to be let in. Raises ConfigError for a short secret or a role that does not exist."""
 
     name: str
+    """Who that is, for the audit."""
     role: Role
+    """``look`` sees everything; ``act`` also pauses, resumes, cancels, retries and publishes; ``administer`` also
+    purges, discards and sets limits."""
     secret: str
+    """The token itself: at least 16 characters."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError for a token that can be guessed, or whose role does not exist."""

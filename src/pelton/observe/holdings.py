@@ -172,10 +172,10 @@ def filters_of(config: ConsumerConfig) -> tuple[str, ...]:
 
 
 async def stream_rates(jet: Jet, info: StreamInfo, moments: Sequence[int]) -> list[tuple[int, float]]:
-    """Return how many messages a second a stream has stored before each of some moments, since the one before it.
+    """Return how many messages a second the stream of an ``info`` has stored before each of some ``moments``.
 
-    Sequences and times of the messages tell it, so it goes back as far as there are messages. Nanoseconds; each moment
-    is one question.
+    It counts from the moment before. Sequences and times of the messages tell it, so it goes back as far as there are
+    messages. Nanoseconds; each moment is one question.
     """
     state, found, before = info.state, list[tuple[int, float]](), -1
     if not state.messages:
