@@ -83,7 +83,7 @@ async def list_dead_letters(
     limit: int = 25,
     within: float = 0.25,
 ) -> DeadLetterPage:
-    """Return a page of the dead letters that are ``wanted``, the newest first, or the oldest.
+    """Return a page of at most ``limit`` dead letters that are ``wanted``, the newest first, or ``oldest_first``.
 
     It looks for about ``within`` seconds; ``cursor`` is the one of the page before. Raises QueueNotFoundError,
     ConfigError.
