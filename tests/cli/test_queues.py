@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 
@@ -147,3 +148,26 @@ def test_lists_are_filtered_by_time_and_error(run: Run, garage: list[str]) -> No
     assert run("dead", "errors", "garage").lines[1].split()[:2] == ["1", "repair"]
     (group,) = run("dead", "errors", "garage", "--json").json
     assert group["error"] == "ValueError: nothing left"
+
+
+def test_a_running_job_that_was_cancelled_says_so(run: Run, address: str) -> None:
+    begun, release = threading.Event(), threading.Event()
+    with pelton.sync.open(address) as jet:
+        queue = jet.queue("slow")
+
+        @queue.job
+        def repair() -> None:
+            begun.set()
+            release.wait(60)
+
+        job_id = repair.enqueue().id
+        work = threading.Thread(target=lambda: queue.work(until_empty=True, handle_signals=False))
+        work.start()
+        try:
+            assert begun.wait(60)
+            assert run("jobs", "show", "slow", job_id).facts["state"] == "running"
+            run("jobs", "cancel", "slow", job_id)
+            assert "was cancelled" in run("jobs", "show", "slow", job_id).facts["waits for"]
+        finally:
+            release.set()
+            work.join(60)

@@ -109,7 +109,7 @@ async def _list_jobs(jet: Jet, options: argparse.Namespace) -> None:
     # Those that run, or are tried again, have an order of their own; of those that wait, who has waited longest.
     is_waiting = (options.state or "pending") not in (*_ENDED, "running", "retrying")
     read = partial(observe.list_jobs, jet, options.queue, wanted, oldest_first=is_waiting != options.reverse)
-    found, now = await _read_pages(options, read, lambda page: page.jobs), jet.runtime.clock.now()
+    (found, cursor), now = await _read_pages(options, read, lambda page: page.jobs), jet.runtime.clock.now()
     write_found(
         options,
         found,
@@ -119,6 +119,7 @@ async def _list_jobs(jet: Jet, options: argparse.Namespace) -> None:
         empty="no jobs",
         drop="attempt, worker, enqueued",
     )  # fmt: skip
+    _tell_of_more(options, cursor)
 
 
 def _selection(jet: Jet, options: argparse.Namespace) -> observe.JobSelection:
@@ -130,17 +131,21 @@ def _selection(jet: Jet, options: argparse.Namespace) -> observe.JobSelection:
 
 async def _read_pages(
     options: argparse.Namespace, read: Callable[..., Awaitable[P]], part: Callable[[P], Iterable[T]]
-) -> list[T]:
-    """Return what is on pages, until there are as many as wanted, or no more."""
+) -> tuple[list[T], str]:
+    """Return what is on pages, until there are as many as wanted, or no more, and the cursor of what follows."""
     found, cursor = list[T](), ""
     while len(found) < options.limit:
         page = await read(cursor=cursor, limit=options.limit - len(found), within=_PAGE_S)
         found += part(page)
         cursor = page.cursor
         if not cursor:
-            return found
-    write_line(f"there may be more than {options.limit:,}: see --limit, --reverse, --since", error=True)
-    return found
+            break
+    return found, cursor
+
+
+def _tell_of_more(options: argparse.Namespace, cursor: str) -> None:
+    if cursor:
+        write_line(f"there may be more than these {options.limit:,}: --limit, --reverse, --since", error=True)
 
 
 async def _keys(jet: Jet, options: argparse.Namespace) -> None:
@@ -169,7 +174,8 @@ async def _show_jobs(jet: Jet, options: argparse.Namespace) -> None:
         "state": job.state,
         "waits for": reason,
         "key": job.key,
-        "priority": job.priority,
+        # Of one that has ended, it is not known.
+        "priority": job.priority if outcome is None else "",
         "tenant": job.tenant,
         "attempt": job.attempt,
         "enqueued": moment_text(job.enqueued_at),
@@ -311,15 +317,17 @@ async def _ids(queue: Queue, options: argparse.Namespace) -> list[str]:
 async def _list_dead(jet: Jet, options: argparse.Namespace) -> None:
     wanted, now = _selection(jet, options), jet.runtime.clock.now()
     read = partial(observe.list_dead_letters, jet, options.queue, wanted, oldest_first=options.reverse)
+    found, cursor = await _read_pages(options, read, lambda page: page.letters)
     write_found(
         options,
-        await _read_pages(options, read, lambda page: page.letters),
+        found,
         "id, job, key, attempts, failed, error",
         lambda each: (each.outcome.id, each.outcome.job, each.outcome.key, each.outcome.attempt,
                       age_text(each.outcome.finished_at, now), each.outcome.error),
         empty="no dead letters",
         drop="attempts",
     )  # fmt: skip
+    _tell_of_more(options, cursor)
 
 
 async def _errors(jet: Jet, options: argparse.Namespace) -> None:

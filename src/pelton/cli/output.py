@@ -112,7 +112,11 @@ def table_lines(
     lines = [[visible_text(text_of(cell)) for cell in row] for row in (*([heads] if heads else ()), *found)]
     widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
     if room is not None:
-        widths = _fit(widths, right, [(heads or ()).index(name) for name in drop.split(", ") if name], room)
+        # First what is empty.
+        columns_found = enumerate(zip(*found, strict=True))
+        least = [at for at, column in columns_found if at and all(cell == "" for cell in column)]
+        least += [(heads or ()).index(name) for name in drop.split(", ") if name]
+        widths = _fit(widths, right, least, room)
     columns = [one for one in zip(range(len(widths)), widths, right, strict=True) if one[1]]
     filled = ((_fill(line[at], width, numeric) for at, width, numeric in columns) for line in lines)
     return [(" " * _GAP).join(cells) for cells in filled][: len(rows) + bool(heads)]
