@@ -61,7 +61,7 @@ async def list_jobs(
     limit: int = 25,
     within: float = 0.25,
 ) -> JobPage:
-    """Return a page of the jobs that are ``wanted``: of one state, or all that have not ended.
+    """Return a page of at most ``limit`` jobs that are ``wanted``: of one state, or all that have not ended.
 
     The newest first, or the oldest. Those that wait for another attempt (retrying) are in the order in which they are
     due, those that run in the order in which their attempts began; ``oldest_first`` turns these round. It looks for
