@@ -75,6 +75,13 @@ async def test_a_value_writes_its_message_its_subject_and_the_counts(path: Path)
         assert await pages(path, lambda number: bucket.put(f"key{number % 20}", b"x" * 60)) <= 3.1
 
 
+async def test_a_value_that_replaces_one_of_another_page_writes_that_page_as_well(path: Path) -> None:
+    async with pelton.open(path, sync="off") as jet:
+        bucket = await jet.create_bucket("b")
+        await jet.publish_batch([(f"$KV.b.key{number}", b"x" * 60) for number in range(5_000)])
+        assert await pages(path, lambda number: bucket.put(f"key{23 * number}", b"x" * 60)) <= 4.15
+
+
 async def test_a_transaction_writes_few_pages(path: Path) -> None:
     async with pelton.open(path, sync="off") as jet:
         await jet.create_stream("done", subjects=["done.>"])

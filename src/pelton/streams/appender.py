@@ -474,7 +474,7 @@ class Appender:
         state.msgs += 1
         state.bytes += state.size_of(subject, hdr, data)
         state.last, state.last_ts, state.dirty = seq, now, True
-        state.subjects.add(subject, seq)
+        state.subjects.add_all((subject,), seq)
         if self._trims_early and state.bytes > state.config.max_bytes:
             self.flush()
         return seq

@@ -241,10 +241,6 @@ class SubjectRows:
 
     # --- changes
 
-    def add(self, subject: str, seq: int) -> None:
-        """Add one message, after all others."""
-        self.add_all((subject,), seq)
-
     def add_all(self, subjects: Sequence[str], first: int) -> None:
         """Add messages with these subjects, from a sequence on."""
         if not subjects:
@@ -254,7 +250,8 @@ class SubjectRows:
             self._add_uncounted(subjects, first)
         else:
             _add_all(self._deltas, subjects, first)
-        self._keep_known(subjects, first)
+        if self._known:
+            self._keep_known(subjects, first)
 
     def _note_arrived(self, subjects: Sequence[str]) -> None:
         arrived = self._effects.arrived
@@ -274,13 +271,12 @@ class SubjectRows:
                 self._uncounted = None
 
     def _keep_known(self, subjects: Sequence[str], first: int) -> None:
-        if known := self._known:
-            for seq, subject in enumerate(subjects, first):
-                if (row := known.get(subject)) is not None:
-                    if row.msgs == 0:
-                        row.first = seq
-                    row.last = seq
-                    row.msgs += 1
+        for seq, subject in enumerate(subjects, first):
+            if (row := self._known.get(subject)) is not None:
+                if row.msgs == 0:
+                    row.first = seq
+                row.last = seq
+                row.msgs += 1
 
     def add_spans(self, spans: Iterable[tuple[str, int, int, int]]) -> None:
         """Add many messages by subject: the first and last of each, and their number."""

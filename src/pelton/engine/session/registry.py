@@ -205,8 +205,9 @@ class Registry:
         # Streams, and consumers, with a damaged configuration: what it says is unknown, so they cannot be used.
         self.damaged: dict[tuple[str, str], CorruptConfigError] = {}
         self._loaded: set[StreamLog] = set()
-        self._used: set[StreamLog] = set()
-        self._used_consumers: set[ConsumerLog] = set()
+        # What the open transaction has used.
+        self.used: set[StreamLog] = set()
+        self.used_consumers: set[ConsumerLog] = set()
 
     # --- loading
 
@@ -261,8 +262,8 @@ class Registry:
         for key in self.damaged.keys() - told.keys():
             _log.error("%s", self.damaged[key], extra={"store": self.db.path, "stream": key[0]})
         # What was read since the last transaction may be gone.
-        self._used.intersection_update(self.streams.made.values())
-        self._used_consumers.intersection_update(self.consumers.by_name.made.values())
+        self.used.intersection_update(self.streams.made.values())
+        self.used_consumers.intersection_update(self.consumers.by_name.made.values())
         self._load_source_graph()
         self.version = version
 
@@ -282,7 +283,7 @@ class Registry:
         except DamagedRowError:
             return False
         self.consumers.load_floor()
-        self._used_consumers.intersection_update(self.consumers.by_name.made.values())
+        self.used_consumers.intersection_update(self.consumers.by_name.made.values())
         if concerns_sources:
             self._load_source_graph()
         self.version = version
@@ -348,7 +349,7 @@ class Registry:
         if log is not None:
             self._forget_interest(log)
             self._loaded.discard(log)
-            self._used.discard(log)
+            self.used.discard(log)
         return row.digest.takes or self.source_graph.is_origin(name)
 
     def _set_aside(self, stream: str, consumer: str) -> None:
@@ -386,7 +387,7 @@ class Registry:
 
     def drop_stream(self, log: StreamLog, consumers: list[ConsumerLog]) -> None:
         """Remove a stream that was just deleted, and its consumers, from the registry."""
-        self._used_consumers.difference_update(consumers)
+        self.used_consumers.difference_update(consumers)
         if self._drop(log.name):
             self._load_source_graph()
         self.moved(Change(streams=(log.id,)))
@@ -451,7 +452,7 @@ class Registry:
             self._loaded.add(log)
             if log not in self.interests:
                 self.load_interest(log)
-        self._used.add(log)
+        self.used.add(log)
         return log
 
     def consumer(self, stream: str, name: str) -> ConsumerLog:
@@ -471,7 +472,7 @@ class Registry:
                 consumer.load()
             except DamagedRowError as error:
                 raise DamagedRowError(f"consumer {consumer.log.name}/{consumer.name}: {error}") from None
-        self._used_consumers.add(consumer)
+        self.used_consumers.add(consumer)
         return consumer
 
     def delivery(self, consumer: ConsumerLog, request: PullRequest, now: int) -> Delivery:
@@ -506,20 +507,10 @@ class Registry:
 
     # --- what was used
 
-    @property
-    def used(self) -> set[StreamLog]:
-        """The streams that the open transaction has used."""
-        return self._used
-
-    @property
-    def used_consumers(self) -> set[ConsumerLog]:
-        """The consumers that the open transaction has used."""
-        return self._used_consumers
-
     def forget_used(self) -> None:
         """Forget what was used: the transaction is over."""
-        self._used.clear()
-        self._used_consumers.clear()
+        self.used.clear()
+        self.used_consumers.clear()
         if self.account.room:
             # What others store before the next one is not known.
             self.account.room.clear()
