@@ -5,10 +5,11 @@ it gets little at a time as long as others send something, too, and more only if
 there is nobody to wait for it. A client that has not logged in gets as much as a login may be long, and is read as far
 as its ``CONNECT``, and no further until it was let in (``clients.py``).
 
-What is written in a round of the event loop is joined and written once, at its end. While the socket takes nothing,
-what is written waits here, in one piece, so that many small answers cost no more than their bytes. A client that does
-not read is cut when too much waits for it, or when what waits is not taken for too long; also if the connection is to
-be closed, which counts as long as it is there.
+What is written in a round of the event loop is joined and written once, at its end; but what a client is answered as it
+is read, and that what it published is stored, at once. While the socket takes nothing, what is written waits here, in
+one piece, so that many small answers cost no more than their bytes. A client that does not read is cut when too much
+waits for it, or when what waits is not taken for too long; also if the connection is to be closed, which counts as long
+as it is there.
 
 A connection ends in order: what is written is followed by the end of the stream, and what the client still sends is
 read and dropped until it has closed, too. A socket that is closed with unread input resets the connection, and the

@@ -395,12 +395,13 @@ class DirectGetService:
 
     def _get_now(self, stream: str, request: WireGet, reply: str) -> bool:
         """Answer at once, if there is one message to read and nothing to wait for; return whether it was answered."""
-        with suppress(PeltonError):
+        try:
             found = self._link.engine.direct_get_now(stream, request) if self._link.storing.is_idle else None
             if found is not None:
                 self._send(reply, self._link.serving.answering_directly(stream), request, found)
-                return True
-        return False
+        except PeltonError:
+            return False
+        return found is not None
 
     async def _get(self, stream: str, request: WireGet, message: Published) -> None:
         reply, subject = message.reply, message.subject
