@@ -154,7 +154,8 @@ def run_verify(options: argparse.Namespace) -> int:
     if not found:
         write_line(f"{options.store}: all is well")
         return 0
-    write_line(f"{options.store}: {len(found)} findings; save what it holds: pelton salvage {options.store} NEW")
+    saved = f"save what it holds (pelton salvage {options.store} NEW)"
+    write_line(f"{options.store}: {len(found)} findings; {saved}, or restore a backup")
     return 1
 
 

@@ -195,7 +195,8 @@ async def _troubles(jet: Jet) -> list[Sample]:
 
 
 def _store(path: str, now: float) -> Iterator[Sample]:
-    if (hold := writer_hold(path, now)) is not None:
+    # Who writes just now, and had written when it was last asked for, is well.
+    if (hold := writer_hold(path, now)) is not None and hold.seconds:
         yield Sample("pelton_store_writer_held_seconds", (str(hold.pid),), hold.seconds)
     for name, file in (("file", path), ("log", f"{path}-wal")):
         yield Sample(f"pelton_store_{name}_bytes", (), os.path.getsize(file) if os.path.exists(file) else 0)
