@@ -58,7 +58,7 @@ async def test_a_queue_a_job_and_a_search(client: Client, ids: list[str]) -> Non
             assert part in queue, part
         assert "Redrive" not in queue
         failed = (await browser.get(f"/queues/garage/jobs/{ids[1]}")).text
-        for part in ("Arguments", "Traceback", "failed", "Attempts that failed"):
+        for part in ("Arguments", "Traceback", "failed", "Attempt 1 failed"):
             assert part in failed
         assert "Of the last jobs, by key" in queue
         waits = (await browser.get(f"/queues/garage/jobs/{ids[2]}")).text

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from pelton import observe
-from pelton.api import PeltonError
+from pelton.api import ConfigError, PeltonError
 from pelton.connect import Jet
 from pelton.dashboard.access import VISITOR, LoginThrottle, Role
 from pelton.dashboard.actions import (
@@ -26,6 +26,8 @@ from pelton.dashboard.actions import (
 )
 from pelton.dashboard.pictures import Snapshots
 from pelton.dashboard.view import View, viewer_of
+from pelton.observe.queues import queue_looked_at
+from pelton.queue import Queue, Rate
 
 _FORM_BYTES: Final = 65_536
 _MOST_FIELDS: Final = 250
@@ -55,6 +57,8 @@ def headers_of(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
+_MOST_TENANTS: Final = 100
+_STEERED: Final = ("concurrency", "starts", "per", "burst", "per_key", "weight")
 _MESSAGE_BYTES: Final = 1 << 20
 _WHOLE: Final = observe.JobSelection()
 LISTS: Final = ("/jobs", "/dead")
@@ -187,6 +191,30 @@ class Actions:
         await self._record(request, "publish", f"{name} {form.get('subject', '')}")
         return self._redirect_after(request, f"/streams/{quote(name, safe='')}", "publish")
 
+    async def steer(self, request: Request) -> Response:
+        """Show the limits and weights of a queue as forms; or set one, or take a limit away."""
+        name = request.path_params["name"]
+        _check_role(request, "administer")
+        page = f"/queues/{quote(name, safe='')}/steer"
+        if request.method != "POST":
+            queue = await queue_looked_at(self._jet, name)
+            limits, weights = await queue.limits(), await queue.weights()
+            tenants = {one.tenant: one.weight for one in await observe.tenant_counts(self._jet, name, _MOST_TENANTS)}
+            return self._with_form(request, "steer.html", queue=name, limits=limits, weights=tenants | weights)
+        form = await form_of(request)
+        if not self._is_own(request, form):
+            return self._refuse(request)
+        action = next((each for each in ("limit", "unlimit", "weigh") if each in form), "limit")
+        target = f"{name} {form.get('tenant' if action == 'weigh' else 'job', '')}".strip()
+        try:
+            await _steer(await self._jet.queue(name, create=False), action, form)
+        except PeltonError as error:
+            await self._record(request, action, target, error=str(error))
+            raise
+        result = ", ".join(f"{field}: {text}" for field, text in form.items() if field in _STEERED and text)
+        await self._record(request, action, target, result[:500])
+        return self._redirect_after(request, page, action)
+
     async def login(self, request: Request) -> Response:
         """Take a token, and give a cookie for it; lead to the page that was asked for."""
         door, root = self._view.door, request.scope.get("root_path", "")
@@ -245,6 +273,29 @@ def _check_role(request: Request, role: Role) -> None:
     viewer = viewer_of(request)
     if not viewer.may(role):
         raise HTTPException(403 if viewer.may("act") else 404)
+
+
+async def _steer(queue: Queue, action: str, form: Mapping[str, str]) -> None:
+    """Do what a form says. Raises ConfigError."""
+    if action == "weigh":
+        await queue.weigh(form.get("tenant", ""), _whole(form, "weight") or 0)
+        return
+    job, per_key = form.get("job", "").strip() or None, bool(form.get("per_key"))
+    if action == "unlimit":
+        await queue.unlimit(job=job, per_key=per_key)
+        return
+    starts = _whole(form, "starts")
+    rate = None if starts is None else Rate(starts, per=_whole(form, "per") or 1, burst=_whole(form, "burst") or 1)
+    await queue.limit(job=job, per_key=per_key, concurrency=_whole(form, "concurrency"), rate=rate)
+
+
+def _whole(form: Mapping[str, str], field: str) -> int | None:
+    """Return a whole number from a form; None for an empty field. Raises ConfigError."""
+    if not (text := form.get(field, "").strip()):
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise ConfigError(f"{field} is {text[:40]!r}; it must be a whole number")
+    return int(text)
 
 
 def address_of(request: Request) -> str:

@@ -19,7 +19,12 @@ from pelton.runtime import Deadline
 _MOST_AT_ONCE: Final = 10_000
 _FIND_S: Final = 1.0
 _DO_S: Final = 5.0
-_OTHERS_DONE: Final = {"publish": "The message is stored."}
+_OTHERS_DONE: Final = {
+    "publish": "The message is stored.",
+    "limit": "The limit holds, for what starts from now on.",
+    "unlimit": "The limit is taken away.",
+    "weigh": "The weight holds, for the next turns.",
+}
 _PAUSE_S: Final = 3600
 _TIMES: Final = ("since", "until", "last")
 JOB_STATES: Final[tuple[JobState, ...]] = get_args(JobState)
@@ -125,6 +130,10 @@ async def _count_messages(jet: Jet, stream: str) -> str:
     return f"{number_text((await (await plain_stream(jet, stream)).info()).state.messages)} messages are stored"
 
 
+async def _stop_worker(jet: Jet, queue: str, worker: str) -> None:
+    await (await jet.queue(queue, create=False)).stop_worker(worker)
+
+
 async def _cancel_flow(jet: Jet, queue: str, flow_id: str) -> None:
     await (await jet.queue(queue, create=False)).flow(flow_id).cancel(reason=_REASON)
 
@@ -206,6 +215,14 @@ QUEUE_OPERATIONS: Final = {
         _cancel_flow,
         of="flow",
         is_dangerous=True,
+    ),
+    "stop-worker": Operation(
+        "Tell this worker to stop? It takes no more jobs; those that it runs have their grace.",
+        "The worker is told to stop.",
+        _stop_worker,
+        of="worker",
+        is_dangerous=True,
+        role="administer",
     ),
     "pause-schedule": Operation(
         "Enqueue no more jobs of this schedule?", "The schedule is paused.", _pause_schedule, of="schedule"

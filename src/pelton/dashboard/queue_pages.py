@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
 from pelton import observe
+from pelton.api.times import SECOND
+from pelton.api.wording import visible_text
 from pelton.connect import Jet
 from pelton.dashboard.actions import JOB_STATES, selection_of
 from pelton.dashboard.history_charts import SPANS, ChartSpan, queue_charts
 from pelton.dashboard.pictures import ROWS, Snapshots, worker_rows
 from pelton.dashboard.view import View
+from pelton.drawing.graphs import GraphNode, flow_graph
 from pelton.observe.queues import run_times
-from pelton.queue import JobInfo, JobState, Outcome
+from pelton.queue import FlowInfo, JobInfo, JobState, Outcome
 from pelton.queue.backing.trend import MINUTE, trend_points
 from pelton.runtime import Deadline
 
@@ -26,6 +31,7 @@ _FEW: Final = 25
 _SAMPLE: Final = 100
 _UNDERWAY: Final[tuple[JobState, ...]] = ("running", "retrying", "held")
 _MOST_NODES: Final = 500
+_MOST_DRAWN: Final = 200
 _FLOWS: Final = 50
 _LETTERS: Final = 5
 _SEARCH_S: Final = 1.0
@@ -111,7 +117,8 @@ class QueuePages:
             "ended": outcomes[::-1][:_FEW],
             "errors": await observe.group_dead_letters(jet, name, within=_GROUP_S),
             "dead": (await observe.list_dead_letters(jet, name, limit=_LETTERS, within=_LIST_S)).letters,
-            "workers": worker_rows(await observe.worker_summaries(jet, name), jet.runtime.clock.now()),
+            "workers": worker_rows(workers := await observe.worker_summaries(jet, name), jet.runtime.clock.now()),
+            "present": [one.worker for one in workers if one.seen_at and not one.stopping],
             "tenants": await observe.tenant_counts(jet, name, _FEW),
             "limits": await observe.limit_summaries(jet, name),
             "schedules": [(name, one) for one in (await observe.job_schedules(jet, name))[:ROWS]],
@@ -128,7 +135,7 @@ class QueuePages:
         """One job: state, arguments, the errors of its attempts, its traceback or its result."""
         name, job_id = request.path_params["name"], request.path_params["job_id"]
         details = await observe.job_with_details(self._jet, name, job_id)
-        return self._page(request, "job.html", queue=name, details=details, job=details.job)
+        return self._page(request, "job.html", queue=name, details=details, job=details.job, course=course_of(details))
 
     async def keys(self, request: Request) -> Response:
         """The keys with most jobs that have not ended, or the jobs of one key; it looks for a tenth of a second."""
@@ -236,7 +243,20 @@ class QueuePages:
         counts: dict[str, int] = {}
         for node in flow.nodes:
             counts[node.state] = counts.get(node.state, 0) + 1
-        return self._page(request, "flow.html", queue=name, flow=flow, nodes=nodes, counts=counts)
+        graph = self._graph_of(request, name, flow) if len(flow.nodes) <= _MOST_DRAWN else ""
+        return self._page(request, "flow.html", queue=name, flow=flow, nodes=nodes, counts=counts, graph=graph)
+
+    def _graph_of(self, request: Request, queue: str, flow: FlowInfo) -> Markup:
+        to = f"{request.scope.get('root_path', '')}/queues/{quote(queue, safe='')}/jobs/"
+        nodes = [
+            GraphNode(
+                node.number, visible_text(node.job), node.state, node.state,
+                to + quote(node.id, safe="") if node.id else f"#node-{node.number}", node.after,
+            )
+            for node in flow.nodes
+        ]  # fmt: skip
+        # Everything in it is escaped already.
+        return Markup(flow_graph(nodes, f"Flow {visible_text(flow.name or flow.id)}"))
 
     async def schedules(self, request: Request) -> Response:
         """The schedules of all queues."""
@@ -248,7 +268,35 @@ class QueuePages:
         """The limits of all queues, and how much of each is used."""
         names, _ = await self._names(request)
         found = [one for name in names for one in await observe.limit_summaries(self._jet, name)]
-        return self._page(request, "limits.html", limits=found[:ROWS], total=len(found))
+        return self._page(request, "limits.html", limits=found[:ROWS], total=len(found), queues=names)
+
+
+class CourseEntry(NamedTuple):
+    """Something that happened to a job, ``after`` so many seconds."""
+
+    at: int
+    what: str
+    after: float
+    detail: str
+
+
+def course_of(details: observe.JobDetails) -> list[CourseEntry]:
+    """Return what happened to a job, the first thing first: each attempt that failed, the one that runs, its end."""
+    job, found = details.job, list[tuple[int, str, str]]()
+    found.append((job.enqueued_at, "Enqueued", f"under the key {job.key}" if job.key else ""))
+    found += [(one.at, f"Attempt {one.attempt} failed", one.error) for one in details.errors]
+    if job.started_at:
+        found.append((job.started_at, f"Attempt {job.attempt} began", f"by worker {job.worker}" if job.worker else ""))
+    if job.progress and job.progress.at:
+        found.append((job.progress.at, f"Told {job.progress.fraction:.0%}", job.progress.note))
+    if job.outcome is not None:
+        found.append((job.outcome.finished_at, job.outcome.state.capitalize(), job.outcome.error))
+    found.sort(key=itemgetter(0))
+    times = [found[0][0], *(at for at, _, _ in found)]
+    return [
+        CourseEntry(at, what, (at - before) / SECOND, detail)
+        for (at, what, detail), before in zip(found, times, strict=False)
+    ]
 
 
 def groups(ended: Sequence[tuple[str, Outcome]], most: int = 10) -> list[Group]:

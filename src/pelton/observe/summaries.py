@@ -296,6 +296,10 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
     """The errors of its attempts, oldest first."""
     is_dead: bool
     """Whether it is a dead letter."""
+    waits_for: str = ""
+    """What it waits for, if it does: its time, a limit, another job of its key, a worker, the end of a pause."""
+    blocked_by: str = ""
+    """The id of the job of its key that has to end first."""
 
 
 class JobSearch(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,6 +41,7 @@ from pelton.api import (
 from pelton.api.json_values import UNREADABLE
 from pelton.api.times import Seconds
 from pelton.api.tracing import Replacement
+from pelton.jet.stream import last_of
 from pelton.queue.backing.scan import deliveries
 from pelton.queue.enqueue.enqueuer import announce_again
 from pelton.queue.enqueue.job_message import JobMessage
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from pelton.queue.model.states import JobInfo
 
 _AT_ONCE: Final = 1000
+_STOP_TTL: Final = headers.encode({headers.TTL: "1h"})
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -349,6 +351,21 @@ class QueueWithSteering:
     async def limits(self) -> list[JobLimit]:
         """Return all limits of the queue, in the order in which they were set."""
         return await limits_of(self._context)
+
+    async def stop_worker(self, name: str) -> None:
+        """Tell a worker, by its name, to stop, wherever it runs: it takes no more jobs, and its `work` returns.
+
+        Those that run have their grace, as when its process is told to end. Whatever starts workers may start another
+        one. Raises ConfigError if no worker of this name has told of itself in the last 30 s.
+        """
+        running = await self._context.jet.stream(self._context.names.running)
+        subject = self._context.names.worker_subject(checked_text(f"queue {self.name!r}: worker", name))
+        known = None if set(name) & set(". *>") else await last_of(running, subject)
+        if known is None:
+            raise ConfigError(f"queue {self.name!r}: no worker is called {name[:80]!r}")
+        names = self._context.names
+        # No worker ever has this name again.
+        await self._context.backend.publish(names.order_subject(f"stop.{name}"), _encode(Order(stop=name)), _STOP_TTL)
 
     async def weigh(self, tenant: str, weight: int) -> None:
         """Give a tenant ``weight`` turns (1 to 1,000; by default 1) while others have one; every worker hears of it.

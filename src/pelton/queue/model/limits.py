@@ -307,7 +307,8 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One order: ``cancel`` names a job, ``pause_key`` and ``pause_job`` what is paused, if not all is.
 
     ``limit`` is one of the queue's limits, ``weight`` that of a tenant, and ``flows`` says that the queue has flows.
-    ``over`` takes an order back. ``ended``: the job that ``cancel`` names has ended, and only who runs it is to hear.
+    ``over`` takes an order back. ``stop`` names a worker that is to stop. ``ended``: the job that ``cancel`` names has
+    ended, and only who runs it is to hear.
     """
 
     cancel: str = ""
@@ -320,6 +321,7 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     over: bool = False
     flows: bool = False
     ended: bool = False
+    stop: str = ""
 
     @property
     def pause_scopes(self) -> tuple[str, ...]:

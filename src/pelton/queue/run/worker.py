@@ -351,6 +351,8 @@ class Worker:
         cancelled = self._held.heed(order)
         if order.flows:
             self._intake.flows.notice()
+        if order.stop == self._held.worker:
+            self.stop()
         self._taken.notify()
         if order.pause_all and not order.over:
             self._intake.unpark(self._parking.clear())
