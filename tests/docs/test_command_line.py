@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import shlex
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from pelton.cli.main import main
+from pelton.cli.main import main, parser
 from tests.docs.pages import ROOT, blocks
 from tests.kit.nats_server import nats_server
 
@@ -80,3 +81,37 @@ def test_the_guide_names_every_command(capsys: pytest.CaptureFixture[str]) -> No
 
     text = PAGE.read_text()
     assert not [name for name in COMMANDS if not re.search(rf"[`| ]{name}[` ]", text)]
+
+
+# --- commands that other pages and the alerts name in passing: their verbs and options are there
+
+ALERTS = ROOT / "examples" / "prometheus" / "alerts.yaml"
+
+
+def named() -> list[str]:
+    """Every ``pelton ...`` within a line of the docs, and in what the alerts say."""
+    pages = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
+    found = [one for page in pages for one in re.findall(r"`(pelton [a-z][^`]*)`", page.read_text())]
+    found += re.findall(r"(?:`|with |on: |one: |go on: )(pelton [a-z][^\"`,]*)", ALERTS.read_text())
+    return sorted({" ".join(one.split()) for one in found})
+
+
+@pytest.mark.parametrize("command", named())
+def test_what_is_named_in_passing_is_there(command: str) -> None:
+    from pelton.cli.main import COMMANDS
+
+    words = [word.strip(".,()") for word in re.sub(r"[{}$]", "", command).split()][1:]
+    assert words[0] in COMMANDS
+    if words[0] == "serve" or "..." in command:
+        return
+    known = parser(words[0])
+    for word in words:
+        for action in known._actions:
+            if isinstance(action, argparse._SubParsersAction) and word in action.choices:
+                known = action.choices[word]
+                break
+    options = {option for action in known._actions for option in action.option_strings}
+    assert {word.partition("=")[0] for word in words if word.startswith("--")} <= options
+    verbs = [action for action in known._actions if isinstance(action, argparse._SubParsersAction)]
+    # A group of verbs may be named as a whole.
+    assert not verbs or len(words) == 1, f"{command}: there is no such verb"
