@@ -8,6 +8,7 @@ import pytest
 
 import pelton
 from tests.cli.terminal import Terminal
+from tests.kit.served import ServedStore
 
 LONG = "a-name-of-sixty-characters-that-somebody-has-given-to-a-queue"
 
@@ -100,3 +101,20 @@ def test_top_on_a_small_terminal(store: Path) -> None:
 def test_what_queues_and_locks_work_by_is_shown_when_asked_for(store: Path) -> None:
     assert not [line for line in Terminal("consumer", "ls", store).end()[1] if line.startswith("JOBS_")]
     assert [line for line in Terminal("consumer", "ls", store, "--all").end()[1] if line.startswith("JOBS_")]
+
+
+def test_top_says_that_its_server_is_gone_and_goes_on(tmp_path: Path) -> None:
+    with pelton.sync.open(tmp_path / "a.pelton") as jet:
+        jet.queue("garage")
+    server = ServedStore(tmp_path / "a.pelton")
+    server.start()
+    try:
+        with Terminal("top", server.url, "--every", "50ms", columns=120) as top:
+            top.wait_for("q: end")
+            server.kill()
+            top.wait_for("can be reached")
+            assert "garage" in top.wait_for("q: end")
+            top.press("q")
+            assert top.end()[0] == 0
+    finally:
+        server.stop()

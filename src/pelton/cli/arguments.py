@@ -162,10 +162,15 @@ _TABLES: Final = ("ls", "keys", "tenants", "errors")
 
 
 def add_table(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a verb that shows a table."""
-    parser.add_argument("--wide", action="store_true", help="all columns and texts, however narrow the terminal is")
+    """Add the options of a verb that shows a list."""
+    add_wide(parser)
     text = "by a column, numbers from the greatest; --sort=-COLUMN the other way"
     parser.add_argument("--sort", default="", metavar="COLUMN", help=text)
+
+
+def add_wide(parser: argparse.ArgumentParser) -> None:
+    """Add the option of what shows a table."""
+    parser.add_argument("--wide", action="store_true", help="all columns and texts, however narrow the terminal is")
 
 
 def define_verb(parser: argparse.ArgumentParser, verb: Verb, *, writes: bool = False) -> None:

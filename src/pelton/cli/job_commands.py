@@ -17,6 +17,7 @@ from pelton.cli.arguments import (
     add_filters,
     add_queue,
     add_verb,
+    add_wide,
     check_choice,
     count,
     duration,
@@ -401,7 +402,7 @@ def define_flow(parser: argparse.ArgumentParser) -> None:
     listing = add_queue(add_verb(verbs, "ls", _list_flow, "list the flows of a queue, those that began last first"))
     listing.add_argument("--state", choices=get_args(FlowState), help="only flows in this state")
     listing.add_argument("--limit", type=count, default=50, metavar="N", help="how many at most (default 50)")
-    _with_id(add_verb(verbs, "show", _show_flow, "show a flow with its jobs"))
+    add_wide(_with_id(add_verb(verbs, "show", _show_flow, "show a flow with its jobs")))
     text = "cancel a flow: jobs that wait never start, the others are cancelled"
     cancelling = _with_id(add_verb(verbs, "cancel", _cancel_flow, text, writes=True))
     cancelling.add_argument("--reason", default="", metavar="TEXT", help="for the history")
@@ -441,15 +442,15 @@ async def _show_flow(jet: Jet, options: argparse.Namespace) -> None:
     }
     write_facts(f"flow {flow.id}" + (f": {flow.name}" if flow.name else ""), facts)
     write_line("")
-    _write_nodes(flow)
+    _write_nodes(flow, wide=options.wide)
 
 
-def _write_nodes(flow: FlowInfo) -> None:
+def _write_nodes(flow: FlowInfo, *, wide: bool) -> None:
     rows = [
         (str(node.number), node.job, node.state, node.id, ", ".join(map(str, node.after)), node.error)
         for node in flow.nodes
     ]
-    write_table(("job", "name", "state", "id", "after", "error"), rows, empty="no jobs")
+    write_table(("job", "name", "state", "id", "after", "error"), rows, empty="no jobs", drop="id", wide=wide)
 
 
 async def _cancel_flow(jet: Jet, options: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pelton.api import ConfigError
 from pelton.api.keys import KeyFile
-from pelton.cli.arguments import add_file, add_json, add_key, define_verb, duration, key_of
+from pelton.cli.arguments import add_file, add_json, add_key, add_wide, define_verb, duration, key_of
 from pelton.cli.output import Bar, Cell, write_done, write_json, write_line, write_table
 from pelton.engine.upkeep import backup, compact, migrate, rekey, restore, salvage, verify
 from pelton.storage import SCHEMA_VERSION
@@ -90,6 +90,7 @@ def define_copy(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--replicas", type=int, metavar="N", help="from a file to a cluster: keep each stream on N servers (default: 1)"
     )
+    add_wide(parser)
     parser.add_argument("--target-key-file", metavar="FILE", help="the target's key, if it is an encrypted file")
     add_json(parser)
     add_key(parser)
@@ -108,7 +109,7 @@ def run_copy(options: argparse.Namespace) -> int:
         for one in report.streams
     ]
     heads = ("stream", "messages", "last sequence", "consumers", "checksum", "")
-    write_table(heads, rows, empty="no streams")
+    write_table(heads, rows, empty="no streams", drop="consumers, last sequence", wide=options.wide)
     for text in report.lost:
         write_line(f"not kept: {text}")
     return 0
@@ -244,6 +245,7 @@ def run_rekey(options: argparse.Namespace) -> int:
 
 def define_sql(parser: argparse.ArgumentParser) -> None:
     define_verb(parser, _sql)
+    add_wide(parser)
     parser.add_argument("statement", nargs="?", metavar="STATEMENT", help="default, or -: standard input")
     parser.add_argument("--timeout", type=duration, default=60.0, metavar="TIME", help="default 60s")
 
@@ -255,7 +257,7 @@ async def _sql(jet: Jet, options: argparse.Namespace) -> None:
     if options.json:
         write_json([[value.hex() if isinstance(value, bytes) else value for value in row] for row in rows])
         return
-    write_table(None, [[_cell(value) for value in row] for row in rows], empty="no rows")
+    write_table(None, [[_cell(value) for value in row] for row in rows], empty="no rows", wide=options.wide)
 
 
 def _cell(value: object) -> Cell:
