@@ -6,7 +6,7 @@ from pathlib import Path
 import nats.errors
 import nats.js.errors
 import pytest
-from nats.js.api import ConsumerConfig, DeliverPolicy, StreamConfig
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamConfig
 
 import pelton
 from tests.server.conftest import Connected, Started
@@ -33,6 +33,31 @@ async def test_publish_and_fetch(connected: Connected) -> None:
     await rest[0].ack_sync(timeout=60)
     with pytest.raises(nats.errors.TimeoutError):
         await pull.fetch(1, timeout=0.2)
+
+
+async def test_acks_of_several_consumers_in_one_packet(connected: Connected) -> None:
+    client = await connected()
+    js = client.jetstream()
+    await js.add_stream(name="S", subjects=["s"])
+    for number in range(4):
+        await js.publish("s", b"%d" % number)
+    got = {}
+    for name in ("a", "b", "none"):
+        policy = AckPolicy.NONE if name == "none" else AckPolicy.EXPLICIT
+        await js.add_consumer("S", ConsumerConfig(durable_name=name, ack_policy=policy))
+        got[name] = await (await js.pull_subscribe_bind(name, "S")).fetch(4)
+    for number in range(3):
+        for name in ("a", "b", "none"):
+            await client.publish(got[name][number].reply, b"+ACK")
+        await client.publish("$JS.ACK.S.c.1.1.1.0.0", b"+ACK")
+        await client.publish("s", b"between")
+    await client.publish(got["a"][3].reply, b"-NAK")
+    await client.flush()
+    for name in ("a", "b"):
+        info = await js.consumer_info("S", name)
+        assert info.ack_floor is not None
+        assert (info.ack_floor.stream_seq, info.num_ack_pending) == (3, 1)
+    assert (await js.stream_info("S")).state.messages == 7
 
 
 async def test_errors_are_those_of_nats(connected: Connected) -> None:

@@ -248,6 +248,10 @@ class ServerAccount:
                 if self._now() > until:
                     break
                 continue
+            if route is self._ack_route and link is not None and (acks := link.take_acks(commands, index)):
+                index += acks
+                size += acks * len(data)
+                continue
             index += 1
             size += len(data) + len(block or b"")
             if block is None or not self._is_traced(block):
@@ -255,8 +259,8 @@ class ServerAccount:
                     kept = Outgoing(subject, data, _as_stored(block) if block is not None else None)
                     link.storing.add(client, kept, "" if route.no_ack else reply, route.stream)
                     continue
-                acks = route.service if route is self._ack_route else None
-                if acks is not None and acks.take(Published(client, subject, reply, block, data)):
+                service = route.service if route is self._ack_route else None
+                if service is not None and service.take(Published(client, subject, reply, block, data)):
                     continue
             if not self.pass_on(client, subject, reply, block, data) and reply and client.options.no_responders:
                 self.tell_no_responders(client, subject, reply)

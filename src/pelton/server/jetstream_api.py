@@ -62,6 +62,7 @@ from pelton.api.message import (
     ack_verdict,
     decode_next,
     long_ack_prefix,
+    plain_ack,
 )
 from pelton.api.times import ZERO_TIME
 from pelton.engine.serving import Serving
@@ -69,7 +70,7 @@ from pelton.engine.verbs.streams import checked_update
 from pelton.server.connection import AccountPort, Published
 from pelton.server.settings.options import SINGLE_TIER, AccountConfig
 from pelton.server.store_link import StoreLink, as_api_error
-from pelton.wire import status_block
+from pelton.wire import Command, Pub, status_block
 
 # Clients tell features by it: what it names is what this server does.
 NATS_VERSION: Final = "2.15.1"
@@ -321,14 +322,38 @@ class ClientAcks:
         self._pulls = pulls
         self._long_prefix = long_prefix
         self._waiting: dict[_Key, list[tuple[AckOp, str]]] = {}
+        link.take_acks = self.take_run
+
+    def take_run(self, commands: Sequence[Command], begin: int) -> int:
+        """Take the plain acks from ``begin`` on that ask for no answer and are of one consumer; return how many."""
+        key, taken = None, list[tuple[AckOp, str]]()
+        for index in range(begin, len(commands)):
+            command = commands[index]
+            if type(command) is not Pub or command.data != b"+ACK" or command.reply:
+                break
+            found = plain_ack(command.subject)
+            if found is None or (taken and found[:2] != key):
+                break
+            key = found[:2]
+            taken.append((found[2], ""))
+        if key is None or not self._takes(*key):
+            return 0
+        self._gather(key, taken)
+        return len(taken)
+
+    def _takes(self, stream: str, consumer: str) -> bool:
+        config = self._serving.consumer(stream, consumer)
+        return config is not None and config.ack_policy not in ("none", "flow_control")
+
+    def _gather(self, key: _Key, acks: list[tuple[AckOp, str]]) -> None:
+        if not self._waiting:
+            self._serving.soon(self._flush)
+        self._waiting.setdefault(key, []).extend(acks)
 
     def take(self, message: Published) -> bool:
         """Take an ack; False if no consumer does."""
         target = ack_target(message.subject, self._long_prefix)
-        if target is None:
-            return False
-        config = self._serving.consumer(target.stream, target.consumer)
-        if config is None or config.ack_policy in ("none", "flow_control"):
+        if target is None or not self._takes(target.stream, target.consumer):
             return False
         reply = message.reply
         try:
@@ -341,9 +366,7 @@ class ClientAcks:
             self._answer(reply, None, b"")
             return True
         following = verdict.following
-        if not self._waiting:
-            self._serving.soon(self._flush)
-        self._waiting.setdefault((target.stream, target.consumer), []).append((ack, "" if following else reply))
+        self._gather((target.stream, target.consumer), [(ack, "" if following else reply)])
         if following is not None and reply:
             self._flush()
             self._pulls.pull(target.stream, target.consumer, following, reply)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
@@ -36,6 +36,7 @@ from pelton.runtime import Clock, Runtime
 from pelton.server.connection import AccountPort, ClientConnection, Published
 from pelton.server.interest import RelayedInterest
 from pelton.server.router import Storing
+from pelton.wire import Command
 
 _log: Final = logging.getLogger("pelton.server")
 ACKS: Final = "$JS.SNAPSHOT.ACK."
@@ -123,7 +124,9 @@ _MOST_REQUESTS: Final = 32
 
 
 class StoreLink:
-    """An account's open store."""
+    """An account's open store. ``take_acks`` takes the plain acks of a client from an index on, and counts them."""
+
+    take_acks: Callable[[Sequence[Command], int], int]
 
     def __init__(self, engine: Engine, account: AccountPort, runtime: Runtime, domain: str) -> None:
         self.engine = engine
