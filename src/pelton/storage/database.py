@@ -96,11 +96,6 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
-def this_process() -> object:
-    """Return an identity of this process, which a forked child has not inherited."""
-    return _process
-
-
 def let_go_of_inherited(path: str) -> None:
     """Close inherited connections to a store that this process is about to open itself."""
     for connection in [candidate for candidate in _inherited if candidate.path == path]:
@@ -175,7 +170,7 @@ class Database:
         self.log: WalSync | None = None
         self._record: SyncRecord | None = None
         self._checkpointer: Checkpointer | None = None
-        self._process = this_process()
+        self._process = _process
         self.ending: ConnectionEnd = ConnectionEnd(path)
         self.troubles: Troubles = Troubles(path)
         self._closed = False
@@ -410,7 +405,7 @@ class Database:
 
     def check(self) -> None:
         """Raise a :class:`Fault` if this connection cannot be used."""
-        if this_process() is not self._process:
+        if _process is not self._process:
             raise Fault("forked", self.path, "the store was opened before a fork; open it again in the child process")
         if self._closed:
             raise Fault("closed", self.path, "the store is closed; open it again")
@@ -437,7 +432,7 @@ class Database:
     @property
     def is_inherited(self) -> bool:
         """Whether this is a forked child's copy of its parent's connection."""
-        return this_process() is not self._process
+        return _process is not self._process
 
     @property
     def is_closed(self) -> bool:

@@ -186,6 +186,7 @@ class StreamLog:
         self.id = stream
         self.name: str = config.name
         self.created = created
+        self.config = config
         self.state: StreamState = StreamState(env, stream, config)
         self.table: MessageTable = self.state.table
         self.fast_get: FastGet = FastGet(env.database, stream)
@@ -194,13 +195,9 @@ class StreamLog:
         self.appender: Appender = Appender(self.state, self.reader, self.remover)
         self.copier: Copier = Copier(self.appender)
 
-    @property
-    def config(self) -> StreamConfig:
-        """Its configuration."""
-        return self.state.config
-
     def configure(self, config: StreamConfig) -> None:
         """Apply a (changed) configuration; its limits take effect with the next flush."""
+        self.config = config
         self.state.configure(config)
         self.appender.configure(config)
 

@@ -457,7 +457,8 @@ class Registry:
 
     def consumer(self, stream: str, name: str) -> ConsumerLog:
         """Return a consumer with fresh state; raises StreamNotFoundError or ConsumerNotFoundError."""
-        consumer = self.consumers.by_name.get((stream, name))
+        consumers = self.consumers.by_name
+        consumer = consumers.made.get((stream, name)) or consumers.get((stream, name))
         if consumer is None:
             self.stream(stream)
             self.check_sound(stream, name)
