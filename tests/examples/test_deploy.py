@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pelton.cli.main import _with_store, parser
+from pelton.cli.main import parser, words_with_store
 
 FOLDER = Path(__file__).parents[2] / "examples" / "deploy"
 UNITS = sorted((FOLDER / "systemd").iterdir())
@@ -58,7 +58,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 def test_what_is_called_is_there(where: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PELTON_STORE", "/data/shop.pelton")
     assert words[0] == "pelton"
-    options = parser(words[1]).parse_args(_with_store(words[1:]))
+    options = parser(words[1]).parse_args(words_with_store(words[1:]))
     if words[1] == "work":
         assert options.grace < stop_time(where)
 
