@@ -83,6 +83,8 @@ def test_a_queue_is_drained_for_a_deployment(run: Run, address: str) -> None:
         _begun(run, hanging)
         assert "still held" in run("queue", "drain", "garage", "--timeout", "10ms", status=1).err
         assert run("queue", "info", "garage", "--json").json["paused"]
+        assert "! queue garage: It is paused" in run("info").out
+        assert ("paused", "garage") in {(one["kind"], one["queue"]) for one in run("info", "--json").json["alarms"]}
         run("jobs", "cancel", "garage", hanging)
         assert run("queue", "drain", "garage", "--timeout", "40s", "--json").json["running"] == 0
         run("queue", "resume", "garage")

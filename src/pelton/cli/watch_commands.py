@@ -28,6 +28,7 @@ from pelton.cli.arguments import (
     until_stopped,
 )
 from pelton.cli.output import (
+    plain,
     write_done,
     write_facts,
     write_found,
@@ -55,8 +56,10 @@ async def _info(jet: Jet, options: argparse.Namespace) -> None:
         # Who writes for a moment has ended by the second look.
         await jet.runtime.clock.sleep(_BETWEEN_LOOKS_S)
         store = await observe.store_summary(jet, path)
+    streams, queues = await observe.stream_summaries(jet), await observe.queue_summaries(jet)
+    alarms = observe.alarms_of(await observe.health_facts(jet, path, queues, streams))
     if options.json:
-        write_json(store)
+        write_json(plain(store) | {"alarms": [alarm._asdict() for alarm in alarms]})
         return
     write_facts(
         options.store if path else "cluster",
@@ -71,8 +74,11 @@ async def _info(jet: Jet, options: argparse.Namespace) -> None:
             "file": bytes_text(store.file_bytes) if path else "",
             "log": bytes_text(store.log_bytes) if path else "",
             "writer": f"held by process {store.writer_pid}, which writes nothing" if store.writer_held else "",
+            "alarms": len(alarms) or "none: all is well",
         },
     )
+    for alarm in alarms:
+        write_line(f"  ! {f'queue {alarm.queue}: ' if alarm.queue else ''}{alarm.text}")
 
 
 # --- ``pelton metrics``: the metrics of a store for Prometheus, on a port or once
