@@ -201,9 +201,11 @@ def test_a_job_is_redriven_by_keyboard_alone(page: Any, url: str) -> None:
         if page.evaluate("document.activeElement.textContent") == "Redrive all":
             break
     page.keyboard.press("Enter")
-    page.wait_for_url("**/redrive-all")
+    page.wait_for_url("**/redrive?all=1")
+    assert page.evaluate("document.activeElement.textContent") == "No, go back"
+    page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    page.wait_for_url("**/queues/garage?done=redrive-all")
+    page.wait_for_url("**/queues/garage?done=redrive*")
     assert "in the queue again" in page.text_content(".done")
     playwright.expect(page.locator('[data-live="queue.garage.dead_letters"]').first).to_have_text("0")
 

@@ -232,7 +232,7 @@ def timeline(
     """
     seconds, step = span
     high = max((value for points in series.values() for _, value in points), default=0.0)
-    x, y = Scale(0.0, seconds, 46.0, SMALL[0] - 6), Scale(0.0, high * 1.1 or 1.0, SMALL[1] - 20, 8.0)
+    x, y = Scale(0.0, seconds, 52.0, SMALL[0] - 6), Scale(0.0, high * 1.1 or 1.0, SMALL[1] - 20, 8.0)
     parts: list[str] = []
     for tick in ticks(0, y.high, 3):
         parts.append(line((x.start, y(tick)), (x.end, y(tick)), class_="grid"))
