@@ -27,3 +27,4 @@ def _portions_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remover, "_LOOKED_AT", 4)
     monkeypatch.setattr(remover, "_FEW", 2)
     monkeypatch.setattr(log, "_CHUNK", 2)
+    monkeypatch.setattr(log, "_MARKED", 2)

@@ -37,8 +37,9 @@ from pelton.streams.state import StreamEnv, StreamState
 from pelton.streams.timers import Firing
 
 _log: Final = logging.getLogger("pelton.streams")
-# So many expire at once.
+# So many expire at once, and so many where each may leave a marker.
 _CHUNK: Final = 1024
+_MARKED: Final = 128
 _AGED: Final = "MaxAge"
 _KV_OPERATION: Final = "KV-Operation"
 # Headers of a schedule that its messages do not get; a name that ends in ``-`` is a prefix.
@@ -76,12 +77,13 @@ def pass_time(appender: Appender, remover: Remover, now: int, portions: int = -1
 
 def _find_doomed(state: StreamState, now: int) -> list[int]:
     """Return the messages past their age or TTL, a chunk of them, in order."""
-    doomed = state.timers.expired(now, _CHUNK)
+    most = _MARKED if state.config.subject_delete_marker_ttl.ns > 0 else _CHUNK
+    doomed = state.timers.expired(now, most)
     if state.config.max_age.ns > 0:
         limit = now - state.config.max_age.ns
         oldest = state.oldest_ts()
         if oldest is not None and oldest <= limit:
-            ageing = state.timers.ageing(state.table.name, _CHUNK)
+            ageing = state.timers.ageing(state.table.name, most)
             doomed += [aged.seq for aged in ageing if state.counts_from(aged.seq, aged.ts) <= limit]
     return sorted(set(doomed))
 
