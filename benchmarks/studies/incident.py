@@ -65,12 +65,13 @@ def looks(jet: pelton.Jet) -> dict[str, Callable[[], Awaitable[object]]]:
     async def listed(state: JobState | None, job: str = "") -> None:
         await observe.list_jobs(jet, "shop", observe.JobSelection(state=state or "", job=job))
 
-    async def page(viewers: int) -> None:
-        app = dashboard.app(jet, every=0.0)
+    async def page(viewers: int, *, again: int = 0) -> None:
+        app = dashboard.app(jet)
         async with httpx.AsyncClient(
             transport=httpx.ASGITransport(app=app), base_url="http://testserver", timeout=120
         ) as browser:
             pages = await asyncio.gather(*(browser.get("/queues/shop") for _ in range(viewers)))
+            pages += [await browser.get("/queues/shop") for _ in range(again)]
             assert {one.status_code for one in pages} == {200}
 
     return {
@@ -79,11 +80,12 @@ def looks(jet: pelton.Jet) -> dict[str, Callable[[], Awaitable[object]]]:
         "jobs ls --state retrying": lambda: listed("retrying"),
         "jobs ls --state held": lambda: listed("held"),
         "jobs ls --job nosuch": lambda: listed(None, "nosuch"),
-        "page of the queue, one viewer": lambda: page(1),
+        "page of the queue, the first viewer": lambda: page(1),
         "dead letters, newest first": lambda: observe.list_dead_letters(jet, "shop"),
         "dead letters by error": lambda: observe.group_dead_letters(jet, "shop"),
         "one job": lambda: observe.job_with_details(jet, "shop", "7"),
         f"page of the queue, {VIEWERS} at once": lambda: page(VIEWERS),
+        "page of the queue, the first viewer and 10 after": lambda: page(1, again=10),
     }
 
 
