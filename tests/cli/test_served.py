@@ -84,7 +84,8 @@ def test_a_queue_that_cannot_be_looked_at_is_a_row_and_hides_no_other(
 
 def test_an_exclusive_queue_is_steered_through_the_server(served: str, capsys: pytest.CaptureFixture[str]) -> None:
     for line in (
-        "queue pause S garage", "queue resume S garage", "dead redrive S garage 3", "jobs cancel S garage 5",
+        "jobs add S garage repair --key c", "queue pause S garage", "queue resume S garage",
+        "dead redrive S garage 3", "jobs cancel S garage 5",
         "limits set S garage --concurrency 2", "limits rm S garage",
     ):  # fmt: skip
         assert main(line.replace("S", served).split()) == 0, capsys.readouterr().err
