@@ -203,14 +203,14 @@ async def test_a_lower_limit_per_subject_reads_no_message_for_each_subject(
     await jet.publish_batch([(f"s.{n % 20 if n % 3 else 7}", b"") for n in range(200)])
     before = await stream.get_messages(1000)
     passes = 0
-    crowded = subject_rows.SubjectRows.crowded
+    crowded = subject_rows.SubjectRows.in_crowded
 
     def count_passes(*args: Any) -> Any:
         nonlocal passes
         passes += 1
         return crowded(*args)
 
-    monkeypatch.setattr(subject_rows.SubjectRows, "crowded", count_passes)
+    monkeypatch.setattr(subject_rows.SubjectRows, "in_crowded", count_passes)
     monkeypatch.setattr(MessageTable, "remove_oldest_of", None)
     await jet.update_stream("s", max_msgs_per_subject=3)
     newest: dict[str, list[int]] = {}

@@ -99,8 +99,9 @@ class Operations:
         self.session.began()
 
     def publish(self, messages: Sequence[Outgoing]) -> list[PubAck]:
-        """Append all messages, or none."""
-        self._settle_up()
+        """Append all messages, or none; acks wait on if these go to another stream, which does not depend on them."""
+        if self._settling is not None and not self._is_sure(messages, apart_from=self._settling.stream):
+            self._settle_up()
         stored = store_plain(self.session, messages)
         if stored is not None:
             return stored
@@ -134,11 +135,11 @@ class Operations:
         make_ready(self.session, log, now)
         log.appender.append_packed(packed, now, sums)
 
-    def _is_sure(self, messages: Sequence[Outgoing]) -> bool:
-        """Whether none of these messages can be refused."""
+    def _is_sure(self, messages: Sequence[Outgoing], apart_from: str = "") -> bool:
+        """Whether none of these messages can be refused, or goes to a stream."""
         registry = self.session.registry
         logs = registry.routes.find_all({message.subject for message in messages})
-        plain = all(log is not None and registry.use(log).appender.is_plain for log in logs)
+        plain = all(log and log.name != apart_from and registry.use(log).appender.is_plain for log in logs)
         return plain and all(is_bare(message.headers) for message in messages)
 
     def ack(self, stream: str, name: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:

@@ -67,7 +67,7 @@ class Remover:
         if first is None or first > last:
             return last
         upto, excess, doomed = min(first + _LOOKED_AT - 1, last), dict[str, int](), list[int]()
-        found = state.subjects.crowded(first, upto, limit, _AT_ONCE)
+        found = state.subjects.in_crowded(first, upto, limit, _AT_ONCE)
         for seq, subject in found:
             row = state.subject_row(subject)
             left = excess.get(subject, row.msgs - limit)

@@ -419,7 +419,7 @@ class SubjectRows:
         query = self.parts(condition, last)
         return query if self.upto >= last else SubjectQuery(f"({_TOGETHER.format(query.sql)})", query.bindings)
 
-    def crowded(self, first: int, last: int, limit: int, most: int) -> list[tuple[int, str]]:
+    def in_crowded(self, first: int, last: int, limit: int, most: int) -> list[tuple[int, str]]:
         """Return the first messages of subjects with rows that say they have more than ``limit``, ``most`` of them."""
         bindings = (self._stream, first, last, limit, most)
         return [(integer(seq), text(name)) for seq, name in self._db.execute(_CROWDED.format(self._table), bindings)]
