@@ -302,14 +302,14 @@ def ack_target(subject: str, long_prefix: str) -> AckTarget | None:
     return AckTarget(stream, consumer, deliveries, seq, consumer_seq)
 
 
-def plain_ack(subject: str) -> tuple[str, str, AckOp] | None:
-    """Return the stream, the consumer and the plain ack that a subject in its usual form names, with few calls."""
+def plain_ack(subject: str) -> tuple[tuple[str, str], AckOp] | None:
+    """Return the stream and consumer, and the plain ack, that a subject in its usual form names, with few calls."""
     found = _USUAL(subject)
     if found is None:
         return None
     stream, consumer, number, seq, consumer_seq = found.groups()
     ack = AckOp(seq=int(seq), consumer_seq=int(consumer_seq), num_delivered=int(number), is_of_any=True)
-    return stream, consumer, ack
+    return (stream, consumer), ack
 
 
 def _number(text: str) -> int:

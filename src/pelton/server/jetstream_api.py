@@ -332,10 +332,10 @@ class ClientAcks:
             if type(command) is not Pub or command.data != b"+ACK" or command.reply:
                 break
             found = plain_ack(command.subject)
-            if found is None or (taken and found[:2] != key):
+            if found is None or (taken and found[0] != key):
                 break
-            key = found[:2]
-            taken.append((found[2], ""))
+            key, ack = found
+            taken.append((ack, ""))
         if key is None or not self._takes(*key):
             return 0
         self._gather(key, taken)
