@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.kit.nats_server import nats_server
-from tools.packages import CleanEnvironment, build, lowest, pythons, requirements, strays
+from tools.packages import CleanEnvironment, build, check_types, lowest, pythons, requirements, strays
 
 ROOT = Path(__file__).parents[2]
 
@@ -84,6 +84,12 @@ def test_with_an_address_links_are_absolute(hook: dict[str, Any]) -> None:
     assert all((ROOT / path).exists() for path in found)
     assert f"![Flights done per second by three workers; one is killed, another takes over]({home}/raw/" in readme
     assert set(hook["urls_of"](home)) == {"Repository", "Documentation", "Changelog", "Issues"}
+
+
+def test_the_types_of_all_public_names_are_known() -> None:
+    """A checker of another kind than ours infers nothing in what is installed."""
+    pytest.importorskip("pyright")
+    check_types()
 
 
 def test_few_distributions_come_with_it(clean: CleanEnvironment) -> None:

@@ -188,7 +188,7 @@ class StreamLog:
         self.id = stream
         self.name: str = config.name
         self.created = created
-        self.config = config
+        self.config: StreamConfig = config
         self.state: StreamState = StreamState(env, stream, config)
         self.table: MessageTable = self.state.table
         self.fast_get: FastGet = FastGet(env.database, stream)
