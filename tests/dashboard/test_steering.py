@@ -87,7 +87,7 @@ async def test_the_page_of_a_job_says_what_it_waits_for(
         async def page(handle: pelton.JobHandle[None]) -> str:
             return (await browser.get(f"/queues/shop/jobs/{handle.id}")).text
 
-        assert "a worker; there is none" in await page(first)
+        assert "a worker: none is there" in await page(first)
         working = asyncio.ensure_future(shop.work(handle_signals=False))
         await begun.wait()
         while not (await shop.get(first.id)).worker:
@@ -96,12 +96,12 @@ async def test_the_page_of_a_job_says_what_it_waits_for(
         assert f"by worker {(await shop.get(first.id)).worker}" in running
         assert "Attempt 1 began" in running
         waits = await page(second)
-        assert f'another job of its key: <a href="/queues/shop/jobs/{first.id}">' in waits
+        assert f'its key: job {first.id} comes first, which is running <a href="/queues/shop/jobs/{first.id}">' in waits
         assert "its time" in await page(later)
         await shop.pause(key="k")
-        assert "its key, which is paused" in await page(second)
+        assert "jobs of its key are paused" in await page(second)
         await shop.pause()
-        assert "the queue, which is paused" in await page(second)
+        assert "the queue is paused" in await page(second)
         await shop.resume(key="k")
         await shop.resume()
         go.set()

@@ -37,7 +37,6 @@ from pelton.cli.output import (
     write_table,
 )
 from pelton.connect import Jet
-from pelton.observe.waiting import wait_reason
 from pelton.queue import FlowInfo, Outcome, Queue
 from pelton.queue.model.flow_records import FlowState
 
@@ -164,16 +163,15 @@ async def _keys(jet: Jet, options: argparse.Namespace) -> None:
 async def _show_jobs(jet: Jet, options: argparse.Namespace) -> None:
     details = await observe.job_with_details(jet, options.queue, options.id)
     job, outcome = details.job, details.job.outcome
-    reason = await wait_reason(jet, options.queue, job)
     arguments = None if details.arguments is None else details.arguments.decode(errors="replace")
     if options.json:
         known = None if arguments is None else json.loads(arguments)
-        write_json({**plain(job), "waits_for": reason, "arguments": known, "errors": details.errors})
+        write_json({**plain(job), "waits_for": details.waits_for, "arguments": known, "errors": details.errors})
         return
     progress = job.progress
     facts: dict[str, str | int] = {
         "state": job.state,
-        "waits for": reason,
+        "waits for": details.waits_for,
         "key": job.key,
         # Of one that has ended, it is not known.
         "priority": job.priority if outcome is None else "",

@@ -32,7 +32,6 @@ from pelton.observe.queues import flow_details as flow_details
 from pelton.observe.queues import flow_summaries as flow_summaries
 from pelton.observe.queues import job_details as job_details
 from pelton.observe.queues import job_schedules as job_schedules
-from pelton.observe.queues import job_with_details as job_with_details
 from pelton.observe.queues import limit_summaries as limit_summaries
 from pelton.observe.queues import queue_summaries as queue_summaries
 from pelton.observe.queues import queue_summary as queue_summary
@@ -60,3 +59,4 @@ from pelton.observe.summaries import StoreSummary as StoreSummary
 from pelton.observe.summaries import StreamSummary as StreamSummary
 from pelton.observe.summaries import TimeSpread as TimeSpread
 from pelton.observe.summaries import WorkerSummary as WorkerSummary
+from pelton.observe.waiting import job_with_details as job_with_details

@@ -23,12 +23,11 @@ from pelton.api import (
     rfc3339,
 )
 from pelton.api.json_values import UNREADABLE
-from pelton.api.requests import FindMessages
 from pelton.api.times import SECOND
 from pelton.connect import Jet
 from pelton.jet import Stream, Streams
 from pelton.observe.queue_moment import queues_now
-from pelton.observe.summaries import JobDetails, LimitSummary, QueueSummary, TimeSpread, WorkerSummary
+from pelton.observe.summaries import LimitSummary, QueueSummary, TimeSpread, WorkerSummary
 from pelton.queue import (
     DeadLetter,
     FlowInfo,
@@ -40,14 +39,12 @@ from pelton.queue import (
     TenantCounts,
     WorkerInfo,
 )
-from pelton.queue.backing.scan import last_attempt, number_of_subjects, orders_in, unfinished_job
+from pelton.queue.backing.scan import number_of_subjects, orders_in
 from pelton.queue.inspect.views import JobViews
 from pelton.queue.model.flow_records import FlowBegin, FlowRecord, FlowState, decode_event, decode_flow_record
 from pelton.queue.model.limits import Orders, SlotRecord, decode
-from pelton.queue.model.naming import ALL_PRIORITIES, QueueNames, encode_key
+from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import checked_id
-from pelton.queue.model.records import job_id_in
-from pelton.queue.model.states import Attempt, decode_envelope
 from pelton.queue.queue import Queue, look_at_queue
 from pelton.runtime import Deadline, WallOffset, wall_ahead
 
@@ -240,7 +237,7 @@ async def _summary(jet: Streams, queue: str) -> QueueSummary:
     context = await look_at_queue(jet, names)
     counts, oldest = await JobViews(context).counts_and_oldest()
     outcomes, per_minute = await _sample(jet, queue, jet.runtime.clock.now())
-    pauses = await _pauses(jet, names)
+    pauses = await pauses_of(jet, names)
     return QueueSummary(
         name=queue,
         exclusive=context.exclusive,
@@ -258,7 +255,8 @@ async def _summary(jet: Streams, queue: str) -> QueueSummary:
     )
 
 
-async def _pauses(jet: Streams, names: QueueNames) -> Orders:
+async def pauses_of(jet: Streams, names: QueueNames) -> Orders:
+    """Return what is paused of a queue."""
     orders = Orders()
     with suppress(StreamNotFoundError):
         for order in await orders_in(await jet.stream(names.control), names.order_subject("pause.>")):
@@ -346,67 +344,6 @@ async def dead_letters(
     async with aclosing(cast(AsyncGenerator[DeadLetter, None], letters)) as found:
         async for letter in found:
             yield letter
-
-
-# --- what one job was called with, and what its attempts have raised
-
-
-async def job_with_details(jet: Jet, queue: str, job_id: str) -> JobDetails:
-    """Return a job with its arguments, the errors of its attempts, and what it waits for.
-
-    Raises JobNotFoundError, QueueNotFoundError.
-    """
-    info, names = await job_details(jet, queue, job_id), QueueNames(queue)
-    letter = await dead_letter(jet, queue, job_id)
-    known = None
-    if info.outcome is None:
-        with suppress(StreamNotFoundError):
-            known = await last_attempt(await jet.stream(names.attempts), names, job_id)
-    errors = known.errors if known is not None else () if info.outcome is None else info.outcome.errors
-    arguments = bytes(letter.envelope.args) if letter is not None else await _arguments(jet, names, job_id)
-    waits_for, blocked_by = await _reason_to_wait(jet, names, info, known)
-    return JobDetails(
-        job=info, arguments=arguments, errors=errors, is_dead=letter is not None, waits_for=waits_for,
-        blocked_by=blocked_by,
-    )  # fmt: skip
-
-
-_SET_WAITS: Final[dict[JobState, str]] = {"scheduled": "its time", "retrying": "its next attempt"}
-
-
-async def _reason_to_wait(jet: Jet, names: QueueNames, info: JobInfo, known: Attempt | None) -> tuple[str, str]:
-    """Return what a job waits for, and the id of the job that has to end first; empty if there is none."""
-    if info.state == "held":
-        return f"the limit for {info.limit}" if info.limit else "a limit", ""
-    if info.state != "pending":
-        return _SET_WAITS.get(info.state, ""), ""
-    pauses = await _pauses(jet, names)
-    if pauses.is_all_paused:
-        return "the queue, which is paused", ""
-    if info.key in pauses.paused_keys or info.job in pauses.paused_jobs:
-        return f"its {'key' if info.key in pauses.paused_keys else 'name'}, which is paused", ""
-    if (first := await _first_of_key(jet, names, info)) != info.id:
-        return "another job of its key", first
-    if known is not None and known.waits:
-        return known.waits, ""
-    return "a worker that has room" if await workers_present(jet, names.queue) else "a worker; there is none", ""
-
-
-async def _first_of_key(jet: Jet, names: QueueNames, info: JobInfo) -> str:
-    """Return which of the jobs of a key is the oldest, in an exclusive queue; elsewhere, the job itself."""
-    if not info.key or not (await look_at_queue(jet, names)).exclusive:
-        return info.id
-    filters = tuple(subject for rank in ALL_PRIORITIES for subject in names.subjects_of_key(encode_key(info.key), rank))
-    found = await jet.backend.call(FindMessages(stream=names.jobs, filters=filters, limit=1))
-    return job_id_in(found.messages[0].data, found.messages[0].seq) if found.messages else info.id
-
-
-async def _arguments(jet: Jet, names: QueueNames, job_id: str) -> bytes | None:
-    stored = await unfinished_job(await jet.stream(names.jobs), names, job_id)
-    if stored is not None:
-        with suppress(*UNREADABLE):
-            return bytes(decode_envelope(stored.data).args)
-    return None
 
 
 # --- limits of a queue, and how much of each is in use
