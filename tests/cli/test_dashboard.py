@@ -32,7 +32,8 @@ def dashboard(address: str, *options: str, warns: bool = False, **environment: s
             yield line.split()[-1] if line else running.stderr.read()
         finally:
             running.send_signal(signal.SIGTERM)
-            assert (running.wait(30), running.stderr.read() != "") == (0, warns)
+            status, told = running.wait(30), running.stderr.read()
+            assert (status, told != "") == (0, warns), told
 
 
 def read(url: str, **headers: str) -> str:

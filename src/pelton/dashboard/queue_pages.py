@@ -66,7 +66,9 @@ class SharedLooks:
         last = self._looks.get(name)
         if last is not None and last[1] == changes and self._is_fresh(last[2], now - last[0]):
             return await asyncio.shield(last[2])
-        task = self._jet.runtime.spawn(look(), "pelton looks at a queue")
+        # Not in the background, whose errors are logged: a queue that is not there is told to who asked.
+        task = asyncio.get_running_loop().create_task(look(), name="pelton looks at a queue")
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._looks[name] = (now, changes, task)
         for old in [key for key, one in self._looks.items() if one[2].done() and now - one[0] > _KEPT_S]:
             del self._looks[old]
