@@ -204,8 +204,7 @@ def _is_loopback(host: str) -> bool:
 
 async def _serve(options: argparse.Namespace, tokens: Sequence[AccessToken], actions: bool) -> int:
     try:
-        from pelton.dashboard.app import DashboardServer
-        from pelton.dashboard.several import DashboardSwitch
+        from pelton.dashboard.app import DashboardServer, DashboardSwitch
     except ImportError as error:
         raise ConfigError(f"the dashboard needs {error.name}: pip install 'pelton[dashboard]'") from None
     shown = f"[{options.host}]" if ":" in options.host else options.host
@@ -228,8 +227,7 @@ async def _serve(options: argparse.Namespace, tokens: Sequence[AccessToken], act
 
 async def _apps(stack: AsyncExitStack, options: argparse.Namespace, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the dashboards of all stores, by the names under which they are found. Raises ConfigError."""
-    from pelton.dashboard.app import app
-    from pelton.dashboard.several import ONLY
+    from pelton.dashboard.app import ONLY, app
 
     stores = {os.path.basename(_without_login(one)): one for one in options.store}
     if len(stores) < len(options.store):

@@ -12,6 +12,7 @@ from pelton.observe.audit import AuditEntry as AuditEntry
 from pelton.observe.audit import audit_entries as audit_entries
 from pelton.observe.audit import record_action as record_action
 from pelton.observe.finding import find_jobs as find_jobs
+from pelton.observe.finding import job_with_details as job_with_details
 from pelton.observe.finding import jobs_of_key as jobs_of_key
 from pelton.observe.finding import key_counts as key_counts
 from pelton.observe.holdings import bucket_summaries as bucket_summaries
@@ -59,4 +60,3 @@ from pelton.observe.summaries import StoreSummary as StoreSummary
 from pelton.observe.summaries import StreamSummary as StreamSummary
 from pelton.observe.summaries import TimeSpread as TimeSpread
 from pelton.observe.summaries import WorkerSummary as WorkerSummary
-from pelton.observe.waiting import job_with_details as job_with_details
