@@ -6,9 +6,12 @@ import argparse
 import functools
 import http.server
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
+import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +23,8 @@ from tools.site.versions import add_version
 
 BUILD: Final = ROOT / "build" / "docs"
 SITES: Final = ROOT / "build" / "site"
+# How the theme names the code: the package, and where it would get it.
+_MERMAID: Final = re.compile(r'"https://unpkg\.com/(mermaid@\d+)/dist/mermaid\.min\.js"')
 VERSION: Final = ".".join(__version__.split(".")[:2])
 
 
@@ -40,7 +45,34 @@ def build() -> Path:
     done = subprocess.run([zensical, "build", "--clean", "--strict"], cwd=ROOT, env=environment, check=False)
     if done.returncode:
         sys.exit("The site was not built: see the warnings above.")
+    keep_diagrams(BUILD / "site")
     return add_version(BUILD / "site", SITES, VERSION)
+
+
+def keep_diagrams(site: Path) -> None:
+    """Put the code that draws diagrams beside the pages, so that they are drawn without a network, too.
+
+    The theme loads it from elsewhere. Without npm it goes on to do so.
+    """
+    scripts = site / "assets" / "javascripts"
+    (bundle,) = scripts.glob("bundle.*.min.js")
+    text = bundle.read_text()
+    found = _MERMAID.search(text)
+    npm = shutil.which("npm")
+    if found is None or npm is None:
+        print("Diagrams need a network: there is no npm, or the theme draws them in another way.")  # noqa: T201
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        packed = subprocess.run([npm, "pack", "--silent", found[1]], cwd=folder, capture_output=True, check=False)
+        if packed.returncode:
+            print("Diagrams need a network: npm has not found their code.")  # noqa: T201
+            return
+        (archive,) = Path(folder).glob("*.tgz")
+        with tarfile.open(archive) as files:
+            code = files.extractfile("package/dist/mermaid.min.js")
+            assert code is not None
+            (scripts / "mermaid.min.js").write_bytes(code.read())
+    bundle.write_text(text.replace(found[0], '(new URL("assets/javascripts/mermaid.min.js",__md_scope).href)'))
 
 
 def serve(port: int) -> None:
