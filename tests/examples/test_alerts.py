@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
@@ -31,8 +31,10 @@ _STEPS = 60
 async def scraped(jet: pelton.Jet, path: str, later: float = 0.0) -> Scrape:
     """Return the metrics as Prometheus stores them, as they are ``later`` (seconds)."""
     clock = jet.runtime.clock
-    shifted: Any = SimpleNamespace(now=lambda: clock.now() + int(later * 1e9), monotonic=clock.monotonic)
-    look = pelton.Jet(jet.backend, dataclasses.replace(jet.runtime, clock=shifted))
+    shifted: Any = SimpleNamespace(
+        now=lambda: clock.now() + int(later * 1e9), monotonic=clock.monotonic, boottime=clock.boottime
+    )
+    look = pelton.Jet(jet.backend, msgspec.structs.replace(jet.runtime, clock=shifted))
     text, _ = await metrics.metrics_text(look, path=path)
     found = {}
     for family in text_string_to_metric_families(text.decode()):
