@@ -14,12 +14,17 @@ import pytest
 
 import pelton
 from pelton.cli.main import main
+from pelton.observe import alarms
 from tests.cli.conftest import Run
+from tests.kit.clocks import runtime_behind
+from tests.observe.test_writer import stuck_writer
+from tests.storage.stores import raw
 
 
 @contextmanager
-def _working(address: str) -> Iterator[None]:
-    """A worker of queue garage, in a thread; the job ``hang`` waits for ever."""
+def _working(address: str, concurrency: int = 1) -> Iterator[None]:
+    """A worker of queue garage, in a thread; the job ``hang`` waits for ever, ``freeze`` on a thread of its own."""
+    thawed = threading.Event()
     running: list[tuple[asyncio.AbstractEventLoop, pelton.Queue]] = []
     ready = threading.Event()
 
@@ -32,6 +37,10 @@ def _working(address: str) -> Iterator[None]:
                 await asyncio.Event().wait()
 
             @garage.job(max_attempts=1)
+            def freeze(car: str) -> None:
+                thawed.wait()
+
+            @garage.job(max_attempts=1)
             async def repair(car: str) -> str:
                 if car == "poison":
                     raise ValueError("cannot be repaired")
@@ -39,7 +48,7 @@ def _working(address: str) -> Iterator[None]:
 
             running.append((asyncio.get_running_loop(), garage))
             ready.set()
-            await garage.work(concurrency=1, handle_signals=False, grace=1)
+            await garage.work(concurrency=concurrency, handle_signals=False, grace=1)
 
     thread = threading.Thread(target=lambda: asyncio.run(work()))
     thread.start()
@@ -47,6 +56,7 @@ def _working(address: str) -> Iterator[None]:
     try:
         yield
     finally:
+        thawed.set()
         loop, garage = running[0]
         loop.call_soon_threadsafe(garage.stop)
         thread.join(30)
@@ -151,3 +161,54 @@ def test_a_full_disk_is_found_and_gets_room(run: Run, disk: Path, monkeypatch: p
     assert run("info", store, "--json").json["file_bytes"] < 400_000
     run("verify", store)
     assert run("stream", "info", store, "orders", "--json").json["state"]["messages"] == 2
+
+
+@pytest.mark.parametrize("address", ["file"], indirect=True)
+def test_a_night(run: Run, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven things go wrong in one store; each is an alarm of ``pelton info``, and is mended by commands."""
+    # An hour is a moment here, but for what is new within one.
+    for name in ("OVERDUE_S", "WRITER_S"):
+        monkeypatch.setattr(alarms, name, 0.05)
+    monkeypatch.setattr("pelton.queue.run.worker._EVERY_S", 0.05)
+
+    def wrong() -> set[str]:
+        return {alarm["kind"] for alarm in run("info", "--json").json["alarms"]} - {"disk"}
+
+    def is_told(kind: str) -> bool:
+        return any(kind in wrong() for _ in range(200))
+
+    run("stream", "add", "orders", "--subjects", "orders.>,s.>", "--create")
+    run("pub", "orders.1", "a spade", "--count", 10)
+    assert wrong() == set()
+    with raw(Path(address)) as connection:
+        connection.execute("UPDATE m_1 SET data=x'00' WHERE seq=7")
+    assert "7" in run("stream", "get", "orders", "7", status=1).err
+    assert "message 7" in run("verify", address, status=1).out
+    with _working(address, concurrency=3):
+        hanging, frozen = _enqueue(address, "hang", "a"), _enqueue(address, "freeze", "b")
+        poison = _enqueue(address, "repair", "poison")
+        run("jobs", "wait", "garage", poison, "--timeout", "30s", status=1)
+        assert "dead letters" in wrong()
+        assert is_told("hangs")
+        shown = {job["id"]: job["job"] for job in run("jobs", "ls", "garage", "--state", "running", "--json").json}
+        assert shown == {hanging: "hang", frozen: "freeze"}
+        run("jobs", "cancel", "garage", hanging, frozen, "--reason", "they hang")
+        run("jobs", "wait", "garage", hanging, "--timeout", "30s", status=1)
+        run("queue", "pause", "garage")
+        assert "paused" in wrong()
+        run("queue", "resume", "garage")
+    assert run("jobs", "show", "garage", frozen, "--json").json["state"] in ("cancelled", "completed")
+    run("dead", "rm", "garage", poison, "--force")
+    with pelton.sync.open(address, runtime=runtime_behind(-86_400)) as tomorrow:
+        tomorrow.publish("orders.2", b"of tomorrow")
+    assert "clock" in wrong()
+    run("stream", "rmm", "orders", 11, "--force")
+    run("pub", "orders.2", "of today")
+    assert "clock" not in wrong()
+    with stuck_writer(Path(address)) as pid:
+        assert is_told("writer")
+        assert str(pid) in run("info").out
+    run("salvage", address, tmp_path / "sound.pelton")
+    monkeypatch.setenv("PELTON_STORE", str(tmp_path / "sound.pelton"))
+    assert wrong() == set()
+    run("verify", tmp_path / "sound.pelton")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from copy import copy
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("cachelib")
 pytest.importorskip("django")
@@ -43,9 +43,7 @@ def store(tmp_path: Path) -> Iterator[str]:
 def clock(store: str, monkeypatch: pytest.MonkeyPatch) -> LateClock:
     opened = process_store(store)
     late = LateClock(opened.jet.runtime.clock)
-    runtime = copy(opened.jet.runtime)
-    object.__setattr__(runtime, "clock", late)
-    monkeypatch.setattr(opened.jet, "runtime", runtime)
+    monkeypatch.setattr(opened.jet, "runtime", replace(opened.jet.runtime, clock=late))
     return late
 
 

@@ -46,7 +46,7 @@ def watched(demo: subprocess.Popen[str]) -> tuple[str, set[str]]:
 
 async def test_a_short_demo_keeps_every_promise(tmp_path: Path) -> None:
     folder = tmp_path / "report"
-    command = [sys.executable, "-m", "examples.flights", "--limit", "3000", "--folder", str(folder)]
+    command = [sys.executable, "-m", "examples.flights", "--limit", "9000", "--folder", str(folder)]
     env = {**os.environ, "JAVA_HOME": "/nowhere"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as demo:
         printed, workers = watched(demo)
@@ -60,7 +60,7 @@ async def test_a_short_demo_keeps_every_promise(tmp_path: Path) -> None:
     async with pelton.open(folder / "flights.pelton") as jet:
         counts = await (await jet.queue("flights")).counts()
         assert counts.unfinished == 0
-        assert counts.completed + counts.failed == 3000
+        assert counts.completed + counts.failed == 9000
         assert (await (await jet.stream(PLANES)).info()).state.messages == counts.completed
 
 

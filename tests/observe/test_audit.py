@@ -55,6 +55,6 @@ async def test_it_is_no_stream_of_the_users(jet: pelton.Jet) -> None:
 
 async def test_an_action_is_done_even_if_it_cannot_be_told(jet: pelton.Jet, caplog: pytest.LogCaptureFixture) -> None:
     await jet.create_stream("all", subjects=["$PELTON.>"])
-    with caplog.at_level(logging.WARNING, "pelton.audit"):
+    with caplog.at_level(logging.WARNING, "pelton.observe"):
         await record_action(jet, entry("queue purge"))
     assert "'queue purge' by ann could not be written to PELTON_AUDIT" in caplog.text

@@ -226,7 +226,8 @@ class Streams:
         """Change fields of a stream's configuration; the others stay.
 
         What lower limits do not allow is removed before they hold, in a file in portions between which others can
-        write; if it is interrupted, the old limits stay. Raises StreamNotFoundError, ApiError.
+        write (``discard="new"``: at once); if it is interrupted, the old limits stay. Raises StreamNotFoundError,
+        ApiError.
         """
         base: str | StreamConfig = name
         if isinstance(name, str):

@@ -23,7 +23,7 @@ from pelton.jet.stream import AUDIT_STREAM
 AUDIT_SUBJECTS: Final = "$PELTON.AUDIT.*"
 _MOST: Final = 100_000
 _PAGE: Final = 256
-_log: Final = logging.getLogger("pelton.audit")
+_log: Final = logging.getLogger("pelton.observe")
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -192,7 +192,9 @@ class Update(msgspec.Struct, frozen=True):
             raise api_error("JSStreamNotFoundErr", stream=log.name)
         log.appender.flush()
         last = self.last or log.state.last
-        for after in log.remover.shrink(config, self.after, last):
+        # Where a limit refuses, what waits would take the room before the new limit holds, and push out what stays.
+        refuses = "new" in (log.config.discard, config.discard)
+        for after in () if refuses else log.remover.shrink(config, self.after, last):
             if stopwatch() - since > _PORTION_S:
                 log.appender.flush()
                 return Update(self.request, log.id, after, last)
