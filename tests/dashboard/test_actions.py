@@ -184,6 +184,14 @@ async def test_roles_say_who_may_do_what(client: Client, ids: list[str], jet: pe
             browser.headers["authorization"] = f"Bearer {secret}"
             assert (await browser.get("/queues/garage/pause")).status_code == pausing
             assert (await browser.get("/queues/garage/purge")).status_code == purging
+            assert (await browser.get(f"/queues/garage/discard?id={ids[1]}")).status_code == purging
+            for page, refused in (
+                ("/queues/garage", "purge"),
+                ("/queues/garage", "limits"),
+                ("/dead?queue=garage", "discard"),
+            ):
+                assert (f"garage/{refused}" in (await browser.get(page)).text) is (purging == 200)
+            assert ("purge-stream" in (await browser.get("/streams/orders")).text) is (purging == 200)
             assert (await browser.post("/queues/garage/purge", data={})).status_code == (
                 404 if secret == _LOOK else 403
             )

@@ -18,29 +18,29 @@ async def test_limits_and_weights_are_set(client: Client, ids: list[str], jet: p
     await garage.limit(job=HOSTILE, per_key=True, concurrency=2)
     await garage.options(tenant=HOSTILE).enqueue("repair", car="x")
     async with client(actions=True) as browser:
-        page = (await browser.get("/queues/garage/steer")).text
+        page = (await browser.get("/queues/garage/limits")).text
         assert "<script>alert" not in page
         assert html.escape(HOSTILE, quote=True).replace("&#x27;", "&#39;").replace("&quot;", "&#34;") in page
         token = {"form_token": form_token_of_first(page)}
         limit = {"job": "repair", "concurrency": "3", "starts": "10", "per": "60", "burst": "5", "limit": "1"}
-        done = await browser.post("/queues/garage/steer", data=token | limit)
+        done = await browser.post("/queues/garage/limits", data=token | limit)
         assert "The limit holds" in (await browser.get(done.headers["location"])).text
         (_, made) = await garage.limits()
         assert (made.job, made.per_key, made.concurrency) == ("repair", False, 3)
         assert made.rate is not None
         assert (made.rate.starts, made.rate.per, made.rate.burst) == (10, 60, 5)
         gone = {"job": HOSTILE, "per_key": "1", "unlimit": "1"}
-        assert (await browser.post("/queues/garage/steer", data=token | gone)).status_code == 303
+        assert (await browser.post("/queues/garage/limits", data=token | gone)).status_code == 303
         assert [one.job for one in await garage.limits()] == ["repair"]
         weight = {"tenant": HOSTILE, "weight": "7", "weigh": "1"}
-        assert (await browser.post("/queues/garage/steer", data=token | weight)).status_code == 303
+        assert (await browser.post("/queues/garage/limits", data=token | weight)).status_code == 303
         assert await garage.weights() == {HOSTILE: 7}
         for wrong in ({"weigh": "1"}, {"limit": "1"}, {"limit": "1", "concurrency": "-1"}, {"starts": "x"}):
-            assert (await browser.post("/queues/garage/steer", data=token | wrong)).status_code == 404
-        assert (await browser.post("/queues/garage/steer", data=limit)).status_code == 403
-        assert (await browser.get("/queues/none/steer")).status_code == 404
+            assert (await browser.post("/queues/garage/limits", data=token | wrong)).status_code == 404
+        assert (await browser.post("/queues/garage/limits", data=limit)).status_code == 403
+        assert (await browser.get("/queues/none/limits")).status_code == 404
     async with client() as browser:
-        assert (await browser.get("/queues/garage/steer")).status_code == 404
+        assert (await browser.get("/queues/garage/limits")).status_code == 404
 
 
 def form_token_of_first(page: str) -> str:

@@ -45,8 +45,8 @@ _SEARCHED = (
 _FOUND = {
     "delay": "guides/jobs/queue/",
     "ETA": "guides/jobs/queue/",
-    "cancel": "guides/jobs/steering/",
-    "revoke": "guides/jobs/steering/",
+    "cancel": "guides/jobs/control/",
+    "revoke": "guides/jobs/control/",
     "cron": "guides/jobs/schedules/",
     "outbox": "guides/transactions/",
     "dead letter": "guides/jobs/retries/",

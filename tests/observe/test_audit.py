@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 
 import pelton
 from pelton import observe
 from pelton.observe import AuditEntry, audit_entries, record_action
-from tests.places import PLACES, address_of
-
-
-@pytest.fixture(params=PLACES)
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    with address_of(request.param, tmp_path) as found:
-        yield found
-
-
-@pytest.fixture
-async def jet(address: str) -> AsyncIterator[pelton.Jet]:
-    async with pelton.open(address) as opened:
-        yield opened
 
 
 def entry(action: str) -> AuditEntry:

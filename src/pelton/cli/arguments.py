@@ -199,15 +199,15 @@ _LOOK_S: Final = 1.5
 
 async def _run(options: argparse.Namespace) -> int:
     async with opening_of(options, writes=options.writes) as jet:
-        if not options.writes or options.command in _NO_ACTIONS:
+        if not options.writes or options.command in _DATA_COMMANDS:
             return await options.verb(jet, options) or 0
         return await _run_audited(jet, options)
 
 
-_NO_ACTIONS: Final = frozenset(
+_DATA_COMMANDS: Final = frozenset(
     {"pub", "sub", "request", "consumer next", "kv put", "kv watch", "object put", "jobs add", "jobs wait"}
 )
-"""Commands that write as programs do, and do not steer anything."""
+"""Commands that work with data as programs do, and administer nothing."""
 
 
 def _user() -> str:
@@ -218,7 +218,7 @@ def _user() -> str:
 
 
 async def _run_audited(jet: Jet, options: argparse.Namespace) -> int:
-    """Run a verb that steers, and write to the audit what it did."""
+    """Run a verb that administers, and write to the audit what it did."""
     from pelton.observe.audit import AuditEntry, record_action
 
     target = list(options.words[len(options.command.split()) :])
@@ -232,7 +232,7 @@ async def _run_audited(jet: Jet, options: argparse.Namespace) -> int:
         await record_action(jet, msgspec.structs.replace(entry, error=str(error)))
         raise
     done: str = getattr(options, "done", "")
-    # Who says no when asked did nothing.
+    # If the answer to its question was no, it did nothing.
     if done or not status:
         await record_action(jet, msgspec.structs.replace(entry, result=done))
     return status

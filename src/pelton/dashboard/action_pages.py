@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import parse_qs, quote
 
@@ -58,7 +58,7 @@ def headers_of(text: str) -> dict[str, str]:
 
 
 _MOST_TENANTS: Final = 100
-_STEERED: Final = ("concurrency", "starts", "per", "burst", "per_key", "weight")
+_LIMIT_FIELDS: Final = ("concurrency", "starts", "per", "burst", "per_key", "weight")
 _MESSAGE_BYTES: Final = 1 << 20
 _WHOLE: Final = observe.JobSelection()
 LISTS: Final = ("/jobs", "/dead")
@@ -137,13 +137,8 @@ class Actions:
             )
             is_more = left or (matches is not None and not matches.is_whole)
             return self._redirect_after(request, page, action, f"&n={done}&left={int(bool(is_more))}")
-        target = f"{name} {ids[0]}".strip()
-        try:
-            count = await operation.do(self._jet, name, ids[0])
-        except PeltonError as error:
-            await self._record(request, action, target, error=str(error))
-            raise
-        await self._record(request, action, target, operation.done, count=count)
+        doing = operation.do(self._jet, name, ids[0])
+        await self._do_recorded(request, action, f"{name} {ids[0]}".strip(), doing, operation.done)
         return self._redirect_after(request, page, action)
 
     def _operation_of(self, request: Request) -> tuple[str, str, Operation]:
@@ -154,11 +149,18 @@ class Actions:
         _check_role(request, operation.role)
         return place, name, operation
 
-    async def _record(
-        self, request: Request, action: str, target: str, result: str = "", *, count: object = None, error: str = ""
+    async def _do_recorded(
+        self, request: Request, action: str, target: str, doing: Awaitable[object], result: str = ""
     ) -> None:
-        if isinstance(count, int):
-            result = f"{result} ({count:,})"
+        """Do something, and write to the audit what came of it, and how many if it tells."""
+        try:
+            count = await doing
+        except PeltonError as error:
+            await self._record(request, action, target, error=str(error))
+            raise
+        await self._record(request, action, target, f"{result} ({count:,})" if isinstance(count, int) else result)
+
+    async def _record(self, request: Request, action: str, target: str, result: str = "", *, error: str = "") -> None:
         entry = observe.AuditEntry(
             who=viewer_of(request).name,
             source="page",
@@ -187,32 +189,29 @@ class Actions:
             return self._refuse(request)
         # Browsers end each line of a form with CRLF, which nobody has typed.
         data, headers = form.get("data", "").replace("\r\n", "\n").encode(), headers_of(form.get("headers", ""))
-        await self._jet.publish(form.get("subject", ""), data, headers=headers or None, expected_stream=name)
-        await self._record(request, "publish", f"{name} {form.get('subject', '')}")
+        subject = form.get("subject", "")
+        publishing = self._jet.publish(subject, data, headers=headers or None, expected_stream=name)
+        await self._do_recorded(request, "publish", f"{name} {subject}", publishing)
         return self._redirect_after(request, f"/streams/{quote(name, safe='')}", "publish")
 
-    async def steer(self, request: Request) -> Response:
+    async def set_limits(self, request: Request) -> Response:
         """Show the limits and weights of a queue as forms; or set one, or take a limit away."""
         name = request.path_params["name"]
         _check_role(request, "administer")
-        page = f"/queues/{quote(name, safe='')}/steer"
+        page = f"/queues/{quote(name, safe='')}/limits"
         if request.method != "POST":
             queue = await queue_looked_at(self._jet, name)
             limits, weights = await queue.limits(), await queue.weights()
             tenants = {one.tenant: one.weight for one in await observe.tenant_counts(self._jet, name, _MOST_TENANTS)}
-            return self._with_form(request, "steer.html", queue=name, limits=limits, weights=tenants | weights)
+            return self._with_form(request, "queue_limits.html", queue=name, limits=limits, weights=tenants | weights)
         form = await form_of(request)
         if not self._is_own(request, form):
             return self._refuse(request)
         action = next((each for each in ("limit", "unlimit", "weigh") if each in form), "limit")
         target = f"{name} {form.get('tenant' if action == 'weigh' else 'job', '')}".strip()
-        try:
-            await _steer(await self._jet.queue(name, create=False), action, form)
-        except PeltonError as error:
-            await self._record(request, action, target, error=str(error))
-            raise
-        result = ", ".join(f"{field}: {text}" for field, text in form.items() if field in _STEERED and text)
-        await self._record(request, action, target, result[:500])
+        result = ", ".join(f"{field}: {text}" for field, text in form.items() if field in _LIMIT_FIELDS and text)
+        doing = _set_limits(await self._jet.queue(name, create=False), action, form)
+        await self._do_recorded(request, action, target, doing, result[:500])
         return self._redirect_after(request, page, action)
 
     async def login(self, request: Request) -> Response:
@@ -225,14 +224,12 @@ class Actions:
         address, now = address_of(request), self._jet.runtime.clock.monotonic()
         if request.method != "POST":
             return self._view.page(request, "login.html", next=form.get("next", ""), wrong="")
-        if self._throttle.is_full(address, now):
-            wrong = "Too many tokens were wrong. Wait a minute, then try again."
-            return self._view.page(request, "login.html", status=429, next=form.get("next", ""), wrong=wrong)
-        session = door.session_of(form.get("token", ""))
-        if session is None:
+        status, wrong, session = 429, "Too many tokens were wrong. Wait a minute, then try again.", None
+        if not self._throttle.is_full(address, now) and (session := door.session_of(form.get("token", ""))) is None:
             self._throttle.note_wrong(address, now)
-            wrong = "That is not the token."
-            return self._view.page(request, "login.html", status=403, next=form.get("next", ""), wrong=wrong)
+            status, wrong = 403, "That is not the token."
+        if session is None:
+            return self._view.page(request, "login.html", status=status, next=form.get("next", ""), wrong=wrong)
         answer = RedirectResponse(page, 303)
         _set_cookie(answer, request, door.session_cookie, session)
         return answer
@@ -275,7 +272,7 @@ def _check_role(request: Request, role: Role) -> None:
         raise HTTPException(403 if viewer.may("act") else 404)
 
 
-async def _steer(queue: Queue, action: str, form: Mapping[str, str]) -> None:
+async def _set_limits(queue: Queue, action: str, form: Mapping[str, str]) -> None:
     """Do what a form says. Raises ConfigError."""
     if action == "weigh":
         await queue.weigh(form.get("tenant", ""), _whole(form, "weight") or 0)

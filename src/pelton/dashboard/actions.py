@@ -185,6 +185,7 @@ QUEUE_OPERATIONS: Final = {
         "The dead letter is removed; the history keeps how its job ended.",
         _discard,
         of="job",
+        role="administer",
         is_dangerous=True,
         done_many="{} dead letters are removed.",
         find=_matching_letters,

@@ -288,7 +288,7 @@ def _routes_that_change(acts: Actions) -> list[Route]:
     return [
         Route("/login", acts.login, methods=["GET", "POST"]),
         Route("/logout", acts.logout, methods=["POST"]),
-        Route("/queues/{name}/steer", acts.steer, methods=["GET", "POST"]),
+        Route("/queues/{name}/limits", acts.set_limits, methods=["GET", "POST"]),
         Route("/streams/{name}/publish", acts.publish, methods=["GET", "POST"]),
         Route("/{place:str}/{name}/{action}", acts.ask, methods=["GET"]),
         Route("/{place:str}/{name}/{action}", acts.act, methods=["POST"]),

@@ -144,6 +144,7 @@ class View:
             "path": request.url.path.removeprefix(request.scope.get("root_path", "")),
             "viewer": viewer,
             "actions": viewer.may("act"),
+            "administers": viewer.may("administer"),
             "store": self._store,
             "stores": self._stores,
             "health": self._health(),
