@@ -12,9 +12,8 @@ import pytest
 
 import pelton
 from pelton.api.wording import visible_text
-from pelton.cli.advice import WORDS, text_for_people
 from pelton.cli.completion_command import _inner
-from pelton.cli.main import COMMANDS, main, parser
+from pelton.cli.main import COMMANDS, ERROR_WORDS, main, parser, text_for_people
 from pelton.cli.output import write_logs
 from pelton.server.settings.options import FLAGS
 from tests.test_imports import loaded_by, ours
@@ -95,9 +94,9 @@ def test_what_the_library_says_for_programs_is_said_for_people() -> None:
     source = Path(pelton.__file__).parent
     texts = " ".join(path.read_text() for path in source.rglob("*.py") if path.parent.name != "cli")
     joined = re.sub(r'"\s*f?"', "", re.sub(r"\s+", " ", texts)).replace("{made_by}", "create_bucket")
-    assert not [text for text in WORDS if text.replace("create_objects", "create_bucket") not in joined]
+    assert not [text for text in ERROR_WORDS if text.replace("create_objects", "create_bucket") not in joined]
     assert text_for_people(pelton.QueueNotFoundError("x")) == "there is no queue 'x': see 'pelton queue ls'"
-    assert not re.search(r"[a-z]_[a-z]|\(\)", "".join(WORDS.values()).replace("PELTON_KEY", ""))
+    assert not re.search(r"[a-z]_[a-z]|\(\)", "".join(ERROR_WORDS.values()).replace("PELTON_KEY", ""))
 
 
 def test_a_command_line_that_is_not_understood_is_misused(capsys: pytest.CaptureFixture[str]) -> None:

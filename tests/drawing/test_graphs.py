@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from pelton.drawing.graphs import GraphNode, flow_graph, layers_of
+from pelton.drawing.charts import GraphNode, flow_graph, layers_of
 
 HOSTILE = "<script>alert(1)</script>\"'&"
 

@@ -20,7 +20,7 @@ from pelton.dashboard.actions import JOB_STATES, selection_of
 from pelton.dashboard.history_charts import SPANS, ChartSpan, queue_charts
 from pelton.dashboard.pictures import ROWS, Snapshots, worker_rows
 from pelton.dashboard.view import View
-from pelton.drawing.graphs import GraphNode, flow_graph
+from pelton.drawing.charts import GraphNode, flow_graph
 from pelton.observe.queues import run_times
 from pelton.queue import FlowInfo, JobInfo, JobState, Outcome
 from pelton.queue.backing.trend import MINUTE, trend_points
