@@ -14,10 +14,14 @@ from typing import Any
 import pytest
 
 import pelton
-from pelton.api import ConfigError, ConsumerUnsettled, MessageNotFoundError, StoredMessage
+from pelton.api import ConfigError, ConsumerUnsettled, MessageNotFoundError, StoredMessage, StoreError
 from pelton.connect import Jet
+from pelton.connect import open as open_jet
 from pelton.jet import Stream
-from pelton.moving import copy
+from pelton.moving import CopyReport, copy
+from pelton.moving.copying import Comparison, Differing
+from pelton.storage.copies import in_parts
+from pelton.testing import manual_runtime
 from tests.places import PLACES, address_of
 
 PAIRS = [(one, other) for one in PLACES for other in PLACES]
@@ -308,3 +312,141 @@ async def test_it_may_fail_before_every_step(
         assert (await stream.get_last_message("a.later")).data == b"later"
         info = await (await stream.consumer("reader")).info()
         assert info.num_pending + info.num_ack_pending == 39
+
+
+# --- a store that does not stand still
+
+
+async def make_overdue(address: str) -> None:
+    """A store in which schedules, delayed jobs and expiries have fallen due since anybody had it open."""
+    async with open_jet(address, runtime=manual_runtime()) as jet:
+        await jet.create_stream("news", subjects=["news.>"], allow_msg_ttl=True, allow_msg_schedules=True)
+        await jet.publish("news.kept", b"kept")
+        await jet.publish("news.short", b"gone in a second", ttl=1)
+        await jet.schedule("news.plan", b"due", target="news.due", delay=1)
+        await jet.schedule("news.often", b"often", target="news.again", cron="@every 1s")
+        words = await jet.create_bucket("words", ttl=5, limit_marker_ttl=60)
+        await words.put("a", b"old")
+        shop = await jet.queue("shop")
+
+        @shop.job
+        async def pack(number: int) -> int:
+            return number
+
+        await shop.options(delay=1).enqueue(pack, 1)
+        await shop.schedule("often", pack, args=(2,), every=1)
+
+
+def verified(report: CopyReport) -> dict[str, tuple[int, int]]:
+    return {each.name: (each.messages, each.last_seq) for each in report.streams}
+
+
+async def test_what_falls_due_meanwhile_is_the_copys_own(folders: Any) -> None:
+    source, target = folders("file"), folders("file")
+    await make_overdue(source)
+    report = await copy(source, target)
+    assert verified(report)["news"] == (4, 4)
+    assert verified(report)["KV_words"] == (1, 1)
+    assert not report.lost
+    async with pelton.open(target) as jet:
+        news = await jet.stream("news")
+        assert (await news.get_next_message("news.due", 1)).data == b"due"
+    again = await copy(source, target)
+    assert all(each.was_there for each in again.streams)
+    assert [text for text in again.lost if "news" in text] == [
+        "stream news: it was copied before, and has changed since, here or there: the copy was left as it is"
+    ]
+
+
+async def test_a_store_at_work_is_copied_as_it_was_at_one_moment(folders: Any) -> None:
+    source, target = folders("file"), folders("file")
+    async with pelton.open(source) as jet, asyncio.TaskGroup() as group:
+        stream = await jet.create_stream("pairs", subjects=["left.>", "right.>"], max_msgs=500, allow_msg_ttl=True)
+        shop = await jet.queue("shop")
+        moved, has_begun = 0, asyncio.Event()
+
+        @shop.job
+        async def pack(number: int) -> None:
+            nonlocal moved
+            async with jet.transaction() as tx:
+                await tx.publish("left.x", b"%d" % number, ttl=1)
+                await tx.publish("right.x", b"%d" % number)
+            moved += 1
+            if moved == 50:
+                has_begun.set()
+            await shop.enqueue(pack, number + 1)
+
+        await shop.enqueue(pack, 0)
+        working = group.create_task(shop.work(handle_signals=False))
+        await has_begun.wait()
+        before = (await stream.info()).state.last_seq
+        report = await copy(source, target)
+        again = await copy(source, target)
+        after = (await stream.info()).state.last_seq
+        working.cancel()
+    messages, last = verified(report)["pairs"]
+    assert before <= last <= after
+    assert messages <= 500
+    assert last % 2 == 0, "a transaction was cut in two"
+    assert all(each.was_there for each in again.streams)
+    async with pelton.open(target) as jet:
+        counts = await (await jet.queue("shop", create=False)).counts()
+        assert counts.completed * 2 in (last, last - 2)
+        # The job that ran had stored the next one, or not yet.
+        assert counts.pending + counts.running in (1, 2)
+
+
+async def test_a_stream_that_both_sides_share_only_by_name_is_refused(folders: Any) -> None:
+    source, target = folders("file"), folders("file")
+    await make_overdue(source)
+    await copy(source, target, streams=["news"])
+    async with pelton.open(target) as jet:
+        await jet.delete_stream("news")
+        await jet.create_stream("news", subjects=["news.>"])
+    with pytest.raises(ConfigError, match="nothing is overwritten"):
+        await copy(source, target)
+
+
+async def test_a_row_that_is_not_written_as_it_was_read_undoes_the_copy(
+    folders: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = folders("file"), folders("file")
+    await make_overdue(source)
+
+    def damaging(source: Any, table: str, where: str) -> Iterator[list[Any]]:
+        for rows in in_parts(source, table, where):
+            yield [(*row[:4], b"another", *row[5:]) if row[2:5:2] == ("news.kept", b"kept") else row for row in rows]
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pelton.storage.copies.in_parts", damaging)
+        with pytest.raises(StoreError, match="stream 'news': message 1 was not written as it was read"):
+            await copy(source, target)
+    async with pelton.open(target) as jet:
+        assert await jet.stream_names() == []
+    await copy(source, target)
+
+
+async def test_what_has_expired_on_one_side_is_not_missed(folders: Any) -> None:
+    source, target = folders("file"), folders("file")
+    async with pelton.open(source) as jet:
+        await jet.create_stream("news", subjects=["news.>"], allow_msg_ttl=True)
+        for number in range(6):
+            await jet.publish(f"news.{number}", b"x", ttl=3600 if number % 2 else None)
+    await copy(source, target)
+    async with pelton.open(source) as here, pelton.open(target) as there:
+        original, twin = await here.stream("news"), await there.stream("news")
+        await original.delete_message(6)
+        await twin.delete_message(2)
+        now = (await twin.get_message(1)).time_ns
+
+        async def compare_at(seconds: int) -> int:
+            comparison = Comparison(lambda: now + seconds * 1_000_000_000, exact=True)
+            await comparison.run(original, twin, near=(True, True))
+            return comparison.messages
+
+        assert await compare_at(3700) == 4
+        with pytest.raises(Differing, match="message 2 differs, or is missing in the copy"):
+            await compare_at(3500)
+        await twin.delete_message(3)
+        with pytest.raises(Differing, match="message 3 differs, or is missing in the copy"):
+            await compare_at(3700)

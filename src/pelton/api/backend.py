@@ -372,6 +372,15 @@ class RowReader(Protocol):
         ...
 
 
+class CopiedStream(msgspec.Struct, frozen=True):
+    """A stream in its copy, after it was compared; ``checksum`` is that of its messages."""
+
+    name: str
+    messages: int
+    last_seq: int
+    checksum: str
+
+
 class EmbeddedStore(Backend, Protocol):
     """A backend that keeps its streams in a file which this process has open."""
 
@@ -392,6 +401,16 @@ class EmbeddedStore(Backend, Protocol):
 
     async def troubles(self) -> StoreTroubles:
         """Return what has slowed the store down, or damaged it."""
+        ...
+
+    async def copy_streams(
+        self, source: StrPath, streams: Sequence[str], key: Key | None, progress: Progress
+    ) -> list[CopiedStream]:
+        """Copy streams of another store, in use or not, into this one, as they are at one moment; all or none.
+
+        Every message is read again on both sides, and compared, before the copy can be seen. Raises what
+        `Backups.restore` does.
+        """
         ...
 
     async def rekey(self, key: Key) -> None:

@@ -400,7 +400,7 @@ class RestoringStore(Protocol):
         names: Mapping[str, str],
         key: Key | None,
         progress: Progress | None,
-    ) -> list[str]: ...
+    ) -> object: ...
 
 
 class StreamArchives:

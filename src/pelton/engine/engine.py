@@ -29,7 +29,16 @@ from pelton.api import (
     StoreBusyError,
 )
 from pelton.api.admission import check_request, check_subject
-from pelton.api.backend import Backups, EmbeddedStore, Leftover, Progress, RowReader, StoreTroubles, StrPath
+from pelton.api.backend import (
+    Backups,
+    CopiedStream,
+    EmbeddedStore,
+    Leftover,
+    Progress,
+    RowReader,
+    StoreTroubles,
+    StrPath,
+)
 from pelton.api.codec import names_of
 from pelton.api.events import ClientInfo
 from pelton.api.keys import Key
@@ -420,7 +429,14 @@ class Engine:
         progress: Progress | None,
     ) -> list[str]:
         """Copy streams of a backup into the store, on another thread; see :meth:`pelton.Jet.restore`."""
-        return await self._maintenance.restore(source, streams, names, key, progress)
+        return [stream.name for stream in await self._maintenance.restore(source, streams, names, key, progress)]
+
+    async def copy_streams(
+        self, source: StrPath, streams: Sequence[str], key: Key | None, progress: Progress
+    ) -> list[CopiedStream]:
+        """Copy streams of another store into this one, on another thread, and compare them."""
+        found = await self._maintenance.restore(source, streams, {}, key, progress)
+        return [CopiedStream(*stream) for stream in found]
 
     async def close(self) -> None:
         """Finish staged work, end waiting pulls, and close the store."""

@@ -262,6 +262,7 @@ class ReadOnlyEngine:
     subscribe: Any = _refuse_call
     backup: Any = _refuse_call
     restore: Any = _refuse_call
+    copy_streams: Any = _refuse_call
     rekey: Any = _refuse_call
 
     def backups(self) -> Backups:

@@ -31,7 +31,7 @@ from pelton.storage import (
     text,
     translated,
 )
-from pelton.storage.copies import Restored, back_up, copy_streams, rebuild
+from pelton.storage.copies import Restored, WrittenStream, back_up, copy_streams, rebuild
 from pelton.streams.rules import decode_config, encode_config
 from pelton.subjects import clash_between
 
@@ -176,8 +176,8 @@ def restore_into(
     key: Key | None,
     progress: Progress,
     halt: Halt,
-) -> list[str]:
-    """Verify a backup, copy streams of it into a store, and return their names there. Blocks."""
+) -> list[WrittenStream]:
+    """Verify a backup, and copy streams of it into a store. Blocks."""
     if os.path.isdir(backup):
         raise ConfigError(
             f"{os.fspath(backup)!r} is a folder, which holds a backup of a cluster's streams: restore it on a cluster, "
@@ -202,10 +202,10 @@ def restore_into(
                     target.execute("PRAGMA synchronous=FULL")
                     with target.writing():
                         chosen = _choose_streams(source, target, streams, names)
-                        copy_streams(source, target, chosen, names, progress)
+                        copied = copy_streams(source, target, chosen, names, progress)
                         if not source.is_current:
                             raise Fault("busy", os.fspath(backup), "it was opened while it was read: restore it again")
-                return [stream.name for stream in chosen]
+                return copied
             finally:
                 target.close()
         finally:
@@ -322,7 +322,7 @@ class OnlineMaintenance:
         names: Mapping[str, str],
         key: Key | None,
         progress: Progress | None,
-    ) -> list[str]:
+    ) -> list[WrittenStream]:
         """Copy streams of a backup into the store on another thread."""
         settings = self._connections.settings
         if settings.memory:
@@ -332,7 +332,7 @@ class OnlineMaintenance:
         self._host.door.check_outside()
         path, own = settings.path, settings.key
 
-        def work(halt: Halt) -> list[str]:
+        def work(halt: Halt) -> list[WrittenStream]:
             told = self._telling(progress, halt)
             return restore_into(source, path, own, streams=streams, names=names, key=key, progress=told, halt=halt)
 

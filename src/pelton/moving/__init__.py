@@ -1,5 +1,6 @@
 """Copies streams, with all that belongs to them, from one store or cluster to another."""
 
-from pelton.moving.copying import CopyReport, StreamCopy, copy
+from pelton.moving.configs import CopyReport, StreamCopy
+from pelton.moving.copying import copy
 
 __all__ = ["CopyReport", "StreamCopy", "copy"]

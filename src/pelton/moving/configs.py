@@ -1,14 +1,19 @@
-"""The configuration of a stream and the headers of its messages while it is copied, and when it is complete. Pure."""
+"""The configuration of a stream and the headers of its messages while it is copied and when it is complete, and what a
+copy reports. Pure.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from pelton.api import Duration, StoredMessage, StreamConfig, StreamState, headers
+from pelton.api.times import SECOND
 from pelton.queue.backing.setup import EXCLUSIVE, KEYS, RECORDS
+from pelton.streams.publish_checks import seconds_of
 
 MARK: Final = "pelton.copy"
 """The metadata of a stream that is being copied."""
@@ -109,3 +114,47 @@ def as_published(message: StoredMessage) -> bytes | None:
         return message.hdrs or None
     block = headers.without_headers(message.hdrs, *_DROPPED)
     return None if block == _EMPTY else block
+
+
+def has_expired(message: StoredMessage, config: StreamConfig, now: int) -> bool:
+    """Whether a message of a stream has expired at the time ``now`` (ns): by its own time to live, or by its age."""
+    ttl = headers.first(message.hdrs, headers.TTL) if message.hdrs and config.allow_msg_ttl else None
+    if ttl is None:
+        return 0 < config.max_age.ns <= now - message.time_ns
+    seconds = seconds_of(ttl)
+    return seconds is not None and seconds * SECOND <= now - message.time_ns
+
+
+# --- what a copy tells about itself
+
+
+class StreamCopy(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream that was copied and compared: its ``messages``, its last sequence, and a ``checksum`` over all of it.
+
+    ``was_there``: an earlier run had copied it. ``consumers`` are those whose state was copied.
+    """
+
+    name: str
+    """The stream's name."""
+    messages: int
+    """How many messages the copy has."""
+    last_seq: int
+    """The last sequence of the copy."""
+    checksum: str
+    """A checksum over its sequences, subjects, headers and payloads: the same for the original.
+
+    Empty if an earlier run had copied it, and it has changed since.
+    """
+    consumers: tuple[str, ...] = ()
+    """The consumers whose state was copied."""
+    was_there: bool = False
+    """Whether an earlier run had copied it."""
+
+
+class CopyReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The streams that were copied, and ``lost``: what the target cannot keep, a sentence each."""
+
+    streams: tuple[StreamCopy, ...]
+    """The streams that were copied and compared, by name."""
+    lost: tuple[str, ...] = ()
+    """What the target cannot keep, a sentence each."""

@@ -1,12 +1,14 @@
 """Copies a store or cluster, or some of its streams, to another one.
 
-Design: Between two files, rows are copied in one transaction (``engine/upkeep.py``); between two
-clusters, the servers' own snapshots are, stream by stream. Both keep everything. Between a file and a cluster, the
-messages are read and stored again, stream by stream. A stream is filled without limits and marked as unfinished in its
-metadata; it gets its own configuration when all is there.
+Design: Between two files, rows are copied in one transaction, which compares them before it is committed
+(``storage/copies.py``): both may be at work. Between two clusters, the servers' own snapshots are copied, stream by
+stream. Both keep everything. Between a file and a cluster, the messages are read and stored again, stream by stream. A
+stream is filled without limits and marked as unfinished in its metadata; it gets its own configuration when all is
+there.
 
 A copy that was killed resumes when it is run again. A stream without the mark is complete: it is compared with the
-original, and refused if it is different, so that nothing is ever overwritten.
+original, and refused if it is different, so that nothing is ever overwritten. Between two files, a copy has the time at
+which its original was created; both may have changed since: the copy is left as it is.
 
 **Copies the consumers of a stream, and how far each has come.** A copied consumer continues behind the original's ack
 floor. What was acknowledged above it, which only a store file can tell, is acknowledged in the copy as well; what was
@@ -30,9 +32,8 @@ import tempfile
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from operator import attrgetter
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
-import msgspec
 from msgspec.structs import replace
 
 from pelton.api import (
@@ -46,6 +47,7 @@ from pelton.api import (
     Outgoing,
     StoredMessage,
     StoreError,
+    StreamConfig,
     StreamFill,
     StreamInfo,
     StreamNotFoundError,
@@ -59,10 +61,13 @@ from pelton.jet import Consumer, Message, Stream, Streams
 from pelton.jet.stream import AUDIT_STREAM, list_all
 from pelton.moving.configs import (
     MARK,
+    CopyReport,
+    StreamCopy,
     as_published,
     completed_config,
     config_while_filling,
     filler_of,
+    has_expired,
     is_exclusive_on_file,
     is_schedule,
     losses,
@@ -126,12 +131,16 @@ class Differing(Exception):  # noqa: N818 - a finding
 
 
 class Comparison:
-    """The comparison of one stream; ``exact``: headers and times are the same, and schedules have their sequences."""
+    """The comparison of one stream; ``exact``: headers and times are the same, and schedules have their sequences.
+
+    ``clock`` tells the time in ns: messages that have expired by then may be missing on either side.
+    """
 
     messages: int
 
-    def __init__(self, *, exact: bool) -> None:
+    def __init__(self, clock: Callable[[], int], *, exact: bool) -> None:
         self.is_exact = exact
+        self._clock = clock
         self._digest = hashlib.blake2b(digest_size=_SIZE)
         self.messages = 0
 
@@ -142,16 +151,31 @@ class Comparison:
 
     async def run(self, one: Stream, other: Stream, *, near: tuple[bool, bool]) -> None:
         """Compare all messages. Raises Differing."""
+        config = one.config
         theirs = self._each(other, is_near=near[1])
         async with aclosing(self._each(one, is_near=near[0])) as mine, aclosing(theirs):
+            found = await anext(theirs, None)
             async for message in mine:
-                found = await anext(theirs, None)
+                while found is not None and found.seq < message.seq:
+                    self._check_expired(found, config, "is only in the copy")
+                    found = await anext(theirs, None)
                 if found is None or self._facts(message) != self._facts(found):
-                    raise Differing(f"message {message.seq} differs, or is missing in the copy")
-                self._digest.update(repr(self._facts(message)).encode())
-                self.messages += 1
-            if (extra := await anext(theirs, None)) is not None:
-                raise Differing(f"message {extra.seq} is only in the copy")
+                    self._check_expired(message, config, "differs, or is missing in the copy")
+                    continue
+                self._count(message)
+                found = await anext(theirs, None)
+            while found is not None:
+                self._check_expired(found, config, "is only in the copy")
+                found = await anext(theirs, None)
+
+    def _check_expired(self, message: StoredMessage, config: StreamConfig, problem: str) -> None:
+        if not has_expired(message, config, self._clock()):
+            raise Differing(f"message {message.seq} {problem}")
+
+    def _count(self, message: StoredMessage) -> None:
+        *facts, data = self._facts(message)
+        self._digest.update(repr((*facts[:3], len(data), *facts[3:])).encode() + data)
+        self.messages += 1
 
     async def _each(self, stream: Stream, *, is_near: bool) -> AsyncGenerator[StoredMessage, None]:
         state = (await stream.info()).state
@@ -161,9 +185,9 @@ class Comparison:
                     if self.is_exact or not is_schedule(message):
                         yield message
 
-    def _facts(self, message: StoredMessage) -> tuple[object, ...]:
+    def _facts(self, message: StoredMessage) -> tuple[Any, ...]:
         if self.is_exact:
-            return (message.seq, message.subject, message.hdrs, message.data, message.time_ns)
+            return (message.seq, message.subject, message.hdrs, message.time_ns, message.data)
         return (message.seq, message.subject, as_published(message), message.data)
 
 
@@ -323,40 +347,10 @@ class ClusterFiller:
         self._last = expected[-1]
 
 
-# --- what a copy tells about itself
+# --- the copy of a store
 
 Told = Callable[[str, int, int], object]
 """Called with a stream's name, and the numbers of messages done and in all."""
-
-
-class StreamCopy(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream that was copied and compared: its ``messages``, its last sequence, and a ``checksum`` over all of it.
-
-    ``was_there``: an earlier run had copied it. ``consumers`` are those whose state was copied.
-    """
-
-    name: str
-    """The stream's name."""
-    messages: int
-    """How many messages the copy has."""
-    last_seq: int
-    """The last sequence of the copy."""
-    checksum: str
-    """A checksum over its sequences, subjects, headers and payloads: the same for the original."""
-    consumers: tuple[str, ...] = ()
-    """The consumers whose state was copied."""
-    was_there: bool = False
-    """Whether an earlier run had copied it."""
-
-
-class CopyReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The streams that were copied, and ``lost``: what the target cannot keep, a sentence each."""
-
-    streams: tuple[StreamCopy, ...]
-    """The streams that were copied and compared, by name."""
-    lost: tuple[str, ...] = ()
-    """What the target cannot keep, a sentence each."""
-
 
 _JOBS: Final = "JOBS_"
 _PAUSES_S: Final = (0.1, 0.3, 1.0, 3.0)
@@ -381,8 +375,9 @@ async def copy(
     Addresses are those of :func:`pelton.open`; ``key`` and ``target_key`` are those of encrypted files. Buckets, object
     stores and queues are streams. From a file to a cluster, each stream is kept on ``num_replicas`` servers (1 by
     default); between clusters, on as many as the original. Killed at any time and run again, it completes, and copies
-    nothing twice. Nothing should write to either side meanwhile. ``progress`` is called with a stream, and its messages
-    done and in all.
+    nothing twice. Between files, the copy is the store at one moment, and both may be in use. To or from a cluster,
+    nothing should write to either side meanwhile. ``progress`` is called with a stream, and its messages done and in
+    all.
 
     Raises ConfigError if the target has a stream of that name with other contents, or if somebody writes meanwhile;
     StreamNotFoundError, StoreError, ApiError.
@@ -447,25 +442,35 @@ class _Copying:
             return False
         if MARK in stream.config.metadata:
             return False
+        info, last = await stream.info(), (await original.info()).state.last_seq
         try:
             found = await self._compare(original, stream)
+            messages, checksum = found.messages, found.checksum
         except Differing as difference:
-            raise ConfigError(
-                f"the target has a stream {name!r} already, which is another one ({difference}): nothing is "
-                "overwritten, so delete it there, or copy to another place"
-            ) from None
-        names = await stream.consumer_names()
-        self._done.append(self._copy_of(name, found, (await original.info()).state.last_seq, tuple(names), True))
+            if self._is_cluster or self._to_cluster or info.created != (await original.info()).created:
+                raise ConfigError(
+                    f"the target has a stream {name!r} already, which is another one ({difference}): nothing is "
+                    "overwritten, so delete it there, or copy to another place"
+                ) from None
+            # A copy between files was compared before anybody could see it, and both have been in use since.
+            messages, last, checksum = info.state.messages, info.state.last_seq, ""
+            self._lost.append(
+                f"stream {name}: it was copied before, and has changed since, here or there: the copy was left as it is"
+            )
+        consumers = tuple(await stream.consumer_names())
+        self._add(name, messages, last, checksum, consumers, was_there=True)
         return True
 
     # --- between two of a kind
 
     async def _rows(self, names: list[str], source: str, key: Key | None) -> None:
-        if names:
-            told = lambda done, total: self._told("", done, total)  # noqa: E731  # rows of all streams
-            await self._there.restore(source, streams=names, key=key, progress=told)
-        for name in names:
-            await self._verify(name)
+        if not names:
+            return
+        there = self._there.backend.to_embedded("copy")
+        told = lambda done, total: self._told("", done, total)  # noqa: E731  # rows of all streams
+        for found in await there.copy_streams(source, names, key, told):
+            consumers = await (await self._there.stream(found.name)).consumer_names()
+            self._add(found.name, found.messages, found.last_seq, found.checksum, tuple(consumers))
 
     async def _snapshots(self, names: list[str]) -> None:
         for name in names:
@@ -558,7 +563,7 @@ class _Copying:
             ) from None
         if consumers is None:
             consumers = tuple(await copy.consumer_names())
-        self._done.append(self._copy_of(name, found, (await copy.info()).state.last_seq, consumers, False))
+        self._add(name, found.messages, (await copy.info()).state.last_seq, found.checksum, consumers)
 
     async def _compared_in_time(self, original: Stream, copy: Stream) -> Comparison:
         """Compare; more than once if a replica may have answered that is behind."""
@@ -570,21 +575,23 @@ class _Copying:
         return await self._compare(original, copy)
 
     async def _compare(self, original: Stream, copy: Stream) -> Comparison:
-        comparison = Comparison(exact=self._is_cluster or not self._to_cluster)
+        comparison = Comparison(self._there.runtime.clock.now, exact=self._is_cluster or not self._to_cluster)
         last = (await original.info()).state.last_seq
         if comparison.is_exact and (found := (await copy.info()).state.last_seq) != last:
             raise Differing(f"its last sequence is {found}, and not {last}")
         await comparison.run(original, copy, near=(not self._is_cluster, not self._to_cluster))
         return comparison
 
-    def _copy_of(
-        self, name: str, found: Comparison, last: int, consumers: tuple[str, ...], was_there: bool
-    ) -> StreamCopy:
-        return StreamCopy(
-            name=name,
-            messages=found.messages,
-            last_seq=last,
-            checksum=found.checksum,
-            consumers=consumers,
-            was_there=was_there,
+    def _add(
+        self, name: str, messages: int, last: int, checksum: str, consumers: tuple[str, ...], *, was_there: bool = False
+    ) -> None:
+        self._done.append(
+            StreamCopy(
+                name=name,
+                messages=messages,
+                last_seq=last,
+                checksum=checksum,
+                consumers=consumers,
+                was_there=was_there,
+            )
         )

@@ -11,9 +11,10 @@ checkpoint copies nothing into the file that does not stay in the log as well, s
 the end of the copy, as after a crash (ADR 0015).
 
 **A restore** copies streams of one store, usually a backup, into another one that is in use, in one transaction. The
-rows keep their contents and get new ids: of streams, consumers and sources. A source continues from its position if its
-origin is copied too, or exists already (with the same name and creation time); otherwise it starts again. Waiting pulls
-and pins belong to processes that are gone, and are not copied.
+rows keep their contents and get new ids: of streams, consumers and sources. Before it is committed, all messages are
+read again on both sides and compared: neither side changes meanwhile, however busy both are. A source continues from
+its position if its origin is copied too, or exists already (with the same name and creation time); otherwise it starts
+again. Waiting pulls and pins belong to processes that are gone, and are not copied.
 
 **A rebuild** rewrites a whole store while no process has it open: compacted, encrypted, or decrypted. It takes
 exclusive access to the file: switching off the log (``journal_mode=DELETE``) succeeds only for a sole opener, and an
@@ -37,6 +38,7 @@ import apsw
 from pelton.storage.database import Database
 from pelton.storage.faults import Fault, translated
 from pelton.storage.keys import change_key, unlock
+from pelton.storage.messages import unpack
 from pelton.storage.rows import integer, text
 from pelton.storage.schema import TOKEN_EPOCH, is_reserved, message_table
 from pelton.storage.store_file import lock_alone
@@ -165,6 +167,7 @@ Told = Callable[[int, int], object]
 
 _CHUNK: Final = 1 << 20
 _ROWS: Final = 2000
+_DIGEST: Final = 16
 _OF_ROWS: Final = ("streams",)
 
 
@@ -308,6 +311,7 @@ def belonging(source: Database, table: str, streams: list[int]) -> str | None:
 
 
 _LEFT_BEHIND: Final = ("pulls", "pins", "nearest")
+_MESSAGE: Final = "seq, ts, subject, hdr, data, crc"
 _FIRST: Final = ("streams", "consumers", "sourcing")
 _REFERENCES: Final = {"stream": "streams", "consumer": "consumers"}
 
@@ -320,14 +324,24 @@ class Restored(NamedTuple):
     config: bytes
 
 
+class WrittenStream(NamedTuple):
+    """A stream in a copy, its numbers of messages, its last sequence, and a checksum over the messages."""
+
+    name: str
+    messages: int
+    last_seq: int
+    checksum: str
+
+
 def copy_streams(
     source: Database, target: Database, streams: Sequence[Restored], names: Mapping[str, str], told: Told
-) -> None:
+) -> list[WrittenStream]:
     """Copy streams with their consumers, inside a write transaction of ``target``; ``names`` maps renamed streams.
 
-    ``told`` is called with the rows done and the total. The caller must check that the names are free.
+    ``told`` is called with the rows done and the total. The caller must check that the names are free. Raises
+    :class:`Fault` of kind ``corrupt`` if a message was not written as it was read.
     """
-    _Copy(source, target, streams, names, told).run()
+    return _Copy(source, target, streams, names, told).run()
 
 
 class _Copy:
@@ -345,7 +359,7 @@ class _Copy:
         self._floor = raise_token_floor(target, token_floor(source))
         self._done = self._total = 0
 
-    def run(self) -> None:
+    def run(self) -> list[WrittenStream]:
         source, chosen = self._source, list(self._streams)
         # The source may be of an older schema, which is seen as the present one; messages are the same in all.
         names = [f"m_{number}" for number in chosen] + [name for name in tables(self._target) if name[:2] != "m_"]
@@ -355,6 +369,24 @@ class _Copy:
         self._total = sum(counts)
         for table in sorted(parts, key=lambda table: _FIRST.index(table) if table in _FIRST else len(_FIRST)):
             self._copy(table, parts[table])
+        return [self._compared(stream) for stream in self._streams.values()]
+
+    def _compared(self, stream: Restored) -> WrittenStream:
+        """Read a stream's messages again, and compare them."""
+        from hashlib import blake2b
+
+        number = self._numbers["streams"][stream.number]
+        digest, messages, last = blake2b(digest_size=_DIGEST), 0, 0
+        theirs = self._target.execute(f"SELECT {_MESSAGE} FROM m_{number} ORDER BY seq")
+        for row in self._source.execute(f"SELECT {_MESSAGE} FROM m_{stream.number} ORDER BY seq"):
+            if row != next(theirs, None):
+                detail = f"stream {stream.name!r}: message {row[0]} was not written as it was read: copy it again"
+                raise Fault("corrupt", self._target.path, detail)
+            seq, ts, subject, hdr, data, _ = unpack(row)
+            digest.update(repr((seq, subject, hdr or b"", len(data), ts)).encode() + data)
+            messages, last = messages + 1, seq
+        recorded = integer(self._target.value("SELECT last FROM stream_state WHERE id=?", (number,)))
+        return WrittenStream(stream.name, messages, max(last, recorded), digest.hexdigest())
 
     def _known_origins(self) -> dict[int, int]:
         sql = "SELECT name, created, id FROM streams"
