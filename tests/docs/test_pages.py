@@ -19,7 +19,7 @@ from tests.contrib.entries import write_entry_points
 from tests.docs.pages import PAGES, ROOT, blocks, run_page
 from tests.kit.nats_server import nats_cluster
 from tests.kit.served import served_store
-from tests.queue.inspect.test_states import LINES as JOB_LINES
+from tests.queue.control.test_states import LINES as JOB_LINES
 
 NEED_A_SERVED_STORE = {"serve.md", "from-nats.md"}
 NEED_SERVERS = {"cluster.md", "copy.md", "to-a-cluster.md"}

@@ -40,7 +40,7 @@ from pelton.queue import (
     WorkerInfo,
 )
 from pelton.queue.backing.scan import number_of_subjects, orders_in
-from pelton.queue.inspect.views import JobViews
+from pelton.queue.control.views import JobViews
 from pelton.queue.model.flow_records import FlowBegin, FlowRecord, FlowState, decode_event, decode_flow_record
 from pelton.queue.model.limits import Orders, SlotRecord, decode
 from pelton.queue.model.naming import QueueNames

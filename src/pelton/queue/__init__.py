@@ -1,23 +1,24 @@
 """Jobs: durable, typed, retried, exclusive by key. Built on streams only."""
 
 from pelton.queue.backing.setup import queue_names as queue_names
-from pelton.queue.define.arguments import JobCodec as JobCodec
-from pelton.queue.define.job import AsyncContextJob as AsyncContextJob
-from pelton.queue.define.job import AsyncJob as AsyncJob
-from pelton.queue.define.job import Job as Job
-from pelton.queue.define.job import JobCall as JobCall
-from pelton.queue.define.job import JobDecorator as JobDecorator
-from pelton.queue.define.job import JobDefinition as JobDefinition
-from pelton.queue.define.job import JobHandle as JobHandle
-from pelton.queue.define.job import JobWithOptions as JobWithOptions
-from pelton.queue.define.job import SyncContextJob as SyncContextJob
-from pelton.queue.define.job import SyncJob as SyncJob
-from pelton.queue.define.registry import BatchDecorator as BatchDecorator
-from pelton.queue.define.registry import BatchJob as BatchJob
-from pelton.queue.define.registry import Jobs as Jobs
+from pelton.queue.control.queue_views import QueueEvents as QueueEvents
+from pelton.queue.enqueue.arguments import JobCodec as JobCodec
 from pelton.queue.enqueue.enqueuer import QueueEvent as QueueEvent
 from pelton.queue.enqueue.enqueuer import QueueEventKind as QueueEventKind
 from pelton.queue.enqueue.enqueuer import QueueWithOptions as QueueWithOptions
+from pelton.queue.enqueue.job import AsyncContextJob as AsyncContextJob
+from pelton.queue.enqueue.job import AsyncJob as AsyncJob
+from pelton.queue.enqueue.job import Job as Job
+from pelton.queue.enqueue.job import JobCall as JobCall
+from pelton.queue.enqueue.job import JobDecorator as JobDecorator
+from pelton.queue.enqueue.job import JobDefinition as JobDefinition
+from pelton.queue.enqueue.job import JobHandle as JobHandle
+from pelton.queue.enqueue.job import JobWithOptions as JobWithOptions
+from pelton.queue.enqueue.job import SyncContextJob as SyncContextJob
+from pelton.queue.enqueue.job import SyncJob as SyncJob
+from pelton.queue.enqueue.registry import BatchDecorator as BatchDecorator
+from pelton.queue.enqueue.registry import BatchJob as BatchJob
+from pelton.queue.enqueue.registry import Jobs as Jobs
 from pelton.queue.enqueue.transaction import JobTransaction as JobTransaction
 from pelton.queue.enqueue.transaction import QueueInTransaction as QueueInTransaction
 from pelton.queue.enqueue.transaction import Transaction as Transaction
@@ -28,7 +29,6 @@ from pelton.queue.flow.flows import Flow as Flow
 from pelton.queue.flow.flows import FlowHandle as FlowHandle
 from pelton.queue.flow.flows import FlowInfo as FlowInfo
 from pelton.queue.flow.flows import FlowNodeInfo as FlowNodeInfo
-from pelton.queue.inspect.events import QueueEvents as QueueEvents
 from pelton.queue.model.limits import JobLimit as JobLimit
 from pelton.queue.model.limits import Rate as Rate
 from pelton.queue.model.options import JobOptions as JobOptions

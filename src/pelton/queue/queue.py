@@ -34,15 +34,14 @@ from pelton.queue.backing.setup import (
     with_places,
     worker_consumers,
 )
+from pelton.queue.control.queue_views import QueueWithViews
 from pelton.queue.control.schedules import QueueWithSchedules
 from pelton.queue.control.steering import Mover, QueueWithSteering, Steering
-from pelton.queue.define.job import Job, JobHandle, JobQueue, job_name
-from pelton.queue.define.queue_context import QueueContext
-from pelton.queue.define.registry import JobRegistry, Jobs, given_jobs
 from pelton.queue.enqueue.enqueuer import Enqueuer, QueueWithJobs
+from pelton.queue.enqueue.job import Job, JobHandle, JobQueue, job_name
+from pelton.queue.enqueue.registry import JobRegistry, Jobs, QueueContext, given_jobs
 from pelton.queue.flow.flows import Flows, QueueWithFlows
 from pelton.queue.flow.reactor import FlowReactor
-from pelton.queue.inspect.queue_views import QueueWithViews
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import JobRules, checked_id, checked_text
 from pelton.queue.run.claims import Claims

@@ -45,17 +45,17 @@ from pelton.locks.campaign import State
 from pelton.locks.candidate_runner import Leader as Leader
 from pelton.locks.election import ElectionOptions as ElectionOptions
 from pelton.locks.lock import Guard
-from pelton.queue.define.arguments import JobArguments, ResultCodec, RunContext
-from pelton.queue.define.arguments import JobCodec as JobCodec
-from pelton.queue.define.job import JobCall as JobCall
-from pelton.queue.define.job import JobDecorator as JobDecorator
-from pelton.queue.define.job import JobDefinition as JobDefinition
-from pelton.queue.define.job import JobHooks, JobQueue, P, R, R_co
-from pelton.queue.define.registry import BatchDecorator as BatchDecorator
-from pelton.queue.define.registry import C, E, F
-from pelton.queue.define.registry import Jobs as Jobs
+from pelton.queue.enqueue.arguments import JobArguments, ResultCodec, RunContext
+from pelton.queue.enqueue.arguments import JobCodec as JobCodec
 from pelton.queue.enqueue.enqueuer import QueueEvent as QueueEvent
 from pelton.queue.enqueue.enqueuer import QueueEventKind
+from pelton.queue.enqueue.job import JobCall as JobCall
+from pelton.queue.enqueue.job import JobDecorator as JobDecorator
+from pelton.queue.enqueue.job import JobDefinition as JobDefinition
+from pelton.queue.enqueue.job import JobHooks, JobQueue, P, R, R_co
+from pelton.queue.enqueue.registry import BatchDecorator as BatchDecorator
+from pelton.queue.enqueue.registry import C, E, F
+from pelton.queue.enqueue.registry import Jobs as Jobs
 from pelton.queue.enqueue.transaction import EnqueuedFlow, H, PublishFlow
 from pelton.queue.flow.builder import FlowExtension as FlowExtension
 from pelton.queue.flow.builder import FlowNode as FlowNode

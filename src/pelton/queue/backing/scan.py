@@ -38,7 +38,7 @@ from pelton.queue.ports import ALL_LISTED, UnderwayCounts, UnderwayPart, Unliste
 if TYPE_CHECKING:
     from pelton.api import Delivered
     from pelton.jet import Consumer, Stream, Streams
-    from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.enqueue.registry import QueueContext
     from pelton.queue.model.naming import QueueNames
     from pelton.queue.model.records import Ended
     from pelton.queue.ports import Underway

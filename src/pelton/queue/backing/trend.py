@@ -31,7 +31,7 @@ from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.states import Outcome, decode_outcome
 
 if TYPE_CHECKING:
-    from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.enqueue.registry import QueueContext
 
 MINUTE: Final = 60 * SECOND
 _HOURS: Final = 25

@@ -1,1 +1,1 @@
-"""Steering a queue while its workers run: cancelling jobs, pausing the queue, its keys and its kinds of jobs."""
+"""What an operator does with a queue: looks at its jobs, pauses, cancels, redrives, and sets schedules."""

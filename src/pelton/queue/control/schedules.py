@@ -27,7 +27,7 @@ from pelton.api.build import schedule_headers
 from pelton.api.times import Seconds
 from pelton.api.tracing import Replacement
 from pelton.jet.stream import last_of, subjects_of
-from pelton.queue.define.job import JobCall, JobDefinition, JobHandle
+from pelton.queue.enqueue.job import JobCall, JobDefinition, JobHandle
 from pelton.queue.enqueue.job_message import JobMessage, cron_leaf
 from pelton.queue.model.naming import key_part
 from pelton.queue.model.options import PLAIN, JobOptions, checked_text, next_due, schedule_text_of, timetable_of
@@ -35,8 +35,8 @@ from pelton.queue.model.states import Envelope, JobSchedule, LastRun, Timetable
 
 if TYPE_CHECKING:
     from pelton.jet import Stream
-    from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.enqueue.enqueuer import Enqueuer
+    from pelton.queue.enqueue.registry import QueueContext
 
 _encode: Final = msgspec.json.Encoder().encode
 _envelope: Final = msgspec.json.Decoder(Envelope).decode

@@ -43,9 +43,9 @@ from pelton.api.times import Seconds
 from pelton.api.tracing import Replacement
 from pelton.jet.stream import last_of
 from pelton.queue.backing.scan import deliveries
+from pelton.queue.control.views import JobViews, limits_of
 from pelton.queue.enqueue.enqueuer import announce_again
 from pelton.queue.enqueue.job_message import JobMessage
-from pelton.queue.inspect.views import JobViews, limits_of
 from pelton.queue.model.flow_records import told_to_flow
 from pelton.queue.model.limits import JobLimit, Order, Rate, TenantWeight, job_limit, scope_of, to_cancel
 from pelton.queue.model.naming import encode_key, encode_tenant
@@ -57,9 +57,9 @@ from pelton.queue.run.parking import Recall
 from pelton.runtime import Deadline
 
 if TYPE_CHECKING:
-    from pelton.queue.define.job import JobHandle
-    from pelton.queue.define.queue_context import QueueContext
     from pelton.queue.enqueue.enqueuer import Enqueuer
+    from pelton.queue.enqueue.job import JobHandle
+    from pelton.queue.enqueue.registry import QueueContext
     from pelton.queue.model.states import JobInfo
 
 _AT_ONCE: Final = 1000

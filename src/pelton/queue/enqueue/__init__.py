@@ -1,1 +1,1 @@
-"""From a call of a job to its message in the queue, alone or in a transaction."""
+"""From a function that a program declares to the message of one of its jobs, alone or in a transaction."""

@@ -23,7 +23,7 @@ from pelton.api import (
     WrongLastSequenceError,
 )
 from pelton.api.json_values import UNREADABLE
-from pelton.queue.define.job import JobCall, JobDefinition, JobHandle, encode_unknown
+from pelton.queue.enqueue.job import JobCall, JobDefinition, JobHandle, encode_unknown
 from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.model.naming import encode_tenant
 from pelton.queue.model.options import (
@@ -41,9 +41,9 @@ from pelton.queue.model.states import Attempt, Envelope, JobProgress, Outcome, d
 if TYPE_CHECKING:
     from pelton.api import Delivered, StoredMessage
     from pelton.jet import Stream
-    from pelton.queue.define.arguments import ResultCodec
-    from pelton.queue.define.job import Publish
-    from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.enqueue.arguments import ResultCodec
+    from pelton.queue.enqueue.job import Publish
+    from pelton.queue.enqueue.registry import QueueContext
     from pelton.queue.model.records import AttemptRecords
     from pelton.queue.ports import JobLookup
 

@@ -24,13 +24,13 @@ from pelton.api import (
 )
 from pelton.queue.backing.scan import deliveries
 from pelton.queue.backing.setup import flows_consumer, flows_stream
-from pelton.queue.define.job import Job, JobHandle
-from pelton.queue.define.registry import DeclaresJobs
+from pelton.queue.control.views import first_of
 from pelton.queue.enqueue.enqueuer import announce_messages, ring
+from pelton.queue.enqueue.job import Job, JobHandle
+from pelton.queue.enqueue.registry import DeclaresJobs
 from pelton.queue.flow.builder import FlowBuilder, FlowNode
 from pelton.queue.flow.progress import FlowLog, FlowMessages
 from pelton.queue.flow.reactor import why_withdrawn
-from pelton.queue.inspect.views import first_of
 from pelton.queue.model.flow_records import (
     FlowBegin,
     FlowCancel,
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
     from pelton.api.times import Seconds
     from pelton.jet import Stream
-    from pelton.queue.define.job import JobQueue
-    from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.enqueue.job import JobQueue
+    from pelton.queue.enqueue.registry import QueueContext
     from pelton.queue.enqueue.transaction import PublishFlow
     from pelton.queue.flow.progress import FlowProgress
     from pelton.queue.ports import JobLookup

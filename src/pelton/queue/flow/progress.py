@@ -52,7 +52,7 @@ from pelton.queue.model.states import NOTHING, FlowPlace, decode_envelope, outco
 
 if TYPE_CHECKING:
     from pelton.jet import Stream
-    from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.enqueue.registry import QueueContext
     from pelton.queue.model.states import Ending
 
 _ENDED: Final[frozenset[FlowNodeState]] = frozenset({"completed", "failed", "cancelled", "expired"})

@@ -58,7 +58,7 @@ from pelton.queue.model.states import ENDINGS, FlowPlace, Outcome, decode_outcom
 
 if TYPE_CHECKING:
     from pelton.jet import Consumer, Message, Stream
-    from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.enqueue.registry import QueueContext
     from pelton.queue.ports import JobLookup
 
 _EVERY_S: Final = 60.0

@@ -37,7 +37,7 @@ from pelton.runtime import LOOK_S, ProcessWatch, Signal, WallOffset, wall_ahead
 
 if TYPE_CHECKING:
     from pelton.api import Delivered
-    from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.enqueue.registry import QueueContext
     from pelton.queue.model.limits import Order
     from pelton.queue.model.records import AttemptRecords
 

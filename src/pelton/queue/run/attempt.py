@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -27,25 +27,25 @@ from pelton.api import (
     JobTimeoutError,
     LeaseLostError,
     PeltonError,
+    headers,
 )
 from pelton.api.times import Seconds
-from pelton.queue.define.job import AsyncJob, Job, blocking
-from pelton.queue.define.registry import BatchJob
 from pelton.queue.enqueue.enqueuer import announce_held, announce_start, has_listeners
+from pelton.queue.enqueue.job import AsyncJob, Job, blocking
+from pelton.queue.enqueue.registry import BatchJob
 from pelton.queue.enqueue.transaction import JobEnding, JobTransaction
 from pelton.queue.model.records import AfterAttempt, Ended, PutOff, describe
 from pelton.queue.model.states import NOTHING, JobProgress
 from pelton.queue.run.children import ChildTimeout, child_call
-from pelton.queue.run.context import JobContext, ProgressNotes
+from pelton.queue.run.context import JobContext, JobSteps
 from pelton.queue.run.leased_jobs import LeasedJob, LeasedJobs, log_job
 from pelton.queue.run.slots import Copies
-from pelton.queue.run.steps import JobSteps
 from pelton.runtime import is_interrupt
 
 if TYPE_CHECKING:
     from pelton.api import Outgoing
     from pelton.api.tracing import Tracing
-    from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.enqueue.registry import QueueContext
     from pelton.queue.run.children import JobChildren
     from pelton.queue.run.slots import JobBatches, JobThreads
     from pelton.runtime import Clock
@@ -54,6 +54,60 @@ T = TypeVar("T")
 
 _log: Final = logging.getLogger("pelton.queue")
 _UNTRACED: Final = nullcontext()
+_encode: Final = msgspec.json.Encoder().encode
+_BETWEEN_S: Final = 0.5
+_LONGEST_NOTE: Final = 1024
+# Should nobody remove it: the worker of its job died, and the job was cancelled.
+_TTL: Final = headers.encode({headers.TTL: "168h"})
+
+
+class ProgressNotes:
+    """The progress of one attempt. If updates come faster than they can be stored, only the latest is stored."""
+
+    is_used: bool
+
+    __slots__ = ("_is_closed", "_latest", "_loop", "_queue", "_subject", "_task", "is_used")
+
+    def __init__(self, queue: QueueContext, job_id: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._queue = queue
+        self._subject = queue.names.progress_subject(job_id)
+        self._loop = loop
+        self._latest: bytes | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
+        self.is_used = False
+
+    def tell(self, fraction: float, note: str) -> None:
+        """Store progress soon; from any thread."""
+        self._latest = _encode(JobProgress(fraction, note[:_LONGEST_NOTE], self._queue.clock.now()))
+        if not self.is_used or self._task is None:
+            self.is_used = True
+            with suppress(RuntimeError):
+                # The loop is closed: nobody waits for this job either.
+                self._loop.call_soon_threadsafe(self._begin)
+
+    def close(self) -> None:
+        """Store nothing more."""
+        self._is_closed = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def _begin(self) -> None:
+        if self._task is None and self._latest is not None and not self._is_closed:
+            self._task = self._queue.runtime.spawn(self._store(), f"pelton {self._queue.name} progress")
+
+    async def _store(self) -> None:
+        while self._latest is not None:
+            data, self._latest = self._latest, None
+            try:
+                await self._queue.backend.publish(self._subject, data, _TTL)
+            except PeltonError as error:
+                name = self._queue.name
+                _log.debug("progress of queue %r is not stored: %s", name, error, extra={"queue": name})
+            await self._queue.clock.sleep(_BETWEEN_S)
+        self._task = None
+        # A thread may have told something after the look, and have seen the task.
+        self._begin()
 
 
 class AttemptEnv(NamedTuple):

@@ -1,124 +1,314 @@
-"""What a running job can ask and do: its :class:`JobContext`, and the progress that it tells."""
+"""What a running job can ask and do: its :class:`JobContext`, and its steps.
+
+**Steps.** A step that is done is one message, stored while the attempt holds its job: in a store file in the
+transaction that extends its lease, on a cluster on condition that nobody else has stored the step. So a step has one
+result, and an attempt that was replaced can add none. The first delivery of a job reads nothing; later ones read all
+steps at once, when they come to the first. A sleep is a step, too: the time when it ends, stored as the job is given
+back.
+
+A function that is not async runs on a thread, which nothing can stop: a step ends when its thread has, and records what
+it has done, even if the job was cancelled. An attempt ends when all its steps have, also those it has not waited for.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import logging
+import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, overload
+from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
+from contextvars import copy_context
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, get_type_hints, overload
 
 import msgspec
 
-from pelton.api import ConfigError, JobCancelledError, LeaseLostError, Outgoing, PeltonError, headers
+from pelton.api import (
+    AckRejectedError,
+    ConfigError,
+    Delivered,
+    JobCancelledError,
+    JobResultError,
+    LeaseLostError,
+    MessageNotFoundError,
+    MessageTooLargeError,
+    Outgoing,
+    PeltonError,
+    WrongLastSequenceError,
+    headers,
+)
 from pelton.api.admission import check_subject
 from pelton.api.times import Seconds
-from pelton.queue.define.arguments import RunContext
-from pelton.queue.model.states import FlowPlace, JobProgress
+from pelton.jet.registers import ASK_AGAIN_S, is_busy
+from pelton.queue.backing.scan import deliveries
+from pelton.queue.enqueue.arguments import ResultCodec, RunContext
+from pelton.queue.enqueue.transaction import StepTransaction
+from pelton.queue.model.options import checked_text, seconds
+from pelton.queue.model.records import PutOff
+from pelton.queue.model.states import FlowPlace, StepRecord
+from pelton.runtime import until_ended
 
 if TYPE_CHECKING:
     from pelton.api.tracing import Tracing
-    from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.enqueue.registry import QueueContext
     from pelton.queue.enqueue.transaction import JobTransaction, Transaction
     from pelton.queue.model.records import AttemptRecords
-    from pelton.queue.run.steps import JobSteps
+    from pelton.queue.run.leased_jobs import LeasedJob, LeasedJobs
 
-_log: Final = logging.getLogger("pelton.queue")
 _encode: Final = msgspec.json.Encoder().encode
-_BETWEEN_S: Final = 0.5
-_LONGEST_NOTE: Final = 1024
-# Should nobody remove it: the worker of its job died, and the job was cancelled.
-_TTL: Final = headers.encode({headers.TTL: "168h"})
-_MOST_AT_ONCE: Final = 1000
+_step: Final = msgspec.json.Decoder(StepRecord).decode
+_LONGEST_SLEEP_S: Final = 300 * 86_400.0
+_WRITER_S: Final = 5.0
 
 
-class ProgressNotes:
-    """The progress of one attempt. If updates come faster than they can be stored, only the latest is stored."""
+# --- steps: done once, and remembered through crashes and retries
+
+
+class JobSteps:
+    """The steps of one attempt of an async job. ``is_used``: it has done or slept something.
+
+    It sleeps for ``longest_nap`` seconds without being given back; ``fall_asleep`` ends the attempt for longer.
+    """
 
     is_used: bool
 
-    __slots__ = ("_is_closed", "_latest", "_loop", "_queue", "_subject", "_task", "is_used")
+    __slots__ = (
+        "_by", "_done", "_fall_asleep", "_held", "_is_over", "_job", "_lock", "_longest_nap", "_queue", "_records",
+        "_sleeps", "_threads", "_used", "is_used",
+    )  # fmt: skip
 
-    def __init__(self, queue: QueueContext, job_id: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        queue: QueueContext,
+        held: LeasedJobs[Any],
+        job: LeasedJob,
+        longest_nap: float,
+        fall_asleep: Callable[[PutOff, Sequence[Outgoing]], None],
+    ) -> None:
         self._queue = queue
-        self._subject = queue.names.progress_subject(job_id)
-        self._loop = loop
-        self._latest: bytes | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._is_closed = False
+        self._held = held
+        self._job = job
+        self._records = records = job.records
+        self._longest_nap = longest_nap
+        self._fall_asleep = fall_asleep
+        self._by = f"{records.delivered.token}.{records.delivered.num_delivered}.{id(self):x}"
+        # By subject; None: not read yet.
+        self._done: dict[str, StepRecord] | None = {} if records.delivered.num_delivered == 1 else None
+        self._lock = asyncio.Lock()
+        self._used: set[str] = set()
+        self._threads: set[asyncio.Future[Any]] = set()
+        self._is_over = False
+        self._sleeps = 0
         self.is_used = False
 
-    def tell(self, fraction: float, note: str) -> None:
-        """Store progress soon; from any thread."""
-        self._latest = _encode(JobProgress(fraction, note[:_LONGEST_NOTE], self._queue.clock.now()))
-        if not self.is_used or self._task is None:
-            self.is_used = True
-            with suppress(RuntimeError):
-                # The loop is closed: nobody waits for this job either.
-                self._loop.call_soon_threadsafe(self._begin)
+    async def step(self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Do a step, or return what it has returned."""
+        subject, codec = self._subject_of(name), _codec_of(function, f"{self._records.envelope.job}, step {name!r}")
+        done = (await self._known_steps()).get(subject)
+        if done is not None:
+            return codec.decode(done.result)
+        await self._make_sure()
 
-    def close(self) -> None:
-        """Store nothing more."""
-        self._is_closed = True
-        if self._task is not None:
-            self._task.cancel()
+        async def keep(found: Any) -> Any:
+            result = codec.encode(found)
+            # Decoded now, so that an unreadable result fails this attempt and not the next one.
+            value = codec.decode(result)
+            await self._keep(self._message(subject, StepRecord(result=result, by=self._by)))
+            return value
 
-    def _begin(self) -> None:
-        if self._task is None and self._latest is not None and not self._is_closed:
-            self._task = self._queue.runtime.spawn(self._store(), f"pelton {self._queue.name} progress")
+        with self._span(name):
+            if inspect.iscoroutinefunction(function):
+                found = await function(*args, **kwargs)
+            else:
+                found = await self._on_thread(function, args, kwargs, keep)
+                found = await found if inspect.isawaitable(found) else found
+        return await keep(found)
 
-    async def _store(self) -> None:
-        while self._latest is not None:
-            data, self._latest = self._latest, None
-            try:
-                await self._queue.backend.publish(self._subject, data, _TTL)
-            except PeltonError as error:
-                _log.debug(
-                    "progress of queue %r is not stored: %s", self._queue.name, error, extra={"queue": self._queue.name}
-                )
-            await self._queue.clock.sleep(_BETWEEN_S)
-        self._task = None
-        # A thread may have told something after the look, and have seen the task.
-        self._begin()
+    async def _on_thread(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        keep: Callable[[Any], Coroutine[Any, Any, Any]],
+    ) -> Any:
+        is_cancelled = False
 
+        def call() -> Any:
+            if is_cancelled:
+                raise asyncio.CancelledError
+            self._check()
+            return function(*args, **kwargs)
 
-class Sweeper:
-    """Removes what jobs have left that have ended. What it misses is removed by its age."""
-
-    def __init__(self, queue: QueueContext) -> None:
-        self._queue = queue
-        self._todo: dict[str, None] = {}
-        self._task: asyncio.Task[None] | None = None
-
-    def sweep(self, job_id: str) -> None:
-        """Remove the steps and the progress of a job, soon."""
-        if len(self._todo) < _MOST_AT_ONCE:
-            self._todo[job_id] = None
-        if self._task is None:
-            self._task = self._queue.runtime.spawn(self._remove(), f"pelton {self._queue.name} sweeper")
-
-    async def close(self) -> None:
-        """Wait until all is removed."""
-        while self._task is not None:
-            await self._task
-
-    async def _remove(self) -> None:
+        running = asyncio.get_running_loop().run_in_executor(None, copy_context().run, call)
+        self._threads.add(running)
+        running.add_done_callback(self._threads.discard)
         try:
-            stream = await self._queue.jet.stream(self._queue.names.running)
-            while self._todo:
-                job_id = next(iter(self._todo))
-                del self._todo[job_id]
-                await stream.purge(filter=self._queue.names.traces_of(job_id))
-        except PeltonError as error:
-            _log.debug(
-                "what jobs of queue %r have left is not removed: %s",
-                self._queue.name,
-                error,
-                extra={"queue": self._queue.name},
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            is_cancelled = True
+            await until_ended(running)
+            if running.exception() is None and not inspect.isawaitable(running.result()):
+                late = _try_to_keep(keep(running.result()))
+                await until_ended(self._queue.runtime.spawn(late, f"pelton {self._queue.name} step"))
+            raise
+
+    async def end(self) -> None:
+        """Wait for the threads of all steps, and begin no more."""
+        self._is_over = True
+        while self._threads:
+            await until_ended(next(iter(self._threads)))
+
+    async def in_transaction(
+        self,
+        name: str,
+        function: Callable[..., Coroutine[Any, Any, Any]],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Do a step in a transaction that also records it."""
+        subject, codec = self._subject_of(name), _codec_of(function, f"{self._records.envelope.job}, step {name!r}")
+        done = (await self._known_steps()).get(subject)
+        if done is not None:
+            return codec.decode(done.result)
+        await self._make_sure()
+        async with StepTransaction(self._queue.backend, _WRITER_S) as tx:
+            with self._span(name):
+                result = codec.encode(await function(tx, *args, **kwargs))
+            value = codec.decode(result)
+            message = self._message(subject, StepRecord(result=result, by=self._by))
+            if (refused := await tx.keep(self._records.delivered, message)) is not None:
+                raise self._lost_error(refused)
+        return value
+
+    async def sleep(self, duration: Seconds, name: str) -> None:
+        """Return when the time is over: here, or in a later delivery."""
+        what = f"job {self._records.id}: the seconds of sleep()"
+        if (limit := seconds(what, duration)) > _LONGEST_SLEEP_S:
+            raise ConfigError(f"{what}: {limit:g} s are more than 300 days; enqueue another job with at=")
+        self._sleeps += 1
+        subject = self._queue.names.sleep_subject(self._records.id, name or f"{self._sleeps}")
+        self._use(subject, f"sleep {name!r}")
+        record, clock = (await self._known_steps()).get(subject), self._queue.clock
+        await self._make_sure()
+        await self._queue.time.refresh(self._queue.names.jobs)
+        now = self._queue.time.now()
+        until = now + int(limit * 1e9) if record is None else record.until
+        # The clock may have been set back since the record was read.
+        left = min((until - now) / 1e9, limit)
+        if left <= self._longest_nap:
+            await clock.sleep(max(left, 0.0))
+            return
+        kept = [] if record is not None else [self._message(subject, StepRecord(until=until, by=self._by))]
+        self._fall_asleep(PutOff(left, "it sleeps", began=True), kept)
+        # The worker cancels the job, which starts again.
+        await asyncio.get_running_loop().create_future()
+
+    # --- what is remembered
+
+    async def _known_steps(self) -> dict[str, StepRecord]:
+        self.is_used = True
+        async with self._lock:
+            while self._done is None:
+                try:
+                    self._done = await self._read()
+                except PeltonError as error:
+                    if not is_busy(error):
+                        raise
+                    await self._make_sure()
+                    await self._queue.clock.sleep(ASK_AGAIN_S)
+        return self._done
+
+    async def _read(self) -> dict[str, StepRecord]:
+        names, found = self._queue.names, dict[str, StepRecord]()
+        progress = names.progress_subject(self._records.id)
+        stream = await self._queue.jet.stream(names.running)
+        async with aclosing(deliveries(stream, names.traces_of(self._records.id))) as stored:
+            async for message in stored:
+                if message.subject != progress:
+                    record = _step(message.data)
+                    if record.until and isinstance(message, Delivered):
+                        record = msgspec.structs.replace(record, until=record.until + message.jumped_ns)
+                    found[message.subject] = record
+        return found
+
+    async def _keep(self, message: Outgoing) -> None:
+        while True:
+            await self._make_sure()
+            try:
+                await self._held.source.keep(self._records.delivered, message)
+            except AckRejectedError as refused:
+                raise self._lost_error(refused) from refused
+            except MessageTooLargeError as refused:
+                # Another attempt would do the same work again, and be refused again.
+                raise JobResultError(f"{self._records.envelope.job}, a step", str(refused)) from refused
+            except WrongLastSequenceError as refused:
+                # Ours, if the answer to an earlier try was lost.
+                if await self._stored_result(message.subject) != message.data:
+                    raise self._lost_error(refused) from refused
+                return
+            except PeltonError as error:
+                if not is_busy(error):
+                    raise
+                await self._queue.clock.sleep(ASK_AGAIN_S)
+            else:
+                return
+
+    async def _stored_result(self, subject: str) -> bytes:
+        stream = await self._queue.jet.stream(self._queue.names.running)
+        try:
+            return (await stream.get_last_message(subject)).data
+        except MessageNotFoundError:
+            return b""
+
+    # --- names and errors
+
+    def _subject_of(self, name: str) -> str:
+        checked_text(f"job {self._records.id}: the name of a step", name)
+        subject = self._queue.names.step_subject(self._records.id, name)
+        self._use(subject, f"step {name!r}")
+        return subject
+
+    def _use(self, subject: str, what: str) -> None:
+        if subject in self._used:
+            raise ConfigError(
+                f"job {self._records.id} ({self._records.envelope.job!r}) comes to {what} twice: give each a name of "
+                "its own, such as 'charge 2'"
             )
-            self._todo.clear()
-        finally:
-            self._task = None
+        self._used.add(subject)
+
+    def _span(self, name: str) -> AbstractContextManager[None]:
+        tracing = self._queue.backend.tracing
+        return nullcontext() if tracing is None else tracing.stepping(name)
+
+    def _message(self, subject: str, record: StepRecord) -> Outgoing:
+        return Outgoing(subject, _encode(record))
+
+    def _check(self) -> None:
+        if self._held.is_doubtful(self._job):
+            raise self._lost_error("")
+        if self._is_over:
+            raise ConfigError(f"job {self._records.id}: its function has returned: await its steps before it does")
+
+    async def _make_sure(self) -> None:
+        await self._held.is_sure(self._job)
+        self._check()
+
+    def _lost_error(self, why: object) -> LeaseLostError:
+        return LeaseLostError(self._records.id, self._records.envelope.key, str(why))
+
+
+async def _try_to_keep(keeping: Coroutine[Any, Any, Any]) -> None:
+    with suppress(PeltonError):
+        await keeping
+
+
+@lru_cache(256)
+def _codec_of(function: Callable[..., Any], what: str) -> ResultCodec:
+    try:
+        kind = get_type_hints(function).get("return", Any)
+    except (NameError, TypeError):
+        # Not a plain function, or with names that cannot be looked up: its result is what JSON gives.
+        kind = Any
+    return ResultCodec(what, kind)
 
 
 # --- what a running job can ask and do: its :class:`JobContext`, passed to the parameter annotated with it

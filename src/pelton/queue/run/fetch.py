@@ -32,7 +32,7 @@ from pelton.runtime import Signal
 
 if TYPE_CHECKING:
     from pelton.jet import Message
-    from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.enqueue.registry import QueueContext
     from pelton.queue.ports import FlowFollower
     from pelton.queue.run.attempt import JobAttempt
     from pelton.queue.run.slots import JobBatches, JobSlots, WorkerSettings

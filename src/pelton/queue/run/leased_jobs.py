@@ -33,7 +33,7 @@ from pelton.api import (
 from pelton.jet import ack_of
 from pelton.jet.registers import ASK_AGAIN_S, can_pass, is_busy
 from pelton.queue.backing.scan import has_overlap
-from pelton.queue.define.job import Job
+from pelton.queue.enqueue.job import Job
 from pelton.queue.model.limits import Order, Orders
 from pelton.queue.model.options import JobRules
 from pelton.queue.model.records import (
@@ -60,7 +60,7 @@ from pelton.runtime import steady_now
 
 if TYPE_CHECKING:
     from pelton.api import PullRequest
-    from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.enqueue.registry import QueueContext
     from pelton.queue.model.states import Timetable
     from pelton.queue.ports import JobSource
 

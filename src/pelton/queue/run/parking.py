@@ -37,7 +37,7 @@ from pelton.queue.run.admission import LOOK_AGAIN_S, SlotJob
 if TYPE_CHECKING:
     from pelton.api import StoredMessage
     from pelton.jet import Stream
-    from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.enqueue.registry import QueueContext
     from pelton.queue.model.limits import JobLimit, Order, Orders
     from pelton.queue.model.records import Ended
     from pelton.queue.run.admission import Admission, HeldBack

@@ -54,7 +54,7 @@ from pelton.runtime import Signal, is_interrupt
 
 if TYPE_CHECKING:
     from pelton.api.times import Seconds
-    from pelton.queue.define.registry import BatchJob
+    from pelton.queue.enqueue.registry import BatchJob
     from pelton.runtime import Runtime
 
 

@@ -32,14 +32,13 @@ from pelton.queue.model.records import Ended
 from pelton.queue.model.states import WorkerReport
 from pelton.queue.run.attempt import AttemptEnv, JobAttempt
 from pelton.queue.run.children import JobChildren
-from pelton.queue.run.context import Sweeper
 from pelton.queue.run.fetch import JobIntake, order_reader
 from pelton.queue.run.leased_jobs import EndedAttempt, LeasedJobs
 from pelton.queue.run.slots import Called, Copies, JobBatches, JobSlots, JobThreads, WorkerSettings
 from pelton.runtime import Home, Signal, StopSignals, memory_bytes
 
 if TYPE_CHECKING:
-    from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.enqueue.registry import QueueContext
     from pelton.queue.ports import FlowFollower
     from pelton.runtime import Timer
 
@@ -48,6 +47,7 @@ _encode: Final = msgspec.json.Encoder().encode
 _EVERY_S: Final = 10.0
 _BETWEEN_S: Final = 0.5
 _MOST_TOLD: Final = 100
+_MOST_SWEPT: Final = 1000
 # So it is seen for three rounds.
 _TTL: Final = headers.encode({headers.TTL: "30s"})
 
@@ -111,6 +111,41 @@ class RollCall:
 
 
 Stop = Callable[[], None]
+
+
+class Sweeper:
+    """Removes what jobs have left that have ended. What it misses is removed by its age."""
+
+    def __init__(self, queue: QueueContext) -> None:
+        self._queue = queue
+        self._todo: dict[str, None] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def sweep(self, job_id: str) -> None:
+        """Remove the steps and the progress of a job, soon."""
+        if len(self._todo) < _MOST_SWEPT:
+            self._todo[job_id] = None
+        if self._task is None:
+            self._task = self._queue.runtime.spawn(self._remove(), f"pelton {self._queue.name} sweeper")
+
+    async def close(self) -> None:
+        """Wait until all is removed."""
+        while self._task is not None:
+            await self._task
+
+    async def _remove(self) -> None:
+        try:
+            stream = await self._queue.jet.stream(self._queue.names.running)
+            while self._todo:
+                job_id = next(iter(self._todo))
+                del self._todo[job_id]
+                await stream.purge(filter=self._queue.names.traces_of(job_id))
+        except PeltonError as error:
+            name = self._queue.name
+            _log.debug("what jobs of queue %r have left is not removed: %s", name, error, extra={"queue": name})
+            self._todo.clear()
+        finally:
+            self._task = None
 
 
 class SignalWatch:

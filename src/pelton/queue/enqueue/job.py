@@ -26,7 +26,7 @@ import msgspec
 
 from pelton.api import ConfigError, JobArgumentsError
 from pelton.api.json_values import to_json
-from pelton.queue.define.arguments import JobArguments, JobCodec, ResultCodec, RunContext
+from pelton.queue.enqueue.arguments import JobArguments, JobCodec, ResultCodec, RunContext
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options, seconds
 from pelton.runtime import until_ended
 

@@ -61,7 +61,7 @@ from pelton.runtime import Deadline
 if TYPE_CHECKING:
     from pelton.api import Unsettled, UnsettledGroup
     from pelton.jet import Message, Stream
-    from pelton.queue.define.queue_context import QueueContext
+    from pelton.queue.enqueue.registry import QueueContext
     from pelton.queue.model.limits import JobLimit
     from pelton.queue.model.naming import QueueNames
     from pelton.queue.model.options import JobOptions

@@ -1,31 +1,59 @@
-"""The part of a queue's face that shows its jobs, and what became of those that have ended.
+"""The part of a queue's face that shows its jobs, what became of those that have ended, and what happens from now on.
 
 **Failed jobs, and how they are put into their queue again.** In a store file, a dead letter is removed and its job
 stored in one transaction. On a cluster these are two steps. The redriven job has an id and a place that follow from the
 failed one's id (``job_message.py``), so whoever repeats a redrive that was interrupted between the two stores nothing:
 because the job is there, because its message id is known, or because the history has its outcome.
+
+**Events.** How jobs end, that they are retried, and their progress are read from the streams in which the queue keeps
+them, in order and without a gap, from the moment at which the reader begins. That they were enqueued, and that they
+start, is stored nowhere, because it would cost each job a message: it is announced to those who listen, at most once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import msgspec
 
-from pelton.api import ConfigError, JobNotFoundError, MessageNotFoundError, Outgoing, WrongLastSequenceError, headers
+from pelton.api import (
+    ConfigError,
+    Delivered,
+    JobNotFoundError,
+    MessageNotFoundError,
+    Outgoing,
+    PeltonError,
+    StreamInfoRequest,
+    WrongLastSequenceError,
+    headers,
+)
+from pelton.api.json_values import UNREADABLE
 from pelton.api.times import Seconds
 from pelton.api.tracing import Replacement
+from pelton.jet.message_source import OrderedReader
+from pelton.jet.registers import Follower, is_busy
 from pelton.jet.stream import last_of
 from pelton.queue.backing.scan import orders_in, scan, taken_of_tenant, tenants_with_jobs
-from pelton.queue.define.job import JobHandle
-from pelton.queue.enqueue.enqueuer import QueueEventKind, announce_again
+from pelton.queue.enqueue.enqueuer import (
+    ANNOUNCED,
+    EVENT_KINDS,
+    QueueEvent,
+    QueueEventKind,
+    announce_again,
+    ending_event,
+    progress_event,
+    read_announcement,
+    retry_event,
+)
+from pelton.queue.enqueue.job import JobHandle
 from pelton.queue.enqueue.job_message import JobMessage
-from pelton.queue.inspect.events import QueueEvents
 from pelton.queue.model.flow_records import redriven_in_flow
 from pelton.queue.model.naming import tenant_in
 from pelton.queue.model.options import PLAIN, JobFilter, JobOptions, checked_id, job_filter, seconds
@@ -43,16 +71,182 @@ from pelton.queue.model.states import (
     WorkerInfo,
     decode_outcome,
 )
-from pelton.runtime import at_home
+from pelton.runtime import at_home, within
 
 if TYPE_CHECKING:
-    from pelton.queue.define.queue_context import QueueContext
+    from pelton.api import BackendSubscription
+    from pelton.queue.control.views import JobViews
     from pelton.queue.enqueue.enqueuer import Enqueuer
-    from pelton.queue.inspect.views import JobViews
+    from pelton.queue.enqueue.registry import QueueContext
 
 _dead: Final = msgspec.json.Decoder(DeadLetter).decode
 _worker: Final = msgspec.json.Decoder(WorkerInfo).decode
 _AT_ONCE: Final = 64
+_MOST_EVENTS: Final = 1000
+
+
+# --- what happens from now on
+
+
+class _Source(NamedTuple):
+    """A stream that keeps events, and how they are read."""
+
+    stream: str
+    filter_subject: str
+    read: Callable[[Delivered], QueueEvent | None]
+
+
+class QueueEvents:
+    """What happens to the jobs of a queue, in any process: made by ``queue.events()``.
+
+    Use it in ``async with``, which begins to listen; or iterate over it, which begins by itself, and ends with
+    the iteration. Retries, ends and progress are told in their order, without a gap; that jobs are enqueued or start is
+    told at most once. Whoever is slow to read them holds nobody up.
+    """
+
+    def __init__(self, queue: QueueContext, kinds: Sequence[QueueEventKind]) -> None:
+        for kind in kinds:
+            if kind not in EVENT_KINDS:
+                raise ConfigError(f"queue {queue.name!r}: no events {kind!r}; give {', '.join(EVENT_KINDS)}")
+        self._queue = queue
+        self._check_loop = queue.backend.check_loop
+        self._kinds = frozenset(kinds or EVENT_KINDS)
+        self._found: asyncio.Queue[QueueEvent | PeltonError] = asyncio.Queue(_MOST_EVENTS)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._readers: list[OrderedReader] = []
+        self._subscription: BackendSubscription | None = None
+        self._has_begun = False
+        self._failure: PeltonError | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def next(self, *, timeout: Seconds | None = None) -> QueueEvent | None:
+        """Return the next event, or None on ``timeout`` (seconds; None: wait for ever).
+
+        Raises ConfigError, also after :meth:`close`, StoreClosedError, StreamNotFoundError if there is no such queue.
+        """
+        limit = None if timeout is None else seconds(f"events of queue {self._queue.name!r}: timeout", timeout)
+        await self._begin()
+        if self._failure is not None and self._found.empty():
+            raise self._failure
+        if limit is None:
+            told = await self._found.get()
+        else:
+            try:
+                told = await within(self._queue.clock, limit, self._found.get())
+            except TimeoutError:
+                return None
+        if isinstance(told, PeltonError):
+            # Whoever asks again is told again.
+            self._failure = told
+            raise told
+        return told
+
+    @at_home
+    async def __aiter__(self) -> AsyncIterator[QueueEvent]:
+        has_begun = self._has_begun
+        try:
+            while True:
+                event = await self.next()
+                if event is not None:
+                    yield event
+        finally:
+            if not has_begun:
+                await self.close()
+
+    async def close(self) -> None:
+        """Listen no more. Idempotent."""
+        self._failure = self._failure or ConfigError(f"these events of queue {self._queue.name!r} were closed")
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        readers, self._readers = self._readers, []
+        for reader in readers:
+            await reader.close()
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            with suppress(PeltonError):
+                await subscription.close()
+
+    # --- reading
+
+    async def _begin(self) -> None:
+        if self._has_begun:
+            return
+        self._has_begun = True
+        try:
+            if self._kinds & ANNOUNCED:
+                self._subscription = await self._queue.backend.subscribe(self._queue.names.events)
+                self._spawn(partial(self._listen, self._subscription))
+            for source in self._sources():
+                await self._read(source)
+        except BaseException:
+            await self.close()
+            raise
+
+    def _sources(self) -> list[_Source]:
+        names, sources = self._queue.names, list[_Source]()
+        endings = [ending for ending in ENDINGS if ending in self._kinds]
+        if endings:
+            one = names.ending_subject(endings[0], "*") if len(endings) == 1 else ""
+            sources.append(_Source(names.history, one, ending_event))
+        if "retrying" in self._kinds:
+            sources.append(_Source(names.attempts, "", retry_event))
+        if "progress" in self._kinds:
+            sources.append(_Source(names.running, names.progress_subject("*"), progress_event))
+        return sources
+
+    async def _read(self, source: _Source) -> None:
+        backend = self._queue.backend
+        info = await backend.call(StreamInfoRequest(name=source.stream))
+        reader = OrderedReader(
+            backend,
+            self._queue.runtime,
+            source.stream,
+            deliver_policy="by_start_sequence",
+            opt_start_seq=info.state.last_seq + 1,
+            filter_subject=source.filter_subject,
+        )
+        await reader.begin()
+        self._readers.append(reader)
+
+        async def saw(one: Delivered | None) -> None:
+            # One that cannot be read is of another version.
+            with suppress(*UNREADABLE):
+                await self._tell(None if one is None else source.read(one))
+
+        outage = self._queue.outage(f"events in stream {source.stream}", is_busy)
+        self._spawn(Follower(reader.follow, saw, outage.wait, outage.end).follow)
+
+    def _spawn(self, work: Callable[[], Awaitable[None]]) -> None:
+        self._tasks.append(self._queue.runtime.spawn(self._told(work), f"pelton {self._queue.name} events"))
+
+    async def _told(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except PeltonError as error:
+            await self._found.put(error)
+
+    async def _listen(self, subscription: BackendSubscription) -> None:
+        while True:
+            told = await subscription.next()
+            for event in read_announcement(told.data) if told is not None else ():
+                await self._tell(event)
+
+    async def _tell(self, event: QueueEvent | None) -> None:
+        if event is not None and event.kind in self._kinds:
+            await self._found.put(event)
+
+
+# --- the face
 
 
 class StoredLetter(NamedTuple):

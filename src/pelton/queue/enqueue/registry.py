@@ -1,14 +1,16 @@
-"""Declaring jobs: the decorator, batches, hooks, and the jobs that a program declares without an open store."""
+"""Declaring jobs: the decorator, batches, hooks, jobs without an open store; and the open queue that has them."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import (
     TYPE_CHECKING,
     Any,
     Concatenate,
+    Final,
     Generic,
     ParamSpec,
     Protocol,
@@ -19,9 +21,12 @@ from typing import (
     overload,
 )
 
-from pelton.api import ConfigError
-from pelton.queue.define.arguments import JobArguments, JobCodec, RunContext, checked_codec
-from pelton.queue.define.job import (
+import msgspec
+
+from pelton.api import ConfigError, StreamNotFoundError
+from pelton.jet.registers import Outage, can_pass
+from pelton.queue.enqueue.arguments import JobArguments, JobCodec, RunContext, checked_codec
+from pelton.queue.enqueue.job import (
     AsyncContextJob,
     AsyncJob,
     Job,
@@ -44,9 +49,17 @@ from pelton.queue.model.options import (
 )
 
 if TYPE_CHECKING:
+    from pelton.api import Backend
     from pelton.api.times import Seconds
-    from pelton.queue.define.job import JobQueue
+    from pelton.jet import Stream, Streams
+    from pelton.jet.streams import StoreTime
+    from pelton.queue.enqueue.job import JobQueue
+    from pelton.queue.model.naming import QueueNames
     from pelton.queue.model.options import JobRules
+    from pelton.queue.ports import BegunLookup, JobSource, QueueStats
+    from pelton.runtime import Clock, Runtime
+
+_log: Final = logging.getLogger("pelton.queue")
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -352,3 +365,74 @@ def given_jobs(queue: str, jobs: object) -> list[Jobs]:
     if not isinstance(several, list | tuple) or not all(isinstance(one, Jobs) for one in several):
         raise ConfigError(f"queue {queue!r}: jobs is {jobs!r}; give a pelton.Jobs(), or a list of them")
     return list(several)
+
+
+# --- an open queue, as its rooms pass it down: what it is made of, without what it can do
+
+
+class Probes(msgspec.Struct, kw_only=True):
+    """What a test is told, all optional.
+
+    ``on_error``: of an id and an error of a job, by workers that start later. ``on_stored`` is awaited after each
+    enqueue. ``on_idle``: by a worker that would end (``until_idle``), with the seconds until a job may start, or
+    infinity; if it returns true, the worker looks again.
+    """
+
+    on_error: Callable[[str, BaseException], None] | None = None
+    on_stored: Callable[[], Awaitable[None]] | None = None
+    on_idle: Callable[[float], bool] | None = None
+
+
+class QueueContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """The parts of an open queue.
+
+    ``lease`` in seconds; ``jobs`` are those it knows; ``source_for`` returns the job source of the worker with
+    that name; ``time`` is that of its store, which what is stored counts by.
+    """
+
+    jet: Streams
+    names: QueueNames
+    exclusive: bool
+    lease: float
+    stats: QueueStats
+    begun: BegunLookup
+    source_for: Callable[[str], JobSource]
+    jobs: JobRegistry
+    time: StoreTime
+    probes: Probes = msgspec.field(default_factory=Probes)
+
+    async def side_to_read(self, name: str) -> Stream:
+        """Return a side stream, to look for messages of its subjects.
+
+        If it is missing, because an older version made the queue, which is only looked at here: another stream, which
+        has none.
+        """
+        try:
+            return await self.jet.stream(name)
+        except StreamNotFoundError:
+            return await self.jet.stream(self.names.jobs)
+
+    def outage(self, part: str = "", passes: Callable[[Exception], bool] = can_pass) -> Outage:
+        """Return the outages of its store, as a ``part`` of a worker notices them."""
+        who = f"queue {self.name!r}{part and f' ({part})'}"
+        return Outage(_log, self.clock, who, passes, queue=self.name)
+
+    @property
+    def name(self) -> str:
+        """The name of the queue."""
+        return self.names.queue
+
+    @property
+    def backend(self) -> Backend:
+        """The backend of its streams."""
+        return self.jet.backend
+
+    @property
+    def runtime(self) -> Runtime:
+        """Clock, randomness, ids and background tasks."""
+        return self.jet.runtime
+
+    @property
+    def clock(self) -> Clock:
+        """The clock."""
+        return self.jet.runtime.clock

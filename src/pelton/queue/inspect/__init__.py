@@ -1,1 +1,0 @@
-"""The views of a queue: jobs and how many there are, outcomes, dead letters."""
