@@ -1,11 +1,13 @@
 """JetStream with nats-py: streams, pulls, pushes, key-value, objects."""
 
 import asyncio
+import json
 from pathlib import Path
 
 import nats.errors
 import nats.js.errors
 import pytest
+from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamConfig
 
 import pelton
@@ -33,6 +35,39 @@ async def test_publish_and_fetch(connected: Connected) -> None:
     await rest[0].ack_sync(timeout=60)
     with pytest.raises(nats.errors.TimeoutError):
         await pull.fetch(1, timeout=0.2)
+
+
+@pytest.mark.parametrize("listens", [False, True])
+async def test_many_publishes_that_differ_in_their_reply_alone(connected: Connected, *, listens: bool) -> None:
+    client, other = await connected(), await connected()
+    await client.jetstream().add_stream(name="S", subjects=["s", "t"])
+    heard = asyncio.Queue[bytes]()
+    if listens:
+
+        async def hear(message: Msg) -> None:
+            heard.put_nowait(message.data)
+
+        await other.subscribe("s", cb=hear)
+        await other.flush()
+    inbox = await client.subscribe("_R.*.*")
+    plain = await client.subscribe("_R.alone")
+    sent = [b"%04d" % number for number in range(300)]
+    for number, data in enumerate(sent):
+        await client.publish("s", data, reply=f"_R.{number % 200 // 100}.{number}" if number % 7 else "_R.alone")
+        if number == 250:
+            await client.publish("t", b"othr", reply="_R.2.other")
+    await client.flush()
+    answers = [json.loads((await inbox.next_msg(5)).data)["seq"] for _ in range(300 - 43 + 1)]
+    assert sorted(answers) == answers
+    assert [json.loads((await plain.next_msg(5)).data)["seq"] for _ in range(43)] == [
+        seq + (seq > 251) for seq in range(1, 301, 7)
+    ]
+    js = client.jetstream()
+    assert [(await js.get_msg("S", seq)).data for seq in (1, 251, 252, 253, 301)] == [
+        sent[0], sent[250], b"othr", sent[251], sent[299]
+    ]  # fmt: skip
+    if listens:
+        assert [await heard.get() for _ in sent] == sent
 
 
 async def test_acks_of_several_consumers_in_one_packet(connected: Connected) -> None:

@@ -61,6 +61,8 @@ def test_who_gets_a_message(steps: list[tuple[str, str, bool, bool]], subjects: 
         plain = [one for one in fit if not one.queue]
         groups = {one.queue for one in fit if one.queue}
         assert count == len(plain) + len(groups) == sum(quiet.heard.values()) + sum(loud.heard.values()) - before
+        only = router.only_below(subject[: subject.rfind(".") + 1])
+        assert only is None or only is router.targets(subject).only
         assert router.has_subscriber(subject) == any(matches(one.subject, subject) for one in known)
 
 

@@ -44,6 +44,11 @@ class IndexAgainstScan(RuleBasedStateMachine):
         assert self.index.match(subject) == scan
         assert self.index.match(subject) == scan
 
+        parent = subject[: subject.rfind(".") + 1]
+        below = self.index.match_below(parent)
+        assert below is None or below == self.index.match(f"{parent}in-no-filter")
+        assert below is None or below == self.index.match(subject)
+
     @rule(filter=reference.filters)
     def overlapping(self, filter: str) -> None:
         named = reference.named(filter)

@@ -13,6 +13,7 @@ from pelton.wire import (
     Ping,
     Pong,
     Pub,
+    PubRun,
     Sub,
     Unsub,
     Violation,
@@ -77,7 +78,7 @@ def all_of(parser: Parser, portion: bytes) -> list[Command]:
     found = parser.feed(portion)
     while parser.is_paused:
         found += parser.go_on()
-    return found
+    return [one for command in found for one in (command.messages if isinstance(command, PubRun) else [command])]
 
 
 def test_whole() -> None:
@@ -196,6 +197,41 @@ def test_what_is_encoded_is_parsed(commands: list[Command], cuts: list[int]) -> 
     sent = b"".join(map(_encoded, commands))
     marks = [0, *sorted(min(cut, len(sent)) for cut in cuts), len(sent)]
     assert fed(Parser(), *(sent[a:b] for a, b in pairwise(marks))) == commands
+
+
+_BODIES = st.sampled_from([b"abcd", b"\r\nPU", b"+ACK", b"", b"abc"])
+_REPLIES = st.sampled_from(["_INBOX.x.1", "_INBOX.x.2", "r", "", "é", "_" * 130])
+_SUBJECTS = st.sampled_from(["a.b", "a.b", "a.b", "a.c", "$JS.ACK.S.c.1.2.3.4.5"])
+_ALIKE = st.builds(Pub, _SUBJECTS, _REPLIES, _BODIES).flatmap(
+    lambda one: st.integers(1, 20).map(lambda count: [Pub(one.subject, one.reply, one.data)] * count)
+)
+
+
+@given(
+    st.lists(_ALIKE | _CLIENT.map(lambda one: [one]), max_size=12),
+    st.lists(st.integers(0, 3000), max_size=6),
+    st.sampled_from([64, 255, 4096]),
+)
+def test_messages_that_are_read_together_are_what_each_would_be(
+    groups: list[list[Command]], cuts: list[int], line: int
+) -> None:
+    commands = [Pub("a.b", f"_INBOX.{number}", b"abcd") for number in range(70)] + [
+        one for some in groups for one in some
+    ]
+    sent = b"".join(map(_encoded, commands))
+    marks = [0, *sorted(min(cut, len(sent)) for cut in cuts), len(sent)]
+    whole = fed(Parser(WireLimits(line=line)), *(sent[a:b] for a, b in pairwise(marks)))
+    one_by_one = [each for command in commands for each in fed(Parser(WireLimits(line=line)), _encoded(command))]
+    end = next((at for at, each in enumerate(one_by_one) if isinstance(each, Violation)), len(one_by_one))
+    assert whole == one_by_one[: end + 1]
+
+
+def test_messages_with_replies_become_runs_once_many_have_followed_each_other() -> None:
+    sent = [Pub("a.b", f"_INBOX.x.{number}", b"\r\nPUB") for number in range(100)]
+    found = Parser().feed(b"".join(map(_encoded, sent)))
+    assert isinstance(found[-1], PubRun)
+    assert found[:-1] + list(found[-1].messages) == sent
+    assert len(found) < len(sent)
 
 
 @given(st.builds(Msg, _NAMES, st.just(b"3"), st.just("") | _NAMES, st.none() | _BLOCKS, st.binary(max_size=50)))

@@ -8,7 +8,8 @@ or else to subscribers in other processes that have the same store open. If nobo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from pelton.api import Delivered, Incoming, Outgoing, headers
@@ -36,7 +37,7 @@ from pelton.server.settings.options import ConnectionLimits, TraceConfig
 from pelton.server.store_link import StoreLink
 from pelton.subjects import has_wildcard
 from pelton.subjects.index import LONGEST_CACHED
-from pelton.wire import Command, Hpub, Pub, encode_msg, status_block
+from pelton.wire import Command, Hpub, Pub, PubRun, encode_msg, status_block
 
 _REMEMBERED: Final = 16_384
 _ACK: Final = "$JS.ACK."
@@ -49,6 +50,7 @@ _ENDED_AT_ONCE: Final = 512
 # So many subscriptions are told to a new store in one round.
 _INTRODUCED_AT_ONCE: Final = 512
 _MESSAGES: Final = (Pub, Hpub)
+_WILD: Final = ("*", ">")
 _INFO: Final = REQUEST_INFO.encode()
 _NO_HEADERS: Final = b"NATS/1.0\r\n\r\n"
 
@@ -226,10 +228,11 @@ class ServerAccount:
         if own is not None:
             client.write(encode_msg(reply, own.sid, "", status_block(503, Nats_Subject=subject), b""))
 
-    def pass_on_run(self, client: ClientConnection, commands: Sequence[Command], begin: int, until: float) -> int:
+    def pass_on_run(self, client: ClientConnection, commands: list[Command], begin: int, until: float) -> int:
         """Pass on the messages of a client from ``begin`` to the next other command, whose index is returned.
 
-        What takes longer than ``until`` (seconds of the monotonic clock) ends the run sooner.
+        What takes longer than ``until`` (seconds of the monotonic clock) ends the run sooner. A :class:`PubRun` that
+        does not lead to a stream alone is replaced by its messages.
 
         Most of what a server does, without a call for each step.
         """
@@ -238,6 +241,9 @@ class ServerAccount:
         while index < len(commands):
             command = commands[index]
             kind = type(command)
+            if isinstance(command, PubRun):
+                index += self._store_run(client, commands, index, command)
+                continue
             if kind is not Pub and kind is not Hpub:
                 break
             subject, reply, data = command.subject, command.reply, command.data  # type: ignore[attr-defined]  # either
@@ -270,6 +276,18 @@ class ServerAccount:
         client.in_msgs += index - begin
         client.in_bytes += size
         return index
+
+    def _store_run(self, client: ClientConnection, commands: list[Command], index: int, run: PubRun) -> int:
+        """Store the messages of the run at ``index`` and return 1, or put them in its place and return 0."""
+        route = self._routes.get(run.subject) or self._route(run.subject)
+        if not route.is_stored or self.link is None:
+            commands[index : index + 1] = run.messages
+            return 0
+        size = self.link.storing.add_run(client, run, route.stream, is_answered=not route.no_ack)
+        # The run itself is counted with the other commands.
+        client.in_msgs += len(run.replies) - 1
+        client.in_bytes += size
+        return 1
 
     def _deliver_alike(
         self, client: ClientConnection, commands: Sequence[Command], begin: int, targets: Targets
@@ -498,24 +516,23 @@ class ServerAccount:
         for message in messages:
             self.send(route, message.subject, message.reply, message.headers, message.data)
 
-    def send_answers(self, answers: Iterable[tuple[str, bytes]]) -> None:
+    def send_answers(self, replies: Sequence[str], bodies: Sequence[bytes]) -> None:
         """Send the server's own answers, each to the subject on which it is awaited, in their order."""
-        run, to, size = list[bytes](), None, 0
-        for reply, data in answers:
-            only = self.router.targets(reply).only
-            is_simple = only is not None and not only.is_cut and not only.limit
-            if to is not None and (only is not to or not is_simple):
-                to.client.deliver_run(to, b"".join(run), size, [""] * len(run))
-                run, to, size = [], None, 0
-            if is_simple and only is not None:
-                to = only
+        only = None
+        for parent, answers in groupby(zip(replies, bodies, strict=True), _parent):
+            only = self.router.only_below(parent)
+            if only is None or only.is_cut or only.limit:
+                only = None
+                for reply, data in answers:
+                    self.send(reply, reply, "", None, data)
+                continue
+            run, size, sid = list[bytes](), 0, only.sid
+            for reply, data in answers:
                 size += len(data)
-                run.append(b"MSG %b %b %d\r\n%b\r\n" % (reply.encode(), only.sid, len(data), data))
-            else:
-                self.send(reply, reply, "", None, data)
-        if to is not None:
-            to.client.deliver_run(to, b"".join(run), size, [""] * len(run))
-            to.client.flush()
+                run.append(b"MSG %b %b %d\r\n%b\r\n" % (reply.encode(), sid, len(data), data))
+            only.client.deliver_run(only, b"".join(run), size, [""] * len(run))
+        if only is not None:
+            only.client.flush()
 
     def receives(self, subject: str) -> bool:
         """Whether a client receives messages on a subject, perhaps one of another account that waits for an answer."""
@@ -528,6 +545,12 @@ class ServerAccount:
         if not self.send(reply, reply, "", block, data) and self.link is not None and not self.receives(reply):
             # A request may name a stream's subject as the place for its answer, or come from another process.
             self.link.pass_on(Incoming(reply, data, block))
+
+
+def _parent(answer: tuple[str, bytes]) -> str:
+    """Return all but the last token of a subject, with its dot; an empty text if that would be a wildcard."""
+    subject, _ = answer
+    return "" if subject[-1:] in _WILD else subject[: subject.rfind(".") + 1]
 
 
 def _as_stored(block: bytes, *, is_traced: bool = False) -> bytes | None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -41,6 +41,7 @@ from pelton.wire import (
     KnownLines,
     Parser,
     Pub,
+    PubRun,
     ServerHello,
     encode_err,
     encode_info,
@@ -97,11 +98,11 @@ class AccountPort(Protocol):
         is_imported: bool = False,
         is_asked: bool = False,
     ) -> bool: ...
-    def pass_on_run(self, client: ClientConnection, commands: Sequence[Command], begin: int, until: float) -> int: ...
+    def pass_on_run(self, client: ClientConnection, commands: list[Command], begin: int, until: float) -> int: ...
     def tell_no_responders(self, client: ClientConnection, subject: str, reply: str) -> None: ...
     def receivers_of(self, subject: str) -> tuple[Targets, str]: ...
     def send(self, route: str, subject: str, reply: str, block: bytes | None, data: bytes) -> int: ...
-    def send_answers(self, answers: Iterable[tuple[str, bytes]]) -> None: ...
+    def send_answers(self, replies: Sequence[str], bodies: Sequence[bytes]) -> None: ...
     def send_all(self, route: str, messages: Sequence[Delivered]) -> None: ...
     def receives(self, subject: str) -> bool: ...
     def answer(self, reply: str, block: bytes | None, data: bytes) -> None: ...
@@ -194,6 +195,7 @@ class SharedBuffer:
 
 
 _log: Final = logging.getLogger("pelton.server")
+PUBLISHES: Final = (Pub, PubRun, Hpub)
 SLOW_CONSUMER: Final = "Slow Consumer"
 _ROOM: Final = 2048
 _ROOM_BYTES: Final = 16 << 20
@@ -328,8 +330,11 @@ class ClientConnection(asyncio.BufferedProtocol):
                 break
             command = commands[index]
             kind = type(command)
-            if self._is_plain and (kind is Pub or kind is Hpub) and self.account is not None:
+            if self._is_plain and kind in PUBLISHES and self.account is not None:
                 index = self.account.pass_on_run(self, commands, index, until)
+                continue
+            if isinstance(command, PubRun):
+                commands[index : index + 1] = command.messages
                 continue
             index += 1
             self._take(command)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import lru_cache, partial
-from itertools import islice
+from itertools import islice, repeat
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from pelton.api import Delivered, Incoming, Outgoing, PeltonError, PubAck
@@ -21,7 +21,7 @@ from pelton.engine.serving import Serving
 from pelton.runtime import Signal
 from pelton.subjects import SubjectIndex, has_wildcard
 from pelton.subjects.index import LONGEST_CACHED
-from pelton.wire import ConnectOptions
+from pelton.wire import ConnectOptions, PubRun
 
 _REMEMBERED: Final = 16_384
 _SHARED_UP_TO: Final = 1024
@@ -214,6 +214,14 @@ class Router:
         found = self._index.match(subject)
         return tuple([one for one in found if one.client.has(one)]) if self.leaving else found
 
+    def only_below(self, parent: str) -> ClientSubscription | None:
+        """Return the only subscription, a plain one, that subjects of ``parent`` and one token more lead to.
+
+        ``parent`` ends in a dot, or is empty. None if there is no such one, or it depends on that token.
+        """
+        found = self._index.match_below(parent) if parent and not self.leaving else None
+        return found[0] if found is not None and len(found) == 1 and not found[0].queue else None
+
     def overlaps(self, subjects: str) -> bool:
         """Whether a subscription may match a subject that a filter matches."""
         return bool(self._index.overlapping(subjects))
@@ -329,7 +337,7 @@ class Storing:
         self,
         serving: Serving,
         after_adjusting: Callable[[Callable[[], None]], None],
-        send_answers: Callable[[Iterable[tuple[str, bytes]]], None],
+        send_answers: Callable[[Sequence[str], Sequence[bytes]], None],
         domain: str,
     ) -> None:
         self._serving = serving
@@ -348,12 +356,28 @@ class Storing:
 
     def add(self, client: Receiver | None, message: Outgoing, reply: str, stream: str) -> None:
         """Store a message at the end of this round."""
-        if not self._messages:
-            self._serving.soon(self._flush)
+        self._begin()
         self._messages.append(message)
         self._places.append((reply, stream))
-        self._waiting += 1
-        self._bytes += len(message.data)
+        self._count(client, 1, len(message.data))
+
+    def add_run(self, client: Receiver, run: PubRun, stream: str, *, is_answered: bool) -> int:
+        """Store messages that follow each other at the end of this round; return their size."""
+        self._begin()
+        subject, payloads, replies = run.subject, run.payloads, run.replies
+        self._messages += [Outgoing(subject, data) for data in payloads]
+        self._places += zip(replies if is_answered else repeat("", len(replies)), repeat(stream), strict=False)
+        size = sum(map(len, payloads))
+        self._count(client, len(payloads), size)
+        return size
+
+    def _begin(self) -> None:
+        if not self._messages:
+            self._serving.soon(self._flush)
+
+    def _count(self, client: Receiver | None, count: int, size: int) -> None:
+        self._waiting += count
+        self._bytes += size
         is_behind = self._waiting > _MOST_WAITING or self._bytes > _MOST_BYTES
         if is_behind and client is not None and client not in self._paused:
             self._paused.add(client)
@@ -375,12 +399,12 @@ class Storing:
     def _on_stored(
         self, places: Sequence[_Place], size: int, left: list[int], first: int, results: Sequence[PubAck | PeltonError]
     ) -> None:
-        domain, places = self._domain, places[first:] if first else places
-        self._send_answers(
-            (reply, encode_pub_ack(it, domain) if isinstance(it, PubAck) else encode_pub_error(it, stream))
-            for (reply, stream), it in zip(places, results, strict=False)
-            if reply
-        )
+        domain, replies, bodies = self._domain, list[str](), list[bytes]()
+        for (reply, stream), it in zip(places[first:] if first else places, results, strict=False):
+            if reply:
+                replies.append(reply)
+                bodies.append(encode_pub_ack(it, domain) if isinstance(it, PubAck) else encode_pub_error(it, stream))
+        self._send_answers(replies, bodies)
         self._waiting -= len(results)
         left[0] -= len(results)
         if not left[0]:

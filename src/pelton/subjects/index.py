@@ -17,6 +17,7 @@ _CACHE_LIMIT: Final = 32_768
 # Each family costs 200 bytes, though it may have one subject only.
 _MOST_FAMILIES: Final = 16_384
 LONGEST_CACHED: Final = 128
+_WILD: Final = {"*", ">"}
 
 
 class _Node(Generic[_T]):
@@ -116,6 +117,14 @@ class SubjectIndex(Generic[_T]):
         """
         found = self._cache.get(subject)
         return self._search(subject) if found is None else found
+
+    def match_below(self, parent: str) -> tuple[_T, ...] | None:
+        """Return the values whose filter matches any subject of ``parent`` and one token more.
+
+        ``parent`` ends in a dot. None if what matches depends on that token, which must be literal.
+        """
+        family = self._families.get(parent) or self._family(parent)
+        return None if any(not node.children.keys() <= _WILD for node in family.level) else family.found
 
     def _search(self, subject: str) -> tuple[_T, ...]:
         parent, dot, token = subject.rpartition(".")

@@ -13,6 +13,7 @@ from pelton.wire.protocol import Parser as Parser
 from pelton.wire.protocol import Ping as Ping
 from pelton.wire.protocol import Pong as Pong
 from pelton.wire.protocol import Pub as Pub
+from pelton.wire.protocol import PubRun as PubRun
 from pelton.wire.protocol import ServerHello as ServerHello
 from pelton.wire.protocol import Sub as Sub
 from pelton.wire.protocol import Unsub as Unsub

@@ -2,9 +2,10 @@
 
 A line names a command, and for messages the sizes of what follows it. Traffic repeats its lines (the same subject, the
 same size), so the meaning of a message's line is cached once the line was seen for the second time: a line that never
-repeats, such as an ack's, must not push out those that do. All connections of a server share what is known, so that one
-costs no memory but that of its unfinished input; which is kept in one piece, however small the portions in which it
-came, and looked at again once enough has arrived.
+repeats, such as an ack's, must not push out those that do. Messages whose lines do not repeat, as each has its own
+reply, are read together once many of one size have followed each other. All connections of a server share what is
+known, so that one costs no memory but that of its unfinished input; which is kept in one piece, however small the
+portions in which it came, and looked at again once enough has arrived.
 
 A client's ``CONNECT`` is the last command until :meth:`Parser.go_on`: what follows it depends on who the client is, and
 waits as bytes. Before it, nothing else is read at all.
@@ -25,7 +26,7 @@ import binascii
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -49,6 +50,19 @@ class Pub(Command, frozen=True, gc=False):
     subject: str
     reply: str
     data: bytes
+
+
+class PubRun(Command, frozen=True, gc=False):
+    """A client publishes messages that follow each other, all to one subject; each has its reply and its data."""
+
+    subject: str
+    replies: list[str]
+    payloads: list[bytes]
+
+    @property
+    def messages(self) -> list[Pub]:
+        """The same, as single messages."""
+        return [Pub(self.subject, reply, data) for reply, data in zip(self.replies, self.payloads, strict=True)]
 
 
 class Hpub(Command, frozen=True, gc=False):
@@ -106,9 +120,14 @@ _ACK: Final = b"PUB $JS.ACK."
 _PLAIN_ACK: Final = b" 4\r\n+ACK\r\n"
 _BETWEEN_ACKS: Final = " 4\r\n+ACK\r\nPUB "
 _ACKED: Final = b"+ACK"
-_LONGEST_ACK: Final = 256
+_SHORT_LINE: Final = 256
 # As most clients send them, and shorter than any line.
 _ACKS: Final = re.compile(rb"(?:PUB \$JS\.ACK\.[!-~]{1,240} 4\r\n\+ACK\r\n)+").match
+_PUB: Final = b"PUB "
+# So many messages of one size follow each other before they are read together: that needs a pattern for the size, and
+# to make one takes as long as reading a hundred.
+_ALIKE_AFTER: Final = 64
+_KNOWN_SIZES: Final = 128
 _MAX_DIGITS: Final = 9
 _NO_SIZE: Final = -1
 _SPACE: Final = ord(" ")
@@ -134,12 +153,33 @@ class _BrokenError(Exception):
     """The input is no command."""
 
 
+class _Alike(NamedTuple):
+    """What finds messages of one size that follow each other: all of them, and the parts of each."""
+
+    run: Callable[[bytes, int, int], re.Match[bytes] | None]
+    each: Callable[[bytes, int, int], list[tuple[bytes, bytes, bytes]]]
+
+
 class KnownLines:
     """The lines of messages that were seen before, and what they mean; for all connections of a server."""
 
     def __init__(self) -> None:
         self.meanings: dict[bytes, _Head] = {}
         self._seen: set[bytes] = set()
+        self._alike: dict[int, _Alike] = {}
+
+    def alike(self, size: int) -> _Alike:
+        """Return what finds messages of this size whose lines are written as most clients do, and not very long."""
+        found = self._alike.get(size)
+        if found is None:
+            if len(self._alike) >= _KNOWN_SIZES:
+                self._alike.clear()
+            word, body = rb"[!-~]{1,120}", rb".{%d}" % size
+            run = rb"(?:PUB %b (?:%b )?%d\r\n%b\r\n)+" % (word, word, size, body)
+            each = rb"PUB (%b) (?:(%b) )?%d\r\n(%b)\r\n" % (word, word, size, body)
+            found = _Alike(re.compile(run, re.DOTALL).match, re.compile(each, re.DOTALL).findall)
+            self._alike[size] = found
+        return found
 
     def note(self, line: bytes, head: _Head) -> None:
         """Remember a line that was seen for the second time."""
@@ -164,6 +204,8 @@ class Parser:
         self._known = KnownLines() if lines is None else lines
         self._held = bytearray()
         self._needed = 0
+        # How many messages of one size were read in a row.
+        self._size = self._in_a_row = 0
         self._ended = False
         self.is_paused: bool = False
         """Whether what is fed waits for :meth:`go_on`."""
@@ -225,6 +267,7 @@ class Parser:
                 return position
             line = data[position:stop]
             head = known.get(line)
+            is_new = head is None
             if head is None:
                 acked = self._add_acks(data, position, last, add) if line.startswith(_ACK) else 0
                 head = None if acked else self._understand(line, add)
@@ -246,6 +289,7 @@ class Parser:
                 raise _BrokenError(UNKNOWN)
             if block_size < 0:
                 add(Pub(subject, reply, data[start:body]))
+                behind = self._add_alike(data, behind, last, size, add) if is_new else behind
             else:
                 block = start + block_size
                 add(Hpub(subject, reply, data[start:block], data[block:body]))
@@ -256,10 +300,29 @@ class Parser:
     def _add_acks(self, data: bytes, position: int, last: int, add: Callable[[Command], None]) -> int:
         """Add the plain acks that follow each other, of which a consumer sends many; return where they end, or 0."""
         run = _ACKS(data, position, last)
-        if run is None or self.limits.line < _LONGEST_ACK or self.limits.payload < len(_ACKED):
+        if run is None or self.limits.line < _SHORT_LINE or self.limits.payload < len(_ACKED):
             return 0
         for subject in run[0][len(b"PUB ") : -len(_PLAIN_ACK)].decode().split(_BETWEEN_ACKS):
             add(Pub(subject, "", _ACKED))
+        return run.end()
+
+    def _add_alike(self, data: bytes, position: int, last: int, size: int, add: Callable[[Command], None]) -> int:
+        """Add the messages that follow one of this size, and have it, too; return where they end."""
+        if size != self._size:
+            self._size, self._in_a_row = size, 0
+        self._in_a_row += 1
+        if self._in_a_row <= _ALIKE_AFTER or not data.startswith(_PUB, position) or self.limits.line < _SHORT_LINE:
+            return position
+        alike = self._known.alike(size)
+        run = alike.run(data, position, last)
+        if run is None:
+            return position
+        subjects, replies, payloads = zip(*alike.each(data, position, run.end()), strict=True)
+        if subjects.count(subjects[0]) == len(subjects):
+            add(PubRun(subjects[0].decode(), [reply.decode() for reply in replies], list(payloads)))
+        else:
+            for subject, reply, body in zip(subjects, replies, payloads, strict=True):
+                add(Pub(subject.decode(), reply.decode(), body))
         return run.end()
 
     def _understand(self, line: bytes, add: Callable[[Command], None]) -> _Head | None:
