@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,9 @@ def test_what_steers_is_told_and_nothing_else(run: Run) -> None:
 
 def test_who_says_no_did_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     run("stream", "add", "orders", "--subjects", "orders")
-    monkeypatch.setattr("pelton.cli.stream_commands.is_agreed", lambda *_: False)
+    answers = StringIO("n\n")
+    monkeypatch.setattr(answers, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdin", answers)
     run("stream", "rm", "orders", status=1)
     assert len(run("audit", "--json").json) == 1
 

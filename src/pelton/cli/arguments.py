@@ -1,4 +1,4 @@
-"""The arguments of commands: values, a store and its key, a queue and filters of its jobs, a port."""
+"""How commands declare what they take, and its kinds: values, a store and its key, a queue, a port."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import re
 import shlex
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -32,6 +33,8 @@ _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", re.IGNORECASE)
 _FACTORS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 STANDARD: Final = "-"
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+V = TypeVar("V", bound="Verb")
 
 
 def duration(text: str) -> float:
@@ -107,11 +110,6 @@ def payload_of(text: str | None) -> bytes:
 KEY_VARIABLE: Final = "PELTON_KEY"
 
 
-def add_key(parser: argparse.ArgumentParser) -> None:
-    """Add the option for the key of an encrypted store."""
-    parser.add_argument("--key-file", metavar="FILE", help=f"the store's key (or in the variable {KEY_VARIABLE})")
-
-
 def key_of(options: argparse.Namespace) -> Key | None:
     """Return the given key, or None."""
     if options.key_file is not None:
@@ -119,20 +117,140 @@ def key_of(options: argparse.Namespace) -> Key | None:
     return os.environ.get(KEY_VARIABLE) or None
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add the option for output that programs read."""
-    parser.add_argument("--json", action="store_true", help="write JSON, for programs")
-
-
-def add_file(parser: argparse.ArgumentParser) -> None:
-    """Add the store of a command that cares for a file."""
-    parser.add_argument("store", metavar="STORE", type=_file, help="a store file")
-
-
 def _file(text: str) -> str:
     if "://" in text or text.startswith("context:"):
         raise argparse.ArgumentTypeError(f"{text} is an address, and this is for a store file: its server cares for it")
     return text
+
+
+# --- declarations of commands: above the function that does it, its name, its places, and its options
+
+
+_KINDS: Final[dict[str, Callable[[str], Any]]] = {
+    "N": count,
+    "SIZE": size,
+    "SECONDS": float,
+    "TIME": duration,
+}
+"""How values are read, by what help calls them, if their options do not say it."""
+
+
+class Arguments:
+    """Arguments of a command, which declare them above its function, below the command: in the order of its help."""
+
+    def __init__(self, add: Callable[[Any], object]) -> None:
+        self.add = add
+
+    def __call__(self, function: F) -> F:
+        function.__dict__.setdefault("arguments", []).insert(0, self)
+        return function
+
+
+def option(words: str, text: str | None = None, **settings: Any) -> Arguments:
+    """Return an option such as ``-n --count N``, or a place: ``NAME``, ``[OPTIONAL]``, ``REPEATED...``.
+
+    One without a value is a switch; ``settings`` are what argparse takes besides.
+    """
+    *names, value = words.split()
+    given: dict[str, Any] = {"help": text}
+    if value.startswith("-"):
+        names.append(value)
+        if not settings.keys() & {"action", "choices", "metavar"}:
+            given["action"] = "store_true"
+    elif "choices" not in settings:
+        given["metavar"] = value if names else value.strip("[.]")
+    if not names:
+        names = [settings.pop("dest", value.strip("[.]").lower())]
+        given["nargs"] = ("*" if value[0] == "[" else "+") if "..." in value else "?" if value[0] == "[" else None
+    if given.get("metavar") in _KINDS:
+        given["type"] = _KINDS[given["metavar"]]
+    return Arguments(lambda parser: parser.add_argument(*names, **given | settings))
+
+
+def together(*each: Arguments) -> Arguments:
+    """Return arguments that several commands have."""
+    return Arguments(lambda parser: [one.add(parser) for one in each])
+
+
+def one_of(*each: Arguments, required: bool = False) -> Arguments:
+    """Return options of which a command line has one, or at most one."""
+
+    def add(parser: argparse.ArgumentParser) -> None:
+        group = parser.add_mutually_exclusive_group(required=required)
+        together(*each).add(group)
+
+    return Arguments(add)
+
+
+JSON: Final = option("--json", "write JSON, for programs")
+KEY: Final = option("--key-file FILE", f"the store's key (or in the variable {KEY_VARIABLE})")
+WIDE: Final = option("--wide", "all columns and texts, however narrow the terminal is")
+TABLE: Final = together(
+    WIDE,
+    option("--sort COLUMN", "by a column, numbers from the greatest; --sort=-COLUMN the other way", default=""),
+)
+"""The options of what shows a list."""
+NAMES: Final = option("-n --names", "only their names")
+FORCE: Final = option("-f --force", "do it, without asking")
+CREATE: Final = option("--create", "create the store file if it is missing")
+RAW: Final = option("--raw", "write the payloads alone, as they are")
+FILTERS: Final = together(
+    option("--key KEY", "only jobs of this key"),
+    option("--job NAME", "only jobs of this name"),
+)
+
+
+def declare(
+    words: str,
+    text: str = "",
+    *,
+    description: str | None = None,
+    formatter: type[argparse.HelpFormatter] = argparse.HelpFormatter,
+    before: Sequence[Arguments] = (),
+    after: Sequence[Arguments] = (),
+    aliases: Sequence[str] = (),
+    **defaults: Any,
+) -> Callable[[F], F]:
+    """Declare a command such as ``copy SOURCE TARGET`` or ``kv get BUCKET KEY``, with its ``text`` if it is a verb.
+
+    Its places are required, ``[OPTIONAL]``, or ``REPEATED...``; ``before`` and ``after`` are arguments around those of
+    its function, ``defaults`` what the options hold besides.
+    """
+    command, *places = words.split()
+    verb = places.pop(0) if text else ""
+
+    def decorate(function: F) -> F:
+        def add(parser: argparse.ArgumentParser) -> None:
+            if verb:
+                verbs = verbs_of(parser) or [parser.add_subparsers(title="verbs", required=True, metavar="VERB")]
+                parser = verbs[0].add_parser(verb, help=text, description=text, aliases=aliases)
+            parser.description, parser.formatter_class = description or parser.description, formatter
+            for one in (*before, *map(_place, places), *getattr(function, "arguments", ()), *after):
+                one.add(parser)
+            parser.set_defaults(run=function, command=f"{command} {verb}".rstrip())
+            parser.set_defaults(**defaults)
+
+        function.__dict__["declared"] = command, add
+        return function
+
+    return decorate
+
+
+def define(parser: argparse.ArgumentParser, name: str, module: ModuleType) -> None:
+    """Add to the parser of a command what the functions of its module declare for it, in their order."""
+    for function in vars(module).values():
+        declared = getattr(function, "declared", None)
+        if declared and declared[0] == name:
+            declared[1](parser)
+
+
+def _place(words: str) -> Arguments:
+    return option(words, "a store file", type=_file) if words == "STORE" else option(words)
+
+
+def verbs_of(parser: argparse.ArgumentParser) -> list[argparse._SubParsersAction[argparse.ArgumentParser]]:
+    """Return what holds the verbs of a command, or the commands of all, if there are some."""
+    return [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
 
 
 # --- the store of a command: a file or an address, as the first argument after the verb or in ``PELTON_STORE``
@@ -147,45 +265,26 @@ def is_file(store: str) -> bool:
     return os.path.exists(store) or ":" not in store
 
 
-def add_verb(
-    verbs: Any, name: str, verb: Verb, text: str, *, writes: bool = False, aliases: Sequence[str] = ()
-) -> argparse.ArgumentParser:
-    """Add a verb of a command group, with the arguments that all of them have."""
-    parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text, aliases=aliases)
-    define_verb(parser, verb, writes=writes)
-    if name in _TABLES:
-        add_table(parser)
-    return parser
-
-
+_STORE: Final = option("STORE", f"a store file, or an address such as nats://host:4222 (or in {STORE_VARIABLE})")
 _TABLES: Final = ("ls", "keys", "tenants", "errors")
 
 
-def add_table(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a verb that shows a list."""
-    add_wide(parser)
-    text = "by a column, numbers from the greatest; --sort=-COLUMN the other way"
-    parser.add_argument("--sort", default="", metavar="COLUMN", help=text)
+def store_command(
+    words: str, text: str = "", *, writes: bool = False, aliases: Sequence[str] = (), **defaults: Any
+) -> Callable[[V], V]:
+    """Declare a command on an opened store, :func:`declare`; one that does not write opens a file to be read alone."""
+    before = [_STORE, JSON, KEY, *([TABLE] if text and words.split()[1] in _TABLES else ())]
+
+    def decorate(function: V) -> V:
+        given = {"run": run, "verb": function, "writes": writes, **defaults}
+        return declare(words, text, before=before, aliases=aliases, **given)(function)
+
+    return decorate
 
 
-def add_wide(parser: argparse.ArgumentParser) -> None:
-    """Add the option of what shows a table."""
-    parser.add_argument("--wide", action="store_true", help="all columns and texts, however narrow the terminal is")
-
-
-def define_verb(parser: argparse.ArgumentParser, verb: Verb, *, writes: bool = False) -> None:
-    """Add the arguments that all verbs have; a verb that does not write opens a file to be read alone."""
-    parser.add_argument(
-        "store", metavar="STORE", help=f"a store file, or an address such as nats://host:4222 (or in {STORE_VARIABLE})"
-    )
-    add_json(parser)
-    add_key(parser)
-    parser.set_defaults(run=run, verb=verb, writes=writes, command=parser.prog.partition(" ")[2])
-
-
-def add_create(parser: argparse.ArgumentParser) -> None:
-    """Add the option to create the file of the store."""
-    parser.add_argument("--create", action="store_true", help="create the store file if it is missing")
+def file_command(words: str) -> Callable[[F], F]:
+    """Declare a command that cares for a store file, :func:`declare`."""
+    return declare(words, after=(KEY, JSON))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -273,19 +372,7 @@ def _names_store(word: str) -> bool:
     return is_address or word.endswith(".pelton") or (os.sep in word and os.path.isfile(word))
 
 
-# --- what the commands about queues have in common: the queue itself, the ids and the filters they take
-
-
-def add_queue(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Add the queue that a verb is about."""
-    parser.add_argument("queue", metavar="QUEUE")
-    return parser
-
-
-def add_filters(parser: argparse.ArgumentParser) -> None:
-    """Add the filters by key and by the name of a job."""
-    parser.add_argument("--key", metavar="KEY", help="only jobs of this key")
-    parser.add_argument("--job", metavar="NAME", help="only jobs of this name")
+# --- what the commands about queues have in common: the queue itself, and the jobs they take
 
 
 async def queue_of(jet: Jet, options: argparse.Namespace) -> Queue:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,22 @@ from pelton import observe
 from pelton.api import ConfigError
 from pelton.api.wording import age_text, bytes_text, moment_text
 from pelton.buckets import Entry, ObjectInfo
-from pelton.cli.arguments import STANDARD, Verb, add_create, add_verb, count, duration, payload_of, run, size
+from pelton.cli.arguments import (
+    CREATE,
+    FORCE,
+    STANDARD,
+    V,
+    option,
+    payload_of,
+    run,
+    store_command,
+)
 from pelton.cli.output import (
     Bar,
-    add_force,
-    is_agreed,
+    confirm,
     payload_json,
     payload_text,
+    write_change,
     write_done,
     write_found,
     write_json,
@@ -31,51 +40,8 @@ from pelton.cli.output import (
 from pelton.connect import Jet
 
 
-def define_kv(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    listing = add_verb(verbs, "ls", _list_kv, "list the buckets, or the keys of one")
-    listing.add_argument("bucket", nargs="?", metavar="BUCKET")
-    listing.add_argument("filter", nargs="*", metavar="FILTER", help="only these keys, such as 'users.*'")
-    adding = _in_bucket(add_verb(verbs, "add", _add, "create a bucket", writes=True))
-    add_create(adding)
-    adding.add_argument("--history", type=count, default=1, metavar="N", help="revisions of a key (default 1)")
-    adding.add_argument("--ttl", type=duration, default=0, metavar="TIME", help="how long values live")
-    text = "allow 'put --ttl'; markers of keys that have expired are kept so long, for watchers"
-    adding.add_argument("--marker-ttl", type=duration, default=0, metavar="TIME", help=text)
-    adding.add_argument("--max-bucket-size", type=size, default=-1, metavar="SIZE")
-    adding.add_argument("--max-value-size", type=size, default=-1, metavar="SIZE")
-    adding.add_argument("--replicas", type=count, default=1, metavar="N")
-    adding.add_argument("--description", default="", metavar="TEXT")
-    getting = _with_key(add_verb(verbs, "get", _get_kv, "show the value of a key"))
-    getting.add_argument("--revision", type=int, default=0, metavar="N")
-    getting.add_argument("--raw", action="store_true", help="write the value alone, as it is")
-    putting = _with_key(add_verb(verbs, "put", _put_kv, "write a key", writes=True))
-    putting.add_argument("value", nargs="?", metavar="VALUE", help="default, or -: standard input")
-    putting.add_argument("--ttl", type=duration, metavar="TIME", help="how long this value lives")
-    putting.add_argument("--revision", type=int, metavar="N", help="only if this is the last one; 0: if there is none")
-    text = "delete a key, or a whole bucket"
-    deleting = _in_bucket(add_verb(verbs, "del", _delete_kv, text, writes=True, aliases=["rm"]))
-    deleting.add_argument("key", nargs="?", metavar="KEY")
-    deleting.add_argument("--purge", action="store_true", help="older revisions as well")
-    add_force(deleting)
-    watching = _in_bucket(add_verb(verbs, "watch", _watch, "show keys, and then every change", writes=True))
-    watching.add_argument("filter", nargs="*", metavar="FILTER", help="only these keys")
-    watching.add_argument("--count", type=count, metavar="N", help="end after this number")
-    watching.add_argument("--updates-only", action="store_true", help="begin with the next change")
-    _with_key(add_verb(verbs, "history", _history, "show the revisions of a key"))
-
-
-def _in_bucket(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    parser.add_argument("bucket", metavar="BUCKET")
-    return parser
-
-
-def _with_key(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    parser.add_argument("bucket", metavar="BUCKET")
-    parser.add_argument("key", metavar="KEY")
-    return parser
-
-
+@store_command("kv ls [BUCKET]", "list the buckets, or the keys of one")
+@option("[FILTER...]", "only these keys, such as 'users.*'")
 async def _list_kv(jet: Jet, options: argparse.Namespace) -> None:
     if options.bucket is not None:
         bucket = await jet.bucket(options.bucket)
@@ -98,6 +64,19 @@ async def _list_kv(jet: Jet, options: argparse.Namespace) -> None:
     )  # fmt: skip
 
 
+@store_command("kv add BUCKET", "create a bucket", writes=True)
+@CREATE
+@option("--history N", "revisions of a key (default 1)", default=1)
+@option("--ttl TIME", "how long values live", default=0)
+@option(
+    "--marker-ttl TIME",
+    "allow 'put --ttl'; markers of keys that have expired are kept so long, for watchers",
+    default=0,
+)
+@option("--max-bucket-size SIZE", default=-1)
+@option("--max-value-size SIZE", default=-1)
+@option("--replicas N", default=1)
+@option("--description TEXT", default="")
 async def _add(jet: Jet, options: argparse.Namespace) -> None:
     bucket = await jet.create_bucket(
         options.bucket,
@@ -109,12 +88,12 @@ async def _add(jet: Jet, options: argparse.Namespace) -> None:
         replicas=options.replicas,
         description=options.description,
     )
-    if options.json:
-        write_json(await bucket.status())
-    else:
-        write_line(f"bucket {options.bucket} created")
+    await write_change(options, bucket.status, f"bucket {options.bucket} created")
 
 
+@store_command("kv get BUCKET KEY", "show the value of a key")
+@option("--revision N", type=int, default=0)
+@option("--raw", "write the value alone, as it is")
 async def _get_kv(jet: Jet, options: argparse.Namespace) -> None:
     entry = await (await jet.bucket(options.bucket)).get(options.key, revision=options.revision)
     if options.raw:
@@ -137,6 +116,10 @@ def _show(entry: Entry[bytes]) -> None:
     write_line(f"{entry.key} > {text}  [{entry.revision}, {moment_text(entry.time)}]", flush=True)
 
 
+@store_command("kv put BUCKET KEY", "write a key", writes=True)
+@option("[VALUE]", "default, or -: standard input")
+@option("--ttl TIME", "how long this value lives")
+@option("--revision N", "only if this is the last one; 0: if there is none", type=int)
 async def _put_kv(jet: Jet, options: argparse.Namespace) -> None:
     bucket, value = await jet.bucket(options.bucket), payload_of(options.value)
     if options.revision == 0:
@@ -149,19 +132,24 @@ async def _put_kv(jet: Jet, options: argparse.Namespace) -> None:
     write_done(options, stored, f"{options.key}: revision {revision}")
 
 
-async def _delete_kv(jet: Jet, options: argparse.Namespace) -> int:
+@store_command("kv del BUCKET [KEY]", "delete a key, or a whole bucket", writes=True, aliases=["rm"])
+@option("--purge", "older revisions as well")
+@FORCE
+async def _delete_kv(jet: Jet, options: argparse.Namespace) -> None:
     bucket = await jet.bucket(options.bucket)
     if options.key is None:
-        if not is_agreed(options, f"Really delete bucket {options.bucket} with all its keys?"):
-            return 1
+        confirm(options, f"Really delete bucket {options.bucket} with all its keys?")
         await jet.delete_bucket(options.bucket)
     else:
         await (bucket.purge(options.key) if options.purge else bucket.delete(options.key))
     deleted = options.bucket if options.key is None else options.key
     write_done(options, {"deleted": deleted}, f"{deleted}: deleted")
-    return 0
 
 
+@store_command("kv watch BUCKET", "show keys, and then every change", writes=True)
+@option("[FILTER...]", "only these keys")
+@option("--count N", "end after this number")
+@option("--updates-only", "begin with the next change")
 async def _watch(jet: Jet, options: argparse.Namespace) -> None:
     bucket = await jet.bucket(options.bucket)
     entries: AsyncGenerator[Entry[bytes] | None, None] = bucket.watch(
@@ -178,6 +166,7 @@ async def _watch(jet: Jet, options: argparse.Namespace) -> None:
                 return
 
 
+@store_command("kv history BUCKET KEY", "show the revisions of a key")
 async def _history(jet: Jet, options: argparse.Namespace) -> None:
     entries = await (await jet.bucket(options.bucket)).history(options.key)
     if options.json:
@@ -190,27 +179,8 @@ async def _history(jet: Jet, options: argparse.Namespace) -> None:
 # --- ``pelton object``: files in and out of an object store, in a store file or on a cluster
 
 
-def define_object(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    put = _verb(verbs, "put", _put_object, "store a file, or standard input (-)", writes=True)
-    put.add_argument("file", metavar="FILE")
-    put.add_argument("name", metavar="NAME", nargs="?", help="default: the file's own name")
-    put.add_argument("--description", default="", metavar="TEXT")
-    put.add_argument("--create", action="store_true", help="create store and bucket if they are missing")
-    get = _verb(verbs, "get", _get_object, "write an object to a file, or to standard output (-)")
-    get.add_argument("name", metavar="NAME")
-    get.add_argument("file", metavar="FILE", nargs="?", help="default: the last part of the object's name")
-    _verb(verbs, "ls", _list_object, "list the objects")
-    _verb(verbs, "info", _info, "show one object").add_argument("name", metavar="NAME")
-    _verb(verbs, "rm", _delete_object, "delete an object", writes=True).add_argument("name", metavar="NAME")
-    cleanup = _verb(verbs, "cleanup", _cleanup, "remove the remains of puts whose process was killed", writes=True)
-    cleanup.add_argument("--older-than", type=float, default=3600.0, metavar="SECONDS", help="default: 3600")
-
-
-def _verb(verbs: Any, name: str, verb: Verb, text: str, *, writes: bool = False) -> argparse.ArgumentParser:
-    parser = _in_bucket(add_verb(verbs, name, verb, text, writes=writes))
-    parser.set_defaults(run=_run_object, create=False)
-    return parser
+def _object_command(words: str, text: str, *, writes: bool = False) -> Callable[[V], V]:
+    return store_command(f"object {words}", text, writes=writes, run=_run_object, create=False)
 
 
 def _run_object(options: argparse.Namespace) -> int:
@@ -221,6 +191,10 @@ def _run_object(options: argparse.Namespace) -> int:
         return 1
 
 
+@_object_command("put BUCKET FILE", "store a file, or standard input (-)", writes=True)
+@option("[NAME]", "default: the file's own name")
+@option("--description TEXT", default="")
+@option("--create", "create store and bucket if they are missing")
 async def _put_object(jet: Jet, options: argparse.Namespace) -> None:
     store = await (jet.create_objects(options.bucket) if options.create else jet.objects(options.bucket))
     name = options.name or os.path.basename(options.file)
@@ -232,6 +206,8 @@ async def _put_object(jet: Jet, options: argparse.Namespace) -> None:
     write_done(options, info, f"{info.name}: {info.size:,} bytes put")
 
 
+@_object_command("get BUCKET NAME", "write an object to a file, or to standard output (-)")
+@option("[FILE]", "default: the last part of the object's name")
 async def _get_object(jet: Jet, options: argparse.Namespace) -> None:
     store = await jet.objects(options.bucket)
     if options.file == STANDARD:
@@ -245,6 +221,7 @@ async def _get_object(jet: Jet, options: argparse.Namespace) -> None:
     write_done(options, info, f"{target}: {info.size:,} bytes got")
 
 
+@_object_command("ls BUCKET", "list the objects")
 async def _list_object(jet: Jet, options: argparse.Namespace) -> None:
     write_found(
         options,
@@ -255,6 +232,7 @@ async def _list_object(jet: Jet, options: argparse.Namespace) -> None:
     )
 
 
+@_object_command("info BUCKET NAME", "show one object")
 async def _info(jet: Jet, options: argparse.Namespace) -> None:
     info = await (await jet.objects(options.bucket)).info(options.name)
     if options.json:
@@ -268,11 +246,14 @@ async def _info(jet: Jet, options: argparse.Namespace) -> None:
             write_line(f"  {name}: {value}")
 
 
+@_object_command("rm BUCKET NAME", "delete an object", writes=True)
 async def _delete_object(jet: Jet, options: argparse.Namespace) -> None:
     await (await jet.objects(options.bucket)).delete(options.name)
     write_done(options, {"deleted": options.name}, f"{options.name}: deleted")
 
 
+@_object_command("cleanup BUCKET", "remove the remains of puts whose process was killed", writes=True)
+@option("--older-than SECONDS", "default: 3600", default=3600.0)
 async def _cleanup(jet: Jet, options: argparse.Namespace) -> None:
     removed = await (await jet.objects(options.bucket)).cleanup(older_than=options.older_than)
     write_done(options, {"removed": removed}, f"{options.bucket}: {removed} unfinished objects removed")

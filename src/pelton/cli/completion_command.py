@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pelton.api import PeltonError
-from pelton.cli.arguments import add_json, opening_of
+from pelton.cli.arguments import JSON, declare, opening_of, option, verbs_of
 from pelton.cli.main import COMMANDS, is_group, parser, words_with_store
 from pelton.cli.output import write_json, write_line
 
@@ -92,15 +92,10 @@ class _Verb(NamedTuple):
 _Commands = dict[str, dict[str, _Verb]]
 
 
-def define_completion(parser: argparse.ArgumentParser) -> None:
-    parser.description = __doc__
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("shell", choices=("bash", "zsh", "fish", "names"))
-    parser.add_argument("typed", nargs="*", help=argparse.SUPPRESS)
-    add_json(parser)
-    parser.set_defaults(run=run_completion)
-
-
+@declare("completion", description=__doc__, formatter=argparse.RawDescriptionHelpFormatter)
+@option("shell", choices=("bash", "zsh", "fish", "names"))
+@option("[typed...]", argparse.SUPPRESS)
+@JSON
 def run_completion(options: argparse.Namespace) -> int:
     """Print the completions of a shell; return 0."""
     if options.shell == "names":
@@ -130,7 +125,7 @@ def _commands() -> _Commands:
 
 def _verb(inner: argparse.ArgumentParser, text: str) -> _Verb:
     shown = [action for action in inner._actions if action.help != argparse.SUPPRESS]
-    by_option = {option: action for action in shown for option in action.option_strings if option.startswith("--")}
+    by_option = {name: action for action in shown for name in action.option_strings if name.startswith("--")}
     return _Verb(
         text,
         sorted(by_option),
@@ -142,15 +137,11 @@ def _verb(inner: argparse.ArgumentParser, text: str) -> _Verb:
 
 
 def _inner(outer: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    return {name: inner for action in _verbs_of(outer) for name, inner in action.choices.items()}
+    return {name: inner for action in verbs_of(outer) for name, inner in action.choices.items()}
 
 
 def _texts(outer: argparse.ArgumentParser) -> dict[str, str]:
-    return {each.dest: each.help or "" for action in _verbs_of(outer) for each in action._choices_actions}
-
-
-def _verbs_of(outer: argparse.ArgumentParser) -> list[argparse._SubParsersAction[argparse.ArgumentParser]]:
-    return [action for action in outer._actions if isinstance(action, argparse._SubParsersAction)]
+    return {each.dest: each.help or "" for action in verbs_of(outer) for each in action._choices_actions}
 
 
 def _bash(commands: _Commands) -> str:
@@ -161,8 +152,8 @@ def _bash(commands: _Commands) -> str:
         for verb, takes in found.items():
             place = f'"{name} {verb}"{"*" * (not verb)}'
             options.append(f'      {place}) words="{" ".join((*takes.words, *takes.options))}" ;;')
-            for option, choices in takes.values.items():
-                values.append(f'      {place}" {option}") words="{" ".join(choices)}" files="" ;;')
+            for name_of_option, choices in takes.values.items():
+                values.append(f'      {place}" {name_of_option}") words="{" ".join(choices)}" files="" ;;')
     return _BASH.format(
         commands=" ".join((*commands, "--help", "--version")),
         options="\n".join(options),

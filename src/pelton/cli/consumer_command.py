@@ -8,15 +8,23 @@ from typing import Any, Final
 from pelton import observe
 from pelton.api import ConsumerConfig, ConsumerInfo, rfc3339
 from pelton.api.wording import age_text, moment_text
-from pelton.cli.arguments import add_verb, count, duration, fields_of, moment_of, parts_of
+from pelton.cli.arguments import (
+    FORCE,
+    NAMES,
+    RAW,
+    fields_of,
+    moment_of,
+    option,
+    parts_of,
+    store_command,
+)
 from pelton.cli.output import (
-    add_force,
-    is_agreed,
+    confirm,
     show_message,
+    write_change,
     write_done,
     write_facts,
     write_found,
-    write_json,
     write_line,
     write_raw,
 )
@@ -27,53 +35,11 @@ from pelton.observe.holdings import INTERNAL
 _POLICIES: Final = {"all": "all", "last": "last", "new": "new", "subject": "last_per_subject"}
 
 
-def define_consumer(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    listing = add_verb(verbs, "ls", _list, "list the consumers of a stream, or of all streams")
-    listing.add_argument("stream", nargs="?", default="", metavar="STREAM")
-    listing.add_argument("--all", action="store_true", help="also those by which queues, locks and elections work")
-    listing.add_argument("-n", "--names", action="store_true", help="only their names")
-    _in_stream(add_verb(verbs, "info", _info, "show a consumer"))
-    _define_add(_in_stream(add_verb(verbs, "add", _add, "create a consumer", writes=True)))
-    removing = _in_stream(add_verb(verbs, "rm", _remove, "delete a consumer", writes=True))
-    add_force(removing)
-    taking = _in_stream(add_verb(verbs, "next", _next, "take messages, and acknowledge them", writes=True))
-    taking.add_argument("--count", type=count, default=1, metavar="N", help="how many at most (default 1)")
-    taking.add_argument("--wait", type=duration, default=5.0, metavar="TIME", help="for the first one (default 5s)")
-    taking.add_argument("--no-ack", action="store_true", help="leave them to be redelivered after the ack wait")
-    taking.add_argument("--nak", action="store_true", help="give them back at once")
-    taking.add_argument("--raw", action="store_true", help="write the payloads alone, as they are")
-    pausing = _in_stream(add_verb(verbs, "pause", _pause, "stop deliveries for a time", writes=True))
-    pausing.add_argument("until", metavar="UNTIL", help="a duration such as 1h, or RFC 3339 text")
-    _in_stream(add_verb(verbs, "resume", _resume, "go on with deliveries", writes=True))
-
-
-def _in_stream(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    parser.add_argument("stream", metavar="STREAM")
-    parser.add_argument("consumer", metavar="CONSUMER")
-    return parser
-
-
-def _define_add(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--filter", action="append", metavar="FILTER", help="only these subjects, several by comma")
-    add("--ack", dest="ack_policy", choices=("explicit", "all", "none"), help="default: explicit")
-    add("--deliver", dest="deliver_policy", choices=tuple(_POLICIES), help="where to start (default: all)")
-    text = "until a delivery that is not settled is repeated"
-    add("--wait", dest="ack_wait", type=duration, metavar="TIME", help=text)
-    add("--max-deliver", type=int, metavar="N")
-    text = "deliveries that may be unsettled at once"
-    add("--max-pending", dest="max_ack_pending", type=int, metavar="N", help=text)
-    text = "the same for each subject (a file alone)"
-    add("--max-pending-per-subject", dest="max_ack_pending_per_subject", type=int, metavar="N", help=text)
-    add("--backoff", type=duration, action="append", metavar="TIME", help="the waits of redeliveries, one each")
-    add("--target", dest="deliver_subject", metavar="SUBJECT", help="push messages to this subject")
-    add("--replay", dest="replay_policy", choices=("instant", "original"))
-    add("--description", metavar="TEXT")
-
-
+@store_command("consumer ls [STREAM]", "list the consumers of a stream, or of all streams")
+@option("--all", "also those by which queues, locks and elections work")
+@NAMES
 async def _list(jet: Jet, options: argparse.Namespace) -> None:
-    now, found = jet.runtime.clock.now(), await observe.consumer_summaries(jet, options.stream)
+    now, found = jet.runtime.clock.now(), await observe.consumer_summaries(jet, options.stream or "")
     if not (options.all or options.stream):
         own = {one.name for one in await observe.stream_summaries(jet) if one.kind in INTERNAL}
         found = [one for one in found if one.stream not in own]
@@ -92,17 +58,17 @@ async def _consumer(jet: Jet, options: argparse.Namespace) -> Consumer:
     return await (await jet.stream(options.stream)).consumer(options.consumer)
 
 
+@store_command("consumer info STREAM CONSUMER", "show a consumer")
 async def _info(jet: Jet, options: argparse.Namespace) -> None:
-    _show(await (await _consumer(jet, options)).info(), as_json=options.json)
+    _show(await (await _consumer(jet, options)).info(), options)
 
 
-def _show(info: ConsumerInfo, *, as_json: bool) -> None:
-    if as_json:
-        write_json(info)
-        return
+def _show(info: ConsumerInfo, options: argparse.Namespace) -> None:
     config = info.config
     filters = (config.filter_subject,) if config.filter_subject else config.filter_subjects
     write_facts(
+        options,
+        info,
         f"consumer {info.stream_name} > {info.name}",
         {
             "description": config.description,
@@ -129,12 +95,26 @@ def _show(info: ConsumerInfo, *, as_json: bool) -> None:
     )
 
 
+@store_command("consumer add STREAM CONSUMER", "create a consumer", writes=True)
+@option("--filter FILTER", "only these subjects, several by comma", action="append")
+@option("--ack", "default: explicit", dest="ack_policy", choices=("explicit", "all", "none"))
+@option("--deliver", "where to start (default: all)", dest="deliver_policy", choices=tuple(_POLICIES))
+@option("--wait TIME", "until a delivery that is not settled is repeated", dest="ack_wait")
+@option("--max-deliver N", type=int)
+@option("--max-pending N", "deliveries that may be unsettled at once", dest="max_ack_pending", type=int)
+@option(
+    "--max-pending-per-subject N",
+    "the same for each subject (a file alone)",
+    dest="max_ack_pending_per_subject",
+    type=int,
+)
+@option("--backoff TIME", "the waits of redeliveries, one each", action="append")
+@option("--target SUBJECT", "push messages to this subject", dest="deliver_subject")
+@option("--replay", dest="replay_policy", choices=("instant", "original"))
+@option("--description TEXT")
 async def _add(jet: Jet, options: argparse.Namespace) -> None:
     made = await (await jet.stream(options.stream)).create_consumer(**_fields(options))
-    if options.json:
-        write_json(await made.info())
-    else:
-        write_line(f"consumer {options.stream} > {options.consumer} created")
+    await write_change(options, made.info, f"consumer {options.stream} > {options.consumer} created")
 
 
 def _fields(options: argparse.Namespace) -> dict[str, Any]:
@@ -149,16 +129,22 @@ def _fields(options: argparse.Namespace) -> dict[str, Any]:
     return {"durable_name": options.consumer, **given}
 
 
-async def _remove(jet: Jet, options: argparse.Namespace) -> int:
+@store_command("consumer rm STREAM CONSUMER", "delete a consumer", writes=True)
+@FORCE
+async def _remove(jet: Jet, options: argparse.Namespace) -> None:
     info = await (await _consumer(jet, options)).info()
     left = f"its position, and {info.num_pending:,} messages to deliver"
-    if not is_agreed(options, f"Really delete consumer {options.stream} > {options.consumer}, {left}?"):
-        return 1
+    confirm(options, f"Really delete consumer {options.stream} > {options.consumer}, {left}?")
     await (await jet.stream(options.stream)).delete_consumer(options.consumer)
     write_done(options, {"deleted": options.consumer}, f"consumer {options.stream} > {options.consumer} deleted")
-    return 0
 
 
+@store_command("consumer next STREAM CONSUMER", "take messages, and acknowledge them", writes=True)
+@option("--count N", "how many at most (default 1)", default=1)
+@option("--wait TIME", "for the first one (default 5s)", default=5.0)
+@option("--no-ack", "leave them to be redelivered after the ack wait")
+@option("--nak", "give them back at once")
+@RAW
 async def _next(jet: Jet, options: argparse.Namespace) -> int:
     consumer = await _consumer(jet, options)
     found = await consumer.fetch(options.count, timeout=options.wait)
@@ -183,13 +169,16 @@ def _show_message(message: Message, options: argparse.Namespace) -> None:
     show_message(facts, message.headers, message.data, as_json=options.json)
 
 
+@store_command("consumer pause STREAM CONSUMER", "stop deliveries for a time", writes=True)
+@option("UNTIL", "a duration such as 1h, or RFC 3339 text")
 async def _pause(jet: Jet, options: argparse.Namespace) -> None:
     consumer = await _consumer(jet, options)
     await consumer.pause(rfc3339(moment_of(options.until, jet.runtime.clock.now(), 1)))
-    _show(await consumer.info(), as_json=options.json)
+    _show(await consumer.info(), options)
 
 
+@store_command("consumer resume STREAM CONSUMER", "go on with deliveries", writes=True)
 async def _resume(jet: Jet, options: argparse.Namespace) -> None:
     consumer = await _consumer(jet, options)
     await consumer.resume()
-    _show(await consumer.info(), as_json=options.json)
+    _show(await consumer.info(), options)

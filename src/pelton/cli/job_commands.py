@@ -14,20 +14,19 @@ from pelton import observe
 from pelton.api import ConfigError, JobNotFoundError
 from pelton.api.wording import age_text, moment_text
 from pelton.cli.arguments import (
-    add_filters,
-    add_queue,
-    add_verb,
-    add_wide,
+    FILTERS,
+    FORCE,
+    WIDE,
     check_choice,
-    count,
-    duration,
     filter_text,
     moment_of,
+    option,
     queue_of,
+    store_command,
+    together,
 )
 from pelton.cli.output import (
-    add_force,
-    is_agreed,
+    confirm,
     plain,
     write_done,
     write_facts,
@@ -47,61 +46,24 @@ _UNFINISHED = ("pending", "scheduled", "held", "running", "retrying")
 _ENDED = ("completed", "failed", "cancelled", "expired")
 
 
-def define_jobs(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    listing = add_verb(
-        verbs, "ls", _list_jobs, "list the jobs of a queue that have not ended, or with --state those that have"
-    )
-    add_queue(listing)
-    listing.add_argument("--state", choices=(*_UNFINISHED, *_ENDED), help="only jobs in this state")
-    _define_list(listing)
-    text = "list the keys with most jobs that have not ended, and how many each has"
-    keys = add_queue(add_verb(verbs, "keys", _keys, text))
-    keys.add_argument("--limit", type=count, default=50, metavar="N", help="how many at most (default 50)")
-    text = "show one job: what it waits for, its arguments, the errors of its attempts"
-    add_queue(add_verb(verbs, "show", _show_jobs, text)).add_argument("id", metavar="ID")
-    _define_add(add_queue(add_verb(verbs, "add", _add, "put a job into the queue", writes=True)))
-    _define_cancel(add_queue(add_verb(verbs, "cancel", _cancel_jobs, "cancel jobs, waiting or running", writes=True)))
-    text = "put failed jobs into the queue again, as 'dead redrive' does"
-    retrying = add_queue(add_verb(verbs, "retry", _retry, text, writes=True))
-    retrying.add_argument("id", nargs="+", metavar="ID")
-    retrying.add_argument("--args", metavar="JSON", help="arguments to replace, by name, as a JSON object")
-    waiting = add_queue(add_verb(verbs, "wait", _wait, "wait until jobs have ended, and show how", writes=True))
-    waiting.add_argument("id", nargs="+", metavar="ID")
-    waiting.add_argument("--timeout", type=duration, metavar="TIME", help="in all; default: for ever")
+_LIMIT: Final = option("--limit N", "how many at most (default 50)", default=50)
+_SELECTION: Final = together(
+    FILTERS,
+    option("--tenant TENANT", "only jobs of this tenant"),
+    option("--error TEXT", "only jobs whose last error contains it"),
+    option("--since TIME", "only those of the last time, such as 1h, or since RFC 3339 text", type=str),
+    _LIMIT,
+    option("--reverse", "from the other end"),
+)
+_SAME: Final = together(
+    option("--key KEY", "all jobs of this key"),
+    option("--job NAME", "all jobs of this name"),
+)
 
 
-def _define_list(parser: argparse.ArgumentParser) -> None:
-    add_filters(parser)
-    parser.add_argument("--tenant", metavar="TENANT", help="only jobs of this tenant")
-    parser.add_argument("--error", metavar="TEXT", help="only jobs whose last error contains it")
-    text = "only those of the last time, such as 1h, or since RFC 3339 text"
-    parser.add_argument("--since", metavar="TIME", help=text)
-    parser.add_argument("--limit", type=count, default=50, metavar="N", help="how many at most (default 50)")
-    parser.add_argument("--reverse", action="store_true", help="from the other end")
-
-
-def _define_add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", metavar="JOB", help="its name, as the worker's program declares it")
-    parser.add_argument("--args", metavar="JSON", help="its arguments by name, as a JSON object")
-    parser.add_argument("--key", metavar="KEY")
-    parser.add_argument("--priority", type=int, metavar="N", help="0 to 3, the highest first (default 0)")
-    parser.add_argument("--tenant", metavar="TENANT")
-    parser.add_argument("--delay", type=duration, metavar="TIME", help="start it after this time")
-    parser.add_argument("--ttl", type=duration, metavar="TIME", help="do not start it after this time")
-    parser.add_argument("--unique", metavar="TEXT", help="not while another job of this name is there")
-
-
-def _define_cancel(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", nargs="*", metavar="ID")
-    parser.add_argument("--state", choices=_UNFINISHED, help="all jobs in this state")
-    parser.add_argument("--key", metavar="KEY", help="all jobs of this key")
-    parser.add_argument("--job", metavar="NAME", help="all jobs of this name")
-    parser.add_argument("--all", action="store_true", help="all jobs that have not ended")
-    parser.add_argument("--reason", default="", metavar="TEXT", help="for the history, and for the job if it runs")
-    add_force(parser)
-
-
+@store_command("jobs ls QUEUE", "list the jobs of a queue that have not ended, or with --state those that have")
+@option("--state", "only jobs in this state", choices=(*_UNFINISHED, *_ENDED))
+@_SELECTION
 async def _list_jobs(jet: Jet, options: argparse.Namespace) -> None:
     if options.tenant and options.state in _ENDED:
         raise ConfigError("--tenant is for jobs that have not ended: outcomes do not name it")
@@ -148,6 +110,8 @@ def _tell_of_more(options: argparse.Namespace, cursor: str) -> None:
         write_line(f"there may be more than these {options.limit:,}: --limit, --reverse, --since", error=True)
 
 
+@store_command("jobs keys QUEUE", "list the keys with most jobs that have not ended, and how many each has")
+@_LIMIT
 async def _keys(jet: Jet, options: argparse.Namespace) -> None:
     counts = await observe.key_counts(jet, options.queue, limit=options.limit)
     if options.json:
@@ -160,14 +124,12 @@ async def _keys(jet: Jet, options: argparse.Namespace) -> None:
         )
 
 
+@store_command("jobs show QUEUE ID", "show one job: what it waits for, its arguments, the errors of its attempts")
 async def _show_jobs(jet: Jet, options: argparse.Namespace) -> None:
     details = await observe.job_with_details(jet, options.queue, options.id)
     job, outcome = details.job, details.job.outcome
     arguments = None if details.arguments is None else details.arguments.decode(errors="replace")
-    if options.json:
-        known = None if arguments is None else json.loads(arguments)
-        write_json({**plain(job), "waits_for": details.waits_for, "arguments": known, "errors": details.errors})
-        return
+    known = json.loads(arguments) if options.json and arguments is not None else None
     progress = job.progress
     facts: dict[str, str | int] = {
         "state": job.state,
@@ -187,14 +149,21 @@ async def _show_jobs(jet: Jet, options: argparse.Namespace) -> None:
         "last error": job.last_error,
         "result": bytes(outcome.result).decode(errors="replace") if outcome and outcome.state == "completed" else "",
     }
-    write_facts(f"job {job.id}: {job.job}", facts)
-    for each in details.errors:
-        write_line(f"  attempt {each.attempt}, {moment_text(each.at)}: {each.error}")
-    if outcome is not None and outcome.traceback:
-        for line in outcome.traceback.rstrip("\n").split("\n"):
-            write_line(f"    {line}")
+    record = {**plain(job), "waits_for": details.waits_for, "arguments": known, "errors": details.errors}
+    errors = [f"  attempt {each.attempt}, {moment_text(each.at)}: {each.error}" for each in details.errors]
+    errors += [] if outcome is None else _traceback_lines(outcome)
+    write_facts(options, record, f"job {job.id}: {job.job}", facts, errors)
 
 
+@store_command("jobs add QUEUE", "put a job into the queue", writes=True)
+@option("JOB", "its name, as the worker's program declares it")
+@option("--args JSON", "its arguments by name, as a JSON object")
+@option("--key KEY")
+@option("--priority N", "0 to 3, the highest first (default 0)", type=int)
+@option("--tenant TENANT")
+@option("--delay TIME", "start it after this time")
+@option("--ttl TIME", "do not start it after this time")
+@option("--unique TEXT", "not while another job of this name is there")
 async def _add(jet: Jet, options: argparse.Namespace) -> None:
     queue, given = await queue_of(jet, options), _arguments(options.args) or {}
     names = ("key", "priority", "tenant", "delay", "ttl", "unique")
@@ -203,20 +172,21 @@ async def _add(jet: Jet, options: argparse.Namespace) -> None:
     write_done(options, {"queue": options.queue, "id": handle.id}, f"job {handle.id} is in queue {options.queue}")
 
 
+@store_command("jobs cancel QUEUE [ID...]", "cancel jobs, waiting or running", writes=True)
+@option("--state", "all jobs in this state", choices=_UNFINISHED)
+@_SAME
+@option("--all", "all jobs that have not ended")
+@option("--reason TEXT", "for the history, and for the job if it runs", default="")
+@FORCE
 async def _cancel_jobs(jet: Jet, options: argparse.Namespace) -> int:
     check_choice(options, "state", "key", "job")
     queue = await queue_of(jet, options)
     ids = options.id or await _choose_ids(queue, options)
     question = f"Really cancel {len(ids):,} jobs of queue {options.queue}{filter_text(options)}?"
     # Ids were chosen one by one.
-    if not options.id and not is_agreed(options, question):
-        return 1
-    ended: dict[str, bool] = {}
-    for job_id in ids:
-        try:
-            ended[job_id] = await queue.cancel(job_id, reason=options.reason)
-        except JobNotFoundError as error:
-            write_line(f"pelton: {error}", error=True)
+    if not options.id:
+        confirm(options, question)
+    ended = await _for_each(ids, lambda job_id: queue.cancel(job_id, reason=options.reason))
     if options.json:
         write_json({"cancelled": ended})
     else:
@@ -229,6 +199,8 @@ async def _choose_ids(queue: Queue, options: argparse.Namespace) -> list[str]:
     return [job.id async for job in queue.jobs(state=options.state, key=options.key, job=options.job)]
 
 
+@store_command("jobs retry QUEUE ID...", "put failed jobs into the queue again, as 'dead redrive' does", writes=True)
+@option("--args JSON", "arguments to replace, by name, as a JSON object")
 async def _retry(jet: Jet, options: argparse.Namespace) -> int:
     given = _arguments(options.args)
     return await _put_again(await queue_of(jet, options), options.id, given, options)
@@ -236,18 +208,25 @@ async def _retry(jet: Jet, options: argparse.Namespace) -> int:
 
 async def _put_again(queue: Queue, ids: list[str], given: dict[str, object] | None, options: argparse.Namespace) -> int:
     """Redrive jobs, with other arguments if any are given; return 0 if all are in the queue again."""
-    again: dict[str, str] = {}
-    for job_id in ids:
-        try:
-            again[job_id] = (await queue.redrive(job_id, given)).id
-        except JobNotFoundError as error:
-            write_line(f"pelton: {error}", error=True)
+    handles = await _for_each(ids, lambda job_id: queue.redrive(job_id, given))
+    again = {old: handle.id for old, handle in handles.items()}
     if options.json:
         write_json({"redriven": again})
     else:
         for old, new in again.items():
             write_line(f"job {old} is in the queue again, as job {new}")
     return 0 if len(again) == len(ids) else 1
+
+
+async def _for_each(ids: Iterable[str], do: Callable[[str], Awaitable[T]]) -> dict[str, T]:
+    """Return what was done for each job; one that is not there is told on standard error, and stops no other."""
+    done: dict[str, T] = {}
+    for job_id in ids:
+        try:
+            done[job_id] = await do(job_id)
+        except JobNotFoundError as error:
+            write_line(f"pelton: {error}", error=True)
+    return done
 
 
 def _arguments(text: str | None) -> dict[str, object] | None:
@@ -262,6 +241,8 @@ def _arguments(text: str | None) -> dict[str, object] | None:
     return found
 
 
+@store_command("jobs wait QUEUE ID...", "wait until jobs have ended, and show how", writes=True)
+@option("--timeout TIME", "in all; default: for ever")
 async def _wait(jet: Jet, options: argparse.Namespace) -> int:
     queue, clock = await queue_of(jet, options), jet.runtime.clock
     end = None if options.timeout is None else clock.monotonic() + options.timeout
@@ -287,32 +268,15 @@ async def _wait(jet: Jet, options: argparse.Namespace) -> int:
 # --- ``pelton dead``: jobs that failed for good, and another try
 
 
-def define_dead(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    _define_list(add_queue(add_verb(verbs, "ls", _list_dead, "list the dead letters of a queue, the newest first")))
-    text = "count the dead letters of a queue by their errors, in which numbers do not matter"
-    _define_list(add_queue(add_verb(verbs, "errors", _errors, text)))
-    text = "show a dead letter: arguments, error, traceback"
-    add_queue(add_verb(verbs, "show", _show_dead, text)).add_argument("id", metavar="ID")
-    text = "put failed jobs into their queue again"
-    _choose(add_queue(add_verb(verbs, "redrive", _redrive, text, writes=True)))
-    text = "remove dead letters; the history keeps how the jobs ended"
-    removing = add_queue(add_verb(verbs, "rm", _remove, text, writes=True))
-    _choose(removing)
-    add_force(removing)
-
-
-def _choose(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", nargs="*", metavar="ID")
-    parser.add_argument("--all", action="store_true", help="all of them")
-    parser.add_argument("--key", metavar="KEY", help="all jobs of this key")
-    parser.add_argument("--job", metavar="NAME", help="all jobs of this name")
+_ALL: Final = option("--all", "all of them")
 
 
 async def _ids(queue: Queue, options: argparse.Namespace) -> list[str]:
     return [letter.outcome.id async for letter in queue.dead_letters(key=options.key, job=options.job)]
 
 
+@store_command("dead ls QUEUE", "list the dead letters of a queue, the newest first")
+@_SELECTION
 async def _list_dead(jet: Jet, options: argparse.Namespace) -> None:
     wanted, now = _selection(jet, options), jet.runtime.clock.now()
     read = partial(observe.list_dead_letters, jet, options.queue, wanted, oldest_first=options.reverse)
@@ -329,6 +293,8 @@ async def _list_dead(jet: Jet, options: argparse.Namespace) -> None:
     _tell_of_more(options, cursor)
 
 
+@store_command("dead errors QUEUE", "count the dead letters of a queue by their errors, in which numbers do not matter")
+@_SELECTION
 async def _errors(jet: Jet, options: argparse.Namespace) -> None:
     wanted, now = _selection(jet, options), jet.runtime.clock.now()
     found = await observe.group_dead_letters(jet, options.queue, wanted, limit=options.limit, within=_PAGE_S)
@@ -343,15 +309,15 @@ async def _errors(jet: Jet, options: argparse.Namespace) -> None:
         write_line(f"of the newest {found.looked_at:,} dead letters", error=True)
 
 
+@store_command("dead show QUEUE ID", "show a dead letter: arguments, error, traceback")
 async def _show_dead(jet: Jet, options: argparse.Namespace) -> None:
     letter = await observe.dead_letter(jet, options.queue, options.id)
     if letter is None:
         raise JobNotFoundError(options.queue, options.id, "it left no dead letter, or was already redriven")
-    if options.json:
-        write_json(letter)
-        return
     outcome = letter.outcome
     write_facts(
+        options,
+        letter,
         f"job {outcome.id}: {outcome.job}",
         {
             "key": outcome.key,
@@ -362,32 +328,33 @@ async def _show_dead(jet: Jet, options: argparse.Namespace) -> None:
             "arguments": bytes(letter.envelope.args).decode(errors="replace"),
             "error": outcome.error,
         },
+        _traceback_lines(outcome),
     )
-    for line in outcome.traceback.rstrip("\n").split("\n") if outcome.traceback else ():
-        write_line(f"    {line}")
 
 
+def _traceback_lines(outcome: Outcome) -> list[str]:
+    return [f"    {line}" for line in outcome.traceback.rstrip("\n").split("\n")] if outcome.traceback else []
+
+
+@store_command("dead redrive QUEUE [ID...]", "put failed jobs into their queue again", writes=True)
+@_ALL
+@_SAME
 async def _redrive(jet: Jet, options: argparse.Namespace) -> int:
     check_choice(options, "key", "job")
     queue = await queue_of(jet, options)
     return await _put_again(queue, options.id or await _ids(queue, options), None, options)
 
 
+@store_command("dead rm QUEUE [ID...]", "remove dead letters; the history keeps how the jobs ended", writes=True)
+@_ALL
+@_SAME
+@FORCE
 async def _remove(jet: Jet, options: argparse.Namespace) -> int:
     check_choice(options, "key", "job")
     queue = await queue_of(jet, options)
     ids = options.id or await _ids(queue, options)
-    question = f"Really remove {len(ids):,} dead letters of queue {options.queue}{filter_text(options)}?"
-    if not is_agreed(options, question):
-        return 1
-    done = []
-    for job_id in ids:
-        try:
-            await queue.discard(job_id)
-        except JobNotFoundError as error:
-            write_line(f"pelton: {error}", error=True)
-            continue
-        done.append(job_id)
+    confirm(options, f"Really remove {len(ids):,} dead letters of queue {options.queue}{filter_text(options)}?")
+    done = [*await _for_each(ids, queue.discard)]
     write_done(options, {"deleted": done}, f"{len(done):,} dead letters removed")
     return 0 if len(done) == len(ids) else 1
 
@@ -395,22 +362,9 @@ async def _remove(jet: Jet, options: argparse.Namespace) -> int:
 # --- ``pelton flow``: jobs that depend on each other; how far they are, and cancel them
 
 
-def define_flow(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    listing = add_queue(add_verb(verbs, "ls", _list_flow, "list the flows of a queue, those that began last first"))
-    listing.add_argument("--state", choices=get_args(FlowState), help="only flows in this state")
-    listing.add_argument("--limit", type=count, default=50, metavar="N", help="how many at most (default 50)")
-    add_wide(_with_id(add_verb(verbs, "show", _show_flow, "show a flow with its jobs")))
-    text = "cancel a flow: jobs that wait never start, the others are cancelled"
-    cancelling = _with_id(add_verb(verbs, "cancel", _cancel_flow, text, writes=True))
-    cancelling.add_argument("--reason", default="", metavar="TEXT", help="for the history")
-
-
-def _with_id(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    add_queue(parser).add_argument("id", metavar="ID")
-    return parser
-
-
+@store_command("flow ls QUEUE", "list the flows of a queue, those that began last first")
+@option("--state", "only flows in this state", choices=get_args(FlowState))
+@_LIMIT
 async def _list_flow(jet: Jet, options: argparse.Namespace) -> None:
     # Whether the queue exists, its flows do not tell.
     await queue_of(jet, options)
@@ -426,6 +380,8 @@ async def _list_flow(jet: Jet, options: argparse.Namespace) -> None:
     )  # fmt: skip
 
 
+@store_command("flow show QUEUE ID", "show a flow with its jobs")
+@WIDE
 async def _show_flow(jet: Jet, options: argparse.Namespace) -> None:
     flow = await observe.flow_details(jet, options.queue, options.id)
     if options.json:
@@ -438,7 +394,7 @@ async def _show_flow(jet: Jet, options: argparse.Namespace) -> None:
         "ended": moment_text(flow.finished_at) if flow.finished_at else "",
         "error": flow.error,
     }
-    write_facts(f"flow {flow.id}" + (f": {flow.name}" if flow.name else ""), facts)
+    write_facts(options, flow, f"flow {flow.id}" + (f": {flow.name}" if flow.name else ""), facts)
     write_line("")
     _write_nodes(flow, wide=options.wide)
 
@@ -451,6 +407,10 @@ def _write_nodes(flow: FlowInfo, *, wide: bool) -> None:
     write_table(("job", "name", "state", "id", "after", "error"), rows, empty="no jobs", drop="id", wide=wide)
 
 
+@store_command(
+    "flow cancel QUEUE ID", "cancel a flow: jobs that wait never start, the others are cancelled", writes=True
+)
+@option("--reason TEXT", "for the history", default="")
 async def _cancel_flow(jet: Jet, options: argparse.Namespace) -> int:
     queue = await queue_of(jet, options)
     is_cancelled = await queue.flow(options.id).cancel(reason=options.reason)

@@ -20,7 +20,7 @@ from typing import Final
 from pelton import observe
 from pelton.api import BucketNotFoundError
 from pelton.api.wording import age_text
-from pelton.cli.arguments import add_json, add_table, count, define_verb
+from pelton.cli.arguments import JSON, TABLE, declare, option, store_command
 from pelton.cli.candidates import CandidatePool, CandidateProcess, CandidateSettings
 from pelton.cli.output import pressed_keys, write_found, write_json_line, write_line, write_styled
 from pelton.connect import Jet
@@ -28,11 +28,8 @@ from pelton.connect import open as open_store
 from pelton.runtime import Clock, Signal, system_runtime
 
 
-def define_locks(parser: argparse.ArgumentParser) -> None:
-    define_verb(parser, _locks)
-    add_table(parser)
-
-
+@store_command("locks")
+@TABLE
 async def _locks(jet: Jet, options: argparse.Namespace) -> None:
     found = await observe.lock_summaries(jet)
     now = jet.runtime.clock.now()
@@ -50,13 +47,10 @@ async def _locks(jet: Jet, options: argparse.Namespace) -> None:
 # --- ``pelton elections``: who leads
 
 
-def define_elections(parser: argparse.ArgumentParser) -> None:
-    define_verb(parser, _elections)
-    add_table(parser)
-    parser.add_argument("election", nargs="?", default="", metavar="ELECTION", help="with --bucket: the key in it")
-    parser.add_argument("--bucket", default="", metavar="BUCKET", help="an election in a bucket of another name")
-
-
+@store_command("elections")
+@TABLE
+@option("[ELECTION]", "with --bucket: the key in it", default="")
+@option("--bucket BUCKET", "an election in a bucket of another name", default="")
 async def _elections(jet: Jet, options: argparse.Namespace) -> None:
     found = await observe.election_summaries(jet, options.bucket, options.election)
     if options.election and not options.bucket:
@@ -115,25 +109,17 @@ _SPLAY: Final = 0.75
 _REFRESH_S: Final = 0.5
 
 
-def define_elect(parser: argparse.ArgumentParser) -> None:
-    parser.description = __doc__
-    parser.add_argument(
-        "address", nargs="?", metavar="ADDRESS", help="a store's file or a cluster (default: a new file)"
-    )
-    parser.add_argument("--bucket", default="DEMO_ELECTION", help="created if missing (default DEMO_ELECTION)")
-    parser.add_argument("--key", default="demo", help="the key of the election (default demo)")
-    parser.add_argument("--candidates", type=count, default=3, metavar="N", help="processes (default 3)")
-    parser.add_argument("--name", default="worker", help="the candidates' name, followed by a number (default worker)")
-    parser.add_argument("--ttl", type=float, metavar="SECONDS", help=f"the term (default: the bucket's, or {_TTL_S:g})")
-    parser.add_argument("--strict", action="store_true", help="terms of 30 s to 1 h, as nats-kv-leader-elect has them")
-    parser.add_argument("--for", type=float, dest="seconds", metavar="SECONDS", help="end after this time")
-    parser.add_argument(
-        "--kill-every", type=float, metavar="SECONDS", help="kill the leader repeatedly, at this interval"
-    )
-    add_json(parser)
-    parser.set_defaults(run=run_elect)
-
-
+@declare("elect", description=__doc__)
+@option("[ADDRESS]", "a store's file or a cluster (default: a new file)")
+@option("--bucket BUCKET", "created if missing (default DEMO_ELECTION)", default="DEMO_ELECTION")
+@option("--key KEY", "the key of the election (default demo)", default="demo")
+@option("--candidates N", "processes (default 3)", default=3)
+@option("--name NAME", "the candidates' name, followed by a number (default worker)", default="worker")
+@option("--ttl SECONDS", f"the term (default: the bucket's, or {_TTL_S:g})")
+@option("--strict", "terms of 30 s to 1 h, as nats-kv-leader-elect has them")
+@option("--for SECONDS", "end after this time", dest="seconds")
+@option("--kill-every SECONDS", "kill the leader repeatedly, at this interval")
+@JSON
 def run_elect(options: argparse.Namespace) -> int:
     """Run the election; return 0 unless a candidate could not take part."""
     with ExitStack() as stack:

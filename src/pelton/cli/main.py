@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 
 from pelton import __version__
 
-# Each is defined by the function define_<name> of pelton.cli.<name>_command, or of one of these.
+# Each is declared in pelton.cli.<name>_command, or in one of these.
 _TOGETHER: Final = {
     "store_commands": ("backup", "restore", "copy", "verify", "salvage", "compact", "migrate", "rekey", "sql"),
     "stream_commands": ("stream", "pub", "sub", "request"),
@@ -111,7 +111,9 @@ def parser(chosen: str = "") -> argparse.ArgumentParser:
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text)
         if name == chosen:
-            getattr(import_module(_module_of(name)), f"define_{name}")(command)
+            from pelton.cli.arguments import define
+
+            define(command, name, import_module(_module_of(name)))
     return top
 
 
@@ -127,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Only --help and --version may precede the command.
     options = parser(words[0] if words else "").parse_args(words, argparse.Namespace(words=words))
     from pelton.api import PeltonError
-    from pelton.cli.output import write_line, write_logs
+    from pelton.cli.output import Declined, write_line, write_logs
 
     write_logs()
     try:
@@ -135,6 +137,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except PeltonError as error:
         write_line(f"pelton: {text_for_people(error)}", error=True)
+        return 1
+    except Declined:
         return 1
     except KeyboardInterrupt:
         return _INTERRUPTED

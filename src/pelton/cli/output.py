@@ -17,7 +17,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from types import TracebackType
@@ -224,13 +224,25 @@ def write_done(options: argparse.Namespace, value: object, text: str) -> None:
         write_line(text, flush=True)
 
 
-def write_facts(title: str, facts: Mapping[str, Cell]) -> None:
-    """Write facts about one thing, a line each; those without a value are left out."""
-    shown = {name: text_of(value) for name, value in facts.items() if value != ""}
+async def write_change(options: argparse.Namespace, look: Callable[[], Awaitable[object]], text: str) -> None:
+    """Write what :func:`write_done` does, where the value for JSON has to be looked at after what was done."""
+    write_done(options, await look() if options.json else None, text)
+
+
+def write_facts(
+    options: argparse.Namespace, value: object, title: str, facts: Mapping[str, Cell], more: Iterable[str] = ()
+) -> None:
+    """Write a value as JSON, if that is asked for, or else facts about it, a line each, and ``more`` lines.
+
+    Facts without a value are left out.
+    """
+    if options.json:
+        write_json(value)
+        return
+    shown = {name: text_of(each) for name, each in facts.items() if each != ""}
     width = max(map(len, shown), default=0)
-    write_line(title)
-    for name, text in shown.items():
-        write_line(f"  {name + ':':<{width + 1}}  {text}")
+    for line in (title, *(f"  {name + ':':<{width + 1}}  {text}" for name, text in shown.items()), *more):
+        write_line(line)
 
 
 def write_json(value: object) -> None:
@@ -349,25 +361,23 @@ def write_raw(data: bytes) -> None:
 # --- asks before something is removed for good
 
 
-def add_force(parser: argparse.ArgumentParser) -> None:
-    """Add the option that answers the question in advance."""
-    parser.add_argument("-f", "--force", action="store_true", help="do it, without asking")
+class Declined(Exception):  # noqa: N818 - an answer, no failure
+    """Whoever was asked did not agree: nothing was done."""
 
 
-def is_agreed(options: argparse.Namespace, question: str) -> bool:
-    """Whether it is to be done: ``--force`` was given, or whoever sits at the terminal agrees.
+def confirm(options: argparse.Namespace, question: str) -> None:
+    """Return if it is to be done: ``--force`` was given, or whoever sits at the terminal agrees.
 
-    Raises ConfigError, with the question, if nobody can be asked.
+    Raises Declined; ConfigError, with the question, if nobody can be asked.
     """
     if options.force:
-        return True
+        return
     if not sys.stdin.isatty():
         raise ConfigError(f"{question} If so, add --force")
     write_line(f"{question} (y/N)", error=True, flush=True)
-    if sys.stdin.readline().strip().lower() in ("y", "yes"):
-        return True
-    write_line("nothing was done", error=True)
-    return False
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        write_line("nothing was done", error=True)
+        raise Declined
 
 
 @contextmanager

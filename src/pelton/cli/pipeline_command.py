@@ -9,10 +9,10 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from pelton.api import ConfigError, KeyFile
-from pelton.cli.arguments import add_json, add_key, key_of
+from pelton.cli.arguments import JSON, KEY, declare, key_of, one_of, option, together
 from pelton.cli.output import Bar, write_done, write_json, write_line
 
 if TYPE_CHECKING:
@@ -21,57 +21,31 @@ if TYPE_CHECKING:
 _LETTERS: Final = ("id", "job", "key", "attempts", "failed_at", "error")
 _ALL: Final = 1_000_000
 
-Verb = Callable[["SparkSession", argparse.Namespace, dict[str, str]], None]
+V = TypeVar("V", bound=Callable[["SparkSession", argparse.Namespace, dict[str, str]], None])
 
 
-def define_pipeline(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    archive = _verb(verbs, "archive", _archive, "write streams to a Delta table, each message once")
-    archive.add_argument("stream", metavar="STREAM", help="several by comma, or a pattern such as orders-*")
-    archive.add_argument("--to", required=True, metavar="TARGET", help="the table's folder, or an address of a lake")
-    archive.add_argument("--form", choices=("delta", "parquet"), default="delta", help="default: delta")
-    archive.add_argument("--checkpoint", metavar="FOLDER", help="keeps its position (default: TARGET-checkpoint)")
-    archive.add_argument("--every", type=_positive, metavar="S", help="run until stopped (default: existing messages)")
-    _add_replay(verbs)
-    letters = _verb(verbs, "dead-letters", _dead_letters, "show failed jobs, and redrive chosen ones")
-    letters.add_argument("queue", metavar="QUEUE")
-    letters.add_argument("--where", metavar="SQL", help="only these, such as \"cause LIKE 'OSError%%'\"")
-    letters.add_argument("--by-cause", action="store_true", help="count them by job and cause")
-    letters.add_argument("--redrive", action="store_true", help="put those of --where (true: all) into the queue again")
-    letters.add_argument("--limit", type=int, default=50, metavar="N", help="rows to show (default 50)")
-    report = _verb(verbs, "report", _report, "write a report on a queue as an HTML page with plots")
-    report.add_argument("queue", metavar="QUEUE")
-    report.add_argument("--to", default="report.html", metavar="FILE", help="default: report.html")
-    report.add_argument("--step", metavar="TEXT", help="the resolution of time, such as '1 minute'")
+def _positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not more than 0")
+    return number
 
 
-def _add_replay(verbs: Any) -> None:
-    replay = _verb(verbs, "replay", _replay, "write an archive, or a stream, to a stream again")
-    replay.add_argument("target", metavar="STREAM", help="the stream that takes the messages")
-    source = replay.add_mutually_exclusive_group(required=True)
-    source.add_argument("--archive", metavar="FOLDER", help="a Delta table made by pelton pipeline archive")
-    source.add_argument("--source", metavar="STREAM", help="a stream of the same store or cluster")
-    replay.add_argument("--name", required=True, metavar="NAME", help="this replay's name, by which it resumes")
-    speed = replay.add_mutually_exclusive_group()
-    speed.add_argument("--rate", type=_positive, metavar="N", help="messages per second")
-    speed.add_argument("--pace", type=_positive, metavar="X", help="1: as fast as published; 60: a minute per second")
-    replay.add_argument("--where", metavar="SQL", help="only these, such as \"stream = 'orders'\"")
-    replay.add_argument("--transform", metavar="MODULE:FUNCTION", help="a function from DataFrame to DataFrame")
-    replay.add_argument("--subject", metavar="TEMPLATE", help="subjects made of columns, such as again.{stream}")
+_SPARK: Final = together(
+    option("STORE", "a store file, or an address such as nats://host:4222"),
+    option("--option NAME=VALUE", "an option of format('pelton')", action="append", default=[]),
+    option("--master MASTER", "where Spark runs; default: local[*]; Connect: sc://host", default="local[*]"),
+    option("--memory MEMORY", "Spark's own, on this machine (default 2g)", default="2g"),
+    JSON,
+    KEY,
+)
 
 
-def _verb(verbs: Any, name: str, verb: Verb, text: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(name, help=text)
-    parser.add_argument("store", metavar="STORE", help="a store file, or an address such as nats://host:4222")
-    parser.add_argument(
-        "--option", action="append", default=[], metavar="NAME=VALUE", help="an option of format('pelton')"
-    )
-    parser.add_argument("--master", default="local[*]", help="where Spark runs; default: local[*]; Connect: sc://host")
-    parser.add_argument("--memory", default="2g", help="Spark's own, on this machine (default 2g)")
-    add_json(parser)
-    add_key(parser)
-    parser.set_defaults(run=run_pipeline, verb=verb)
-    return parser
+def _verb(words: str, text: str) -> Callable[[V], V]:
+    def decorate(function: V) -> V:
+        return declare(f"pipeline {words}", text, before=[_SPARK], run=run_pipeline, verb=function)(function)
+
+    return decorate
 
 
 def run_pipeline(options: argparse.Namespace) -> int:
@@ -98,6 +72,12 @@ def _check(options: argparse.Namespace) -> None:
         raise ConfigError("choose the dead letters to redrive: --where \"cause LIKE '...'\", or --where true")
 
 
+@_verb("archive", "write streams to a Delta table, each message once")
+@option("STREAM", "several by comma, or a pattern such as orders-*")
+@option("--to TARGET", "the table's folder, or an address of a lake", required=True)
+@option("--form", "default: delta", choices=("delta", "parquet"), default="delta")
+@option("--checkpoint FOLDER", "keeps its position (default: TARGET-checkpoint)")
+@option("--every S", "run until stopped (default: existing messages)", type=_positive)
 def _archive(spark: SparkSession, options: argparse.Namespace, place: dict[str, str]) -> None:
     from pelton.spark import pipelines
 
@@ -109,6 +89,21 @@ def _archive(spark: SparkSession, options: argparse.Namespace, place: dict[str, 
     write_done(options, {"to": options.to, "archived": count}, f"{options.to}: {count:,} messages archived")
 
 
+@_verb("replay", "write an archive, or a stream, to a stream again")
+@option("STREAM", "the stream that takes the messages", dest="target")
+@one_of(
+    option("--archive FOLDER", "a Delta table made by pelton pipeline archive"),
+    option("--source STREAM", "a stream of the same store or cluster"),
+    required=True,
+)
+@option("--name NAME", "this replay's name, by which it resumes", required=True)
+@one_of(
+    option("--rate N", "messages per second", type=_positive),
+    option("--pace X", "1: as fast as published; 60: a minute per second", type=_positive),
+)
+@option("--where SQL", "only these, such as \"stream = 'orders'\"")
+@option("--transform MODULE:FUNCTION", "a function from DataFrame to DataFrame")
+@option("--subject TEMPLATE", "subjects made of columns, such as again.{stream}")
 def _replay(spark: SparkSession, options: argparse.Namespace, place: dict[str, str]) -> None:
     from pelton.spark import pipelines
 
@@ -135,6 +130,11 @@ def _replay(spark: SparkSession, options: argparse.Namespace, place: dict[str, s
     write_done(options, written, f"{options.target}: {done.rows:,} messages written{before}")
 
 
+@_verb("dead-letters QUEUE", "show failed jobs, and redrive chosen ones")
+@option("--where SQL", "only these, such as \"cause LIKE 'OSError%%'\"")
+@option("--by-cause", "count them by job and cause")
+@option("--redrive", "put those of --where (true: all) into the queue again")
+@option("--limit N", "rows to show (default 50)", type=int, default=50)
 def _dead_letters(spark: SparkSession, options: argparse.Namespace, place: dict[str, str]) -> None:
     from pelton.spark import pipelines
 
@@ -154,6 +154,9 @@ def _dead_letters(spark: SparkSession, options: argparse.Namespace, place: dict[
     _print(shown.limit(options.limit))
 
 
+@_verb("report QUEUE", "write a report on a queue as an HTML page with plots")
+@option("--to FILE", "default: report.html", default="report.html")
+@option("--step TEXT", "the resolution of time, such as '1 minute'")
 def _report(spark: SparkSession, options: argparse.Namespace, place: dict[str, str]) -> None:
     from pelton.spark import pipelines
 
@@ -200,10 +203,3 @@ def _print(frame: DataFrame) -> None:
         frame.show(_ALL, truncate=80)
     for line in shown.getvalue().rstrip("\n").split("\n"):
         write_line(line)
-
-
-def _positive(text: str) -> float:
-    number = float(text)
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not more than 0")
-    return number

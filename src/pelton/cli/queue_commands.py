@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
+from typing import Final
 
 from pelton import observe
 from pelton.api import ConfigError, rfc3339
 from pelton.api.wording import age_text, moment_text
 from pelton.cli.arguments import (
-    add_filters,
-    add_queue,
-    add_table,
-    add_verb,
+    FILTERS,
+    FORCE,
+    NAMES,
+    TABLE,
     count,
-    define_verb,
-    duration,
     filter_text,
     of_queues,
+    option,
     queue_of,
+    store_command,
+    together,
 )
 from pelton.cli.output import (
-    add_force,
-    is_agreed,
+    confirm,
     seconds_text,
+    write_change,
     write_done,
     write_facts,
     write_found,
-    write_json,
     write_line,
 )
 from pelton.connect import Jet
@@ -34,30 +36,8 @@ from pelton.observe import WorkerSummary
 from pelton.queue import JobSchedule, Queue, Rate
 
 
-def define_queue(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    listing = add_verb(verbs, "ls", _list_queue, "list the queues")
-    listing.add_argument("-n", "--names", action="store_true", help="only their names")
-    add_queue(add_verb(verbs, "info", _info, "show a queue"))
-    tenants = add_queue(add_verb(verbs, "tenants", _tenants, "list the tenants with the most jobs"))
-    tenants.add_argument("--limit", type=count, default=25, metavar="N", help="how many at most (default 25)")
-    weighing = add_queue(add_verb(verbs, "weigh", _weigh, "give a tenant more turns than others", writes=True))
-    weighing.add_argument("tenant", metavar="TENANT")
-    weighing.add_argument("weight", type=count, metavar="WEIGHT", help="turns while others have one; 1: as all")
-    add_filters(add_queue(add_verb(verbs, "pause", _pause_queue, "start no more jobs, in any process", writes=True)))
-    resuming = add_queue(add_verb(verbs, "resume", _resume_queue, "start jobs again", writes=True))
-    add_filters(resuming)
-    text = "pause, and wait until no job runs: for a deployment or a migration"
-    draining = add_queue(add_verb(verbs, "drain", _drain, text, writes=True))
-    draining.add_argument("--timeout", type=duration, metavar="TIME", help="default: for ever; it stays paused")
-    purging = add_queue(add_verb(verbs, "purge", _purge, "cancel all jobs that no worker holds", writes=True))
-    add_filters(purging)
-    purging.add_argument("--tenant", metavar="TENANT", help="only jobs of this tenant")
-    add_force(purging)
-    removing = add_verb(verbs, "rm", _remove_queue, "remove a queue: jobs, history and dead letters", writes=True)
-    add_force(add_queue(removing))
-
-
+@store_command("queue ls", "list the queues")
+@NAMES
 async def _list_queue(jet: Jet, options: argparse.Namespace) -> None:
     if options.names:
         for name in await jet.queue_names():
@@ -77,11 +57,9 @@ async def _list_queue(jet: Jet, options: argparse.Namespace) -> None:
     )  # fmt: skip
 
 
+@store_command("queue info QUEUE", "show a queue")
 async def _info(jet: Jet, options: argparse.Namespace) -> None:
     queue = await observe.queue_summary(jet, options.queue)
-    if options.json:
-        write_json(queue)
-        return
     spreads = {"wait": queue.wait, "run": queue.run}
     times = {
         f"{name} (median, 95 %, longest)": ", ".join(
@@ -91,6 +69,8 @@ async def _info(jet: Jet, options: argparse.Namespace) -> None:
         if one.longest
     }
     write_facts(
+        options,
+        queue,
         f"queue {queue.name}",
         {
             "exclusive": queue.exclusive,
@@ -117,6 +97,8 @@ async def _info(jet: Jet, options: argparse.Namespace) -> None:
     )
 
 
+@store_command("queue tenants QUEUE", "list the tenants with the most jobs")
+@option("--limit N", "how many at most (default 25)", default=25)
 async def _tenants(jet: Jet, options: argparse.Namespace) -> None:
     found = await observe.tenant_counts(jet, options.queue, options.limit)
     write_found(
@@ -128,88 +110,81 @@ async def _tenants(jet: Jet, options: argparse.Namespace) -> None:
     )
 
 
+@store_command("queue weigh QUEUE TENANT", "give a tenant more turns than others", writes=True)
+@option("WEIGHT", "turns while others have one; 1: as all", type=count)
 async def _weigh(jet: Jet, options: argparse.Namespace) -> None:
     await (await queue_of(jet, options)).weigh(options.tenant, options.weight)
     weighed = {"tenant": options.tenant, "weight": options.weight}
     write_done(options, weighed, f"tenant {options.tenant} of queue {options.queue}: weight {options.weight}")
 
 
+@store_command("queue pause QUEUE", "start no more jobs, in any process", writes=True)
+@FILTERS
 async def _pause_queue(jet: Jet, options: argparse.Namespace) -> None:
     await (await queue_of(jet, options)).pause(key=options.key, job=options.job)
     await _report_queue(jet, options, "paused")
 
 
+@store_command("queue resume QUEUE", "start jobs again", writes=True)
+@FILTERS
+async def _resume_queue(jet: Jet, options: argparse.Namespace) -> None:
+    await (await queue_of(jet, options)).resume(key=options.key, job=options.job)
+    await _report_queue(jet, options, "resumed")
+
+
+@store_command("queue drain QUEUE", "pause, and wait until no job runs: for a deployment or a migration", writes=True)
+@option("--timeout TIME", "default: for ever; it stays paused")
 async def _drain(jet: Jet, options: argparse.Namespace) -> int:
     try:
         await (await queue_of(jet, options)).drain(timeout=options.timeout)
     except TimeoutError as error:
         write_line(f"pelton: {error}", error=True)
         return 1
-    if options.json:
-        write_json(await observe.queue_summary(jet, options.queue))
-    else:
-        write_line(f"queue {options.queue}: paused, and no job runs")
+    look = partial(observe.queue_summary, jet, options.queue)
+    await write_change(options, look, f"queue {options.queue}: paused, and no job runs")
     return 0
 
 
-async def _resume_queue(jet: Jet, options: argparse.Namespace) -> None:
-    await (await queue_of(jet, options)).resume(key=options.key, job=options.job)
-    await _report_queue(jet, options, "resumed")
-
-
 async def _report_queue(jet: Jet, options: argparse.Namespace, done: str) -> None:
-    if options.json:
-        write_json(await observe.queue_summary(jet, options.queue))
-        return
     what = f"jobs of queue {options.queue}{filter_text(options)}" if filter_text(options) else f"queue {options.queue}"
-    write_line(f"{what}: {done}")
+    await write_change(options, partial(observe.queue_summary, jet, options.queue), f"{what}: {done}")
 
 
-async def _purge(jet: Jet, options: argparse.Namespace) -> int:
+@store_command("queue purge QUEUE", "cancel all jobs that no worker holds", writes=True)
+@FILTERS
+@option("--tenant TENANT", "only jobs of this tenant")
+@FORCE
+async def _purge(jet: Jet, options: argparse.Namespace) -> None:
     queue = await queue_of(jet, options)
     counts = await queue.counts()
     waiting = counts.pending + counts.scheduled + counts.held + counts.retrying
     which = f"those{filter_text(options)} among " if filter_text(options) else ""
-    if not is_agreed(options, f"Really cancel {which}the {waiting:,} waiting jobs of queue {options.queue}?"):
-        return 1
+    confirm(options, f"Really cancel {which}the {waiting:,} waiting jobs of queue {options.queue}?")
     purged = await queue.purge(key=options.key, job=options.job, tenant=options.tenant)
     write_done(options, {"purged": purged}, f"{purged:,} jobs cancelled")
-    return 0
 
 
-async def _remove_queue(jet: Jet, options: argparse.Namespace) -> int:
+@store_command("queue rm QUEUE", "remove a queue: jobs, history and dead letters", writes=True)
+@FORCE
+async def _remove_queue(jet: Jet, options: argparse.Namespace) -> None:
     queue = await queue_of(jet, options)
     counts = await queue.counts()
     jobs = f"{counts.unfinished:,} jobs, {counts.running:,} of them running"
-    if not is_agreed(options, f"Really remove queue {options.queue}, with {jobs}, its history and dead letters?"):
-        return 1
+    confirm(options, f"Really remove queue {options.queue}, with {jobs}, its history and dead letters?")
     await queue.delete(force=True)
     write_done(options, {"deleted": options.queue}, f"queue {options.queue} deleted")
-    return 0
 
 
 # --- ``pelton limits``: how many jobs of a queue may run at a time, and how many may start in a period
 
 
-def define_limits(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    text = "list the limits of a queue, or of all queues, and how much of each is used"
-    listing = add_verb(verbs, "ls", _list_limits, text)
-    listing.add_argument("queue", nargs="?", default="", metavar="QUEUE")
-    setting = _scope(add_verb(verbs, "set", _set, "set a limit, in place of the one for the same jobs", writes=True))
-    setting.add_argument("--concurrency", type=count, metavar="N", help="at most N of them run at a time")
-    setting.add_argument("--rate", type=count, metavar="N", help="at most N of them start in the time of --per")
-    setting.add_argument("--per", type=duration, default=1.0, metavar="TIME", help="default: 1s")
-    setting.add_argument("--burst", type=count, default=1, metavar="N", help="how many may start at once (default 1)")
-    _scope(add_verb(verbs, "rm", _remove_limits, "take a limit away", writes=True))
+_SCOPE: Final = together(
+    option("--job NAME", "for jobs of this name (default: for all)"),
+    option("--per-key", "for each key by itself"),
+)
 
 
-def _scope(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    add_queue(parser).add_argument("--job", metavar="NAME", help="for jobs of this name (default: for all)")
-    parser.add_argument("--per-key", action="store_true", help="for each key by itself")
-    return parser
-
-
+@store_command("limits ls [QUEUE]", "list the limits of a queue, or of all queues, and how much of each is used")
 async def _list_limits(jet: Jet, options: argparse.Namespace) -> None:
     found = [one for _, one in await of_queues(jet, options, observe.limit_summaries)]
     write_found(
@@ -234,6 +209,12 @@ def _rate_text(limit: observe.LimitSummary) -> str:
     return f"{limit.starts} in {limit.per:g} s" + (f", {limit.burst} at once" if limit.burst > 1 else "")
 
 
+@store_command("limits set QUEUE", "set a limit, in place of the one for the same jobs", writes=True)
+@_SCOPE
+@option("--concurrency N", "at most N of them run at a time")
+@option("--rate N", "at most N of them start in the time of --per")
+@option("--per TIME", "default: 1s", default=1.0)
+@option("--burst N", "how many may start at once (default 1)", default=1)
 async def _set(jet: Jet, options: argparse.Namespace) -> None:
     queue = await queue_of(jet, options)
     rate = None if options.rate is None else Rate(options.rate, per=options.per, burst=options.burst)
@@ -243,6 +224,8 @@ async def _set(jet: Jet, options: argparse.Namespace) -> None:
     write_done(options, limit, f"limit of queue {options.queue} for {_scope_text(limit)}: set")
 
 
+@store_command("limits rm QUEUE", "take a limit away", writes=True)
+@_SCOPE
 async def _remove_limits(jet: Jet, options: argparse.Namespace) -> int:
     is_gone = await (await queue_of(jet, options)).unlimit(job=options.job, per_key=options.per_key)
     done = "taken away" if is_gone else "there was none"
@@ -253,25 +236,7 @@ async def _remove_limits(jet: Jet, options: argparse.Namespace) -> int:
 # --- ``pelton cron``: the schedules of a queue; pause, resume and run them
 
 
-def define_cron(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    listing = add_verb(verbs, "ls", _list_cron, "list the schedules of a queue, or of all queues")
-    listing.add_argument("queue", nargs="?", default="", metavar="QUEUE")
-    _of_schedule(add_verb(verbs, "pause", _pause_cron, "enqueue no more jobs of a schedule", writes=True))
-    _of_schedule(add_verb(verbs, "resume", _resume_cron, "enqueue jobs of a schedule again", writes=True))
-    text = "enqueue the job of a schedule now, whether it is due or not; its times stay as they are"
-    _of_schedule(add_verb(verbs, "run", _run, text, writes=True))
-    removing = _of_schedule(
-        add_verb(verbs, "rm", _remove_cron, "remove a schedule; jobs that it has enqueued stay", writes=True)
-    )
-    add_force(removing)
-
-
-def _of_schedule(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    add_queue(parser).add_argument("name", metavar="NAME")
-    return parser
-
-
+@store_command("cron ls [QUEUE]", "list the schedules of a queue, or of all queues")
 async def _list_cron(jet: Jet, options: argparse.Namespace) -> None:
     found = await of_queues(jet, options, observe.job_schedules)
     now = jet.runtime.clock.now()
@@ -303,12 +268,14 @@ def _times(schedule: JobSchedule) -> str:
     return f"{schedule.cron} {schedule.timezone}".rstrip()
 
 
+@store_command("cron pause QUEUE NAME", "enqueue no more jobs of a schedule", writes=True)
 async def _pause_cron(jet: Jet, options: argparse.Namespace) -> None:
     queue = await queue_of(jet, options)
     await queue.pause_schedule(options.name)
     await _report_cron(queue, options, "paused")
 
 
+@store_command("cron resume QUEUE NAME", "enqueue jobs of a schedule again", writes=True)
 async def _resume_cron(jet: Jet, options: argparse.Namespace) -> None:
     queue = await queue_of(jet, options)
     await queue.resume_schedule(options.name)
@@ -316,10 +283,8 @@ async def _resume_cron(jet: Jet, options: argparse.Namespace) -> None:
 
 
 async def _report_cron(queue: Queue, options: argparse.Namespace, done: str) -> None:
-    if options.json:
-        write_json(await _schedule(queue, options.name))
-    else:
-        write_line(f"schedule {options.name} of queue {options.queue}: {done}")
+    look = partial(_schedule, queue, options.name)
+    await write_change(options, look, f"schedule {options.name} of queue {options.queue}: {done}")
 
 
 async def _schedule(queue: Queue, name: str) -> JobSchedule:
@@ -329,31 +294,33 @@ async def _schedule(queue: Queue, name: str) -> JobSchedule:
     return found[0]
 
 
+@store_command(
+    "cron run QUEUE NAME",
+    "enqueue the job of a schedule now, whether it is due or not; its times stay as they are",
+    writes=True,
+)
 async def _run(jet: Jet, options: argparse.Namespace) -> None:
     handle = await (await queue_of(jet, options)).run_schedule(options.name)
     text = f"schedule {options.name} of queue {options.queue}: job {handle.id} is in the queue"
     write_done(options, {"schedule": options.name, "id": handle.id}, text)
 
 
-async def _remove_cron(jet: Jet, options: argparse.Namespace) -> int:
+@store_command("cron rm QUEUE NAME", "remove a schedule; jobs that it has enqueued stay", writes=True)
+@FORCE
+async def _remove_cron(jet: Jet, options: argparse.Namespace) -> None:
     queue = await queue_of(jet, options)
     await _schedule(queue, options.name)
-    if not is_agreed(options, f"Really remove schedule {options.name} of queue {options.queue}?"):
-        return 1
+    confirm(options, f"Really remove schedule {options.name} of queue {options.queue}?")
     await queue.unschedule(options.name)
     write_done(options, {"deleted": options.name}, f"schedule {options.name} removed")
-    return 0
 
 
 # --- ``pelton workers``: who works, and who ran the jobs that ended last
 
 
-def define_workers(parser: argparse.ArgumentParser) -> None:
-    define_verb(parser, _workers)
-    add_table(parser)
-    parser.add_argument("queue", nargs="?", default="", metavar="QUEUE", help="default: all")
-
-
+@store_command("workers")
+@TABLE
+@option("[QUEUE]", "default: all", default="")
 async def _workers(jet: Jet, options: argparse.Namespace) -> None:
     if options.queue:
         await observe.queue_summary(jet, options.queue)

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from pelton._version import VERSION
 from pelton.api import ConfigError, PeltonError
 from pelton.api.keys import Key, KeyFile, key_bytes
-from pelton.cli.arguments import KEY_VARIABLE
+from pelton.cli.arguments import KEY_VARIABLE, Arguments, declare
 from pelton.cli.output import write_json, write_line
 from pelton.runtime import Runtime, Signal, system_runtime
 from pelton.runtime.processes import ShortCollections
@@ -66,15 +66,13 @@ class _Command(NamedTuple):
         return self.loaded.settings.pid_file
 
 
-def define_serve(parser: argparse.ArgumentParser) -> None:
+def _define(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to its parser, which leaves them as they are: argparse has other rules for flags."""
-    parser.description = __doc__
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.prefix_chars = _NO_PREFIX
     parser.usage = "pelton serve [STORE] [flags]"
     parser.epilog = "\n".join([*_STORE_HELP, *_help_lines()])
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    parser.set_defaults(run=run_serve, help=parser.format_help)
+    parser.set_defaults(help=parser.format_help)
 
 
 def _help_lines() -> list[str]:
@@ -86,6 +84,8 @@ def _help_lines() -> list[str]:
     return lines
 
 
+@declare("serve", description=__doc__, formatter=argparse.RawDescriptionHelpFormatter)
+@Arguments(_define)
 def run_serve(options: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT; return 0, or 1 if the settings are not valid."""
     runtime = system_runtime()

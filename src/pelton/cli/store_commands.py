@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING
 
 from pelton.api import ConfigError
 from pelton.api.keys import KeyFile
-from pelton.cli.arguments import add_file, add_json, add_key, add_wide, define_verb, duration, key_of
+from pelton.cli.arguments import (
+    JSON,
+    KEY,
+    WIDE,
+    declare,
+    file_command,
+    key_of,
+    one_of,
+    option,
+    store_command,
+)
 from pelton.cli.output import Bar, Cell, write_done, write_json, write_line, write_table
 from pelton.engine.upkeep import backup, compact, migrate, rekey, restore, salvage, verify
 from pelton.storage import SCHEMA_VERSION
@@ -22,15 +32,8 @@ if TYPE_CHECKING:
     from pelton.moving import CopyReport
 
 
-def define_backup(parser: argparse.ArgumentParser) -> None:
-    add_file(parser)
-    parser.add_argument("target", metavar="TARGET")
-    parser.add_argument("--stream", action="append", metavar="NAME", help="only this stream (may be repeated)")
-    add_key(parser)
-    add_json(parser)
-    parser.set_defaults(run=run_backup)
-
-
+@file_command("backup STORE TARGET")
+@option("--stream NAME", "only this stream (may be repeated)", action="append")
 def run_backup(options: argparse.Namespace) -> int:
     """Copy; return 0 when the copy is complete and on disk."""
     with Bar("backing up") as bar:
@@ -42,18 +45,9 @@ def run_backup(options: argparse.Namespace) -> int:
 # --- ``pelton restore``: a new store from a backup, or a backup's streams copied into an existing store
 
 
-def define_restore(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("backup", metavar="BACKUP")
-    add_file(parser)
-    parser.add_argument("--into", action="store_true", help="copy streams into STORE, which exists and may be in use")
-    parser.add_argument(
-        "--stream", action="append", metavar="NAME[=NEW]", help="with --into: only this stream, under a new name"
-    )
-    add_key(parser)
-    add_json(parser)
-    parser.set_defaults(run=run_restore)
-
-
+@file_command("restore BACKUP STORE")
+@option("--into", "copy streams into STORE, which exists and may be in use")
+@option("--stream NAME[=NEW]", "with --into: only this stream, under a new name", action="append")
 def run_restore(options: argparse.Namespace) -> int:
     """Restore; return 0 when everything is complete and on disk."""
     if options.into:
@@ -83,20 +77,15 @@ async def _into(options: argparse.Namespace) -> list[str]:
 # --- ``pelton copy``: a store or cluster, or some of its streams, to another one
 
 
-def define_copy(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="SOURCE", help="a store file, or an address such as nats://host:4222")
-    parser.add_argument("target", metavar="TARGET", help="the same; a file is created if it is missing")
-    parser.add_argument("--stream", action="append", metavar="NAME", help="only this stream (may be repeated)")
-    parser.add_argument(
-        "--replicas", type=int, metavar="N", help="from a file to a cluster: keep each stream on N servers (default: 1)"
-    )
-    add_wide(parser)
-    parser.add_argument("--target-key-file", metavar="FILE", help="the target's key, if it is an encrypted file")
-    add_json(parser)
-    add_key(parser)
-    parser.set_defaults(run=run_copy)
-
-
+@declare("copy")
+@option("SOURCE", "a store file, or an address such as nats://host:4222")
+@option("TARGET", "the same; a file is created if it is missing")
+@option("--stream NAME", "only this stream (may be repeated)", action="append")
+@option("--replicas N", "from a file to a cluster: keep each stream on N servers (default: 1)", type=int)
+@WIDE
+@option("--target-key-file FILE", "the target's key, if it is an encrypted file")
+@JSON
+@KEY
 def run_copy(options: argparse.Namespace) -> int:
     """Copy; return 0 when the copy is complete, and the same as the original."""
     with Bar("copying") as bar:
@@ -137,13 +126,7 @@ async def _copy(options: argparse.Namespace, bar: Bar) -> CopyReport:
 # --- ``pelton verify``: check every byte of a store
 
 
-def define_verify(parser: argparse.ArgumentParser) -> None:
-    add_file(parser)
-    add_key(parser)
-    add_json(parser)
-    parser.set_defaults(run=run_verify)
-
-
+@file_command("verify STORE")
 def run_verify(options: argparse.Namespace) -> int:
     """Report what is wrong; return 0 if nothing is."""
     found = verify(options.store, key_of(options))
@@ -163,14 +146,7 @@ def run_verify(options: argparse.Namespace) -> int:
 # --- ``pelton salvage``: a new store with what a damaged one still holds
 
 
-def define_salvage(parser: argparse.ArgumentParser) -> None:
-    add_file(parser)
-    parser.add_argument("target", metavar="TARGET")
-    add_key(parser)
-    add_json(parser)
-    parser.set_defaults(run=run_salvage)
-
-
+@file_command("salvage STORE TARGET")
 def run_salvage(options: argparse.Namespace) -> int:
     """Save what can be read, and report what was lost; return 0 when the new store is complete."""
     lost = [*salvage(options.store, options.target, key_of(options))]
@@ -183,13 +159,7 @@ def run_salvage(options: argparse.Namespace) -> int:
 # --- ``pelton compact``: free the space that removed messages have left in a store
 
 
-def define_compact(parser: argparse.ArgumentParser) -> None:
-    add_file(parser)
-    add_key(parser)
-    add_json(parser)
-    parser.set_defaults(run=run_compact)
-
-
+@file_command("compact STORE")
 def run_compact(options: argparse.Namespace) -> int:
     """Compact; return 0 when done."""
     freed = compact(options.store, key_of(options))
@@ -200,14 +170,8 @@ def run_compact(options: argparse.Namespace) -> int:
 # --- ``pelton migrate``: what opening a store of an older version for writing does, at a time of your choice
 
 
-def define_migrate(parser: argparse.ArgumentParser) -> None:
-    add_file(parser)
-    parser.add_argument("--keep", metavar="FILE", help="copy the store as it was to this new file first")
-    add_key(parser)
-    add_json(parser)
-    parser.set_defaults(run=run_migrate)
-
-
+@file_command("migrate STORE")
+@option("--keep FILE", "copy the store as it was to this new file first")
 def run_migrate(options: argparse.Namespace) -> int:
     """Migrate; return 0 when done."""
     before = migrate(options.store, keep=options.keep, key=key_of(options))
@@ -222,16 +186,12 @@ def run_migrate(options: argparse.Namespace) -> int:
 # --- ``pelton rekey``: encrypt a store, change its key, or decrypt it
 
 
-def define_rekey(parser: argparse.ArgumentParser) -> None:
-    add_file(parser)
-    add_key(parser)
-    new = parser.add_mutually_exclusive_group(required=True)
-    new.add_argument("--new-key-file", metavar="FILE", help="the new key")
-    new.add_argument("--decrypt", action="store_true", help="remove the key: the store becomes readable for all")
-    add_json(parser)
-    parser.set_defaults(run=run_rekey)
-
-
+@file_command("rekey STORE")
+@one_of(
+    option("--new-key-file FILE", "the new key"),
+    option("--decrypt", "remove the key: the store becomes readable for all"),
+    required=True,
+)
 def run_rekey(options: argparse.Namespace) -> int:
     """Rekey; return 0 when done."""
     rekey(options.store, key_of(options), None if options.decrypt else KeyFile(options.new_key_file))
@@ -243,13 +203,10 @@ def run_rekey(options: argparse.Namespace) -> int:
 # --- ``pelton sql``: read a store file with SQL, on one snapshot, while others write
 
 
-def define_sql(parser: argparse.ArgumentParser) -> None:
-    define_verb(parser, _sql)
-    add_wide(parser)
-    parser.add_argument("statement", nargs="?", metavar="STATEMENT", help="default, or -: standard input")
-    parser.add_argument("--timeout", type=duration, default=60.0, metavar="TIME", help="default 60s")
-
-
+@store_command("sql")
+@WIDE
+@option("[STATEMENT]", "default, or -: standard input")
+@option("--timeout TIME", "default 60s", default=60.0)
 async def _sql(jet: Jet, options: argparse.Namespace) -> None:
     statement = sys.stdin.read() if options.statement in (None, "-") else options.statement
     async with jet.read(timeout=options.timeout) as view:

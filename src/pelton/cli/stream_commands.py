@@ -23,22 +23,24 @@ from pelton.api import (
 from pelton.api.times import dec_hook
 from pelton.api.wording import age_text, bytes_text, moment_text
 from pelton.cli.arguments import (
-    add_create,
-    add_verb,
-    count,
-    define_verb,
+    CREATE,
+    FORCE,
+    NAMES,
+    RAW,
     duration,
     fields_of,
     header,
+    option,
     parts_of,
     payload_of,
-    size,
+    store_command,
+    together,
 )
 from pelton.cli.output import (
-    add_force,
-    is_agreed,
+    confirm,
     show_message,
     show_stored,
+    write_change,
     write_done,
     write_facts,
     write_found,
@@ -50,72 +52,33 @@ from pelton.cli.output import (
 from pelton.connect import Jet
 from pelton.jet import Stream
 
-
-def define_stream(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    listing = add_verb(verbs, "ls", _list, "list the streams")
-    listing.add_argument("--subject", default="", metavar="SUBJECT", help="only streams that take this subject")
-    listing.add_argument("-n", "--names", action="store_true", help="only their names")
-    _in_stream(add_verb(verbs, "info", _info, "show a stream"))
-    adding = _in_stream(add_verb(verbs, "add", _add, "create a stream", writes=True))
-    add_create(adding)
-    _add_fields(adding)
-    _add_fields(_in_stream(add_verb(verbs, "edit", _edit, "change the configuration of a stream", writes=True)))
-    text = "delete a stream with its messages and consumers"
-    add_force(_in_stream(add_verb(verbs, "rm", _remove, text, writes=True)))
-    purging = _in_stream(add_verb(verbs, "purge", _purge, "remove messages of a stream", writes=True))
-    purging.add_argument("--subject", default="", metavar="FILTER", help="only messages of these subjects")
-    purging.add_argument("--seq", type=int, default=0, metavar="N", help="only messages before this sequence")
-    purging.add_argument("--keep", type=int, default=0, metavar="N", help="keep the newest messages")
-    add_force(purging)
-    erasing = _in_stream(add_verb(verbs, "rmm", _remove_message, "remove one message", writes=True))
-    erasing.add_argument("seq", type=int, metavar="SEQ")
-    add_force(erasing)
-    getting = _in_stream(add_verb(verbs, "get", _get, "show one message"))
-    getting.add_argument("seq", type=int, nargs="?", metavar="SEQ")
-    getting.add_argument("-S", "--last-for", metavar="SUBJECT", help="the last message of a subject")
-    getting.add_argument("--raw", action="store_true", help="write the payload alone, as it is")
-    tailing = _in_stream(add_verb(verbs, "tail", _tail, "show the newest messages, and those that follow"))
-    tailing.add_argument("--subject", default=">", metavar="FILTER", help="only messages of these subjects")
-    tailing.add_argument("-n", "--count", type=int, default=10, metavar="N", help="how many to begin with (default 10)")
-    tailing.add_argument("--follow", "-F", action="store_true", help="go on with new messages until interrupted")
-    tailing.add_argument("--every", type=duration, default=0.5, help=argparse.SUPPRESS)
-    tailing.add_argument("--until", type=int, default=0, help=argparse.SUPPRESS)
-
-
-def _in_stream(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    parser.add_argument("stream", metavar="STREAM")
-    return parser
-
-
-def _add_fields(parser: argparse.ArgumentParser) -> None:
-    # The options of the nats command; those that it calls otherwise have the field's name as well.
-    add = parser.add_argument
-    add("--config", metavar="FILE", help="the configuration as JSON, as 'stream info --json' shows it")
-    add("--subjects", action="append", metavar="SUBJECTS", help="what it takes, several by comma")
-    add("--description", metavar="TEXT")
-    add("--storage", choices=("file", "memory"))
-    add("--retention", choices=("limits", "interest", "work", "workqueue"))
-    add("--discard", choices=("old", "new"))
-    add("--max-msgs", type=int, metavar="N")
-    add("--max-msgs-per-subject", type=int, metavar="N")
-    add("--max-bytes", type=size, metavar="SIZE")
-    add("--max-age", type=duration, metavar="TIME", help="such as 7d; 0: for ever")
-    add("--max-msg-size", type=size, metavar="SIZE")
-    add("--max-consumers", type=int, metavar="N")
-    text = "how long message ids are remembered"
-    add("--dupe-window", dest="duplicate_window", type=duration, metavar="TIME", help=text)
-    add("--replicas", dest="num_replicas", type=count, metavar="N")
-    for name, field, text in (
-        ("discard-per-subject", "discard_new_per_subject", "refuse new messages of a full subject"),
-        ("allow-direct", "allow_direct", "direct gets"),
-        ("allow-rollup", "allow_rollup_hdrs", "messages that replace all before them"),
-        ("allow-msg-ttl", "allow_msg_ttl", "a time to live for each message"),
-        ("allow-schedules", "allow_msg_schedules", "scheduled messages"),
-        ("deny-delete", "deny_delete", "no message can be deleted"),
-        ("deny-purge", "deny_purge", "no purge"),
-    ):
-        add(f"--{name}", dest=field, action=argparse.BooleanOptionalAction, help=text)
+_SWITCHES: Final = (
+    ("discard-per-subject", "discard_new_per_subject", "refuse new messages of a full subject"),
+    ("allow-direct", "allow_direct", "direct gets"),
+    ("allow-rollup", "allow_rollup_hdrs", "messages that replace all before them"),
+    ("allow-msg-ttl", "allow_msg_ttl", "a time to live for each message"),
+    ("allow-schedules", "allow_msg_schedules", "scheduled messages"),
+    ("deny-delete", "deny_delete", "no message can be deleted"),
+    ("deny-purge", "deny_purge", "no purge"),
+)
+# The options of the nats command; those that it calls otherwise have the field's name as well.
+_FIELDS: Final = together(
+    option("--config FILE", "the configuration as JSON, as 'stream info --json' shows it"),
+    option("--subjects SUBJECTS", "what it takes, several by comma", action="append"),
+    option("--description TEXT"),
+    option("--storage", choices=("file", "memory")),
+    option("--retention", choices=("limits", "interest", "work", "workqueue")),
+    option("--discard", choices=("old", "new")),
+    option("--max-msgs N", type=int),
+    option("--max-msgs-per-subject N", type=int),
+    option("--max-bytes SIZE"),
+    option("--max-age TIME", "such as 7d; 0: for ever"),
+    option("--max-msg-size SIZE"),
+    option("--max-consumers N", type=int),
+    option("--dupe-window TIME", "how long message ids are remembered", dest="duplicate_window"),
+    option("--replicas N", dest="num_replicas"),
+    *(option(f"--{name}", text, dest=field, action=argparse.BooleanOptionalAction) for name, field, text in _SWITCHES),
+)
 
 
 def _fields(options: argparse.Namespace) -> dict[str, Any]:
@@ -139,6 +102,9 @@ def _config(options: argparse.Namespace) -> StreamConfig | None:
     return msgspec.structs.replace(found, name=options.stream)
 
 
+@store_command("stream ls", "list the streams")
+@option("--subject SUBJECT", "only streams that take this subject", default="")
+@NAMES
 async def _list(jet: Jet, options: argparse.Namespace) -> None:
     found = await observe.stream_summaries(jet)
     if options.subject:
@@ -156,13 +122,13 @@ async def _list(jet: Jet, options: argparse.Namespace) -> None:
     )  # fmt: skip
 
 
+@store_command("stream info STREAM", "show a stream")
 async def _info(jet: Jet, options: argparse.Namespace) -> None:
     info = await (await jet.stream(options.stream)).info()
-    if options.json:
-        write_json(info)
-        return
     config, state = info.config, info.state
     write_facts(
+        options,
+        info,
         f"stream {config.name}",
         {
             "description": config.description,
@@ -193,58 +159,64 @@ async def _info(jet: Jet, options: argparse.Namespace) -> None:
     )
 
 
+@store_command("stream add STREAM", "create a stream", writes=True)
+@CREATE
+@_FIELDS
 async def _add(jet: Jet, options: argparse.Namespace) -> None:
     config = _config(options)
     made = await jet.create_stream(options.stream if config is None else config, **_fields(options))
-    await _report(jet, options, f"stream {made.name} created")
+    await write_change(options, made.info, f"stream {made.name} created")
 
 
+@store_command("stream edit STREAM", "change the configuration of a stream", writes=True)
+@_FIELDS
 async def _edit(jet: Jet, options: argparse.Namespace) -> None:
     config = _config(options)
     if config is None and not _fields(options):
         raise ConfigError("nothing to change: give an option, such as --max-age 7d")
     changed = await jet.update_stream(options.stream if config is None else config, **_fields(options))
-    await _report(jet, options, f"stream {changed.name} changed")
+    await write_change(options, changed.info, f"stream {changed.name} changed")
 
 
-async def _report(jet: Jet, options: argparse.Namespace, text: str) -> None:
-    if options.json:
-        write_json(await (await jet.stream(options.stream)).info())
-    else:
-        write_line(text)
-
-
-async def _remove(jet: Jet, options: argparse.Namespace) -> int:
+@store_command("stream rm STREAM", "delete a stream with its messages and consumers", writes=True)
+@FORCE
+async def _remove(jet: Jet, options: argparse.Namespace) -> None:
     info = await (await jet.stream(options.stream)).info()
-    if not is_agreed(options, f"Really delete stream {options.stream} with {info.state.messages:,} messages?"):
-        return 1
+    confirm(options, f"Really delete stream {options.stream} with {info.state.messages:,} messages?")
     await jet.delete_stream(options.stream)
     write_done(options, {"deleted": options.stream}, f"stream {options.stream} deleted")
-    return 0
 
 
-async def _purge(jet: Jet, options: argparse.Namespace) -> int:
+@store_command("stream purge STREAM", "remove messages of a stream", writes=True)
+@option("--subject FILTER", "only messages of these subjects", default="")
+@option("--seq N", "only messages before this sequence", type=int, default=0)
+@option("--keep N", "keep the newest messages", type=int, default=0)
+@FORCE
+async def _purge(jet: Jet, options: argparse.Namespace) -> None:
     stream = await jet.stream(options.stream)
     messages = (await stream.info()).state.messages
     is_part = options.subject or options.seq or options.keep
     what = f"messages of the {messages:,} in" if is_part else f"all {messages:,} messages of"
-    if not is_agreed(options, f"Really purge {what} stream {options.stream}?"):
-        return 1
+    confirm(options, f"Really purge {what} stream {options.stream}?")
     purged = await stream.purge(filter=options.subject, seq=options.seq, keep=options.keep)
     write_done(options, {"purged": purged}, f"{purged:,} messages removed")
-    return 0
 
 
-async def _remove_message(jet: Jet, options: argparse.Namespace) -> int:
+@store_command("stream rmm STREAM", "remove one message", writes=True)
+@option("SEQ", type=int)
+@FORCE
+async def _remove_message(jet: Jet, options: argparse.Namespace) -> None:
     stream = await jet.stream(options.stream)
     await stream.get_message(options.seq)
-    if not is_agreed(options, f"Really remove message {options.seq} of stream {options.stream}?"):
-        return 1
+    confirm(options, f"Really remove message {options.seq} of stream {options.stream}?")
     await stream.delete_message(options.seq)
     write_done(options, {"deleted": options.seq}, f"message {options.seq} removed")
-    return 0
 
 
+@store_command("stream get STREAM", "show one message")
+@option("[SEQ]", type=int)
+@option("-S --last-for SUBJECT", "the last message of a subject")
+@option("--raw", "write the payload alone, as it is")
 async def _get(jet: Jet, options: argparse.Namespace) -> None:
     if (options.seq is None) == (options.last_for is None):
         raise ConfigError("give the message's SEQ, or --last-for SUBJECT")
@@ -259,6 +231,12 @@ async def _get(jet: Jet, options: argparse.Namespace) -> None:
         show_stored(stored, as_json=options.json)
 
 
+@store_command("stream tail STREAM", "show the newest messages, and those that follow")
+@option("--subject FILTER", "only messages of these subjects", default=">")
+@option("-n --count N", "how many to begin with (default 10)", type=int, default=10)
+@option("--follow -F", "go on with new messages until interrupted")
+@option("--every EVERY", argparse.SUPPRESS, type=duration, default=0.5)
+@option("--until UNTIL", argparse.SUPPRESS, type=int, default=0)
 async def _tail(jet: Jet, options: argparse.Namespace) -> None:
     stream = await jet.stream(options.stream)
     state = (await stream.info()).state
@@ -303,18 +281,13 @@ async def _between(stream: Stream, subject: str, begin: int, end: int) -> list[S
 # --- commands for messages: ``pelton pub``, ``sub``, ``request``
 
 
-def define_pub(parser: argparse.ArgumentParser) -> None:
-    define_verb(parser, _publish, writes=True)
-    add = parser.add_argument
-    add("subject", metavar="SUBJECT")
-    add("body", nargs="?", metavar="BODY", help="default, or -: standard input")
-    add("-H", "--header", action="append", type=header, default=[], metavar="'NAME: VALUE'")
-    add("--count", type=count, default=1, metavar="N", help="publish it so often")
-    add("--msg-id", metavar="ID", help="stored once within the stream's duplicate window")
-    add("--ttl", type=duration, metavar="TIME", help="the stream removes it after this time")
-    add("--no-ack", action="store_true", help="to subscribers, and to a stream if there is one, without an answer")
-
-
+@store_command("pub SUBJECT", writes=True)
+@option("[BODY]", "default, or -: standard input")
+@option("-H --header HEADER", action="append", type=header, default=[], metavar="'NAME: VALUE'")
+@option("--count N", "publish it so often", default=1)
+@option("--msg-id ID", "stored once within the stream's duplicate window")
+@option("--ttl TIME", "the stream removes it after this time")
+@option("--no-ack", "to subscribers, and to a stream if there is one, without an answer")
 async def _publish(jet: Jet, options: argparse.Namespace) -> None:
     data, given = payload_of(options.body), dict(options.header)
     for number in range(options.count):
@@ -336,16 +309,12 @@ async def _publish(jet: Jet, options: argparse.Namespace) -> None:
 # --- ``pelton sub``: show messages as they are published, stored or not
 
 
-def define_sub(parser: argparse.ArgumentParser) -> None:
-    define_verb(parser, _subscribe, writes=True)
-    add = parser.add_argument
-    add("subject", metavar="SUBJECT", help="a subject, or a filter such as 'orders.>'")
-    add("--count", type=count, metavar="N", help="end after this number of messages")
-    add("--queue", default="", metavar="GROUP", help="share the messages with others in this group")
-    add("--timeout", type=duration, metavar="TIME", help="end, with status 1, if none comes for so long")
-    add("--raw", action="store_true", help="write the payloads alone, as they are")
-
-
+@store_command("sub", writes=True)
+@option("SUBJECT", "a subject, or a filter such as 'orders.>'")
+@option("--count N", "end after this number of messages")
+@option("--queue GROUP", "share the messages with others in this group", default="")
+@option("--timeout TIME", "end, with status 1, if none comes for so long")
+@RAW
 async def _subscribe(jet: Jet, options: argparse.Namespace) -> int:
     async with await jet.subscribe(options.subject, queue=options.queue) as subscription:
         write_line(f"subscribed to {options.subject}", error=True, flush=True)
@@ -367,17 +336,12 @@ async def _subscribe(jet: Jet, options: argparse.Namespace) -> int:
 _NOBODY: Final = b"NATS/1.0 503"
 
 
-def define_request(parser: argparse.ArgumentParser) -> None:
-    define_verb(parser, _request, writes=True)
-    add = parser.add_argument
-    add("subject", metavar="SUBJECT")
-    add("body", nargs="?", metavar="BODY", help="default, or -: standard input")
-    add("-H", "--header", action="append", type=header, default=[], metavar="'NAME: VALUE'")
-    add("--replies", type=count, default=1, metavar="N", help="how many answers to wait for (default 1)")
-    add("--timeout", type=duration, default=5.0, metavar="TIME", help="for each of them (default 5s)")
-    add("--raw", action="store_true", help="write the payloads alone, as they are")
-
-
+@store_command("request SUBJECT", writes=True)
+@option("[BODY]", "default, or -: standard input")
+@option("-H --header HEADER", action="append", type=header, default=[], metavar="'NAME: VALUE'")
+@option("--replies N", "how many answers to wait for (default 1)", default=1)
+@option("--timeout TIME", "for each of them (default 5s)", default=5.0)
+@RAW
 async def _request(jet: Jet, options: argparse.Namespace) -> int:
     data, given = payload_of(options.body), dict(options.header)
     inbox = f"_INBOX.{jet.runtime.ids.new()}"

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from pelton import observe
 from pelton.api import PeltonError
 from pelton.api.wording import age_text, bytes_text, moment_text
-from pelton.cli.arguments import add_table, count, define_verb, duration, is_file
+from pelton.cli.arguments import TABLE, is_file, option, store_command
 from pelton.cli.output import (
     Cell,
     in_order_of,
@@ -87,16 +87,11 @@ _SECTIONS: Final = (
 )
 
 
-def define_top(parser: argparse.ArgumentParser) -> None:
-    define_verb(parser, _top)
-    add_table(parser)
-    parser.add_argument(
-        "--all", action="store_true", help="also streams and consumers by which queues, locks and elections work"
-    )
-    parser.add_argument("--every", type=duration, default=2.0, metavar="TIME", help="default 2s")
-    parser.add_argument("--count", type=count, metavar="N", help="end after so many pictures (without a terminal: 1)")
-
-
+@store_command("top")
+@TABLE
+@option("--all", "also streams and consumers by which queues, locks and elections work")
+@option("--every TIME", "default 2s", default=2.0)
+@option("--count N", "end after so many pictures (without a terminal: 1)")
 async def _top(jet: Jet, options: argparse.Namespace) -> None:
     top = Top(jet, options)
     on_terminal = sys.stdout.isatty() and not options.json

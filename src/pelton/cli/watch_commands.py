@@ -16,15 +16,16 @@ from pelton import observe
 from pelton.api import ConfigError, PeltonError
 from pelton.api.wording import bytes_text, moment_text
 from pelton.cli.arguments import (
+    JSON,
+    KEY,
     STORE_VARIABLE,
-    add_json,
-    add_key,
-    add_table,
-    count,
-    define_verb,
+    TABLE,
+    declare,
     is_file,
     opening_of,
+    option,
     port,
+    store_command,
     until_stopped,
 )
 from pelton.cli.output import (
@@ -45,10 +46,7 @@ if TYPE_CHECKING:
 _BETWEEN_LOOKS_S: Final = 0.3
 
 
-def define_info(parser: argparse.ArgumentParser) -> None:
-    define_verb(parser, _info)
-
-
+@store_command("info")
 async def _info(jet: Jet, options: argparse.Namespace) -> None:
     path = options.store if is_file(options.store) else ""
     store = await observe.store_summary(jet, path)
@@ -58,10 +56,9 @@ async def _info(jet: Jet, options: argparse.Namespace) -> None:
         store = await observe.store_summary(jet, path)
     streams, queues = await observe.stream_summaries(jet), await observe.queue_summaries(jet)
     alarms = observe.alarms_of(await observe.health_facts(jet, path, queues, streams))
-    if options.json:
-        write_json(plain(store) | {"alarms": [alarm._asdict() for alarm in alarms]})
-        return
     write_facts(
+        options,
+        plain(store) | {"alarms": [alarm._asdict() for alarm in alarms]},
         options.store if path else "cluster",
         {
             "streams": store.streams,
@@ -76,24 +73,18 @@ async def _info(jet: Jet, options: argparse.Namespace) -> None:
             "writer": f"held by process {store.writer_pid}, which writes nothing" if store.writer_held else "",
             "alarms": len(alarms) or "none: all is well",
         },
+        [f"  ! {f'queue {alarm.queue}: ' if alarm.queue else ''}{alarm.text}" for alarm in alarms],
     )
-    for alarm in alarms:
-        write_line(f"  ! {f'queue {alarm.queue}: ' if alarm.queue else ''}{alarm.text}")
 
 
 # --- ``pelton metrics``: the metrics of a store for Prometheus, on a port or once
 
 
-def define_metrics(parser: argparse.ArgumentParser) -> None:
-    define_verb(parser, _metrics)
-    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default: 127.0.0.1)")
-    parser.add_argument("--port", type=port, default=7777, metavar="N", help="default 7777; 0: any that is free")
-    parser.add_argument("--once", action="store_true", help="print the metrics and end")
-    parser.add_argument(
-        "--internals", action="store_true", help="also the consumers by which queues, locks and elections work"
-    )
-
-
+@store_command("metrics")
+@option("--host ADDRESS", "where to listen (default: 127.0.0.1)", default="127.0.0.1")
+@option("--port N", "default 7777; 0: any that is free", type=port, default=7777)
+@option("--once", "print the metrics and end")
+@option("--internals", "also the consumers by which queues, locks and elections work")
 async def _metrics(jet: Jet, options: argparse.Namespace) -> None:
     try:
         from pelton.metrics import MetricsServer, metrics_text
@@ -123,12 +114,9 @@ async def _metrics(jet: Jet, options: argparse.Namespace) -> None:
 # --- ``pelton audit``: who did what
 
 
-def define_audit(parser: argparse.ArgumentParser) -> None:
-    define_verb(parser, _audit)
-    add_table(parser)
-    parser.add_argument("--limit", type=count, default=50, metavar="N", help="at most so many, the newest (default 50)")
-
-
+@store_command("audit")
+@TABLE
+@option("--limit N", "at most so many, the newest (default 50)", default=50)
 async def _audit(jet: Jet, options: argparse.Namespace) -> None:
     write_found(
         options,
@@ -146,32 +134,20 @@ TOKEN: Final = "PELTON_DASHBOARD_TOKEN"
 _FIRST_QUEUES: Final = 20
 
 
-def define_dashboard(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    text = f"a store file, or an address such as nats://host:4222 (or in {STORE_VARIABLE}); several: one page for all"
-    add("store", nargs="+", metavar="STORE", help=text)
-    add("--prefix", default="", metavar="PATH", help="where a proxy shows the page, such as /pelton")
-    add(
-        "--host",
-        default="127.0.0.1",
-        metavar="ADDRESS",
-        help="where to listen (default: 127.0.0.1, the only without token)",
-    )
-    add("--port", type=port, default=8333, metavar="N", help="default 8333; 0: any that is free")
-    add("--token", metavar="TEXT", help=f"what viewers must give; in {TOKEN}, other users of the machine cannot see it")
-    text = "a file of tokens, NAME ROLE TOKEN a line; ROLE is look, act or administer"
-    add("--tokens", metavar="FILE", help=text)
-    add(
-        "--allow-actions",
-        action="store_true",
-        help="let viewers cancel, redrive, pause, purge, publish; a token allows it, too",
-    )
-    add("--read-only", action="store_true", help="no actions, whatever else is given")
-    add_json(parser)
-    add_key(parser)
-    parser.set_defaults(run=run_dashboard)
-
-
+@declare("dashboard")
+@option(
+    "STORE...",
+    f"a store file, or an address such as nats://host:4222 (or in {STORE_VARIABLE}); several: one page for all",
+)
+@option("--prefix PATH", "where a proxy shows the page, such as /pelton", default="")
+@option("--host ADDRESS", "where to listen (default: 127.0.0.1, the only without token)", default="127.0.0.1")
+@option("--port N", "default 8333; 0: any that is free", type=port, default=8333)
+@option("--token TEXT", f"what viewers must give; in {TOKEN}, other users of the machine cannot see it")
+@option("--tokens FILE", "a file of tokens, NAME ROLE TOKEN a line; ROLE is look, act or administer")
+@option("--allow-actions", "let viewers cancel, redrive, pause, purge, publish; a token allows it, too")
+@option("--read-only", "no actions, whatever else is given")
+@JSON
+@KEY
 def run_dashboard(options: argparse.Namespace) -> int:
     """Serve the page until SIGTERM or SIGINT."""
     tokens = _tokens(options)

@@ -33,7 +33,7 @@ from typing import Final
 import msgspec
 
 from pelton.api import Backoff, ConfigError
-from pelton.cli.arguments import add_key, count, size
+from pelton.cli.arguments import KEY, declare, option
 from pelton.cli.work_process import CANNOT_START, READY, WorkPlan, found_jobs, work, write_work_logs
 from pelton.runtime import Runtime, Signal, system_runtime
 
@@ -288,40 +288,26 @@ def _how(status: int) -> str:
     return "could not start" if status == CANNOT_START else f"ended with status {status}"
 
 
-def define_work(parser: argparse.ArgumentParser) -> None:
-    parser.description = __doc__
-    parser.add_argument("jobs", nargs="+", metavar="MODULE:ATTRIBUTE", help="a pelton.Jobs(), such as shop.jobs:jobs")
-    parser.add_argument("--store", metavar="STORE", help="a file or nats://host (default: the variable PELTON_STORE)")
-    parser.add_argument(
-        "--queue", action="append", required=True, dest="queues", metavar="NAME", help="created if missing; repeatable"
-    )
-    parser.add_argument(
-        "--concurrency",
-        type=count,
-        default=8,
-        metavar="N",
-        help="jobs at a time, of each queue in each process (default 8)",
-    )
-    parser.add_argument("--processes", type=count, metavar="N", help="processes, under a supervisor")
-    parser.add_argument("--max-jobs", type=count, metavar="N", help="replace a process after N jobs of a queue")
-    parser.add_argument(
-        "--max-memory",
-        type=size,
-        metavar="SIZE",
-        help="replace a process that has more, such as 500M; its jobs end first",
-    )
-    parser.add_argument("--reload", action="store_true", help="start again when a Python file changes (development)")
-    parser.add_argument(
-        "--grace", type=_seconds, default=30.0, metavar="SECONDS", help="for running jobs, at the end (default 30)"
-    )
-    parser.add_argument("--json-logs", "--json", action="store_true", help="log in JSON, an object a line")
-    parser.add_argument(
-        "--otel", action="store_true", help="trace jobs with OpenTelemetry, as the program configures it"
-    )
-    add_key(parser)
-    parser.set_defaults(run=run_work)
+def _seconds(text: str) -> float:
+    with suppress(ValueError):
+        if 0 <= (seconds := float(text)) < float("inf"):
+            return seconds
+    raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
 
 
+@declare("work", description=__doc__)
+@option("MODULE:ATTRIBUTE...", "a pelton.Jobs(), such as shop.jobs:jobs", dest="jobs")
+@option("--store STORE", "a file or nats://host (default: the variable PELTON_STORE)")
+@option("--queue NAME", "created if missing; repeatable", action="append", required=True, dest="queues")
+@option("--concurrency N", "jobs at a time, of each queue in each process (default 8)", default=8)
+@option("--processes N", "processes, under a supervisor")
+@option("--max-jobs N", "replace a process after N jobs of a queue")
+@option("--max-memory SIZE", "replace a process that has more, such as 500M; its jobs end first")
+@option("--reload", "start again when a Python file changes (development)")
+@option("--grace SECONDS", "for running jobs, at the end (default 30)", type=_seconds, default=30.0)
+@option("--json-logs --json", "log in JSON, an object a line")
+@option("--otel", "trace jobs with OpenTelemetry, as the program configures it")
+@KEY
 def run_work(options: argparse.Namespace) -> int:
     """Work until stopped; return the exit status."""
     store = options.store or os.environ.get("PELTON_STORE")
@@ -347,10 +333,3 @@ def run_work(options: argparse.Namespace) -> int:
         return 0
     files = SourceFiles(Path.cwd()) if options.reload else None
     return asyncio.run(Supervisor(plan, options.processes or 1, system_runtime(), files).run())
-
-
-def _seconds(text: str) -> float:
-    with suppress(ValueError):
-        if 0 <= (seconds := float(text)) < float("inf"):
-            return seconds
-    raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
