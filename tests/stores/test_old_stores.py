@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import lzma
 import shutil
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +22,7 @@ import pytest
 import pelton
 from pelton import observe
 from pelton.api import StoreSettingsError
-from pelton.cli.main import main
+from pelton.cli.main import main, parser
 from pelton.engine.salvage import recount
 from pelton.queue import JobContext, Queue
 from pelton.runtime import Ids, Random
@@ -418,31 +419,122 @@ async def test_streams_of_an_old_backup_are_restored(store: Store, tmp_path: Pat
     assert recount(str(tmp_path / "new.pelton")) == []
 
 
-LOOKS: Final = (
-    *("info {0}", "queue ls {0}", "jobs ls {0} mail", "kv get {0} config colour", "metrics {0} --once"),
-    *(
-        "verify {0}",
-        "backup {0} {1}",
-        "salvage {0} {1}",
-        "copy {0} {1} --stream orders",
-        "stream ls {0}",
-        "consumer ls {0}",
-    ),
-)
+LOOKS: Final[dict[str, Sequence[str]]] = {
+    "info": ("{0}",),
+    "stream ls": ("{0}",),
+    "stream info": ("{0} orders",),
+    "stream get": ("{0} orders 7",),
+    "stream tail": ("{0} orders",),
+    "consumer ls": ("{0}", "{0} orders"),
+    "consumer info": ("{0} orders ship",),
+    "kv ls": ("{0}", "{0} config"),
+    "kv get": ("{0} config colour",),
+    "kv history": ("{0} config colour",),
+    "object ls": ("{0} files",),
+    "object info": ("{0} files report",),
+    "object get": ("{0} files report {1}",),
+    "queue ls": ("{0}",),
+    "queue info": ("{0} mail", "{0} garage"),
+    "queue tenants": ("{0} mail",),
+    "jobs ls": ("{0} mail", "{0} mail --state completed", "{0} garage --state pending --job hang"),
+    "jobs keys": ("{0} garage",),
+    "jobs show": ("{0} mail 5", "{0} garage 4"),
+    "dead ls": ("{0} mail",),
+    "dead errors": ("{0} mail",),
+    "dead show": ("{0} mail 3",),
+    "flow ls": ("{0} mail",),
+    "limits ls": ("{0}",),
+    "cron ls": ("{0}",),
+    "workers": ("{0}",),
+    "locks": ("{0}",),
+    "elections": ("{0}",),
+    "top": ("{0} --count 1",),
+    "metrics": ("{0} --once",),
+    "audit": ("{0}",),
+    "sql": ("{0} SELECT+count(*)+FROM+streams",),
+    "verify": ("{0}",),
+    "backup": ("{0} {1}",),
+    "salvage": ("{0} {1}",),
+    "copy": ("{0} {1} --stream orders",),
+    "restore": ("{0} {1}",),
+}
+"""The arguments of commands that only look at a store: the store, and a file that is made."""
+SHOWN_APART: Final = {"flow show"}
 
 
-@pytest.mark.parametrize("version", VERSIONS[:-1])
+def looking_commands() -> set[str]:
+    """Return all commands that open a store to look at it, by what they say themselves."""
+    groups = next(action.choices for action in parser()._actions if action.dest == "==SUPPRESS==" and action.choices)
+    found: set[str] = set()
+    for group in groups:
+        chosen = next(one.choices[group] for one in parser(group)._actions if isinstance(one.choices, dict))
+        verbs = next((one.choices for one in chosen._actions if isinstance(one, argparse._SubParsersAction)), None)
+        leaves = {group: chosen} if verbs is None else {f"{group} {verb}": one for verb, one in verbs.items()}
+        found |= {name for name, leaf in leaves.items() if leaf.get_default("writes") is False}
+    return found
+
+
+def test_all_commands_that_look_are_tried() -> None:
+    assert len(looking_commands()) > 30
+    assert looking_commands() <= LOOKS.keys() | SHOWN_APART
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_commands_that_look(tmp_path: Path, version: int, capsys: pytest.CaptureFixture[str]) -> None:
     path = unpacked(version, tmp_path / "store.pelton").path
     before = path.read_bytes()
-    for number, command in enumerate(LOOKS):
-        assert main(command.format(path, tmp_path / f"{number}.pelton").split()) == 0, capsys.readouterr().err
+    for number, command in enumerate(f"{name} {words}" for name, each in LOOKS.items() for words in each):
+        words = command.format(path, tmp_path / f"{number}.pelton").split()
+        assert main([word.replace("+", " ") for word in words]) == 0, f"{command}: {capsys.readouterr().err}"
+        assert told(path)[0] == version, command
     assert path.read_bytes() == before
     for command in ("compact {0}", "rekey {0} --new-key-file {1}"):
         (tmp_path / "key").write_text("secret")
         assert main(command.format(path, tmp_path / "key").split()) == 0, capsys.readouterr().err
     with raw(path, "secret") as connection:
         assert connection.execute("PRAGMA user_version").fetchall() == [(version,)]
+
+
+@OLDER
+def test_arrow_reads_it_as_it_is(store: Store, tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pelton.arrow")
+    before = store.path.read_bytes()
+    reader = arrow.open(store.path)
+    assert reader.stream("orders").read_all().num_rows == 9
+    one = reader.stream("orders", subjects="orders.eu.7", columns=["data"])
+    assert one.read_all().to_pylist() == [{"data": b"order 7"}]
+    assert reader.queue_history("mail").read_all().num_rows == 3
+    assert reader.to_parquet("orders", tmp_path / "parquet") == 9
+    assert store.path.read_bytes() == before
+
+
+@OLDER
+def test_spark_reads_it_as_it_is(store: Store) -> None:
+    types = pytest.importorskip("pyspark.sql.types")
+    from pyspark.sql.streaming.datasource import ReadMaxRows
+
+    from pelton.spark.pipelines.dead_letter_redrive import queue_store
+    from pelton.spark.pipelines.session import clean_up
+    from pelton.spark.read.read_options import read_options
+    from pelton.spark.read.readers import PeltonBatchReader, PeltonStreamReader
+
+    before, columns = store.path.read_bytes(), types.StructType().add("sequence", "long")
+
+    def rows_of(reader: Any, parts: Sequence[Any]) -> int:
+        return sum(batch.num_rows for part in parts for batch in reader.read(part))
+
+    for given, count in (({}, 9), ({"subjects": "orders.eu.7"}, 1), ({"startingSequence": "7"}, 3)):
+        options = read_options({"path": str(store.path), "stream": "orders", **given})
+        batch = PeltonBatchReader(options, columns)
+        assert rows_of(batch, batch.partitions()) == count
+        query = PeltonStreamReader(options, columns)
+        began = query.initialOffset()
+        ended = query.latestOffset(began, ReadMaxRows(100))
+        assert rows_of(query, query.partitions(began, ended)) == count
+        query.stop()
+    queue_store("mail", {"path": str(store.path)})
+    clean_up({"path": str(store.path)})
+    assert store.path.read_bytes() == before
 
 
 QUEUE_VIEWS: Final[tuple[Callable[[pelton.Jet, str], Awaitable[object]], ...]] = (

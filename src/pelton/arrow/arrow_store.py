@@ -29,6 +29,7 @@ from pelton.api.keys import Key
 from pelton.columns.arrow_batches import ColumnRead, Decode
 from pelton.columns.row_encoder import StreamEncoder, types_of
 from pelton.connect import ClusterOptions
+from pelton.engine.upkeep import is_outdated
 from pelton.jet.stream import batches_of_rows, plan_read, requested_batches, row_reader
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.states import Outcome
@@ -367,12 +368,16 @@ class ArrowStore:
         """
         return export_delta(self._export(options), stream, os.fspath(table))
 
-    def _open(self) -> BlockingStore:
-        return BlockingStore(self._address, lambda: connect.open(self._address, **self._options))
+    def _open(self, *, looks: bool = False) -> BlockingStore:
+        options = dict(self._options)
+        if looks and not _is_cluster(self._address) and is_outdated(self._address, options.get("key")):
+            # Looking migrates nothing (ADR 0037).
+            options["read_only"] = True
+        return BlockingStore(self._address, lambda: connect.open(self._address, **options))
 
     def _plan(self, name: str, options: dict[str, Any]) -> PlannedRead:
         """Return a read of a stream as it is now. Raises ConfigError, StreamNotFoundError."""
-        store = self._open()
+        store = self._open(looks=True)
         planned: PlannedRead | None = None
         try:
             stream = store.run(store.jet.stream, name)
@@ -397,9 +402,13 @@ class ArrowStore:
         return lambda name, seq: self._plan(name, {**options, "start_seq": seq})
 
 
+def _is_cluster(address: str) -> bool:
+    return "://" in address or address.startswith("context:")
+
+
 def _check_address(address: str) -> None:
     """Raise ConfigError, NotAStoreError for what cannot be opened again and again."""
     if address == _MEMORY:
         raise ConfigError("pelton.arrow.open: a store in memory belongs to its program: use its stream.to_arrow()")
-    if "://" not in address and not address.startswith("context:") and not os.path.exists(address):
+    if not _is_cluster(address) and not os.path.exists(address):
         raise NotAStoreError(address, "there is no such file; pelton.open creates one")

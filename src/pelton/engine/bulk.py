@@ -44,6 +44,7 @@ from pelton.storage import (
     subject_condition,
     sums_of_columns,
 )
+from pelton.storage.older_schemas import show_as_present
 from pelton.streams import Packed
 
 _ROWS: Final = 8192
@@ -74,7 +75,9 @@ class BulkReader:
         self._stream = stream
         self._path = os.path.realpath(path)
         try:
-            self._database = Database(self._path, key=key_bytes(key), unlocked=True)
+            self._database = Database(self._path, key=key_bytes(key), unlocked=True, goal=0)
+            # Looking migrates nothing (ADR 0037).
+            show_as_present(self._database.connection, self._database.schema)
         except Fault as fault:
             raise public_error(fault) from None
         found = find_stream(self._database, stream)

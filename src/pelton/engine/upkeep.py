@@ -137,6 +137,15 @@ def salvage(path: StrPath, target: StrPath, key: Key | None = None) -> list[str]
         return save_readable(existing(path), key_bytes(key), target)
 
 
+def is_outdated(path: StrPath, key: Key | None = None) -> bool:
+    """Whether a store is as an older Pelton wrote it, so that opening it for writing would migrate it. Blocks.
+
+    Raises NotAStoreError, StoreKeyError, StoreError.
+    """
+    with public_faults(), closing(ReadOnlyDatabase(existing(path), key=key_bytes(key))) as store:
+        return store.schema < SCHEMA_VERSION
+
+
 def migrate(path: StrPath, *, keep: StrPath | None = None, key: Key | None = None) -> int:
     """Bring a store that an older Pelton wrote up to date, now; return the version of the schema that it had.
 

@@ -162,10 +162,10 @@ def batches_of_rows(reader: RowReader, read: ColumnRead) -> Iterator[pa.RecordBa
 
 
 async def requested_batches(stream: Stream, read: ColumnRead) -> AsyncIterator[pa.RecordBatch]:
-    """Yield the batches of a cluster or of a store in memory. Raises CorruptMessageError."""
+    """Yield the batches of a cluster, of a store in memory, or of one opened to be read. Raises CorruptMessageError."""
     if stream.config.allow_direct:
         pages = _pages_direct(stream, read)
-    elif stream.config.retention == "limits":
+    elif stream.config.retention == "limits" and not stream._backend.planning.read_only:
         pages = _pages_in_order(stream, read)
     else:
         pages = _one_by_one(stream, read)

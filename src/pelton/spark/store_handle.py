@@ -38,6 +38,7 @@ from pelton.api import (
     rfc3339,
 )
 from pelton.api.keys import Key, KeyFile
+from pelton.engine.upkeep import is_outdated
 from pelton.spark.options import Bound, StoreOptions, is_selected
 from pelton.sync.portal import BlockingStore
 
@@ -54,13 +55,18 @@ def encryption_key(options: StoreOptions) -> Key | None:
     return KeyFile(options.key_file) if options.key_file is not None else options.key
 
 
-def open_store(options: StoreOptions) -> connect.Opening:
+def open_store(options: StoreOptions, *, read_only: bool = False) -> connect.Opening:
     """Open a store file or a cluster. Raises NotAStoreError: Spark never creates a store."""
     if options.is_cluster:
         return connect.open(options.address, **options.login)
     if not os.path.exists(options.address):
         raise NotAStoreError(options.address, "there is no such file; give an absolute path, Spark has its own folder")
-    return connect.open(options.address, key=encryption_key(options))
+    return connect.open(options.address, key=encryption_key(options), read_only=read_only)
+
+
+def _is_outdated(options: StoreOptions) -> bool:
+    is_file = not options.is_cluster and os.path.exists(options.address)
+    return is_file and is_outdated(options.address, encryption_key(options))
 
 
 @dataclass(frozen=True)
@@ -100,11 +106,15 @@ class StreamView:
 
 
 class StoreHandle(BlockingStore):
-    """An open store file or cluster; close it after use."""
+    """An open store file or cluster; close it after use.
 
-    def __init__(self, options: StoreOptions) -> None:
+    ``looks``: it is only read, so a file that an older Pelton wrote is not migrated (ADR 0037).
+    """
+
+    def __init__(self, options: StoreOptions, *, looks: bool = False) -> None:
         self.options = options
-        super().__init__(options.address, lambda: open_store(options))
+        self._is_read_only = looks and _is_outdated(options)
+        super().__init__(options.address, lambda: open_store(options, read_only=self._is_read_only))
 
     def streams(self, patterns: Sequence[str]) -> list[StreamView]:
         """Return the streams of names and patterns, sorted. Raises StreamNotFoundError for a name without a stream."""
@@ -161,12 +171,13 @@ class StoreHandle(BlockingStore):
     def count_from(self, stream: StreamView, seq: int, filters: Sequence[str]) -> int:
         """Return the number of messages from a sequence on.
 
-        For a work queue it can be too high: if filters overlap, or if direct gets are not allowed.
+        For a work queue, and a file of an older Pelton, it can be too high: if filters overlap, or if direct gets are
+        not allowed.
         """
         span = max(stream.last - max(seq, stream.first) + 1, 0)
         if not span or (stream.is_gapless and not filters):
             return span
-        if stream.allows_transient_consumers:
+        if stream.allows_transient_consumers and not self._is_read_only:
             return self.run(self._count, stream, max(seq, 1), filters)
         if not stream.config.allow_direct:
             return span

@@ -131,7 +131,7 @@ def queue_store(queue: str, store: dict[str, str]) -> StoreOptions:
     """Return the store options of a queue. Raises ConfigError if there is no such queue."""
     options, _ = store_options(store, ())
     jobs = QueueNames(queue).jobs
-    with StoreHandle(options) as opened:
+    with StoreHandle(options, looks=True) as opened:
         if not opened.present([jobs]):
             where = "on the cluster" if options.is_cluster else f"in {options.address}"
             raise ConfigError(f"there is no queue {queue!r} {where}")

@@ -84,7 +84,7 @@ def clean_up(store: Mapping[str, str]) -> None:
     """
     options, _ = store_options(store, ())
     if not options.is_cluster:
-        StoreHandle(options).close()
+        StoreHandle(options, looks=True).close()
 
 
 @contextmanager

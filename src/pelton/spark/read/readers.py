@@ -91,7 +91,7 @@ class PeltonBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return the ranges to read, one for each task."""
         options = self.options
-        with StoreHandle(options.store) as store:
+        with StoreHandle(options.store, looks=True) as store:
             found = store.streams(options.streams)
             ranges = [self._range(store, stream) for stream in found if self.pushed.has_stream(stream.name)]
         parts = split_ranges(
@@ -308,7 +308,8 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _store(self) -> StoreHandle:
-        return StoreHandle(self.options.store)
+        # A consumer that follows the query is written.
+        return StoreHandle(self.options.store, looks=self.options.consumer is None)
 
     @cached_property
     def _losses(self) -> DataLossPolicy:
