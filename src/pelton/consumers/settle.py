@@ -310,8 +310,8 @@ def first_left(log: StreamLog, purged: str, after: int) -> int:
 
 def follow_roll_ups(log: StreamLog, consumers: Iterable[ConsumerLog]) -> None:
     """Let consumers pass what was rolled up in their stream, as after a purge."""
-    for subject in log.state.effects.rolled_up if consumers else ():
-        left = first_left(log, subject, 0)
+    for subject, after in log.state.effects.rolled_up.items() if consumers else ():
+        left = first_left(log, subject, after)
         for consumer in consumers:
             follow_purge(consumer, subject, left)
     log.state.effects.rolled_up.clear()

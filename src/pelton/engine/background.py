@@ -204,7 +204,9 @@ class Timekeeper:
     # --- inside a transaction
 
     def _note_all(self) -> None:
-        self._dues = self._registry.deadlines()
+        # A roll-up is due at once, also in streams without deadlines.
+        rolling = {name: 0 for name, due in self._dues.items() if due == 0 and name in self._registry.streams}
+        self._dues = rolling | self._registry.deadlines()
 
     def _advance_all(self) -> None:
         now = self._host.session.now()
@@ -212,6 +214,7 @@ class Timekeeper:
         for stream, due in self._dues.items():
             if due <= now:
                 # If there is more, its deadline is noted again.
+                self._dues[stream] = NEVER
                 self._registry.stream(stream).advance_some(now)
 
     # --- between transactions

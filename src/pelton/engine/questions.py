@@ -162,6 +162,7 @@ class Questions:
             )
             return left
 
+        await stage_fresh(self._host, names_of(begun.request).get("stream", ""), lambda: None, durable=False)
         left = await remove_portion(begun, durable=True)
         if isinstance(left, Purge | Update):
             while isinstance(left, Purge | Update):

@@ -268,7 +268,7 @@ class DirectGets:
         return None if row is None else MsgGetReply(message=wire_message(row))
 
     def _fast_row(self, log: StreamLog, seq: int, subject: str) -> MessageRow | None:
-        if log.state.is_timed or bool(seq) == bool(subject):
+        if log.state.is_timed or log.state.rolling or bool(seq) == bool(subject):
             return None
         version = self._session.registry.version
         if seq:

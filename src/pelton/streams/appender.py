@@ -511,11 +511,7 @@ class Appender:
         else:
             state.write_rows()
             self._deliver_live()
-        state.effects.rolled_up.add(">" if kind == "all" else subject)
-        if kind == "all":
-            self._remover.remove_before(seq)
-        else:
-            self._remover.trim_subject(subject, 1)
+        self._remover.roll_up(subject, seq, everything=kind == "all")
 
     # --- flush and limits
 

@@ -9,6 +9,7 @@ is no background task: a deadline is a row, and every read or write of a stream 
 (:func:`pass_time`), in its own transaction. So nothing overdue is ever visible, however late it is applied, and the
 next caller finds nothing due. If very much has expired, it goes in several transactions, between which others can
 write, and whoever reads waits for them; only a plain publish, which reads nothing, leaves the rest to the next one.
+What a roll-up replaces is removed likewise, if it is much: from the commit of its message on, it is due.
 
 First, messages past their age or TTL are removed; then each subject that lost its last message this way gets a marker,
 which has a TTL itself (an expired marker leaves no other); then the remaining schedules fire. So a schedule with a TTL
@@ -58,6 +59,11 @@ _NOT_CARRIED: Final = (
 def pass_time(appender: Appender, remover: Remover, now: int, portions: int = -1) -> bool:
     """Apply everything that is due, or some ``portions`` of what has expired; return whether more is due."""
     state = appender.state
+    while state.rolling:
+        if portions == 0:
+            return True
+        portions -= 1
+        remover.roll_on()
     while doomed := _find_doomed(state, now):
         if portions == 0:
             return True

@@ -9,13 +9,17 @@ from typing import Final
 from pelton.api import StreamConfig
 from pelton.storage import Removed, runs, subject_condition
 from pelton.streams.reader import ANY, Reader
-from pelton.streams.state import StreamState
+from pelton.streams.state import RollUp, StreamState
 
 _CHUNK: Final = 4096
 _FEW: Final = 8
 # So many messages are removed by one step of many, and so many are looked at for them.
 _AT_ONCE: Final = 128
 _LOOKED_AT: Final = 4096
+# A roll-up that replaces more messages, or has to look for them among more, removes them in portions of some steps.
+_MOST_REPLACED: Final = 1024
+_MOST_BETWEEN: Final = 1 << 16
+_STEPS: Final = 8
 
 
 class Remover:
@@ -205,11 +209,6 @@ class Remover:
         self._state.write_rows()
         self.trim_subject(subject, 0)
 
-    def remove_before(self, seq: int) -> None:
-        """Remove all messages before a sequence."""
-        self._state.write_rows()
-        self._evict(self._state.table.remove_range(0, seq - 1))
-
     def remove_some(self, subject_filter: str, after: int, last: int) -> tuple[int, int]:
         """Remove some of the messages that match: the oldest of those after a sequence, and up to ``last``.
 
@@ -241,6 +240,57 @@ class Remover:
         number, first = state.table.newest_where(low + 1, last, condition, keep)
         return (first - 1, 0) if number == keep else (low, keep - number)
 
+    def roll_up(self, subject: str, seq: int, *, everything: bool) -> None:
+        """Remove what the last message replaces, or leave that to `roll_on` if it is much; all rows are written."""
+        state = self._state
+        if everything:
+            state.effects.rolled_up[">"], state.rolling = 0, ()
+            if state.msgs <= _MOST_REPLACED or state.is_watched or state.has_timers:
+                self._evict(state.table.remove_range(0, seq - 1))
+            else:
+                self._remove_others(seq)
+            return
+        state.effects.rolled_up[subject] = 0
+        row = state.subject_row(subject)
+        replaced = row.msgs - 1
+        is_much = replaced > _MOST_REPLACED or (replaced > 1 and seq - row.first > _MOST_BETWEEN)
+        if not is_much or state.is_watched or state.is_trimmed:
+            self.trim_subject(subject, 1)
+        elif row.msgs == state.msgs and not state.has_timers:
+            self._remove_others(seq)
+        else:
+            others = [each for each in state.rolling if each.subject != subject]
+            state.rolling, state.dirty = (*others, RollUp(subject, row.first - 1, seq)), True
+
+    def roll_on(self) -> None:
+        """Remove a portion of what a roll-up has left."""
+        state = self._state
+        (subject, after, before), *others = state.rolling
+        state.write_rows()
+        for _ in range(_STEPS):
+            if after >= before - 1:
+                break
+            _, after = self.remove_some(subject, after, before - 1)
+        state.effects.rolled_up[subject] = after
+        state.dirty = True
+        if after < before - 1:
+            state.rolling = (RollUp(subject, after, before), *others)
+            return
+        state.rolling = tuple(others)
+        state.count_subjects()
+        state.subjects.begin_with(subject, before, state.last)
+
+    def _remove_others(self, seq: int) -> None:
+        """Remove all messages but the last, without reading each."""
+        state, row = self._state, self._state.table.get(seq)
+        if row is None:
+            return
+        self.remove_all(state.last)
+        state.table.insert([row], packed=state.config.compression != "none")
+        state.msgs, state.bytes, state.first = 1, state.size_of(row.subject, row.hdr, row.data), seq
+        state.subjects.upto = seq - 1
+        state.subjects.add_all((row.subject,), seq)
+
     def remove_all(self, last: int) -> int:
         """Empty the stream without reading each message; sequences continue after ``last``. Return how many it had."""
         state = self._state
@@ -249,6 +299,7 @@ class Remover:
         state.last, state.effects.emptied = last, True
         state.db.execute(f"DELETE FROM {state.table.name}")
         state.forget_subjects()
+        state.rolling = ()
         state.msgs = state.bytes = 0
         state.first = state.last + 1
         state.forget_oldest()

@@ -179,7 +179,6 @@ class DuplicateWindow:
 # The row of a stream (``storage/schema.py``).
 _LOAD_STATE: Final = "SELECT dseq, n, waits, due, subject FROM pelton_deliveries WHERE consumer=0 AND seq=?"
 _SAVE_STATE: Final = "UPDATE pelton_deliveries SET dseq=?, n=?, waits=?, due=?, subject=? WHERE consumer=0 AND seq=?"
-_decode: Final = msgspec.json.Decoder(tuple[int, int, int]).decode
 
 
 class Cost(NamedTuple):
@@ -202,15 +201,33 @@ _TAIL_BYTES: Final = 1 << 16
 COSTS: Final = {"file": Cost(30, 4), "memory": Cost(16, 0)}
 
 
+class RollUp(NamedTuple):
+    """What a roll-up has left to remove: the messages of ``subject`` after one sequence and before another."""
+
+    subject: str
+    after: int
+    before: int
+
+
+class _Bounds(NamedTuple):
+    """The JSON in the row of a stream."""
+
+    first: int
+    removals: int
+    subjects_upto: int
+    rolling: tuple[RollUp, ...] = ()
+
+
+_decode: Final = msgspec.json.Decoder(_Bounds).decode
+
+
 class _Row(NamedTuple):
     """What a stream's row in ``stream_state`` says, apart from the time of its last message."""
 
     msgs: int
     bytes: int
-    first: int
     last: int
-    removals: int
-    subjects_upto: int
+    bounds: _Bounds
 
 
 Jumps = tuple[tuple[int, int], ...]
@@ -231,6 +248,7 @@ class StreamState:
     cost: Cost
     is_trimmed: bool
     is_timed: bool
+    ages: bool
     is_ticking: bool
 
     def __init__(self, env: StreamEnv, stream: int, config: StreamConfig) -> None:
@@ -261,6 +279,8 @@ class StreamState:
         self.totals: dict[str, Total] = {}
         self._oldest_ts: int | None = None
         self.jumps: Jumps = ()
+        # What was rolled up and is not removed yet: for readers, it is due to be removed (``log.py``).
+        self.rolling: tuple[RollUp, ...] = ()
         self.configure(config)
 
     def configure(self, config: StreamConfig) -> None:
@@ -273,7 +293,7 @@ class StreamState:
         self.is_trimmed = config.max_msgs > 0 or config.max_bytes > 0 or config.max_msgs_per_subject > 0
         # Whether single messages have deadlines, and whether anything in the stream depends on time.
         self.is_timed = config.allow_msg_ttl or config.allow_msg_schedules
-        self._ages = self.is_timed or config.max_age.ns > 0
+        self.ages = self.is_timed or config.max_age.ns > 0
         # Whether time produces messages that others wait for, so that some process has to watch the clock.
         self.is_ticking = config.allow_msg_schedules or config.subject_delete_marker_ttl.ns > 0
 
@@ -322,7 +342,7 @@ class StreamState:
             # If it is as it was, messages were only appended since, and they are added to what is in memory.
             self._row = None
             self._row, self._values = self._taken(row), row
-        upto = self._row.subjects_upto
+        upto = self._row.bounds.subjects_upto
         try:
             tail = self.table.tail(self.last)
         except DamagedRowError:
@@ -340,10 +360,11 @@ class StreamState:
         *numbers, others = row
         self.last, self.msgs, self.bytes, self.last_ts = integers(numbers)
         try:
-            self.first, self.removals, upto = _decode(text(others))
+            bounds = _decode(text(others))
         except msgspec.DecodeError as error:
             raise DamagedRowError(f"its state is damaged: {error}") from None
-        return _Row(self.msgs, self.bytes, self.first, self.last, self.removals, upto)
+        self.first, self.removals, _, self.rolling = bounds
+        return _Row(self.msgs, self.bytes, self.last, bounds)
 
     def reset(self) -> None:
         """Forget everything that was not committed."""
@@ -384,9 +405,12 @@ class StreamState:
         if self.timers.fresh:
             self.timers.flush()
         if not self._is_told():
-            upto = self.subjects.upto
-            self._row = _Row(self.msgs, self.bytes, self.first, self.last, self.removals, upto)
-            others = f"[{self.first},{self.removals},{upto}]"
+            bounds = _Bounds(self.first, self.removals, self.subjects.upto, self.rolling)
+            self._row = _Row(self.msgs, self.bytes, self.last, bounds)
+            # Older Peltons know three numbers.
+            others = f"[{self.first},{self.removals},{self.subjects.upto}]"
+            if self.rolling:
+                others = msgspec.json.encode(bounds).decode()
             self._values = (self.last, self.msgs, self.bytes, self.last_ts, others)
             self.db.execute(_SAVE_STATE, (*self._values, self.id))
         self.dirty = False
@@ -400,7 +424,7 @@ class StreamState:
         return (
             self.msgs - row.msgs == tail < MOST_BEHIND
             and self.bytes - row.bytes <= _TAIL_BYTES
-            and (self.first, self.removals, self.subjects.upto) == (row.first, row.removals, row.subjects_upto)
+            and (self.first, self.removals, self.subjects.upto, self.rolling) == row.bounds
         )
 
     # --- subjects
@@ -435,6 +459,8 @@ class StreamState:
 
     def next_deadline(self) -> int:
         """Return when something is next due in the stream, or an earlier time; ``NEVER`` if nothing is."""
+        if self.rolling:
+            return 0
         due = self.timers.nearest() if self.is_timed else NEVER
         if self.config.max_age.ns > 0 and (oldest := self.oldest_ts()) is not None:
             due = min(due, oldest + self.config.max_age.ns)
@@ -442,7 +468,7 @@ class StreamState:
 
     def is_overdue(self, now: int) -> bool:
         """Whether something in the stream is, or may be, due by now."""
-        return self._ages and self.next_deadline() <= now
+        return bool(self.ages or self.rolling) and self.next_deadline() <= now
 
     def oldest_ts(self) -> int | None:
         """Return from when the age of the oldest message counts that ``max_age`` may remove."""

@@ -75,8 +75,8 @@ class StreamEffects:
         # announcement to others.
         self.arrived: set[str] = set()
         self.known_removals = 0
-        # Filters of what was rolled up.
-        self.rolled_up: set[str] = set()
+        # Filters of what was rolled up, and up to which sequence nothing is left of each.
+        self.rolled_up: dict[str, int] = {}
         # Messages to republish, in the order in which they were stored.
         self.republished: list[Outgoing] = []
         # Removed messages, if a source or mirror needs them; and whether the stream was emptied at once.

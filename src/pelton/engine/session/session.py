@@ -367,7 +367,7 @@ class Session:
             self.changed = True
         registry = self.registry
         for log in registry.used:
-            if registry.is_ticking(log):
+            if log.state.rolling or registry.is_ticking(log):
                 self._deadlines[log.name] = log.state.next_deadline()
         registry.forget_used()
 

@@ -128,8 +128,7 @@ class _Page(msgspec.Struct, Generic[T], frozen=True):
 
 
 def _matching(session: Session, subject: str) -> list[str]:
-    rows = session.registry.streams.rows
-    return sorted(name for name, row in rows.items() if streams.takes(row.digest.subjects, subject))
+    return sorted(session.registry.routes.overlapping(subject) if subject else session.registry.streams.rows)
 
 
 def stream_names(session: Session, request: StreamNames) -> StreamNamesReply:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import chain
 from typing import Final
 
@@ -49,18 +49,13 @@ from pelton.streams import (
     last_headers_of,
     wire_message,
 )
-from pelton.subjects import clash_between, overlaps
+from pelton.subjects import clash_between
 
 _SUBJECTS_PAGE: Final = 100_000
 # So many subjects of a stream are looked up one by one among those of the others.
 _FEW: Final = 16
 # A portion of what removes much gives way to others after so long: what else its transaction does takes as much.
 _PORTION_S: Final = 0.005
-
-
-def takes(subjects: Sequence[str], subject: str) -> bool:
-    """Return whether a stream with these subjects takes messages of a filter; always true for an empty one."""
-    return not subject or any(overlaps(subject, mine) for mine in subjects)
 
 
 def fresh(session: Session, name: str) -> StreamLog:
