@@ -211,20 +211,21 @@ def _account(name: str, section: ConfigSection) -> tuple[AccountConfig, list[Use
 
 def _streams(section: ConfigSection, node: ConfigNode) -> AccountLimits | None:
     """Return what an account may store; None if it has no streams."""
-    match node.value:
-        case bool():
-            return AccountLimits() if node.value else None
-        case str() if node.value.lower() in ("enabled", "enable"):
-            return AccountLimits()
-        case str() if node.value.lower() in ("disabled", "disable"):
-            return None
-        case ConfigBlock():
-            inner = section.inside(node, "jetstream")
-            found = AccountLimits(**inner.fields(STREAM_LIMITS))
-            inner.finish("account.jetstream")
-            return found
-    section.findings.error(node.at, "jetstream must be enabled, disabled, or a block of limits")
-    return None
+    if not isinstance(node.value, ConfigBlock):
+        return AccountLimits() if _is_enabled(section, node, "a block of limits") else None
+    inner = section.inside(node, "jetstream")
+    found = AccountLimits(**inner.fields(STREAM_LIMITS))
+    inner.finish("account.jetstream")
+    return found
+
+
+def _is_enabled(section: ConfigSection, node: ConfigNode, block: str) -> bool:
+    """Whether JetStream is turned on by a word; one that is unknown is an error, which ``block`` names."""
+    word = str(node.value).lower()
+    if isinstance(node.value, bool) or word in ("enabled", "enable", "disabled", "disable"):
+        return word in ("true", "enabled", "enable")
+    section.findings.error(node.at, f"jetstream must be enabled, disabled, or {block}")
+    return False
 
 
 def _tracing(section: ConfigSection, node: ConfigNode) -> TraceConfig:
@@ -265,30 +266,27 @@ def _check_subject(section: ConfigSection, subject: str) -> str:
 def _export(section: ConfigSection) -> ExportConfig | None:
     found = _kind_of(section)
     fields = section.fields(options_of(ExportConfig))
-    response, allow_trace = section.text("response_type", "response"), section.flag("allow_trace")
     section.finish("export")
     if found is None:
         return None
     kind, node = found
-    if allow_trace is not None and kind != "service":
+    if "allow_trace" in fields and kind != "service":
         section.findings.error(section.at, "allow_trace is for exports of services, and for imports of streams")
     if not isinstance(node.value, str):
         section.findings.error(node.at, f"the {kind} of an export must be a subject")
         return None
     if (accounts := fields.pop("accounts", None)) is not None:
         fields["accounts"] = frozenset(accounts)
-    if response is not None:
+    if (response := fields.get("response_type")) is not None:
         if kind == "stream" or response.lower() not in _RESPONSES:
             section.findings.error(section.at, "the response of a service is single, stream or chunked")
         fields["response_type"] = _RESPONSES.get(response.lower(), "Singleton")
-    subject = _check_subject(section, node.value)
-    return ExportConfig(kind=kind, subject=subject, allow_trace=bool(allow_trace), **fields)
+    return ExportConfig(kind=kind, subject=_check_subject(section, node.value), **fields)
 
 
 def _import(section: ConfigSection) -> ImportConfig | None:
     found = _kind_of(section)
-    to, prefix, share = section.text("to"), section.text("prefix"), section.flag("share")
-    allow_trace = section.flag("allow_trace")
+    fields, prefix = section.fields(options_of(ImportConfig)), section.text("prefix")
     section.finish("import")
     if found is None:
         return None
@@ -302,22 +300,15 @@ def _import(section: ConfigSection) -> ImportConfig | None:
     if not account or not subject:
         section.findings.error(node.at, f"the {kind} of an import needs an account and a subject")
         return None
-    if allow_trace is not None and kind != "stream":
+    if "allow_trace" in fields and kind != "stream":
         section.findings.error(section.at, "allow_trace is for exports of services, and for imports of streams")
-    if to and prefix:
+    if fields.get("to") and prefix:
         section.findings.error(section.at, "an import has either to or prefix")
     if prefix:
         if kind == "service":
             section.findings.error(section.at, "prefix is for imported streams; use to for services")
-        to = f"{prefix.removesuffix('.')}.{subject}"
-    return ImportConfig(
-        kind=kind,
-        account=account,
-        subject=_check_subject(section, subject),
-        to=to or "",
-        share=bool(share),
-        allow_trace=bool(allow_trace),
-    )
+        fields["to"] = f"{prefix.removesuffix('.')}.{subject}"
+    return ImportConfig(kind=kind, account=account, subject=_check_subject(section, subject), **fields)
 
 
 # --- the outermost block, and those for JetStream, TLS and WebSocket
@@ -403,13 +394,8 @@ def _handshake_first(section: ConfigSection, node: ConfigNode) -> bool | float:
 
 
 def _jetstream(section: ConfigSection, node: ConfigNode, store_dir: str) -> JetStreamConfig | None:
-    if isinstance(node.value, bool):
-        return JetStreamConfig(store_dir=store_dir) if node.value else None
-    if isinstance(node.value, str) and node.value.lower() in ("enabled", "enable", "disabled", "disable"):
-        return JetStreamConfig(store_dir=store_dir) if node.value.lower().startswith("en") else None
     if not isinstance(node.value, ConfigBlock):
-        section.findings.error(node.at, "jetstream must be enabled, disabled, or a block")
-        return None
+        return JetStreamConfig(store_dir=store_dir) if _is_enabled(section, node, "a block") else None
     inner = section.inside(node, "jetstream")
     enabled = inner.flag("enabled", "enable")
     fields = {"store_dir": store_dir} | inner.fields(options_of(JetStreamConfig))

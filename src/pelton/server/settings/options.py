@@ -35,10 +35,17 @@ ResponseType = Literal["Singleton", "Stream", "Chunked"]
 OptionKind = Literal["text", "integer", "size", "flag", "seconds", "duration", "texts", "mapping"]
 
 
-class Option(NamedTuple):
-    """How an option is given, and what is said of it. Several words of one kind are separated by spaces."""
+SAME: Final = "."
+"""The name of an option's field, as its key, its flag, or the key that fixes it."""
 
-    keys: str = ""
+
+class Option(NamedTuple):
+    """How an option is given, and what is said of it; :data:`SAME` stands for its field's name.
+
+    Several words of one kind are separated by spaces.
+    """
+
+    keys: str = SAME
     """Its keys in a file; messages name the first."""
     flag: str = ""
     """Its flags, without dashes; a switch if it is of the kind "flag"."""
@@ -70,7 +77,8 @@ def options_of(struct: type[msgspec.Struct]) -> Mapping[str, Option]:
     found = {}
     for name, hint in get_type_hints(struct, include_extras=True).items():
         for option in getattr(hint, "__metadata__", ()):
-            found[name] = option._replace(kind=option.kind or _KINDS[hint.__origin__])
+            words = {each: name for each in ("keys", "flag", "fixed") if getattr(option, each) == SAME}
+            found[name] = option._replace(kind=option.kind or _KINDS[hint.__origin__], **words)
     return found
 
 
@@ -114,7 +122,7 @@ class UserConfig(_Config, frozen=True, kw_only=True):
 
     name: Annotated[str, Option("user username")] = ""
     password: Annotated[str, Option("pass password")] = ""
-    nkey: Annotated[str, Option("nkey")] = ""
+    nkey: Annotated[str, Option()] = ""
     account: str = GLOBAL_ACCOUNT
     permissions: PermissionRules | None = None
     connection_types: Annotated[
@@ -138,12 +146,12 @@ class ExportConfig(_Config, frozen=True, kw_only=True):
 
     kind: ExchangeKind
     subject: str
-    accounts: Annotated[frozenset[str] | None, Option("accounts", kind="texts")] = None
-    response_type: ResponseType = "Singleton"
+    accounts: Annotated[frozenset[str] | None, Option(kind="texts")] = None
+    response_type: Annotated[ResponseType, Option("response_type response", kind="text")] = "Singleton"
     response_threshold: Annotated[float, Option("threshold response_threshold response_time response_max_time")] = 0.0
-    account_token_position: Annotated[int, Option("account_token_position")] = 0
+    account_token_position: Annotated[int, Option()] = 0
     requires_token: bool = False
-    allow_trace: bool = False
+    allow_trace: Annotated[bool, Option()] = False
 
 
 class ImportConfig(_Config, frozen=True, kw_only=True):
@@ -156,10 +164,10 @@ class ImportConfig(_Config, frozen=True, kw_only=True):
     kind: ExchangeKind
     account: str
     subject: str
-    to: str = ""
-    share: bool = False
+    to: Annotated[str, Option()] = ""
+    share: Annotated[bool, Option()] = False
     token: str = ""
-    allow_trace: bool = False
+    allow_trace: Annotated[bool, Option()] = False
 
 
 class TraceConfig(_Config, frozen=True, kw_only=True):
@@ -194,7 +202,7 @@ class AccountConfig(_Config, frozen=True, kw_only=True):
 class JetStreamConfig(_Config, frozen=True, kw_only=True):
     """Where streams are kept and how much all accounts together may store; -1 for what the machine has."""
 
-    domain: Annotated[str, Option("domain", flag="domain", help="the JetStream domain", fixed="domain")] = ""
+    domain: Annotated[str, Option(flag=SAME, help="the JetStream domain", fixed=SAME)] = ""
     store_dir: Annotated[
         str, Option("store_dir storedir", flag="sd store_dir", help="folder for the stores of accounts")
     ] = ""
@@ -212,16 +220,14 @@ class TlsConfig(_Config, frozen=True, kw_only=True):
     (False), or, with a number, if it begins within so many seconds.
     """
 
-    cert_file: Annotated[str, Option("cert_file", flag="tlscert", help="certificate of the server")] = ""
-    key_file: Annotated[str, Option("key_file", flag="tlskey", help="private key of the certificate")] = ""
-    verify: Annotated[
-        bool, Option("verify", flag="tlsverify", help="enable TLS, and demand certificates of clients")
-    ] = False
-    ca_file: Annotated[str, Option("ca_file", flag="tlscacert", help="certificates that sign those of clients")] = ""
-    verify_and_map: Annotated[bool, Option("verify_and_map", fixed="verify_and_map")] = False
-    timeout: Annotated[float, Option("timeout")] = 2.0
+    cert_file: Annotated[str, Option(flag="tlscert", help="certificate of the server")] = ""
+    key_file: Annotated[str, Option(flag="tlskey", help="private key of the certificate")] = ""
+    verify: Annotated[bool, Option(flag="tlsverify", help="enable TLS, and demand certificates of clients")] = False
+    ca_file: Annotated[str, Option(flag="tlscacert", help="certificates that sign those of clients")] = ""
+    verify_and_map: Annotated[bool, Option(fixed=SAME)] = False
+    timeout: Annotated[float, Option()] = 2.0
     handshake_first: bool | float = False
-    min_version: Annotated[Literal["1.2", "1.3"], Option("min_version", kind="text")] = "1.2"
+    min_version: Annotated[Literal["1.2", "1.3"], Option(kind="text")] = "1.2"
 
 
 class AuthorizationConfig(_Config, frozen=True, kw_only=True):
@@ -230,12 +236,12 @@ class AuthorizationConfig(_Config, frozen=True, kw_only=True):
     ``timeout`` is how many seconds a client has to authenticate.
     """
 
-    user: Annotated[str, Option("user username", flag="user", help="user that clients must give")] = ""
+    user: Annotated[str, Option("user username", flag=SAME, help="user that clients must give")] = ""
     password: Annotated[str, Option("pass password", flag="pass", help="password that clients must give")] = ""
-    token: Annotated[str, Option("token", flag="auth", help="token that clients must give")] = ""
+    token: Annotated[str, Option(flag="auth", help="token that clients must give")] = ""
     users: tuple[UserConfig, ...] = ()
     default_permissions: PermissionRules | None = None
-    timeout: Annotated[float, Option("timeout")] = 2.0
+    timeout: Annotated[float, Option()] = 2.0
 
 
 _IN_CONNECT: Final = "credentials are in the CONNECT of a client"
@@ -256,8 +262,8 @@ class OperatorConfig(_Config, frozen=True, kw_only=True):
     accounts: dict[str, str] = msgspec.field(default_factory=dict)
     resolver: ResolverKind = "memory"
     folder: Annotated[str, Option("dir")] = ""
-    allow_delete: Annotated[bool, Option("allow_delete")] = False
-    hard_delete: Annotated[bool, Option("hard_delete")] = False
+    allow_delete: Annotated[bool, Option()] = False
+    hard_delete: Annotated[bool, Option()] = False
     stored: dict[str, str] = msgspec.field(default_factory=dict)
     default_sentinel: str = ""
 
@@ -266,23 +272,23 @@ class WebSocketConfig(_Config, frozen=True, kw_only=True):
     """The listener for WebSocket clients. A ``port`` of 0 is none."""
 
     host: Annotated[str, Option("host net")] = ""
-    port: Annotated[int, Option("port", flag="websocket_port", help="port for WebSocket clients")] = 0
-    advertise: Annotated[str, Option("advertise")] = ""
-    no_tls: Annotated[bool, Option("no_tls")] = False
+    port: Annotated[int, Option(flag="websocket_port", help="port for WebSocket clients")] = 0
+    advertise: Annotated[str, Option()] = ""
+    no_tls: Annotated[bool, Option()] = False
     tls: TlsConfig | None = None
-    same_origin: Annotated[bool, Option("same_origin")] = False
+    same_origin: Annotated[bool, Option()] = False
     allowed_origins: Annotated[
         tuple[str, ...], Option("allowed_origins allowed_origin allow_origins allow_origin")
     ] = ()
-    handshake_timeout: Annotated[float, Option("handshake_timeout")] = 2.0
+    handshake_timeout: Annotated[float, Option()] = 2.0
     compression: Annotated[bool, Option("compression compress")] = False
-    jwt_cookie: Annotated[str, Option("jwt_cookie", not_yet=_IN_CONNECT)] = ""
-    user_cookie: Annotated[str, Option("user_cookie", not_yet=_IN_CONNECT)] = ""
-    pass_cookie: Annotated[str, Option("pass_cookie", not_yet=_IN_CONNECT)] = ""
-    token_cookie: Annotated[str, Option("token_cookie", not_yet=_IN_CONNECT)] = ""
-    no_auth_user: Annotated[str, Option("no_auth_user")] = ""
-    ping_interval: Annotated[float, Option("ping_interval", not_yet="it is that of all clients")] = 0.0
-    headers: Annotated[dict[str, str], Option("headers", not_yet="answers have no headers of yours")] = msgspec.field(
+    jwt_cookie: Annotated[str, Option(not_yet=_IN_CONNECT)] = ""
+    user_cookie: Annotated[str, Option(not_yet=_IN_CONNECT)] = ""
+    pass_cookie: Annotated[str, Option(not_yet=_IN_CONNECT)] = ""
+    token_cookie: Annotated[str, Option(not_yet=_IN_CONNECT)] = ""
+    no_auth_user: Annotated[str, Option()] = ""
+    ping_interval: Annotated[float, Option(not_yet="it is that of all clients")] = 0.0
+    headers: Annotated[dict[str, str], Option(not_yet="answers have no headers of yours")] = msgspec.field(
         default_factory=dict
     )
     authorization: AuthorizationConfig | None = None
@@ -302,127 +308,78 @@ class ServerConfig(_Config, frozen=True, kw_only=True):
     port: Annotated[
         int,
         Option(
-            "port",
-            flag="p port",
-            help="port for clients; -1 for any that is free",
-            fixed="port listen",
-            zero_is_default=True,
+            flag="p port", help="port for clients; -1 for any that is free", fixed="port listen", zero_is_default=True
         ),
     ] = DEFAULT_PORT
-    unix_socket: Annotated[
-        str, Option("unix_socket", flag="unix unix_socket", help="Unix socket to listen on", fixed="unix_socket")
-    ] = ""
-    server_name: Annotated[
-        str, Option("server_name", flag="n name server_name", help="name of the server", fixed="server_name")
-    ] = ""
-    client_advertise: Annotated[
-        str, Option("client_advertise", flag="client_advertise", help="address that clients are told")
-    ] = ""
-    server_tags: Annotated[tuple[str, ...], Option("server_tags")] = ()
-    server_metadata: Annotated[dict[str, str], Option("server_metadata")] = msgspec.field(default_factory=dict)
+    unix_socket: Annotated[str, Option(flag="unix unix_socket", help="Unix socket to listen on", fixed=SAME)] = ""
+    server_name: Annotated[str, Option(flag="n name server_name", help="name of the server", fixed=SAME)] = ""
+    client_advertise: Annotated[str, Option(flag=SAME, help="address that clients are told")] = ""
+    server_tags: Annotated[tuple[str, ...], Option()] = ()
+    server_metadata: Annotated[dict[str, str], Option()] = msgspec.field(default_factory=dict)
     pid_file: Annotated[str, Option("pid_file pidfile", flag="P pid", help="file for the process id")] = ""
-    ports_file_dir: Annotated[
-        str, Option("ports_file_dir", flag="ports_file_dir", help="folder for a file with the ports")
-    ] = ""
+    ports_file_dir: Annotated[str, Option(flag=SAME, help="folder for a file with the ports")] = ""
 
     max_payload: Annotated[
-        int,
-        Option("max_payload", flag="max_payload", help="the largest message (1MB)", kind="size", zero_is_default=True),
+        int, Option(flag=SAME, help="the largest message (1MB)", kind="size", zero_is_default=True)
     ] = _MIB
     max_pending: Annotated[
-        int,
-        Option(
-            "max_pending",
-            flag="max_pending",
-            help="what may wait for a client (64MB)",
-            kind="size",
-            fixed="max_pending",
-            zero_is_default=True,
-        ),
+        int, Option(flag=SAME, help="what may wait for a client (64MB)", kind="size", fixed=SAME, zero_is_default=True)
     ] = 64 * _MIB
     max_connections: Annotated[
-        int,
-        Option(
-            "max_connections max_conn", flag="max_connections", help="how many clients (65536)", zero_is_default=True
-        ),
+        int, Option("max_connections max_conn", flag=SAME, help="how many clients (65536)", zero_is_default=True)
     ] = 65_536
-    max_subscriptions: Annotated[int, Option("max_subscriptions max_subs", fixed="max_subscriptions")] = -1
+    max_subscriptions: Annotated[int, Option("max_subscriptions max_subs", fixed=SAME)] = -1
     max_subscription_tokens: Annotated[
         int, Option("max_subscription_tokens max_sub_tokens", not_yet="subjects may have any number of tokens")
     ] = 0
-    max_control_line: Annotated[int, Option("max_control_line", zero_is_default=True)] = 4096
-    write_deadline: Annotated[float, Option("write_deadline", zero_is_default=True)] = 10.0
+    max_control_line: Annotated[int, Option(zero_is_default=True)] = 4096
+    write_deadline: Annotated[float, Option(zero_is_default=True)] = 10.0
     ping_interval: Annotated[
-        float,
-        Option(
-            "ping_interval",
-            flag="ping_interval",
-            help="how often a silent client is asked (2m)",
-            zero_is_default=True,
-        ),
+        float, Option(flag=SAME, help="how often a silent client is asked (2m)", zero_is_default=True)
     ] = 120.0
-    ping_max: Annotated[int, Option("ping_max", zero_is_default=True)] = 2
-    lame_duck_duration: Annotated[
-        float,
-        Option(
-            "lame_duck_duration",
-            flag="lame_duck_duration",
-            help="how long clients are let go (2m)",
-            fixed="lame_duck_duration",
-        ),
-    ] = 120.0
-    lame_duck_grace_period: Annotated[
-        float,
-        Option(
-            "lame_duck_grace_period",
-            flag="lame_duck_grace_period",
-            help="before the first is let go (10s)",
-            fixed="lame_duck_grace_period",
-        ),
-    ] = 10.0
-    max_closed_clients: Annotated[int, Option("max_closed_clients", fixed="max_closed_clients")] = 1000
-    no_header_support: Annotated[bool, Option("no_header_support", not_yet="clients always may send headers")] = False
+    ping_max: Annotated[int, Option(zero_is_default=True)] = 2
+    lame_duck_duration: Annotated[float, Option(flag=SAME, help="how long clients are let go (2m)", fixed=SAME)] = 120.0
+    lame_duck_grace_period: Annotated[float, Option(flag=SAME, help="before the first is let go (10s)", fixed=SAME)] = (
+        10.0
+    )
+    max_closed_clients: Annotated[int, Option(fixed=SAME)] = 1000
+    no_header_support: Annotated[bool, Option(not_yet="clients always may send headers")] = False
 
     sync: Annotated[
-        str, Option(flag="sync", help="commit, interval or off: what an acknowledgement promises (commit)")
+        str, Option(keys="", flag=SAME, help="commit, interval or off: what an acknowledgement promises (commit)")
     ] = ""
-    key_file: Annotated[str, Option(flag="key-file key_file", help="the key of an encrypted store")] = ""
+    key_file: Annotated[str, Option(keys="", flag="key-file key_file", help="the key of an encrypted store")] = ""
 
     websocket: WebSocketConfig | None = None
-    http_host: Annotated[str, Option(fixed="http")] = ""
+    http_host: Annotated[str, Option(keys="", fixed="http")] = ""
     http_port: Annotated[
-        int,
-        Option("http_port monitor_port", flag="m http_port", help="port for monitoring", fixed="http_port http"),
+        int, Option("http_port monitor_port", flag="m http_port", help="port for monitoring", fixed="http_port http")
     ] = 0
     https_port: Annotated[
         int,
         Option(
-            "https_port",
             flag="ms https_port",
             help="port for monitoring with TLS",
             not_yet="reports are told over HTTP without TLS, with http_port",
         ),
     ] = 0
-    http_base_path: Annotated[str, Option("http_base_path", not_yet="reports are at the root")] = ""
+    http_base_path: Annotated[str, Option(not_yet="reports are at the root")] = ""
 
-    jetstream: Annotated[JetStreamConfig | None, Option(flag="js jetstream", help="enable JetStream", kind="flag")] = (
-        None
-    )
+    jetstream: Annotated[
+        JetStreamConfig | None, Option(keys="", flag="js jetstream", help="enable JetStream", kind="flag")
+    ] = None
     default_js_domain: Annotated[
-        dict[str, str],
-        Option("default_js_domain", not_yet="give the domain of this server with jetstream { domain: NAME }"),
+        dict[str, str], Option(not_yet="give the domain of this server with jetstream { domain: NAME }")
     ] = msgspec.field(default_factory=dict)
     authorization: AuthorizationConfig = AuthorizationConfig()
     accounts: tuple[AccountConfig, ...] = ()
     users: tuple[UserConfig, ...] = ()
-    no_auth_user: Annotated[str, Option("no_auth_user", fixed="no_auth_user")] = ""
+    no_auth_user: Annotated[str, Option(fixed=SAME)] = ""
     operator: OperatorConfig | None = None
-    system_account: Annotated[str, Option("system_account system", fixed="system_account")] = ""
-    no_system_account: Annotated[bool, Option("no_system_account no_system no_sys_acc", fixed="no_system_account")] = (
-        False
-    )
-    tls: Annotated[TlsConfig | None, Option(flag="tls", help="enable TLS", kind="flag")] = None
-    allow_non_tls: Annotated[bool, Option("allow_non_tls", not_yet="with TLS, all clients use it")] = False
+    system_account: Annotated[str, Option("system_account system", fixed=SAME)] = ""
+    no_system_account: Annotated[bool, Option("no_system_account no_system no_sys_acc", fixed=SAME)] = False
+    tls: Annotated[TlsConfig | None, Option(keys="", flag=SAME, help="enable TLS", kind="flag")] = None
+    allow_non_tls: Annotated[bool, Option(not_yet="with TLS, all clients use it")] = False
 
 
 BLOCKS: Final[Mapping[str, type[msgspec.Struct]]] = {
@@ -447,11 +404,11 @@ OPTIONS: Final[Mapping[str, Option]] = dict(_options())
 """The options of a server and its blocks by their paths, such as ``tls.verify``."""
 
 COMMAND_OPTIONS: Final[Mapping[str, Option]] = {
-    "config": Option(flag="c config", help="configuration file", kind="text"),
-    "check": Option(flag="t check", help="check the configuration, and exit", kind="flag"),
-    "json": Option(flag="json", help="write the addresses as JSON, once it listens", kind="flag"),
-    "help": Option(flag="h help", help="show this text", kind="flag"),
-    "version": Option(flag="v version", help="show the version", kind="flag"),
+    "config": Option("", flag="c config", help="configuration file", kind="text"),
+    "check": Option("", flag="t check", help="check the configuration, and exit", kind="flag"),
+    "json": Option("", flag="json", help="write the addresses as JSON, once it listens", kind="flag"),
+    "help": Option("", flag="h help", help="show this text", kind="flag"),
+    "version": Option("", flag="v version", help="show the version", kind="flag"),
 }
 FLAGS: Final[Mapping[str, Option]] = {
     path: option for path, option in {**COMMAND_OPTIONS, **OPTIONS}.items() if option.flag

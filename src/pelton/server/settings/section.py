@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pelton.api import ConfigError
 from pelton.server.settings.grammar import ConfigBlock, ConfigNode, ConfigPosition, duration_ns
 from pelton.server.settings.options import IGNORED, OFF, REFUSED, Option
 
 _NS: Final = 1_000_000_000
+_DURATION: Final = "a duration such as 2s or 1m30s"
+T = TypeVar("T")
 
 
 class SettingsFault(NamedTuple):
@@ -83,100 +85,68 @@ class ConfigSection:
                     values[field] = value
         return values
 
-    def text(self, *keys: str) -> str | None:
-        """Return a text, None if there is none or it is wrong."""
-        node = self.take(*keys)
-        if node is None or isinstance(node.value, str):
-            return None if node is None else str(node.value)
-        self._wrong(node, keys, "a text")
-        return None
-
-    def integer(self, *keys: str) -> int | None:
-        """Return an integer or a size, such as ``1MB``."""
+    def _read(self, keys: Sequence[str], expected: str, read: Callable[[ConfigNode], T | None]) -> T | None:
+        """Return what one of the keys holds; None if there is none, or if it is wrong, which is an error."""
         node = self.take(*keys)
         if node is None:
             return None
-        if isinstance(node.value, int) and not isinstance(node.value, bool):
-            return node.value
-        self._wrong(node, keys, "an integer or a size such as 64K or 1MB, without quotes")
-        return None
+        try:
+            found = read(node)
+        except ValueError as error:
+            self.findings.error(node.at, f"{keys[0]}: {error}")
+            return None
+        if found is None:
+            self.findings.error(node.at, f"{keys[0]} must be {expected}, not {_kind_of(node)}")
+        return found
+
+    def text(self, *keys: str) -> str | None:
+        """Return a text, None if there is none or it is wrong."""
+        return self._read(keys, "a text", _text_of)
+
+    def integer(self, *keys: str) -> int | None:
+        """Return an integer or a size, such as ``1MB``."""
+        return self._read(keys, "an integer or a size such as 64K or 1MB, without quotes", _integer_of)
 
     size = integer
 
     def flag(self, *keys: str) -> bool | None:
         """Return a boolean."""
-        node = self.take(*keys)
-        if node is None or isinstance(node.value, bool):
-            return None if node is None else bool(node.value)
-        self._wrong(node, keys, "true or false")
-        return None
+        return self._read(keys, "true or false", lambda node: node.value if isinstance(node.value, bool) else None)
 
     def seconds(self, *keys: str) -> float | None:
         """Return the seconds of a duration; a number without a unit is seconds."""
-        node = self.take(*keys)
-        if node is None:
-            return None
-        if isinstance(node.value, int | float) and not isinstance(node.value, bool):
-            return float(node.value)
-        return self._duration(node, keys)
+        return self._read(keys, _DURATION, _seconds_of)
 
     def duration(self, *keys: str) -> float | None:
         """Return the seconds of a duration that has a unit. Without quotes, ``1m`` is a million."""
-        node = self.take(*keys)
-        return None if node is None else self._duration(node, keys)
-
-    def _duration(self, node: ConfigNode, keys: Sequence[str]) -> float | None:
-        if isinstance(node.value, str):
-            try:
-                return duration_ns(node.value) / _NS
-            except ValueError as error:
-                self.findings.error(node.at, f"{keys[0]}: {error}")
-                return None
-        self._wrong(node, keys, "a duration such as 2s or 1m30s")
-        return None
+        return self._read(keys, _DURATION, _duration_of)
 
     def texts(self, *keys: str) -> tuple[str, ...] | None:
         """Return a list of texts; a single one may stand without brackets."""
-        node = self.take(*keys)
-        if node is None:
-            return None
-        items = node.value if isinstance(node.value, list) else [node]
-        if all(isinstance(item.value, str) for item in items):
-            return tuple([str(item.value) for item in items])
-        self._wrong(node, keys, "a text, or a list of texts")
-        return None
+        return self._read(keys, "a text, or a list of texts", _texts_of)
 
     def mapping(self, *keys: str) -> dict[str, str] | None:
         """Return a block of texts."""
-        node = self.take(*keys)
-        if node is None:
-            return None
-        if isinstance(node.value, ConfigBlock):
-            items = {key: entry.value for key, entry in node.value.entries.items() if key not in node.value.used}
-            if all(isinstance(value, str) for value in items.values()):
-                return {key: str(value) for key, value in items.items()}
-        self._wrong(node, keys, "a block of texts")
-        return None
+        return self._read(keys, "a block of texts", _mapping_of)
 
     def section(self, *keys: str) -> ConfigSection | None:
         """Return a block."""
-        node = self.take(*keys)
-        if node is None:
-            return None
-        if isinstance(node.value, ConfigBlock):
-            return self.inside(node, keys[0])
-        self._wrong(node, keys, "a block in braces")
-        return None
+        name = keys[0]
+        return self._read(
+            keys,
+            "a block in braces",
+            lambda node: self.inside(node, name) if isinstance(node.value, ConfigBlock) else None,
+        )
 
     def sections(self, *keys: str) -> list[ConfigSection] | None:
         """Return a list of blocks."""
-        node = self.take(*keys)
-        if node is None:
+
+        def read(node: ConfigNode) -> list[ConfigSection] | None:
+            if isinstance(node.value, list) and all(isinstance(item.value, ConfigBlock) for item in node.value):
+                return [self.inside(item, keys[0]) for item in node.value]
             return None
-        if isinstance(node.value, list) and all(isinstance(item.value, ConfigBlock) for item in node.value):
-            return [self.inside(item, keys[0]) for item in node.value]
-        self._wrong(node, keys, "a list of blocks")
-        return None
+
+        return self._read(keys, "a list of blocks", read)
 
     def take_named(self) -> list[tuple[str, ConfigNode]]:
         """Return all entries that are left, by their names as written, and count them as read."""
@@ -209,8 +179,36 @@ class ConfigSection:
                 self.findings.warn(node.at, f"{written}{where} has no effect: {ignored[key]}")
         self._left.clear()
 
-    def _wrong(self, node: ConfigNode, keys: Sequence[str], expected: str) -> None:
-        self.findings.error(node.at, f"{keys[0]} must be {expected}, not {_kind_of(node)}")
+
+def _text_of(node: ConfigNode) -> str | None:
+    return node.value if isinstance(node.value, str) else None
+
+
+def _integer_of(node: ConfigNode) -> int | None:
+    return node.value if isinstance(node.value, int) and not isinstance(node.value, bool) else None
+
+
+def _seconds_of(node: ConfigNode) -> float | None:
+    if isinstance(node.value, int | float) and not isinstance(node.value, bool):
+        return float(node.value)
+    return _duration_of(node)
+
+
+def _duration_of(node: ConfigNode) -> float | None:
+    return duration_ns(node.value) / _NS if isinstance(node.value, str) else None
+
+
+def _texts_of(node: ConfigNode) -> tuple[str, ...] | None:
+    items = [item.value for item in (node.value if isinstance(node.value, list) else [node])]
+    return tuple(map(str, items)) if all(isinstance(item, str) for item in items) else None
+
+
+def _mapping_of(node: ConfigNode) -> dict[str, str] | None:
+    if not isinstance(node.value, ConfigBlock):
+        return None
+    items = {key: entry.value for key, entry in node.value.entries.items() if key not in node.value.used}
+    is_right = all(isinstance(value, str) for value in items.values())
+    return {key: str(value) for key, value in items.items()} if is_right else None
 
 
 def _kind_of(node: ConfigNode) -> str:
