@@ -359,6 +359,14 @@ async def last_of(stream: Readable, subject: str) -> StoredMessage | None:
         return None
 
 
+async def message_at(stream: Readable, seq: int) -> StoredMessage | None:
+    """Return the message of a sequence; None if there is none."""
+    try:
+        return await stream.get_message(seq)
+    except MessageNotFoundError:
+        return None
+
+
 async def next_of(stream: Readable, subject: str, seq: int) -> StoredMessage | None:
     """Return the first message of a subject or filter from a sequence on; None if there is none."""
     try:

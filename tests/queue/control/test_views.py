@@ -10,7 +10,7 @@ import pytest
 
 import pelton
 from pelton import Jet
-from pelton.api import Backoff, ConfigError, JobNotFoundError, RetryJob
+from pelton.api import Backoff, ConfigError, JobNotFoundError, RetryJob, StoredMessage
 from pelton.queue import JobContext, JobCounts, Queue
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import FAST, drain, ended, waiting, working
@@ -353,3 +353,22 @@ async def test_an_idempotency_key_with_a_line_break_is_refused(queue: Queue) -> 
 
     with pytest.raises(ConfigError):
         await job.enqueue(idempotency_key="a\r\nb")
+
+
+async def test_a_job_that_is_stored_anew_meanwhile_is_found(jet: Jet, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = await jet.queue("q")
+
+    @queue.job
+    async def wash(car: str) -> None: ...
+
+    late = queue.options(unique="car", replace=True, delay=600)
+    handle = await late.enqueue(wash, "red")
+    found = [await queue._steering.find_message(handle.id)]
+    await late.enqueue(wash, "blue")
+    find_message = queue._steering.find_message
+
+    async def find_late(job_id: str) -> StoredMessage | None:
+        return found.pop() if found else await find_message(job_id)
+
+    monkeypatch.setattr(queue._steering, "find_message", find_late)
+    assert (await handle.info()).state == "scheduled"

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from pelton.api import JobNotFoundError, MessageNotFoundError, ServerTimeoutError, StoredMessage, StreamNotFoundError
+from pelton.api import JobNotFoundError, ServerTimeoutError, StoredMessage, StreamNotFoundError
 from pelton.api.json_values import UNREADABLE
 from pelton.api.requests import FindMessages
-from pelton.jet.stream import last_of, next_of, subjects_of
+from pelton.jet.stream import last_of, message_at, next_of, subjects_of
 from pelton.queue.backing.scan import (
     job_at,
     last_attempt,
@@ -323,14 +323,14 @@ class JobViews:
             elif group.is_due:
                 since.append(group.first_due)
         for seq in sorted({*looked_up, *sorted(underway.taken)[:_MOST_LOOKED_AT]}):
-            with suppress(MessageNotFoundError):
-                stored = await stream.get_message(seq)
-                known = None if seq in looked_up else await self._attempt_of(stored, where)
-                if (due := where.due_again(known)) is not None:
-                    since.append(max(stored.time_ns, due))
-                if due == 0:
-                    # All that follow were stored later.
-                    break
+            if (stored := await message_at(stream, seq)) is None:
+                continue
+            known = None if seq in looked_up else await self._attempt_of(stored, where)
+            if (due := where.due_again(known)) is not None:
+                since.append(max(stored.time_ns, due))
+            if due == 0:
+                # All that follow were stored later.
+                break
         since += [at async for at in self._oldest_untaken(stream, where)]
         return min(since, default=0)
 
@@ -375,9 +375,12 @@ class JobViews:
         Raises JobNotFoundError if it is not known, or no longer known; ConfigError.
         """
         checked_id(self._queue.name, job_id)
-        stored = await self.find_message(job_id)
-        (found,) = await self.infos_of([stored]) if stored is not None else (None,)
-        return await self.get_ended(job_id) if found is None else found
+        while (stored := await self.find_message(job_id)) is not None:
+            (found,) = await self.infos_of([stored])
+            if found is not None:
+                return found
+            # It has ended, or it fell due or was replaced, and so is stored anew.
+        return await self.get_ended(job_id)
 
     async def infos_of(self, messages: Sequence[StoredMessage]) -> list[JobInfo | None]:
         """Return what there is to know of jobs that had not ended when they were read; None for one that has since."""
@@ -386,9 +389,10 @@ class JobViews:
         part = UnderwayPart(tuple(stored.seq for stored in messages), limit=len(messages))
         underway = {one.seq: one for one in await self._queue.stats.select(part)}
         where, found = await self._where(), list[JobInfo | None]()
+        stream = await self._queue.jet.stream(self._queue.names.jobs)
         for stored in messages:
             # One that was ended between the two would seem to be pending again.
-            is_there = stored.seq in underway or await self._is_stored(stored)
+            is_there = stored.seq in underway or await message_at(stream, stored.seq) is not None
             found.append(await self._to_info(stored, underway, where) if is_there else None)
         return found
 
@@ -400,13 +404,6 @@ class JobViews:
         taken, where = (await self._queue.stats.count_underway()).taken, await self._where()
         found = [seq for seq in {*where.begun, *taken} if where.of(seq, taken.get(seq)) == "running"]
         return sorted(found, key=lambda seq: (where.runs.get(seq, (0, "", 1 << 63))[2], seq))
-
-    async def _is_stored(self, stored: StoredMessage) -> bool:
-        try:
-            await (await self._queue.jet.stream(self._queue.names.jobs)).get_message(stored.seq)
-        except MessageNotFoundError:
-            return False
-        return True
 
     async def _states(self) -> tuple[Underway, JobStates]:
         # In this order, or a job that is begun between the two would seem to be none that was taken.
@@ -492,8 +489,8 @@ class JobViews:
         stream = await self._queue.jet.stream(self._queue.names.jobs)
         for seq in sorted(sequences):
             # One that has ended meanwhile is left out.
-            with suppress(MessageNotFoundError):
-                yield await stream.get_message(seq)
+            if (stored := await message_at(stream, seq)) is not None:
+                yield stored
 
     async def outcome(self, job_id: str, limit: float | None) -> Outcome | None:
         """Wait until a job has ended, for ``limit`` seconds at most; None if it has not ended by then."""
