@@ -137,3 +137,30 @@ def test_no_statement_is_prepared_anew_for_its_limit() -> None:
         texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in told]
         found += [(path, text) for text in texts if isinstance(text, str) and bare.search(text)]
     assert not found
+
+
+PLANNED = {
+    # How a queue is stored: with keys as records, and whether it is read without its leader.
+    ("backing/setup.py", "has_exclusive_subjects"),
+    # Whether deliveries are listed, or are told by the records of workers.
+    ("backing/scan.py", "own_verbs"),
+    # Whether a flow, or what follows from an event, is stored at once or in an order that can be repeated.
+    ("flow/flows.py", "atomic_batches"),
+    ("flow/reactor.py", "atomic_batches"),
+    # Whether settlements share a transaction, and so wait for each other.
+    ("run/worker.py", "atomic_batches"),
+    # Whether only the clock tells that a lease is lost.
+    ("run/leased_jobs.py", "refuses_late_acks"),
+}
+
+
+def test_a_queue_asks_what_its_backend_can_do_in_no_other_place() -> None:
+    room = Path(pelton.__file__).parent / "queue"
+    asked = list[tuple[str, str]]()
+    for file in sorted(room.rglob("*.py")):
+        text = file.read_text()
+        asked += [(str(file.relative_to(room)), flag) for flag in re.findall(r"\.planning\.(\w+)", text)]
+        # What is not in Planning is a verb that every backend answers.
+        assert not re.search(r"(isinstance|hasattr|getattr)\((self\.|queue\.|jet\.)?_?backend\b", text), file
+        assert "runtime_checkable" not in text, file
+    assert sorted(asked) == sorted(PLANNED)

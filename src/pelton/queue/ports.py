@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import msgspec
 
-from pelton.api import AckOp, Delivered, Outgoing, PeltonError, PullRequest, Unsettled, UnsettledGroup
+from pelton.api import AckOp, Delivered, PeltonError, Unsettled, UnsettledGroup
 
 if TYPE_CHECKING:
-    from pelton.api.backend import BegunDeliveries
-    from pelton.queue.model.records import Ended
-    from pelton.queue.model.states import Attempt, JobInfo, Outcome
+    from pelton.queue.model.states import JobInfo, Outcome
 
 Underway = dict[int, Unsettled]
 """Jobs that were taken and have not ended, by sequence."""
@@ -113,32 +111,6 @@ class BegunLookup(Protocol):
         ...
 
 
-class Beginnings(Protocol):
-    """What one worker has begun.
-
-    ``is_written``: call :meth:`write` before a job begins. ``marks``: mark it there last, if there are any.
-    """
-
-    is_written: bool
-    marks: BegunDeliveries | None
-
-    async def write(self, begun: Iterable[Delivered]) -> None:
-        """Store that these jobs begin; once it returns, they may. Raises PeltonError."""
-        ...
-
-    def end(self, settled: Sequence[Delivered]) -> None:
-        """Note that these jobs are settled."""
-        ...
-
-    def forget(self, delivered: Delivered, *, has_begun: bool) -> None:
-        """Note that a job is held no longer that somebody else ends."""
-        ...
-
-    async def close(self) -> None:
-        """Leave nothing but what others need."""
-        ...
-
-
 class Extender(Protocol):
     """Extends leases: a part of ``Backend``."""
 
@@ -152,77 +124,6 @@ class Extender(Protocol):
 
     async def close(self) -> None:
         """Close the connection."""
-        ...
-
-
-class JobSource(Protocol):
-    """The jobs of a queue, for one worker.
-
-    ``channels`` names the ways they arrive, ``ranked`` those of jobs with a priority, the highest first. ``tenants``
-    are those that are only waited for, each with the channel from which jobs with a tenant are taken. ``beginnings``:
-    of which of its jobs the worker notes that they begin.
-    """
-
-    channels: Sequence[str]
-    ranked: Sequence[str]
-    tenants: Mapping[str, str]
-    extender: Extender
-    beginnings: Beginnings
-
-    @property
-    def is_new(self) -> bool:
-        """Whether hardly any job of the queue had ended at the first :meth:`has_ranked`."""
-        ...
-
-    async def has_ranked(self) -> bool:
-        """Whether there are jobs with a priority that have not ended; finds out which tenants have jobs."""
-        ...
-
-    def weigh(self, tenant: str, weight: int) -> None:
-        """Note the weight of a tenant."""
-        ...
-
-    async def take(self, channel: str, request: PullRequest) -> list[TakenJob]:
-        """Take jobs, as a pull does."""
-        ...
-
-    async def earlier_attempt(self, delivered: Delivered) -> Attempt | None:
-        """Return what became of all earlier deliveries of a job; None for its first one."""
-        ...
-
-    async def keep(self, delivered: Delivered, message: Outgoing) -> None:
-        """Store a message of a job that goes on, while it is held, and extend its lease.
-
-        Raises AckRejectedError if the attempt was replaced, and on a cluster WrongLastSequenceError if there is a
-        message of its subject: nothing is stored then.
-        """
-        ...
-
-    async def settle(self, ended: Ended) -> None:
-        """End an attempt: publish its records and messages, and acknowledge its job or give it back.
-
-        Raises AckRejectedError if the attempt was replaced: it then has no effect. Raises ApiError if a message is
-        refused: the attempt then is not over.
-        """
-        ...
-
-    async def settle_many(self, endings: Sequence[Ended]) -> list[PeltonError | None]:
-        """End many attempts, each as :meth:`settle` does; one entry each: None, or why it had no effect.
-
-        Raises StoreError only if the store fails for good.
-        """
-        ...
-
-    def forget(self, deliveries: Iterable[Delivered]) -> None:
-        """Release jobs that were taken, settled or not."""
-        ...
-
-    async def is_empty(self) -> bool:
-        """Whether no unfinished job is left."""
-        ...
-
-    async def close(self) -> None:
-        """Take no more; give back what was taken and not handed out. Idempotent."""
         ...
 
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from pelton.api import ConfigError, QueueNotFoundError, StoreReadOnlyError, StreamNotFoundError
 from pelton.api.times import Seconds
 from pelton.jet.streams import StoreTime
-from pelton.queue.backing.job_source import BegunJobs, ConsumerJobSource
+from pelton.queue.backing.job_source import ConsumerJobSource
 from pelton.queue.backing.keyed_source import KeyedJobSource, KeyedStats
-from pelton.queue.backing.scan import ConsumerStats
+from pelton.queue.backing.scan import BegunJobs, ConsumerStats
 from pelton.queue.backing.setup import (
     EXCLUSIVE,
     KEYS,
@@ -26,6 +26,7 @@ from pelton.queue.backing.setup import (
     check_is_queue,
     existing_consumers,
     free_consumer,
+    is_in_file,
     jobs_stream,
     keys_stream,
     queue_settings,
@@ -43,14 +44,15 @@ from pelton.queue.enqueue.registry import JobRegistry, Jobs, QueueContext, given
 from pelton.queue.flow.flows import Flows, QueueWithFlows
 from pelton.queue.flow.reactor import FlowReactor
 from pelton.queue.model.naming import QueueNames
-from pelton.queue.model.options import JobRules, checked_id, checked_text
+from pelton.queue.model.options import JobRules, checked_id, checked_text, seconds, whole
 from pelton.queue.run.claims import Claims
-from pelton.queue.run.slots import worker_settings
+from pelton.queue.run.slots import WorkerSettings
 from pelton.queue.run.worker import Worker
 
 if TYPE_CHECKING:
     from pelton.jet import Consumer, Stream, Streams
-    from pelton.queue.ports import JobSource, QueueStats
+    from pelton.queue.backing.job_source import JobSource
+    from pelton.queue.ports import QueueStats
 
 
 async def open_queue(jet: Streams, names: QueueNames, settings: QueueSettings, jobs: JobRegistry) -> QueueContext:
@@ -104,7 +106,7 @@ async def _source(
     has_records = stream.config.metadata.get(KEYS) == RECORDS
     ranked: list[Consumer] = []
     # Through a server, the exclusive queue of a file keeps what it has: a server's protocol cannot make it.
-    is_served = exclusive and not has_records and not jet.backend.planning.has_exclusive_subjects
+    is_served = exclusive and not has_records and not is_in_file(jet)
     if settings is None or is_served:
         consumers = await existing_consumers(stream, names)
     else:
@@ -172,9 +174,6 @@ class Queue(QueueWithJobs, QueueWithSteering, QueueWithSchedules, QueueWithFlows
         what = f"queue {self.name!r}: a job's name"
         return self, checked_text(what, name) if name != "" else job_name(function)
 
-    def _as_job_queue(self) -> JobQueue:
-        return self
-
     def _add(self, job: Job[Any, Any]) -> None:
         self._context.jobs.add(job)
 
@@ -205,10 +204,16 @@ class Queue(QueueWithJobs, QueueWithSteering, QueueWithSchedules, QueueWithFlows
         async ones are cancelled and handed back, which does not count as an attempt; threads are waited for.
         May be called several times at once: each call is a separate worker. Raises ConfigError.
         """
-        ends = (until_empty, until_idle)
-        probes = self._context.probes
-        settings = worker_settings(
-            self.name, concurrency, ends, handle_signals, grace, max_jobs, probes.on_error, probes.on_idle
+        what, probes = f"queue {self.name!r}", self._context.probes
+        settings = WorkerSettings(
+            concurrency=whole(f"{what}: concurrency", concurrency),
+            until_empty=until_empty,
+            until_idle=until_idle,
+            on_error=probes.on_error,
+            on_idle=probes.on_idle,
+            handle_signals=handle_signals,
+            grace=seconds(f"{what}: grace", grace),
+            max_jobs=None if max_jobs is None else whole(f"{what}: max_jobs", max_jobs),
         )
         self._check_loop()
         worker = Worker(self._context, settings, partial(FlowReactor, self._context, self._steering))

@@ -12,9 +12,9 @@ import msgspec
 
 from pelton.api import PeltonError, PullRequest, StoreError
 from pelton.queue import Queue
+from pelton.queue.backing.job_source import JobSource
 from pelton.queue.model.limits import JobLimit, Order, Orders
 from pelton.queue.model.records import AttemptRecords, Ended, PutOff, records_of
-from pelton.queue.ports import JobSource
 from pelton.queue.run.admission import Admission
 from pelton.queue.run.leases import LeaseKeeper, SharedLease, SlotExtender
 from pelton.queue.run.parking import Parking

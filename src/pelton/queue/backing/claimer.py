@@ -24,7 +24,7 @@ from pelton.api import (
 from pelton.api.admission import check_subject
 from pelton.api.tracing import as_first
 from pelton.jet.registers import MovedError, Register, StoredRecord
-from pelton.jet.stream import at_leader
+from pelton.jet.stream import at_leader, next_of
 from pelton.queue.backing.key_table import (
     FREE_FOR_S,
     Chance,
@@ -319,10 +319,8 @@ class Claimer:
 
     async def _next_at(self, subject: str, done: int) -> StoredMessage | None:
         """Return the next message. Replicas may not have it yet, so the leader is asked as well."""
-        try:
-            return await self._jobs.get_next_message(subject, done + 1)
-        except MessageNotFoundError:
-            return await at_leader(self._backend, self._names.jobs, seq=done + 1, next_by_subj=subject)
+        found = await next_of(self._jobs, subject, done + 1)
+        return found or await at_leader(self._backend, self._names.jobs, seq=done + 1, next_by_subj=subject)
 
     async def _rescue(self, chance: Chance) -> None:
         """Carry out a record that another worker settled and has not carried out itself: it is gone, or slow."""

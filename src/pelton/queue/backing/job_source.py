@@ -1,15 +1,6 @@
-"""The jobs that consumers deliver, for one worker, and which of them have begun.
+"""The jobs that consumers deliver, for one worker.
 
-**Which jobs have begun: their functions were called, which is what counts as an attempt.** A delivery only tells that a
-worker has taken a job. What the worker has begun must be known when it dies, and must cost little. In a store file it
-is a mark in memory that outlives the process (``storage/begun_marks.py``). On a cluster each worker has one record, the
-list of the deliveries that it has begun, and a job begins when the record that lists it is stored; those that begin
-while one is being written share the next one. What has ended leaves the list when it is written again: until then it
-says nothing new, because the job's own record counts that delivery already.
-
-A worker that has lost a lease keeps the delivery listed, for the worker that takes the job next.
-
-**The jobs that consumers deliver, for one worker.** Jobs arrive through channels. On an embedded store, and in a queue
+Jobs arrive through channels. On an embedded store, and in a queue
 that is not exclusive, each channel is a consumer, and a job's lease is the ack wait of its delivery. An exclusive queue
 on a cluster has its own channel (``keyed_source.py``).
 
@@ -28,9 +19,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import aclosing, suppress
 from datetime import timedelta
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
@@ -46,28 +36,26 @@ from pelton.api import (
     PeltonError,
     PullRequest,
     Settled,
-    headers,
 )
 from pelton.api.json_values import UNREADABLE
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet import ack_of
 from pelton.jet.registers import ASK_AGAIN_S
-from pelton.queue.backing.scan import deliveries, last_attempt, stored_messages, tenants_with_jobs
-from pelton.queue.backing.setup import TOKENS
+from pelton.queue.backing.scan import Beginnings, last_attempt, tenants_with_jobs
+from pelton.queue.backing.setup import TOKENS, lasting_consumer
 from pelton.queue.model.naming import encode_tenant
-from pelton.queue.model.records import accounted_for, job_id_of, records_of, with_losses
+from pelton.queue.model.records import job_id_of, records_of
 from pelton.queue.model.turns import FIRST_JOBS, TenantTurns, in_order
-from pelton.queue.ports import Beginnings, Extender, TakenJob
+from pelton.queue.ports import TakenJob
 from pelton.runtime import Signal
 
 if TYPE_CHECKING:
     from pelton.api import BackendSubscription
-    from pelton.api.backend import BegunDeliveries
-    from pelton.jet import Consumer, Stream, Streams
-    from pelton.queue.model.naming import QueueNames
+    from pelton.jet import Consumer
+    from pelton.queue.backing.scan import BegunJobs
     from pelton.queue.model.records import Ended
     from pelton.queue.model.states import Attempt
-    from pelton.queue.ports import Begun
+    from pelton.queue.ports import Extender
     from pelton.runtime import Runtime
 
 _log: Final = logging.getLogger("pelton.queue")
@@ -184,14 +172,9 @@ class TenantLines:
         To pause a queue pauses its own consumers first, and those of tenants that are listed after that.
         """
         paused = (await self._stream.consumer(self._own[0])).config.pause_until
-        consumer = await self._stream.create_consumer(
-            durable_name=name,
-            filter_subject=self._names.tenant_filter(tenant, rank),
-            ack_wait=self._lease,
-            max_ack_pending=-1,
-            max_deliver=-1,
-            inactive_threshold=_UNUSED,
-            pause_until=paused,
+        filters = (self._names.tenant_filter(tenant, rank),)
+        consumer = await lasting_consumer(
+            self._stream, name, filters, self._lease, inactive_threshold=_UNUSED, pause_until=paused
         )
         paused = (await self._stream.consumer(self._own[0])).config.pause_until
         if paused != consumer.config.pause_until:
@@ -288,133 +271,6 @@ class TenantLines:
             await asyncio.gather(self._listening, return_exceptions=True)
 
 
-_encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(list[tuple[int, int]]).decode
-# As the records of failed attempts; afterwards what its worker had begun counts as not begun.
-_TTL: Final = headers.encode({headers.TTL: "720h"})
-_MOST_OPEN: Final = 1024
-# What was read serves for this share of a lease: a job is taken anew only a good part of one after it began.
-_FRESH_SHARE: Final = 0.1
-
-
-class BegunJobs:
-    """What the workers of a queue have begun, wherever they run. ``marks``: those of a store file.
-
-    ``stream`` holds its jobs; ``lease`` in seconds.
-    """
-
-    def __init__(
-        self, jet: Streams, names: QueueNames, stream: Stream, lease: float, marks: BegunDeliveries | None
-    ) -> None:
-        self.jet = jet
-        self.names = names
-        self.stream = stream
-        self.lease = lease
-        self.marks = marks
-        self._fresh_s = lease * _FRESH_SHARE
-        self._found: Begun = {}
-        self._asked = float("-inf")
-
-    async def find_begun(self) -> Begun:
-        """Return what was begun by now."""
-        found: dict[int, set[int]] = {}
-        if self.marks is not None:
-            found = {seq: set(numbers) for seq, numbers in self.marks.numbers_by_message().items()}
-        stream = await self.jet.stream(self.names.running)
-        # In a store file there are none, or few: of workers that came through a server.
-        read = deliveries if self.marks is None else stored_messages
-        async with aclosing(read(stream, self.names.begun_subject("*"))) as records:
-            async for record in records:
-                for seq, number in _decode(record.data):
-                    found.setdefault(seq, set()).add(number)
-        return found
-
-    async def complete(self, known: Attempt | None, delivered: Delivered) -> Attempt | None:
-        """Return what became of all earlier deliveries of a job; ``known`` is what its attempts have left."""
-        if accounted_for(known) >= delivered.num_delivered - 1:
-            return known
-        clock = self.jet.runtime.clock
-        if self.marks is not None or clock.boottime() - self._asked > self._fresh_s:
-            asked = clock.boottime()
-            self._found, self._asked = await self.find_begun(), asked
-        begun = self._found.get(delivered.seq, ())
-        return with_losses(known, job_id_of(delivered), delivered.num_delivered, begun, clock.now())
-
-
-class WorkerBeginnings:
-    """What one worker has begun: see ``ports.Beginnings``."""
-
-    def __init__(self, jobs: BegunJobs, worker: str) -> None:
-        self._jet = jobs.jet
-        self.marks: BegunDeliveries | None = jobs.marks
-        self._running = jobs.names.running
-        self._subject = jobs.names.begun_subject(worker)
-        self.is_written: bool = jobs.marks is None
-        self._open: deque[Delivered] = deque()
-        # What is listed, and how many times something was added to that, and to what is stored.
-        self._listed: dict[tuple[int, int], None] = {}
-        self._added = 0
-        self._stored = 0
-        self._task: asyncio.Task[None] | None = None
-
-    async def write(self, begun: Iterable[Delivered]) -> None:
-        """Store that these jobs begin; once it returns, they may. Raises PeltonError."""
-        for delivered in begun:
-            self._listed[delivered.seq, delivered.num_delivered] = None
-        self._added += 1
-        wanted = self._added
-        while self._stored < wanted:
-            await asyncio.shield(self._begin_to_store())
-
-    def _begin_to_store(self) -> asyncio.Task[None]:
-        if self._task is None:
-            self._task = self._jet.runtime.spawn(self._store(), f"pelton writes {self._subject}")
-            self._task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return self._task
-
-    async def _store(self) -> None:
-        added = self._added
-        try:
-            await self._jet.backend.publish(self._subject, _encode(list(self._listed)), _TTL)
-            self._stored = added
-        finally:
-            self._task = None
-        if self._stored < self._added:
-            self._begin_to_store()
-
-    def end(self, settled: Sequence[Delivered]) -> None:
-        """Note that these jobs are settled."""
-        numbers = [(delivered.seq, delivered.num_delivered) for delivered in settled]
-        if self.marks is not None:
-            self.marks.unmark(numbers)
-        else:
-            for number in numbers:
-                self._listed.pop(number, None)
-
-    def forget(self, delivered: Delivered, *, has_begun: bool) -> None:
-        """Note that a job is held no longer that somebody else ends."""
-        if has_begun:
-            self._open.append(delivered)
-            if len(self._open) > _MOST_OPEN:
-                self.end([self._open.popleft()])
-        elif (delivered.seq, delivered.num_delivered) in self._listed:
-            # It was listed, and did not begin after all.
-            self.end([delivered])
-            self._added += 1
-            self._begin_to_store()
-        else:
-            self.end([delivered])
-
-    async def close(self) -> None:
-        """Leave nothing but what others need."""
-        if self._task is not None:
-            await asyncio.gather(self._task, return_exceptions=True)
-        if self._stored and not self._listed:
-            with suppress(PeltonError):
-                stream = await self._jet.stream(self._running)
-                await stream.purge(filter=self._subject)
-
-
 class TakesInFlight:
     """Takes of jobs that are completed though their caller is gone: what they find is given back."""
 
@@ -461,15 +317,20 @@ class TakesInFlight:
             _log.debug("queue %r: job %d was not given back: %s", self._queue, taken.delivered.seq, error)
 
 
-class FreeJobs:
-    """The jobs that consumers deliver, those of tenants in turns; for one worker. See ``ports.JobSource``.
+class JobSource:
+    """The jobs of a queue, for one worker: those without a key come from consumers, those of tenants in turns.
 
     ``free`` is the consumer of the jobs without a key and a priority, ``ranked`` are those with one, the highest first.
+    ``channels`` names the ways they arrive, ``tenants`` those that are only waited for, each with the channel from
+    which jobs with a tenant are taken. ``beginnings``: of which of its jobs the worker notes that they begin.
     """
+
+    channels: Sequence[str]
+    extender: Extender
 
     def __init__(self, begun: BegunJobs, free: Consumer, ranked: Sequence[Consumer], worker: str) -> None:
         jet, names, stream = begun.jet, begun.names, begun.stream
-        self.beginnings: Beginnings = WorkerBeginnings(begun, worker)
+        self.beginnings: Beginnings = Beginnings(begun, worker)
         self.ranked: Sequence[str] = [consumer.name for consumer in ranked]
         self._takes = TakesInFlight(jet.runtime, names.queue, self._give_back)
         own = [free.name, *reversed(self.ranked)]
@@ -486,7 +347,7 @@ class FreeJobs:
         self._begun = begun
 
     async def take(self, channel: str, request: PullRequest) -> list[TakenJob]:
-        """Pull from the consumer of that name, or from those of tenants."""
+        """Take jobs, as a pull does: from the consumer of that name, or from those of tenants."""
         turns, taken = self._turns.get(channel), list[TakenJob]()
         if turns is not None and (turns.tenants or channel in self.tenants):
             taken = await self._tenants.take(channel, request)
@@ -501,7 +362,7 @@ class FreeJobs:
 
     @property
     def is_new(self) -> bool:
-        """Whether hardly any job of the queue had ended when this worker looked for the first time."""
+        """Whether hardly any job of the queue had ended at the first :meth:`has_ranked`."""
         return self._tenants.is_new is not False
 
     async def has_ranked(self) -> bool:
@@ -525,12 +386,39 @@ class FreeJobs:
         """Return what the attempts of a job have left."""
         return await last_attempt(await self._jet.stream(self._names.attempts), self._names, job_id_of(delivered))
 
+    async def keep(self, delivered: Delivered, message: Outgoing) -> None:
+        """Store a message of a job that goes on, while it is held, and extend its lease.
+
+        Raises AckRejectedError if the attempt was replaced, and on a cluster WrongLastSequenceError if there is a
+        message of its subject: nothing is stored then.
+        """
+        raise NotImplementedError
+
     async def settle(self, ended: Ended) -> None:
-        """End an attempt: see ``ports.JobSource``."""
+        """End an attempt: publish its records and messages, and acknowledge its job or give it back.
+
+        Raises AckRejectedError if the attempt was replaced: it then has no effect. Raises ApiError if a message is
+        refused: the attempt then is not over.
+        """
+        raise NotImplementedError
+
+    async def settle_many(self, endings: Sequence[Ended]) -> list[PeltonError | None]:
+        """End many attempts, each as :meth:`settle` does; one entry each: None, or why it had no effect.
+
+        Raises StoreError only if the store fails for good.
+        """
+        raise NotImplementedError
+
+    def forget(self, deliveries: Iterable[Delivered]) -> None:
+        """Release jobs that were taken, settled or not."""
+        # The consumer redelivers one that is not settled to another worker after its ack wait.
+
+    async def is_empty(self) -> bool:
+        """Whether no unfinished job is left."""
         raise NotImplementedError
 
     async def close(self) -> None:
-        """Give back what was taken for nobody. Idempotent."""
+        """Take no more; give back what was taken and not handed out. Idempotent."""
         await self._tenants.close()
         await self._takes.close()
 
@@ -540,7 +428,7 @@ class FreeJobs:
         await self.settle(records.handed_back())
 
 
-class ConsumerJobSource(FreeJobs):
+class ConsumerJobSource(JobSource):
     """Jobs that consumers deliver, with and without a key: the last of ``consumers`` is of those without."""
 
     def __init__(
@@ -588,9 +476,6 @@ class ConsumerJobSource(FreeJobs):
             raise
         except PeltonError as error:
             return [error] * len(endings)
-
-    def forget(self, deliveries: Iterable[Delivered]) -> None:
-        """Do nothing: the consumer redelivers it to another worker after its ack wait."""
 
     async def is_empty(self) -> bool:
         """Whether no consumer has anything left, and no tenant."""

@@ -35,7 +35,6 @@ from typing import TYPE_CHECKING, Final
 from pelton.api import (
     AckRejectedError,
     Delivered,
-    MessageNotFoundError,
     Outgoing,
     PeltonError,
     PullRequest,
@@ -46,6 +45,7 @@ from pelton.api import (
 from pelton.api.tracing import as_first
 from pelton.jet import ack_of
 from pelton.jet.registers import Follower, Outage, is_busy, last_and_new
+from pelton.jet.stream import next_of
 from pelton.queue.backing.claimer import (
     CHANNEL,
     Claimer,
@@ -57,7 +57,7 @@ from pelton.queue.backing.claimer import (
     replaced_error,
     with_id,
 )
-from pelton.queue.backing.job_source import BegunJobs, FreeJobs
+from pelton.queue.backing.job_source import JobSource
 from pelton.queue.backing.key_table import KeyRecord, KeyTable, decode
 from pelton.queue.backing.scan import delivered_by, deliveries, infos_of, not_to_be_taken, refusal_of, tenant_consumers
 from pelton.queue.model.naming import ALL_PRIORITIES, QueueNames
@@ -68,6 +68,7 @@ from pelton.runtime import Signal
 
 if TYPE_CHECKING:
     from pelton.jet import Consumer, Stream, Streams
+    from pelton.queue.backing.scan import BegunJobs
 
 # --- following the keys: which of them have jobs, and their records. Two ordered readers feed a worker's table
 
@@ -148,7 +149,7 @@ class Watch:
         return self._table.saw_record(key, delivered.seq, decode(delivered.data), self._clock.boottime(), max(age, 0.0))
 
 
-class KeyedJobSource(FreeJobs):
+class KeyedJobSource(JobSource):
     """The jobs of an exclusive queue on a cluster, for one worker."""
 
     def __init__(self, begun: BegunJobs, free: Consumer, ranked: Sequence[Consumer], worker: str) -> None:
@@ -380,17 +381,10 @@ class KeyedStats:
         job = hold.job
         if not job:
             subjects = [subject for rank in ALL_PRIORITIES for subject in self._names.subjects_of_key(key, rank)]
-            found = await asyncio.gather(*(self._next_at(subject, hold.done) for subject in subjects))
-            job = min((seq for seq in found if seq), default=0)
+            found = await asyncio.gather(*(next_of(self._jobs, subject, hold.done + 1) for subject in subjects))
+            job = min((one.seq for one in found if one is not None), default=0)
             if not job:
                 return None
         waits = hold.state == "waiting"
         cause = cause_of(hold.known) if waits else 0
         return Unsettled(job, hold.tries, written + hold.delay_ns if waits else 0, waits, cause)
-
-    async def _next_at(self, subject: str, done: int) -> int:
-        stream = await self._jet.stream(self._names.jobs)
-        try:
-            return (await stream.get_next_message(subject, done + 1)).seq
-        except MessageNotFoundError:
-            return 0

@@ -1,10 +1,20 @@
-"""Reading what a queue has stored: its streams to their present end, its unfinished jobs, what is under way."""
+"""Reading what a queue has stored: its streams to their present end, unfinished jobs, what is under way or has begun.
+
+**Which jobs have begun: their functions were called, which is what counts as an attempt.** A delivery only tells that a
+worker has taken a job. What the worker has begun must be known when it dies, and must cost little. In a store file it
+is a mark in memory that outlives the process (``storage/begun_marks.py``). On a cluster each worker has one record, the
+list of the deliveries that it has begun, and a job begins when the record that lists it is stored; those that begin
+while one is being written share the next one. What has ended leaves the list when it is written again: until then it
+says nothing new, because the job's own record counts that delivery already.
+
+A worker that has lost a lease keeps the delivery listed, for the worker that takes the job next.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import AsyncGenerator, Sequence
+from collections import defaultdict, deque
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
@@ -18,42 +28,37 @@ from pelton.api import (
     ConsumerNotFoundError,
     ConsumerUnsettled,
     Delivered,
-    MessageNotFoundError,
+    PeltonError,
     StoredMessage,
     StoreReadOnlyError,
     StreamNotFoundError,
     Unsettled,
     UnsettledGroup,
     UnsettledGroups,
+    headers,
 )
 from pelton.api.json_values import UNREADABLE
-from pelton.jet.stream import at_leader, subjects_of
+from pelton.jet.stream import at_leader, last_of, message_at, next_of, subjects_of
 from pelton.queue.enqueue.job_message import found_by
 from pelton.queue.model.limits import Order, decode_order
 from pelton.queue.model.naming import FLOWS_CONSUMER
-from pelton.queue.model.records import job_id_in
+from pelton.queue.model.records import accounted_for, job_id_in, job_id_of, with_losses
 from pelton.queue.model.states import Attempt, JobCounts, LastRun
 from pelton.queue.ports import ALL_LISTED, UnderwayCounts, UnderwayPart, Unlisted
 
 if TYPE_CHECKING:
     from pelton.api import Delivered
+    from pelton.api.backend import BegunDeliveries
     from pelton.jet import Consumer, Stream, Streams
     from pelton.queue.enqueue.registry import QueueContext
     from pelton.queue.model.naming import QueueNames
     from pelton.queue.model.records import Ended
-    from pelton.queue.ports import Underway
+    from pelton.queue.ports import Begun, Underway
 
 _PAGE: Final = 256
 _FIRST: Final = 4
 _AT_ONCE: Final = 64
 _BEYOND: Final = 2**40
-
-
-async def scan(stream: Stream, filter_subject: str) -> AsyncGenerator[tuple[int, bytes], None]:
-    """Read sequences and data of a stream from its beginning to its present end."""
-    async with aclosing(deliveries(stream, filter_subject)) as found:
-        async for delivered in found:
-            yield delivered.seq, delivered.data
 
 
 async def number_of_subjects(stream: Stream, filter_subject: str) -> int:
@@ -107,16 +112,9 @@ async def _page(stream: Stream, filter_subject: str, seq: int, number: int) -> S
 async def _side_by_side(stream: Stream, filter_subject: str, seq: int, number: int) -> Sequence[StoredMessage]:
     """Ask at several sequences at once, for where messages are dense, these are as many messages."""
     asked = range(seq, seq + min(number, _AT_ONCE))
-    answers = await asyncio.gather(*(_next(stream, filter_subject, each) for each in asked))
+    answers = await asyncio.gather(*(next_of(stream, filter_subject, each) for each in asked))
     found = {stored.seq: stored for stored in answers if stored is not None}
     return [found[each] for each in sorted(found)]
-
-
-async def _next(stream: Stream, filter_subject: str, seq: int) -> StoredMessage | None:
-    try:
-        return await stream.get_next_message(filter_subject, seq)
-    except MessageNotFoundError:
-        return None
 
 
 async def messages_of_filters(stream: Stream, filters: Sequence[str], seq: int = 1) -> AsyncGenerator[StoredMessage]:
@@ -184,10 +182,7 @@ async def _flow_waits(jet: Streams, names: QueueNames) -> bool:
 async def unfinished_job(stream: Stream, names: QueueNames, job_id: str) -> StoredMessage | None:
     """Return the message of a job that has not ended."""
     if job_id.isdigit():
-        try:
-            return await stream.get_message(int(job_id))
-        except MessageNotFoundError:
-            return None
+        return await message_at(stream, int(job_id))
     leaf, key = found_by(job_id)
     # A job can fall due between the two, but never goes back.
     for subject in (names.later(key, leaf), *names.places(key, leaf)):
@@ -199,24 +194,19 @@ async def unfinished_job(stream: Stream, names: QueueNames, job_id: str) -> Stor
 async def job_at(stream: Stream, names: QueueNames, leaf: str, key: str) -> StoredMessage | None:
     """Return the message of a job that has not ended, by its place: there is one at most."""
     for subject in (names.later(key, leaf), *names.places(key, leaf)):
-        try:
-            return await stream.get_last_message(subject)
-        except MessageNotFoundError:
-            continue
+        if (stored := await last_of(stream, subject)) is not None:
+            return stored
     return None
 
 
 async def _one_of(stream: Stream, subject: str, job_id: str) -> StoredMessage | None:
     """Return the message of a job among those of its subject: of jobs that are unique until started, several run."""
     seq = 1
-    while True:
-        try:
-            stored = await stream.get_next_message(subject, seq)
-        except MessageNotFoundError:
-            return None
+    while (stored := await next_of(stream, subject, seq)) is not None:
         if job_id_in(stored.data, stored.seq) == job_id:
             return stored
         seq = stored.seq + 1
+    return None
 
 
 # --- the records of attempts that did not end their jobs
@@ -226,10 +216,8 @@ _attempt: Final = msgspec.json.Decoder(Attempt).decode
 
 async def last_attempt(stream: Stream, names: QueueNames, job_id: str) -> Attempt | None:
     """Return the record of a job's last attempt that did not end it, from the stream of attempts, or None."""
-    try:
-        return _attempt((await stream.get_last_message(names.attempt_subject(job_id))).data)
-    except MessageNotFoundError:
-        return None
+    stored = await last_of(stream, names.attempt_subject(job_id))
+    return None if stored is None else _attempt(stored.data)
 
 
 # --- whether a job of a schedule became due while an earlier one had not ended
@@ -244,19 +232,12 @@ async def has_overlap(queue: QueueContext, delivered: Delivered) -> bool:
     jet, names = queue.jet, queue.names
     jobs, leaf = await jet.stream(names.jobs), names.leaf_of(delivered.subject)
     for subject in _places(names, delivered.subject, leaf):
-        try:
-            if (await jobs.get_next_message(subject, 1)).seq < delivered.seq:
-                return True
-        except MessageNotFoundError:
-            # A replica that does not have it yet has no earlier one either.
-            continue
+        # A replica that does not have it yet has no earlier one either.
+        if (first := await next_of(jobs, subject, 1)) is not None and first.seq < delivered.seq:
+            return True
     # In this order: the job is removed with, or after, the note that it has ended.
-    control = await jet.stream(names.control)
-    try:
-        ran = await control.get_last_message(names.last_run(leaf))
-    except MessageNotFoundError:
-        return False
-    if ran.time_ns > queue.time.now() + _CLOCKS_DIFFER_NS:
+    ran = await last_of(await jet.stream(names.control), names.last_run(leaf))
+    if ran is None or ran.time_ns > queue.time.now() + _CLOCKS_DIFFER_NS:
         return False
     return ran.time_ns > delivered.time_ns and int(_decode(ran.data).id) < delivered.seq
 
@@ -396,3 +377,135 @@ class ConsumerStats:
         listed = await tenants_with_jobs(self._stream, self._names)
         stored = sum(sum(counts.values()) for counts in listed.values())
         return ahead + max(stored - taken, 0)
+
+
+# --- which jobs have begun
+
+_encode_begun: Final = msgspec.msgpack.Encoder().encode
+_decode_begun: Final = msgspec.msgpack.Decoder(list[tuple[int, int]]).decode
+# As the records of failed attempts; afterwards what its worker had begun counts as not begun.
+_TTL: Final = headers.encode({headers.TTL: "720h"})
+_MOST_OPEN: Final = 1024
+# What was read serves for this share of a lease: a job is taken anew only a good part of one after it began.
+_FRESH_SHARE: Final = 0.1
+
+
+class BegunJobs:
+    """What the workers of a queue have begun, wherever they run. ``marks``: those of a store file.
+
+    ``stream`` holds its jobs; ``lease`` in seconds.
+    """
+
+    def __init__(
+        self, jet: Streams, names: QueueNames, stream: Stream, lease: float, marks: BegunDeliveries | None
+    ) -> None:
+        self.jet = jet
+        self.names = names
+        self.stream = stream
+        self.lease = lease
+        self.marks = marks
+        self._fresh_s = lease * _FRESH_SHARE
+        self._found: Begun = {}
+        self._asked = float("-inf")
+
+    async def find_begun(self) -> Begun:
+        """Return what was begun by now."""
+        found: dict[int, set[int]] = {}
+        if self.marks is not None:
+            found = {seq: set(numbers) for seq, numbers in self.marks.numbers_by_message().items()}
+        stream = await self.jet.stream(self.names.running)
+        # In a store file there are none, or few: of workers that came through a server.
+        read = deliveries if self.marks is None else stored_messages
+        async with aclosing(read(stream, self.names.begun_subject("*"))) as records:
+            async for record in records:
+                for seq, number in _decode_begun(record.data):
+                    found.setdefault(seq, set()).add(number)
+        return found
+
+    async def complete(self, known: Attempt | None, delivered: Delivered) -> Attempt | None:
+        """Return what became of all earlier deliveries of a job; ``known`` is what its attempts have left."""
+        if accounted_for(known) >= delivered.num_delivered - 1:
+            return known
+        clock = self.jet.runtime.clock
+        if self.marks is not None or clock.boottime() - self._asked > self._fresh_s:
+            asked = clock.boottime()
+            self._found, self._asked = await self.find_begun(), asked
+        begun = self._found.get(delivered.seq, ())
+        return with_losses(known, job_id_of(delivered), delivered.num_delivered, begun, clock.now())
+
+
+class Beginnings:
+    """What one worker has begun.
+
+    ``is_written``: call :meth:`write` before a job begins. ``marks``: mark it there last, if there are any.
+    """
+
+    def __init__(self, jobs: BegunJobs, worker: str) -> None:
+        self._jet = jobs.jet
+        self.marks: BegunDeliveries | None = jobs.marks
+        self._running = jobs.names.running
+        self._subject = jobs.names.begun_subject(worker)
+        self.is_written: bool = jobs.marks is None
+        self._open: deque[Delivered] = deque()
+        # What is listed, and how many times something was added to that, and to what is stored.
+        self._listed: dict[tuple[int, int], None] = {}
+        self._added = 0
+        self._stored = 0
+        self._task: asyncio.Task[None] | None = None
+
+    async def write(self, begun: Iterable[Delivered]) -> None:
+        """Store that these jobs begin; once it returns, they may. Raises PeltonError."""
+        for delivered in begun:
+            self._listed[delivered.seq, delivered.num_delivered] = None
+        self._added += 1
+        wanted = self._added
+        while self._stored < wanted:
+            await asyncio.shield(self._begin_to_store())
+
+    def _begin_to_store(self) -> asyncio.Task[None]:
+        if self._task is None:
+            self._task = self._jet.runtime.spawn(self._store(), f"pelton writes {self._subject}")
+            self._task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return self._task
+
+    async def _store(self) -> None:
+        added = self._added
+        try:
+            await self._jet.backend.publish(self._subject, _encode_begun(list(self._listed)), _TTL)
+            self._stored = added
+        finally:
+            self._task = None
+        if self._stored < self._added:
+            self._begin_to_store()
+
+    def end(self, settled: Sequence[Delivered]) -> None:
+        """Note that these jobs are settled."""
+        numbers = [(delivered.seq, delivered.num_delivered) for delivered in settled]
+        if self.marks is not None:
+            self.marks.unmark(numbers)
+        else:
+            for number in numbers:
+                self._listed.pop(number, None)
+
+    def forget(self, delivered: Delivered, *, has_begun: bool) -> None:
+        """Note that a job is held no longer that somebody else ends."""
+        if has_begun:
+            self._open.append(delivered)
+            if len(self._open) > _MOST_OPEN:
+                self.end([self._open.popleft()])
+        elif (delivered.seq, delivered.num_delivered) in self._listed:
+            # It was listed, and did not begin after all.
+            self.end([delivered])
+            self._added += 1
+            self._begin_to_store()
+        else:
+            self.end([delivered])
+
+    async def close(self) -> None:
+        """Leave nothing but what others need."""
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._stored and not self._listed:
+            with suppress(PeltonError):
+                stream = await self._jet.stream(self._running)
+                await stream.purge(filter=self._subject)

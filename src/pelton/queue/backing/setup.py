@@ -24,6 +24,8 @@ from pelton.queue.model.naming import FLOWS_CONSUMER, PLACE, SIDES, QueueNames
 from pelton.queue.model.options import seconds, whole
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pelton.api.times import Seconds
     from pelton.jet import Consumer, Stream, Streams
 
@@ -103,15 +105,15 @@ def check_is_queue(names: QueueNames, stream: Stream) -> None:
 
 async def with_places(jet: Streams, names: QueueNames, stream: Stream) -> Stream:
     """Return the stream of a queue with room for scheduled jobs; one that an older version made gets it here."""
-    is_read_at_once = _is_read_at_once(jet)
-    if {*names.job_subjects} <= {*stream.config.subjects} and stream.config.allow_direct >= is_read_at_once:
+    allow_direct = stream.config.allow_direct or is_in_file(jet)
+    if {*names.job_subjects} <= {*stream.config.subjects} and stream.config.allow_direct == allow_direct:
         return stream
-    config = {"subjects": list(names.job_subjects), "allow_direct": stream.config.allow_direct or is_read_at_once}
+    config = {"subjects": list(names.job_subjects), "allow_direct": allow_direct}
     return await jet.update_stream(names.jobs, allow_msg_schedules=True, allow_msg_ttl=True, **config)
 
 
-def _is_read_at_once(jet: Streams) -> bool:
-    """Whether direct gets of many jobs are as recent as others: not those of a server's replicas."""
+def is_in_file(jet: Streams) -> bool:
+    """Whether a queue is opened in its file, whose direct gets are as recent as others: not through a server."""
     return jet.backend.planning.has_exclusive_subjects
 
 
@@ -157,7 +159,7 @@ def _taken_error(names: QueueNames, stream: Stream) -> ConfigError:
 
 
 async def _make_jobs_stream(jet: Streams, names: QueueNames, settings: QueueSettings) -> Stream:
-    exclusive, is_file = bool(settings.exclusive), _is_read_at_once(jet)
+    exclusive, is_file = bool(settings.exclusive), is_in_file(jet)
     lease = _DEFAULT_LEASE_S if settings.lease is None else settings.lease
     metadata = {EXCLUSIVE: "true" if exclusive else "false", LEASE: repr(lease)}
     config: dict[str, Any] = {
@@ -227,10 +229,7 @@ async def flows_stream(jet: Streams, names: QueueNames) -> Stream:
 async def flows_consumer(stream: Stream, names: QueueNames, lease: float) -> Consumer:
     """Return the consumer of what happens in flows."""
     filters = [names.flow_begin("*"), names.flow_log("*"), names.flow_told("*", "*")]
-    wait = max(lease, _SHORTEST_FLOW_WAIT_S)
-    return await stream.create_consumer(
-        durable_name=FLOWS_CONSUMER, filter_subjects=filters, ack_wait=wait, max_ack_pending=-1, max_deliver=-1
-    )
+    return await lasting_consumer(stream, FLOWS_CONSUMER, filters, max(lease, _SHORTEST_FLOW_WAIT_S))
 
 
 async def keys_stream(jet: Streams, names: QueueNames, settings: QueueSettings) -> None:
@@ -264,8 +263,14 @@ async def _replicate(jet: Streams, stream: Stream, settings: QueueSettings) -> S
 
 async def free_consumer(stream: Stream, names: QueueNames, lease: float) -> Consumer:
     """Return the consumer of the jobs without a key in an exclusive queue."""
-    common: dict[str, Any] = {"ack_wait": lease, "max_ack_pending": -1, "max_deliver": -1}
-    return await stream.create_consumer(durable_name="free", filter_subjects=list(names.free_jobs), **common)
+    return await lasting_consumer(stream, "free", names.free_jobs, lease)
+
+
+async def lasting_consumer(stream: Stream, name: str, filters: Sequence[str], lease: float, **more: Any) -> Consumer:
+    """Return a consumer that workers pull from, made if it is missing: how often a job is tried is not its matter."""
+    # As earlier versions made them: an equal configuration is no update.
+    more |= {"filter_subject": filters[0]} if len(filters) == 1 else {"filter_subjects": list(filters)}
+    return await stream.create_consumer(durable_name=name, ack_wait=lease, max_ack_pending=-1, max_deliver=-1, **more)
 
 
 async def existing_consumers(stream: Stream, names: QueueNames) -> list[Consumer]:
@@ -281,9 +286,8 @@ async def existing_consumers(stream: Stream, names: QueueNames) -> list[Consumer
 
 async def ranked_consumers(stream: Stream, names: QueueNames, lease: float) -> list[Consumer]:
     """Return the consumers of the jobs with a priority, the highest first."""
-    common: dict[str, Any] = {"ack_wait": lease, "max_ack_pending": -1, "max_deliver": -1}
     making = [
-        stream.create_consumer(durable_name=f"rank{priority}", filter_subject=jobs, **common)
+        lasting_consumer(stream, f"rank{priority}", (jobs,), lease)
         for priority, jobs in reversed(list(enumerate(names.ranked_jobs, 1)))
     ]
     return await asyncio.gather(*making)
@@ -291,17 +295,16 @@ async def ranked_consumers(stream: Stream, names: QueueNames, lease: float) -> l
 
 async def worker_consumers(stream: Stream, names: QueueNames, exclusive: bool, lease: float) -> list[Consumer]:
     """Return the consumers that workers pull from: keyed jobs apart from free ones in an exclusive queue."""
-    common: dict[str, Any] = {"ack_wait": lease, "max_ack_pending": -1, "max_deliver": -1}
     if not exclusive:
         # Schedules are messages of the stream, too: no worker takes them.
-        filters = list(names.free_jobs)
-        return [await stream.create_consumer(durable_name="workers", filter_subjects=filters, **common)]
-    keyed = await stream.create_consumer(
-        durable_name="workers",
-        filter_subjects=list(names.keyed_jobs),
+        return [await lasting_consumer(stream, "workers", names.free_jobs, lease)]
+    keyed = await lasting_consumer(
+        stream,
+        "workers",
+        names.keyed_jobs,
+        lease,
         max_ack_pending_per_subject=1,
         max_ack_pending_subject_end=PLACE,
         max_ack_pending_subject_ranks=list(names.key_ranks),
-        **common,
     )
     return [keyed, await free_consumer(stream, names, lease)]

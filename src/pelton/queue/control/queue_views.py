@@ -40,7 +40,7 @@ from pelton.api.tracing import Replacement
 from pelton.jet.message_source import OrderedReader
 from pelton.jet.registers import Follower, is_busy
 from pelton.jet.stream import last_of
-from pelton.queue.backing.scan import orders_in, scan, taken_of_tenant, tenants_with_jobs
+from pelton.queue.backing.scan import deliveries, orders_in, taken_of_tenant, tenants_with_jobs
 from pelton.queue.enqueue.enqueuer import (
     ANNOUNCED,
     EVENT_KINDS,
@@ -323,8 +323,8 @@ class QueueWithViews:
         One that has died is listed for 30 s at most.
         """
         stream = await self._context.side_to_read(self._context.names.running)
-        async with aclosing(scan(stream, self._context.names.worker_subject("*"))) as told:
-            return sorted([_worker(data) async for _, data in told], key=attrgetter("started_at"))
+        async with aclosing(deliveries(stream, self._context.names.worker_subject("*"))) as told:
+            return sorted([_worker(one.data) async for one in told], key=attrgetter("started_at"))
 
     async def get(self, job_id: str) -> JobInfo:
         """Return a job by its id, in whatever state it is.
@@ -373,9 +373,9 @@ class QueueWithViews:
             raise ConfigError(f"queue {self.name!r}: no history of {state!r}; a job ends as {', '.join(ENDINGS)}")
         stream = await self._context.jet.stream(self._context.names.history)
         filter_subject = self._context.names.ending_subject(state, "*") if state else ""
-        async with aclosing(scan(stream, filter_subject)) as outcomes:
-            async for _, data in outcomes:
-                yield decode_outcome(data)
+        async with aclosing(deliveries(stream, filter_subject)) as outcomes:
+            async for one in outcomes:
+                yield decode_outcome(one.data)
 
     @at_home
     async def dead_letters(self, *, key: str | None = None, job: str | None = None) -> AsyncIterator[DeadLetter]:
@@ -430,11 +430,11 @@ class QueueWithViews:
         limit = self._context.time.now() - int(age * 1e9)
         stream = await self._context.jet.stream(self._context.names.history)
         upto = 0
-        async with aclosing(scan(stream, "")) as records:
-            async for seq, data in records:
-                if decode_outcome(data).finished_at > limit:
+        async with aclosing(deliveries(stream, "")) as records:
+            async for one in records:
+                if decode_outcome(one.data).finished_at > limit:
                     break
-                upto = seq
+                upto = one.seq
         return await stream.purge(seq=upto + 1) if upto else 0
 
     # --- dead letters
@@ -442,11 +442,11 @@ class QueueWithViews:
     async def _letters(self, wanted: JobFilter) -> AsyncGenerator[StoredLetter]:
         """Iterate over failed jobs that can be redriven, oldest first."""
         stream = await self._context.jet.stream(self._context.names.dead)
-        async with aclosing(scan(stream, "")) as records:
-            async for seq, data in records:
-                letter = _dead(data)
+        async with aclosing(deliveries(stream, "")) as records:
+            async for one in records:
+                letter = _dead(one.data)
                 if wanted.has_letter(letter):
-                    yield StoredLetter(seq, letter)
+                    yield StoredLetter(one.seq, letter)
 
     async def _letter(self, job_id: str) -> StoredLetter:
         dead = await self._context.jet.stream(self._context.names.dead)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar, Unpack, get_args, overload
 
 import msgspec
@@ -13,7 +13,6 @@ from pelton.api import (
     ConfigError,
     DuplicateJobError,
     JobNotFoundError,
-    MessageNotFoundError,
     NoStreamForSubjectError,
     Outgoing,
     PeltonError,
@@ -23,6 +22,7 @@ from pelton.api import (
     WrongLastSequenceError,
 )
 from pelton.api.json_values import UNREADABLE
+from pelton.jet.stream import message_at
 from pelton.queue.enqueue.job import JobCall, JobDefinition, JobHandle, encode_unknown
 from pelton.queue.enqueue.job_message import JobMessage
 from pelton.queue.model.naming import encode_tenant
@@ -40,9 +40,8 @@ from pelton.queue.model.states import Attempt, Envelope, JobProgress, Outcome, d
 
 if TYPE_CHECKING:
     from pelton.api import Delivered, StoredMessage
-    from pelton.jet import Stream
+    from pelton.jet import Stream, Streams
     from pelton.queue.enqueue.arguments import ResultCodec
-    from pelton.queue.enqueue.job import Publish
     from pelton.queue.enqueue.registry import QueueContext
     from pelton.queue.model.records import AttemptRecords
     from pelton.queue.ports import JobLookup
@@ -224,6 +223,7 @@ async def _announce(queue: QueueContext, events: Sequence[QueueEvent]) -> None:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Publish = Callable[[Outgoing], Awaitable[PubAck]]
 _AT_ONCE: Final = 500
 
 
@@ -395,9 +395,7 @@ class Enqueuer:
             return None, None
         if self._jobs is None:
             self._jobs = await self._queue.jet.stream(self._queue.names.jobs)
-        try:
-            stored = await self._jobs.get_message(refused.seq)
-        except MessageNotFoundError:
+        if (stored := await message_at(self._jobs, refused.seq)) is None:
             return None, None
         [message] = self.messages_of((call,))
         if call.options.replace and stored.subject == message.subject:
@@ -479,6 +477,7 @@ def _chains(
 class QueueWithJobs:
     """A queue into which jobs are put."""
 
+    jet: Streams
     name: str
     _enqueuer: Enqueuer
 

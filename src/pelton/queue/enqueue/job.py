@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -31,7 +31,6 @@ from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_opti
 from pelton.runtime import until_ended
 
 if TYPE_CHECKING:
-    from pelton.api import Outgoing, PubAck, WrongLastSequenceError
     from pelton.api.times import Seconds
     from pelton.jet import Streams
     from pelton.queue.model.options import JobRules
@@ -179,7 +178,6 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
 C = TypeVar("C", bound=RunContext)
-Publish = Callable[["Outgoing"], Awaitable["PubAck"]]
 
 
 class JobQueue(Protocol):
@@ -197,30 +195,6 @@ class CallEnqueuer(Protocol):
 
     async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
         """Put many jobs into the queue, durable together and in order."""
-        ...
-
-    def call_of(
-        self, job: JobDefinition[Any, Any] | str, args: Sequence[Any], kwargs: dict[str, Any], options: JobOptions
-    ) -> JobCall:
-        """Return a checked call of a job, or of a job's name. Raises JobArgumentsError, ConfigError."""
-        ...
-
-    def messages_of(self, calls: Sequence[JobCall]) -> list[Outgoing]:
-        """Return the messages that put jobs into the queue; delays count from now. Raises ConfigError."""
-        ...
-
-    def handle_of(self, call: JobCall, message: Outgoing, ack: PubAck) -> JobHandle[Any]:
-        """Return the handle of a job that was stored."""
-        ...
-
-    async def after_refusal(
-        self, call: JobCall, message: Outgoing, refused: WrongLastSequenceError, publish: Publish, *, alone: bool
-    ) -> JobHandle[Any]:
-        """Return the handle of the job that a unique one met, or of that one, if it could be stored after all."""
-        ...
-
-    async def announce(self, calls: Sequence[JobCall], handles: Sequence[JobHandle[Any]]) -> None:
-        """Tell those who listen that jobs were stored."""
         ...
 
 

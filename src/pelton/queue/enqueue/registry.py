@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from pelton.queue.enqueue.job import JobQueue
     from pelton.queue.model.naming import QueueNames
     from pelton.queue.model.options import JobRules
-    from pelton.queue.ports import BegunLookup, JobSource, QueueStats
+    from pelton.queue.ports import BegunLookup, QueueStats
     from pelton.runtime import Clock, Runtime
 
 _log: Final = logging.getLogger("pelton.queue")
@@ -396,7 +396,8 @@ class QueueContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     lease: float
     stats: QueueStats
     begun: BegunLookup
-    source_for: Callable[[str], JobSource]
+    # Returns a ``JobSource``, of a floor above.
+    source_for: Callable[[str], Any]
     jobs: JobRegistry
     time: StoreTime
     probes: Probes = msgspec.field(default_factory=Probes)

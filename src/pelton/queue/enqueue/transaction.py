@@ -12,8 +12,8 @@ from pelton.api import Backend, ConfigError, Delivered, Outgoing, PeltonError, P
 from pelton.api.times import Seconds
 from pelton.buckets import Bucket, written_through
 from pelton.jet import StreamsTransaction, ack_of
+from pelton.queue.enqueue.enqueuer import QueueWithJobs
 from pelton.queue.enqueue.job import JobCall, JobDefinition, JobQueue
-from pelton.queue.enqueue.registry import DeclaresJobs
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
 from pelton.queue.model.records import Ended
 
@@ -56,7 +56,7 @@ class Transaction(StreamsTransaction):
 
     def __init__(self, backend: Backend, timeout: Seconds) -> None:
         super().__init__(backend, timeout)
-        self._enqueued: list[tuple[JobQueue, JobCall, JobHandle[Any]]] = []
+        self._enqueued: list[tuple[QueueWithJobs, JobCall, JobHandle[Any]]] = []
         self._flows: list[Callable[[], Awaitable[None]]] = []
 
     async def __aexit__(
@@ -82,8 +82,7 @@ class Transaction(StreamsTransaction):
 
         ``queue`` must come from the same ``jet``. Raises ConfigError.
         """
-        self._check_opening(queue)
-        return QueueInTransaction(self, queue, PLAIN)
+        return QueueInTransaction(self, self._checked(queue), PLAIN)
 
     async def enqueue(
         self, job: JobDefinition[Any, R], *args: Any, key: str = "", idempotency_key: str = "", **kwargs: Any
@@ -103,7 +102,7 @@ class Transaction(StreamsTransaction):
         queue = getattr(flow, "queue", None)
         if queue is None or not hasattr(flow, "put"):
             raise ConfigError(f"transaction: the flow is {flow!r}; give a flow, as queue.new_flow() returns it")
-        self._check_opening(queue)
+        self._checked(queue)
         self._flows.append(await flow.put(lambda log, jobs: self._port().publish([*log, *jobs])))
         return flow.handle
 
@@ -111,7 +110,7 @@ class Transaction(StreamsTransaction):
         """Put many jobs, ``calls`` made with ``job.bind``, into their queues, in order. Raises ConfigError."""
         return await self._enqueue([(self._queue_of(call), call) for call in calls])
 
-    async def _enqueue(self, calls: Sequence[tuple[JobQueue, JobCall]]) -> list[JobHandle[Any]]:
+    async def _enqueue(self, calls: Sequence[tuple[QueueWithJobs, JobCall]]) -> list[JobHandle[Any]]:
         tracing = self._backend.tracing
         if tracing is None or not calls:
             return self._note(calls, await self._put(calls))
@@ -121,12 +120,14 @@ class Transaction(StreamsTransaction):
             span.on_stored([handle.id for handle in handles])
             return self._note(calls, handles)
 
-    def _note(self, calls: Sequence[tuple[JobQueue, JobCall]], handles: list[JobHandle[Any]]) -> list[JobHandle[Any]]:
+    def _note(
+        self, calls: Sequence[tuple[QueueWithJobs, JobCall]], handles: list[JobHandle[Any]]
+    ) -> list[JobHandle[Any]]:
         """Return the handles, and tell of them when the transaction is committed."""
         self._enqueued += ((queue, call, handle) for (queue, call), handle in zip(calls, handles, strict=True))
         return handles
 
-    async def _put(self, calls: Sequence[tuple[JobQueue, JobCall]]) -> list[JobHandle[Any]]:
+    async def _put(self, calls: Sequence[tuple[QueueWithJobs, JobCall]]) -> list[JobHandle[Any]]:
         messages: list[Outgoing] = []
         for queue, group in groupby(calls, itemgetter(0)):
             messages += queue._enqueuer.messages_of([call for _, call in group])
@@ -140,7 +141,7 @@ class Transaction(StreamsTransaction):
         ]
 
     async def _put_apart(
-        self, calls: Sequence[tuple[JobQueue, JobCall]], messages: Sequence[Outgoing]
+        self, calls: Sequence[tuple[QueueWithJobs, JobCall]], messages: Sequence[Outgoing]
     ) -> list[JobHandle[Any]]:
         handles: list[JobHandle[Any]] = []
         answers = await self._port().publish_apart(messages)
@@ -157,20 +158,20 @@ class Transaction(StreamsTransaction):
     async def _store(self, message: Outgoing) -> PubAck:
         return (await self._port().publish([message]))[0]
 
-    def _queue_of(self, call: JobCall) -> JobQueue:
+    def _queue_of(self, call: JobCall) -> QueueWithJobs:
         if call.queue is None:
             raise ConfigError(
                 f"job {call.job!r} was declared in a pelton.Jobs() and has no queue of its own: "
                 "enqueue it with tx.queue(queue).enqueue(job, ...)"
             )
-        self._check_opening(call.queue)
-        return call.queue
+        return self._checked(call.queue)
 
-    def _check_opening(self, queue: JobQueue) -> None:
-        if not isinstance(queue, DeclaresJobs):
+    def _checked(self, queue: JobQueue) -> QueueWithJobs:
+        if not isinstance(queue, QueueWithJobs):
             raise ConfigError(f"transaction: queue is {queue!r}; give a queue, as jet.queue(name) returns it")
         if queue.jet.backend is not self._backend:
             raise ConfigError(f"queue {queue.name!r} was opened through another opening than this transaction")
+        return queue
 
 
 class QueueInTransaction:
@@ -178,7 +179,7 @@ class QueueInTransaction:
 
     __slots__ = ("_options", "_queue", "_transaction")
 
-    def __init__(self, transaction: Transaction, queue: JobQueue, options: JobOptions) -> None:
+    def __init__(self, transaction: Transaction, queue: QueueWithJobs, options: JobOptions) -> None:
         self._transaction = transaction
         self._queue = queue
         self._options = options

@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
     from pelton.api.times import Seconds
-    from pelton.jet import Stream
+    from pelton.jet import Stream, Streams
+    from pelton.queue.enqueue.enqueuer import Enqueuer
     from pelton.queue.enqueue.job import JobQueue
     from pelton.queue.enqueue.registry import QueueContext
     from pelton.queue.enqueue.transaction import PublishFlow
@@ -455,12 +456,10 @@ class Flow(FlowBuilder):
 class QueueWithFlows(DeclaresJobs):
     """A queue with flows: jobs that run after each other, with each other's results."""
 
+    jet: Streams
     name: str
+    _enqueuer: Enqueuer
     _flows: Flows
-
-    def _as_job_queue(self) -> JobQueue:
-        """Return the queue itself."""
-        raise NotImplementedError
 
     async def new_flow(self, name: str = "") -> Flow:
         """Return an empty flow: ``add`` jobs to it, and ``enqueue`` it. ``name`` is shown with it. Raises ConfigError.
@@ -469,7 +468,7 @@ class QueueWithFlows(DeclaresJobs):
         """
         valid_text(f"queue {self.name!r}: the name of a flow", name)
         await self._flows.prepare()
-        return Flow(self._as_job_queue(), self._flows, name)
+        return Flow(self, self._flows, name)
 
     def flow(self, flow_id: str) -> FlowHandle:
         """Return the handle of a flow that was enqueued, by its ``id``; whether it exists, its methods tell.

@@ -29,7 +29,6 @@ from pelton.api import (
     JobCancelledError,
     JobResultError,
     LeaseLostError,
-    MessageNotFoundError,
     MessageTooLargeError,
     Outgoing,
     PeltonError,
@@ -39,6 +38,7 @@ from pelton.api import (
 from pelton.api.admission import check_subject
 from pelton.api.times import Seconds
 from pelton.jet.registers import ASK_AGAIN_S, is_busy
+from pelton.jet.stream import last_of
 from pelton.queue.backing.scan import deliveries
 from pelton.queue.enqueue.arguments import ResultCodec, RunContext
 from pelton.queue.enqueue.transaction import StepTransaction
@@ -242,7 +242,8 @@ class JobSteps:
                 raise JobResultError(f"{self._records.envelope.job}, a step", str(refused)) from refused
             except WrongLastSequenceError as refused:
                 # Ours, if the answer to an earlier try was lost.
-                if await self._stored_result(message.subject) != message.data:
+                stored = await last_of(await self._queue.jet.stream(self._queue.names.running), message.subject)
+                if stored is None or stored.data != message.data:
                     raise self._lost_error(refused) from refused
                 return
             except PeltonError as error:
@@ -251,13 +252,6 @@ class JobSteps:
                 await self._queue.clock.sleep(ASK_AGAIN_S)
             else:
                 return
-
-    async def _stored_result(self, subject: str) -> bytes:
-        stream = await self._queue.jet.stream(self._queue.names.running)
-        try:
-            return (await stream.get_last_message(subject)).data
-        except MessageNotFoundError:
-            return b""
 
     # --- names and errors
 

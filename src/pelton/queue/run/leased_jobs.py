@@ -60,9 +60,9 @@ from pelton.runtime import steady_now
 
 if TYPE_CHECKING:
     from pelton.api import PullRequest
+    from pelton.queue.backing.job_source import JobSource
     from pelton.queue.enqueue.registry import QueueContext
     from pelton.queue.model.states import Timetable
-    from pelton.queue.ports import JobSource
 
 _log: Final = logging.getLogger("pelton.queue")
 

@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from pelton.api import ConsumerNotFoundError, MessageNotFoundError, Outgoing, Settled, headers
+from pelton.api import ConsumerNotFoundError, Outgoing, Settled, headers
 from pelton.api.json_values import UNREADABLE
 from pelton.jet.registers import MovedError
+from pelton.jet.stream import last_of
 from pelton.queue.backing.claimer import CHANNEL, Ledger
 from pelton.queue.backing.scan import stored_messages
 from pelton.queue.model.limits import WHOLE_QUEUE
@@ -246,10 +247,9 @@ class Recall:
         await self._recall([job for job in found if job is not None])
 
     async def _put_off_job(self, stream: Stream, job_id: str, delivery: PutOffDelivery) -> PutOffJob | None:
-        with suppress(MessageNotFoundError):
-            job = _put_off(await stream.get_last_message(self._queue.names.attempt_subject(job_id)))
-            return job if job is not None and job.delivery == delivery else None
-        return None
+        stored = await last_of(stream, self._queue.names.attempt_subject(job_id))
+        job = None if stored is None else _put_off(stored)
+        return job if job is not None and job.delivery == delivery else None
 
     async def _recall(self, jobs: Sequence[PutOffJob]) -> None:
         jobs = sorted(jobs, key=lambda job: job.delivery.seq)

@@ -48,12 +48,10 @@ from weakref import WeakSet
 import msgspec
 
 from pelton.api import JobCancelledError, JobError
-from pelton.queue.model.options import seconds, whole
 from pelton.queue.run.leased_jobs import EndedAttempt, J
 from pelton.runtime import Signal, is_interrupt
 
 if TYPE_CHECKING:
-    from pelton.api.times import Seconds
     from pelton.queue.enqueue.registry import BatchJob
     from pelton.runtime import Runtime
 
@@ -316,30 +314,6 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     handle_signals: bool = True
     grace: float = 30.0
     max_jobs: int | None = None
-
-
-def worker_settings(
-    queue: str,
-    concurrency: int,
-    ends: tuple[bool, bool],
-    handle_signals: bool,
-    grace: Seconds,
-    max_jobs: int | None,
-    on_error: Callable[[str, BaseException], None] | None,
-    on_idle: Callable[[float], bool] | None,
-) -> WorkerSettings:
-    """Return checked settings; ``ends``: until empty, until idle. Raises ConfigError."""
-    until_empty, until_idle = ends
-    return WorkerSettings(
-        concurrency=whole(f"queue {queue!r}: concurrency", concurrency),
-        until_empty=until_empty,
-        until_idle=until_idle,
-        on_error=on_error,
-        on_idle=on_idle,
-        handle_signals=handle_signals,
-        grace=seconds(f"queue {queue!r}: grace", grace),
-        max_jobs=None if max_jobs is None else whole(f"queue {queue!r}: max_jobs", max_jobs),
-    )
 
 
 _SHARE: Final = 7

@@ -104,9 +104,8 @@ class RollCall:
                 if minute != (minute := self._queue.clock.now() // MINUTE):
                     await note_trend(self._queue)
             except PeltonError as error:
-                _log.debug(
-                    "a worker of queue %r is not seen: %s", self._queue.name, error, extra={"queue": self._queue.name}
-                )
+                name = self._queue.name
+                _log.debug("a worker of queue %r is not seen: %s", name, error, extra={"queue": name})
             await self._now.wait_at_most(self._queue.clock, _EVERY_S, seen)
 
 
@@ -152,15 +151,10 @@ class SignalWatch:
     """The signal handling of one event loop while workers run on it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         self._stops: list[Stop] = []
         # Also wakes the loop, which may be waiting.
         self._signals = StopSignals(lambda: loop.call_soon_threadsafe(self._stop_all))
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that the workers run on."""
-        return self._loop
 
     def join(self, stop: Stop) -> None:
         """Call ``stop`` on a signal."""
