@@ -76,6 +76,8 @@ MAXIMUM_MESSAGES_PER_SUBJECT: Final = "maximum messages per subject exceeded"
 class PeltonError(Exception):
     """The root: catch it to catch everything Pelton raises."""
 
+    _says: ClassVar[str] = ""
+
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return _rebuild, (type(self), self.args, self.__dict__)
 
@@ -93,10 +95,14 @@ def _rebuild(kind: type[E], args: tuple[object, ...], fields: dict[str, object])
 def says(sentence: str) -> Callable[[type[E]], type[E]]:
     """Give an error the constructor of the fields that its class declares; they fill the sentence, its message.
 
+    A class that declares none, or has a constructor, has the sentence alone, for the constructor of its parent.
     ``{because}`` is the field ``reason`` in brackets, and ``{keyed}`` the field ``key``, if they are not empty.
     """
 
     def declare(kind: type[E]) -> type[E]:
+        kind._says = sentence
+        if "__init__" in kind.__dict__ or not kind.__annotations__:
+            return kind
         fields = []
         for name, hint in kind.__annotations__.items():
             default = kind.__dict__.get(name, Parameter.empty)
@@ -112,7 +118,7 @@ def says(sentence: str) -> Callable[[type[E]], type[E]]:
             self.__dict__.update(facts)
             reason, key = facts.get("reason"), facts.get("key")
             because, keyed = f" ({reason})" if reason else "", f" (key {key!r})" if key else ""
-            super(PeltonError, self).__init__(sentence.format(**facts, because=because, keyed=keyed))
+            super(PeltonError, self).__init__(self._says.format(**facts, because=because, keyed=keyed))
 
         own = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
         construct.__signature__ = signature.replace(parameters=[own, *fields])  # type: ignore[attr-defined]  # what inspect and documentation read

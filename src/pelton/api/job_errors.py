@@ -111,17 +111,13 @@ class JobFailedError(JobError):
             self.add_note(f"where job {job_id!r} failed, in its worker:\n{traceback.rstrip()}")
 
 
+@says("queue {queue!r} has no job {job_id!r}: {reason}; see jobs(), history() and dead_letters() for its jobs")
 class JobNotFoundError(JobError):
-    """The queue has no such job (any more); `queue` and `job_id` name it."""
+    """The queue has no such job (any more); `queue` and `job_id` name it, `reason` says why."""
 
     queue: str
     job_id: str
-
-    def __init__(self, queue: str, job_id: str, reason: str) -> None:
-        self.queue, self.job_id = queue, job_id
-        super().__init__(
-            f"queue {queue!r} has no job {job_id!r}: {reason}; see jobs(), history() and dead_letters() for its jobs"
-        )
+    reason: str
 
 
 @says(
