@@ -40,3 +40,45 @@ async def test_both_ways_of_counting_agree(
             assert (await consumer.info()).num_pending == counts[0]
         await jet.close()
     assert pelton.verify(tmp_path / "shop.pelton") == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_the_ack_floor_is_that_of_the_rows_whoever_has_changed_them(tmp_path: Path, seed: int) -> None:
+    """It is kept between two questions: own acks, those of another process, and a rollback make it anew."""
+    draw, path = random.Random(seed), tmp_path / "shop.pelton"
+    async with pelton.open(path) as one, pelton.open(path) as other, pelton.open(path, read_only=True) as look:
+        await one.create_stream("orders", subjects=["orders.>"])
+        await (await one.stream("orders")).create_consumer(durable_name="packer", ack_policy="explicit")
+        handles = [await (await jet.stream("orders")).consumer("packer") for jet in (one, other, look)]
+        held: list[pelton.Message] = []
+        for _ in range(15):
+            which = draw.randrange(2)
+            jet, consumer = (one, other)[which], handles[which]
+            await jet.publish_batch([("orders.a", b"")] * 3)
+            held += await consumer.fetch(3, no_wait=True)
+            draw.shuffle(held)
+            if draw.random() < 0.3:
+                await held.pop().nak()
+            elif draw.random() < 0.5:
+                transaction = one.transaction()
+                await (await transaction.__aenter__()).ack(held[0])
+                await transaction.__aexit__(RuntimeError, RuntimeError(), None)
+            elif held:
+                await held.pop().ack()
+            infos = [await each.info() for each in handles]
+            async with pelton.open(path, read_only=True) as fresh:
+                infos.append(await (await (await fresh.stream("orders")).consumer("packer")).info())
+            assert (
+                len(
+                    {
+                        (
+                            info.ack_floor.stream_seq,
+                            info.ack_floor.consumer_seq,
+                            info.num_redelivered,
+                            info.num_ack_pending,
+                        )
+                        for info in infos
+                    }
+                )
+                == 1
+            )

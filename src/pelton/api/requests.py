@@ -117,10 +117,9 @@ class Unsettled(msgspec.Struct, frozen=True, gc=False):
 
 
 class ConsumerUnsettledReply(Page, kw_only=True):
-    """One page of unsettled messages, and how many of all of them `waiting` were given back."""
+    """One page of unsettled messages."""
 
     messages: tuple[Unsettled, ...] = always(())
-    waiting: int = always(0)
 
 
 class UnsettledGroup(msgspec.Struct, frozen=True, gc=False):

@@ -142,6 +142,7 @@ class ConsumerLog:
         self.ahead = self.ahead_last = self.ahead_removals = self.last_active = self.last_ack = 0
         self.replay_upto = self.replay_shift = self.replay_due = self.bypassed = 0
         self.due = NEVER
+        self._bounds: tuple[int, tuple[int | None, int | None, int]] | None = None
         self.claims: ClaimTable = ClaimTable(database, consumer)
         self._loaded = loaded
         self.configure(config)
@@ -195,6 +196,7 @@ class ConsumerLog:
             raise DamagedRowError(f"its state is damaged: {error}") from None
         self.claims.forget()
         self.stale = False
+        self._bounds = None
         self._loaded.add(self)
 
     def reset(self) -> None:
@@ -338,6 +340,17 @@ class ConsumerLog:
     def num_pending(self) -> int:
         """Return how many messages this consumer has yet to deliver for the first time."""
         return self.count_ahead() + self.waiting
+
+    def unsettled_bounds(self) -> tuple[int | None, int | None, int]:
+        """Return the least sequence and number of an unsettled delivery, and how many deliveries are repeated ones."""
+        # They may be very many, and a page asks for the info again and again. Rolling back leads to loading.
+        changes = self.db.connection.total_changes()
+        if self._bounds is None or self._bounds[0] != changes:
+            sql = "SELECT min(seq), min(dseq), ifnull(sum(n > 1), 0) FROM pending WHERE consumer=?"
+            ((seq, dseq, repeated),) = self.db.execute(sql, (self.id,)).fetchall()
+            bounds = None if seq is None else integer(seq), None if dseq is None else integer(dseq), integer(repeated)
+            self._bounds = changes, bounds
+        return self._bounds[1]
 
     # --- messages that became ready
 
@@ -508,10 +521,7 @@ def consumer_info(consumer: ConsumerLog, waiting_pulls: int, now: int, *, push_b
     """Return the info of a consumer whose state is fresh; runs inside a transaction or snapshot."""
     # First, because this also forgets the messages that were removed.
     ahead = consumer.num_pending()
-    sql = "SELECT min(seq), min(dseq), ifnull(sum(n > 1), 0) FROM pending WHERE consumer=?"
-    row = consumer.db.execute(sql, (consumer.id,)).fetchone()
-    assert row is not None
-    least_seq, least_dseq, redelivered = (None if value is None else integer(value) for value in row)
+    least_seq, least_dseq, redelivered = consumer.unsettled_bounds()
     if consumer.waiting:
         # A message that became ready behind a later delivery is not settled either; a parked one comes after these.
         ready = consumer.db.value("SELECT min(seq) FROM ready WHERE consumer=?", (consumer.id,))
@@ -527,7 +537,7 @@ def consumer_info(consumer: ConsumerLog, waiting_pulls: int, now: int, *, push_b
         delivered=_position(consumer.dseq, consumer.delivered, consumer.last_active if consumer.dseq else 0),
         ack_floor=_position(floor_dseq, floor_seq, consumer.last_ack),
         num_ack_pending=consumer.unsettled,
-        num_redelivered=redelivered or 0,
+        num_redelivered=redelivered,
         num_waiting=waiting_pulls,
         num_pending=ahead,
         push_bound=push_bound,

@@ -67,7 +67,10 @@ async def list_jobs(
     due, those that run in the order in which their attempts began; ``oldest_first`` turns these round. It looks for
     about ``within`` seconds; ``cursor`` is the one of the page before. Raises QueueNotFoundError, ConfigError.
     """
-    lists = _JobLists(jet, await look_at_queue(jet, QueueNames(queue)), wanted or JobSelection(), oldest_first)
+    selection = wanted or JobSelection()
+    # Of a state alone, mostly all are wanted: of one more than the page has, it is told that there is another page.
+    at_once = min(limit + 1, _AT_ONCE) if selection == JobSelection(state=selection.state) else _AT_ONCE
+    lists = _JobLists(jet, await look_at_queue(jet, QueueNames(queue)), selection, oldest_first, at_once)
     deadline = Deadline(jet.runtime.clock, within)
     found, at, looked_at = await _read_page(await lists.chunk_of(), cursor, limit, deadline)
     return JobPage(queue=queue, jobs=tuple(found), cursor=at, looked_at=looked_at)
@@ -235,13 +238,14 @@ def _has_letter(wanted: JobSelection, letter: DeadLetter) -> bool:
 class _JobLists:
     """The lists of one queue's jobs."""
 
-    def __init__(self, jet: Jet, context: QueueContext, wanted: JobSelection, oldest_first: bool) -> None:
+    def __init__(self, jet: Jet, context: QueueContext, wanted: JobSelection, oldest_first: bool, at_once: int) -> None:
         self._jet = jet
         self._context = context
         self._views = JobViews(context)
         self._names = context.names
         self._wanted = wanted
         self._oldest_first = oldest_first
+        self._at_once = at_once
         self._sources: list[_Messages | _Deliveries] = []
 
     async def chunk_of(self) -> Callable[[str, Deadline], Awaitable[Chunk[JobInfo]]]:
@@ -277,7 +281,10 @@ class _JobLists:
             parts.append(UnderwayPart(causes=(-1, -1)))
         if self._wanted.key and self._context.exclusive and filters:
             filters = names.jobs_of_key(encode_key(self._wanted.key))
-        found: list[_Messages | _Deliveries] = [_Deliveries(self._context, part, self._oldest_first) for part in parts]
+        found: list[_Messages | _Deliveries] = [
+            _Deliveries(self._context, part._replace(descending=not self._oldest_first, limit=self._at_once))
+            for part in parts
+        ]
         if filters:
             untaken = state == "pending" and lists_all
             messages = _Messages(
@@ -330,19 +337,20 @@ class _JobLists:
         begin, running = _place(cursor), await self._views.running()
         if self._oldest_first:
             running.reverse()
-        some = running[begin : begin + _AT_ONCE]
+        end = begin + self._at_once
+        some = running[begin:end]
         places = [(str(begin + number), seq) for number, seq in enumerate(some, 1)]
-        return await self._infos(places, {}), str(begin + _AT_ONCE) if begin + _AT_ONCE < len(running) else ""
+        return await self._infos(places, {}), str(end) if end < len(running) else ""
 
     async def _by_due(self, cursor: str, deadline: Deadline) -> Chunk[JobInfo]:
         due, _, seq = cursor.partition("-")
         after = (_place(due), _place(seq)) if cursor else None
         part = UnderwayPart(
             causes=CAUSES_OF["retrying"], due_after=self._jet.runtime.clock.now(), by_due=True,
-            descending=self._oldest_first, after=after, limit=_AT_ONCE,
+            descending=self._oldest_first, after=after, limit=self._at_once,
         )  # fmt: skip
         some = [(f"{one.due}-{one.seq}", one.seq) for one in await self._context.stats.select(part)]
-        return await self._infos(some, {}), some[-1][0] if len(some) == _AT_ONCE else ""
+        return await self._infos(some, {}), some[-1][0] if len(some) == self._at_once else ""
 
     async def _ended_jobs(self, cursor: str, deadline: Deadline) -> Chunk[JobInfo]:
         found, edge = await self._sources[0].behind(_place(cursor), deadline)
@@ -361,11 +369,11 @@ class _JobLists:
 class _Deliveries:
     """Jobs that were taken, by their sequences."""
 
-    def __init__(self, context: QueueContext, part: UnderwayPart, oldest_first: bool) -> None:
+    def __init__(self, context: QueueContext, part: UnderwayPart) -> None:
         self._stats = context.stats
-        self._part = part._replace(descending=not oldest_first, limit=_AT_ONCE)
+        self._part = part
 
     async def behind(self, place: int, deadline: Deadline) -> tuple[dict[int, StoredMessage | None], int]:
         """Return the sequences of jobs behind a place, and up to where these are all; 0 at the end."""
         rows = await self._stats.select(self._part._replace(after=(0, place) if place else None))
-        return dict.fromkeys(one.seq for one in rows), rows[-1].seq if len(rows) == _AT_ONCE else 0
+        return dict.fromkeys(one.seq for one in rows), rows[-1].seq if len(rows) == self._part.limit else 0

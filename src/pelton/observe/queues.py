@@ -23,6 +23,7 @@ from pelton.api import (
     rfc3339,
 )
 from pelton.api.json_values import UNREADABLE
+from pelton.api.requests import FindMessages
 from pelton.api.times import SECOND
 from pelton.connect import Jet
 from pelton.jet import Stream, Streams
@@ -55,10 +56,12 @@ _worker: Final = msgspec.json.Decoder(WorkerInfo).decode
 _MOST_WORKERS: Final = 100
 
 
-async def last_messages(stream: Stream, state: StreamState, count: int) -> list[StoredMessage]:
+async def _last_messages(jet: Streams, stream: Stream, state: StreamState, count: int) -> list[StoredMessage]:
     """Return the newest messages of a stream, at most ``count``, oldest first."""
-    if stream.config.allow_direct and not state.num_deleted:
-        return await stream.get_messages(count, seq=max(state.last_seq - count + 1, state.first_seq, 1))
+    if not state.num_deleted:
+        begin = max(state.last_seq - count + 1, state.first_seq, 1)
+        request = FindMessages(stream=stream.config.name, begin=begin, limit=count)
+        return [*(await jet.backend.call(request)).messages] if state.messages else []
     found: list[StoredMessage] = []
     seq = state.last_seq
     while len(found) < count and seq >= state.first_seq > 0:
@@ -84,7 +87,7 @@ async def ended_jobs(jet: Streams, queue: str, count: int = _SAMPLE) -> list[Out
     history = await _history(jet, queue)
     if history is None:
         return []
-    return [_outcome(message.data) for message in await last_messages(*history, count)]
+    return [_outcome(message.data) for message in await _last_messages(jet, *history, count)]
 
 
 async def _history(jet: Streams, queue: str) -> tuple[Stream, StreamState] | None:
@@ -100,7 +103,7 @@ async def _sample(jet: Streams, queue: str, now: int) -> EndedJobs:
     if history is None:
         return EndedJobs([], 0.0)
     stream, state = history
-    last = await last_messages(stream, state, _SAMPLE)
+    last = await _last_messages(jet, stream, state, _SAMPLE)
     begin = now - _MINUTE_NS
     recent = [message for message in last if message.time_ns >= begin]
     number, span = len(recent), _MINUTE_NS

@@ -344,15 +344,15 @@ def find_messages(look: Look, request: FindMessages) -> FindMessagesReply:
     last, total = max((row.last for row in there.values()), default=0), sum(row.msgs for row in there.values())
     last = min(last, request.upto or last)
     condition = text_condition(request.contains, subject_condition(list(there)))
-    if request.untaken:
-        condition = _untaken((log.id, request.begin, last), condition)
     found, looked_at, at = list[StoredMessage](), 0, max(request.begin, 1)
     while at <= last and (number := request.limit - len(found)) > 0:
         at = log.table.next_seq(min(bounds.next_possible(at, each) for each in there)) or last + 1
         if at > last:
             break
         end = min(at + _PORTION - 1, last)
-        scanned = log.table.scan(at, end, number, condition)
+        scanned = log.table.scan(
+            at, end, number, _untaken((log.id, at, end), condition) if request.untaken else condition
+        )
         end = scanned[-1].seq if len(scanned) == number else end
         found += [stored_message(row) for row in scanned if intact(row) and request.is_in(row.data)]
         if request.contains:

@@ -200,7 +200,6 @@ def list_unsettled(session: Session, request: ConsumerUnsettled) -> ConsumerUnse
     times = (request.due_after or -1, request.due_upto or _LAST)
     bindings = (consumer.id, low + 1, high + 1, *times, *at, request.limit, request.offset)
     rows = consumer.db.execute(sql, bindings).fetchall()
-    waiting = consumer.db.value("SELECT count(*) FROM pending WHERE consumer=? AND waits", (consumer.id,))
     return ConsumerUnsettledReply(
         total=consumer.unsettled,
         offset=request.offset,
@@ -209,7 +208,6 @@ def list_unsettled(session: Session, request: ConsumerUnsettled) -> ConsumerUnse
             Unsettled(integer(seq), integer(n), integer(due), bool(waits), max(integer(waits) - 1, 0))
             for seq, n, due, waits in rows
         ),
-        waiting=int(waiting),
     )
 
 

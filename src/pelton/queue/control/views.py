@@ -401,7 +401,8 @@ class JobViews:
 
         Of one that its worker has not told of yet, it is not known when it began: it comes last.
         """
-        taken, where = (await self._queue.stats.count_underway()).taken, await self._where()
+        held = UnderwayPart(causes=(-1, -1), limit=1 << 31)
+        taken, where = {one.seq: one for one in await self._queue.stats.select(held)}, await self._where()
         found = [seq for seq in {*where.begun, *taken} if where.of(seq, taken.get(seq)) == "running"]
         return sorted(found, key=lambda seq: (where.runs.get(seq, (0, "", 1 << 63))[2], seq))
 
