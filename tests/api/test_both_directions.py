@@ -14,6 +14,7 @@ from pelton.api import (
     Delivered,
     DirectGet,
     DirectReply,
+    Incoming,
     PubAck,
     PullRequest,
     StoredMessage,
@@ -44,6 +45,8 @@ from pelton.api.message import (
     encode_pub_error,
     long_ack_prefix,
     next_request,
+    plain_acks,
+    replies_of,
 )
 
 NAMES = st.text("abcXYZ-_0", min_size=1, max_size=6)
@@ -75,6 +78,37 @@ def test_acks(stream: str, consumer: str, ack: AckOp, delay: int, reason: str) -
     assert target is not None
     assert (target.stream, target.consumer) == (stream, consumer)
     assert ack_verdict(ack_payload(ack)).of(target) == ack
+
+
+_ACK_SUBJECTS = st.tuples(st.just("$JS.ACK"), NAMES, NAMES, *[NUMBERS] * 5).map(lambda each: ".".join(map(str, each)))
+_ODD_SUBJECTS = st.sampled_from(["$JS.ACK.a.b.1.2.3.4", "$JS.ACK._.h.a.b.1.2.3.4.5.r", "$JS.ACK.a.b.x.2.3.4.5", "a\n"])
+
+
+@given(st.lists(_ACK_SUBJECTS, max_size=6), st.lists(_ODD_SUBJECTS, max_size=1))
+def test_acks_that_are_read_together_are_what_each_would_be(usual: list[str], odd: list[str]) -> None:
+    alone = [target for subject in usual if (target := ack_target(subject, "")) is not None]
+    wanted: dict[tuple[str, str], list[AckOp | None]] = {}
+    for target in alone:
+        wanted.setdefault((target.stream, target.consumer), []).append(ack_verdict(b"+ACK").of(target))
+    assert plain_acks([*odd, *usual]) == (None if odd else wanted)
+
+
+_DELIVERIES = st.builds(
+    Delivered, NAMES, NUMBERS, NUMBERS, st.none(), st.binary(max_size=3), NUMBERS, NUMBERS, NUMBERS,
+    st.sampled_from(["S", "S", "T"]), st.just("c") | st.just("d"),
+)  # fmt: skip
+
+
+@given(
+    st.lists(
+        _DELIVERIES
+        | st.builds(Incoming, NAMES, st.just(b""), reply_to=NAMES)
+        | st.builds(Incoming, NAMES, st.just(b""), delivered=_DELIVERIES),
+        max_size=5,
+    )
+)
+def test_replies_of_many_are_those_of_each(messages: list[Delivered | Incoming]) -> None:
+    assert replies_of(messages) == [one.reply for one in messages]
 
 
 @pytest.mark.parametrize(

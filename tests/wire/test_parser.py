@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pelton.wire import (
+    AckRun,
     Connect,
     Hpub,
     Parser,
@@ -78,7 +79,9 @@ def all_of(parser: Parser, portion: bytes) -> list[Command]:
     found = parser.feed(portion)
     while parser.is_paused:
         found += parser.go_on()
-    return [one for command in found for one in (command.messages if isinstance(command, PubRun) else [command])]
+    return [
+        one for command in found for one in (command.messages if isinstance(command, AckRun | PubRun) else [command])
+    ]
 
 
 def test_whole() -> None:

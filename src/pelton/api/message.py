@@ -11,6 +11,8 @@ account hash before the stream, and a random token at the end. The payload of an
 import re
 from collections.abc import Sequence
 from hashlib import sha256
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -120,6 +122,21 @@ class Incoming(msgspec.Struct, gc=False):
         return self.delivered.reply if self.delivered is not None else self.reply_to
 
 
+def replies_of(messages: Sequence[Delivered | Incoming]) -> list[str]:
+    """Return the ``reply`` of each message: with few calls if all are deliveries of one consumer."""
+    deliveries = [one.delivered if isinstance(one, Incoming) else one for one in messages]
+    first = deliveries[0] if deliveries else None
+    if first is None:
+        return [one.reply for one in messages]
+    stream, consumer, prefix = first.stream, first.consumer, f"{ACK_PREFIX}{first.stream}.{first.consumer}."
+    replies = [
+        f"{prefix}{one.num_delivered}.{one.seq}.{one.consumer_seq}.{one.time_ns}.{one.num_pending}"
+        for one in deliveries
+        if one is not None and one.consumer == consumer and one.stream == stream
+    ]
+    return replies if len(replies) == len(messages) else [one.reply for one in messages]
+
+
 class PullStatus(NamedTuple):
     """How a pull ended, or why it was refused."""
 
@@ -213,9 +230,12 @@ _SHORT: Final = 9
 _LONG: Final = 11
 _LARGEST: Final = (1 << 63) - 1
 # The shorter form; so many digits are less than the largest number.
-_USUAL: Final = re.compile(
-    rf"{re.escape(ACK_PREFIX)}([^.]+)\.([^.]+)\.(\d{{1,18}})\.(\d{{1,18}})\.(\d{{1,18}})\.[^.]+\.[^.]+", re.ASCII
-).fullmatch
+_USUAL_FORM: Final = (
+    rf"{re.escape(ACK_PREFIX)}([^.\n]+)\.([^.\n]+)\.(\d{{1,18}})\.(\d{{1,18}})\.(\d{{1,18}})\.[^.\n]+\.[^.\n]+"
+)
+_USUAL: Final = re.compile(_USUAL_FORM, re.ASCII).fullmatch
+_USUAL_LINES: Final = re.compile(f"^{_USUAL_FORM}$", re.ASCII | re.MULTILINE).findall
+_CONSUMER: Final = itemgetter(0, 1)
 # Python refuses to read numbers of some thousand digits.
 _READABLE: Final = 1000
 # As nats-server's getHash: this many bytes of the SHA-256, each as one of these signs.
@@ -302,14 +322,23 @@ def ack_target(subject: str, long_prefix: str) -> AckTarget | None:
     return AckTarget(stream, consumer, deliveries, seq, consumer_seq)
 
 
-def plain_ack(subject: str) -> tuple[tuple[str, str], AckOp] | None:
-    """Return the stream and consumer, and the plain ack, that a subject in its usual form names, with few calls."""
-    found = _USUAL(subject)
-    if found is None:
+def plain_acks(subjects: Sequence[str]) -> dict[tuple[str, str], list[AckOp]] | None:
+    """Return the plain acks that subjects of one line each name, by stream and consumer, with few calls.
+
+    None if any of them is not in its usual form.
+    """
+    found: list[tuple[str, str, str, str, str]] = _USUAL_LINES("\n".join(subjects))
+    if len(found) < len(subjects):
         return None
-    stream, consumer, number, seq, consumer_seq = found.groups()
-    ack = AckOp(seq=int(seq), consumer_seq=int(consumer_seq), num_delivered=int(number), is_of_any=True)
-    return (stream, consumer), ack
+    acks: dict[tuple[str, str], list[AckOp]] = {}
+    for (stream, consumer), group in groupby(found, _CONSUMER):
+        acks.setdefault((stream, consumer), []).extend(
+            [
+                AckOp(seq=int(seq), consumer_seq=int(consumer_seq), num_delivered=int(number), is_of_any=True)
+                for _, _, number, seq, consumer_seq in group
+            ]
+        )
+    return acks
 
 
 def _number(text: str) -> int:

@@ -37,7 +37,7 @@ from pelton.server.settings.options import ConnectionLimits, TraceConfig
 from pelton.server.store_link import StoreLink
 from pelton.subjects import has_wildcard
 from pelton.subjects.index import LONGEST_CACHED
-from pelton.wire import Command, Hpub, Pub, PubRun, encode_msg, status_block
+from pelton.wire import AckRun, Command, Hpub, Pub, PubRun, encode_msg, status_block
 
 _REMEMBERED: Final = 16_384
 _ACK: Final = "$JS.ACK."
@@ -50,6 +50,7 @@ _ENDED_AT_ONCE: Final = 512
 # So many subscriptions are told to a new store in one round.
 _INTRODUCED_AT_ONCE: Final = 512
 _MESSAGES: Final = (Pub, Hpub)
+_ACKED: Final = b"+ACK"
 _WILD: Final = ("*", ">")
 _INFO: Final = REQUEST_INFO.encode()
 _NO_HEADERS: Final = b"NATS/1.0\r\n\r\n"
@@ -231,8 +232,8 @@ class ServerAccount:
     def pass_on_run(self, client: ClientConnection, commands: list[Command], begin: int, until: float) -> int:
         """Pass on the messages of a client from ``begin`` to the next other command, whose index is returned.
 
-        What takes longer than ``until`` (seconds of the monotonic clock) ends the run sooner. A :class:`PubRun` that
-        does not lead to a stream alone is replaced by its messages.
+        What takes longer than ``until`` (seconds of the monotonic clock) ends the run sooner. A run that
+        does not lead to a stream, or to acks, alone is replaced by its messages.
 
         Most of what a server does, without a call for each step.
         """
@@ -241,8 +242,8 @@ class ServerAccount:
         while index < len(commands):
             command = commands[index]
             kind = type(command)
-            if isinstance(command, PubRun):
-                index += self._store_run(client, commands, index, command)
+            if isinstance(command, AckRun | PubRun):
+                index += self._take_run(client, commands, index, command)
                 continue
             if kind is not Pub and kind is not Hpub:
                 break
@@ -253,10 +254,6 @@ class ServerAccount:
                 index += alike
                 if self._now() > until:
                     break
-                continue
-            if route is self._ack_route and link is not None and (acks := link.take_acks(commands, index)):
-                index += acks
-                size += acks * len(data)
                 continue
             index += 1
             size += len(data) + len(block or b"")
@@ -277,15 +274,22 @@ class ServerAccount:
         client.in_bytes += size
         return index
 
-    def _store_run(self, client: ClientConnection, commands: list[Command], index: int, run: PubRun) -> int:
-        """Store the messages of the run at ``index`` and return 1, or put them in its place and return 0."""
-        route = self._routes.get(run.subject) or self._route(run.subject)
-        if not route.is_stored or self.link is None:
+    def _take_run(self, client: ClientConnection, commands: list[Command], index: int, run: AckRun | PubRun) -> int:
+        """Settle or store what the run at ``index`` holds and return 1, or put its messages in its place: return 0."""
+        link, subjects = self.link, run.subjects if isinstance(run, AckRun) else [run.subject]
+        route, size = self._routes.get(subjects[0]) or self._route(subjects[0]), 0
+        if isinstance(run, PubRun) and link is not None and route.is_stored:
+            count, size = (
+                len(run.replies),
+                link.storing.add_run(client, run, route.stream, is_answered=not route.no_ack),
+            )
+        elif isinstance(run, AckRun) and link is not None and route is self._ack_route and link.take_acks(subjects):
+            count, size = len(subjects), len(_ACKED) * len(subjects)
+        else:
             commands[index : index + 1] = run.messages
             return 0
-        size = self.link.storing.add_run(client, run, route.stream, is_answered=not route.no_ack)
         # The run itself is counted with the other commands.
-        client.in_msgs += len(run.replies) - 1
+        client.in_msgs += count - 1
         client.in_bytes += size
         return 1
 

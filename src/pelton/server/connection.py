@@ -34,6 +34,7 @@ from pelton.server.router import ClientSubscription, MessageFrame, Router, Targe
 from pelton.server.settings import ServerSettings
 from pelton.server.settings.options import ConnectionLimits
 from pelton.wire import (
+    AckRun,
     Command,
     ConnectionState,
     ConnectOptions,
@@ -195,7 +196,7 @@ class SharedBuffer:
 
 
 _log: Final = logging.getLogger("pelton.server")
-PUBLISHES: Final = (Pub, PubRun, Hpub)
+_PUBLISHES: Final = (Pub, AckRun, PubRun, Hpub)
 SLOW_CONSUMER: Final = "Slow Consumer"
 _ROOM: Final = 2048
 _ROOM_BYTES: Final = 16 << 20
@@ -329,11 +330,10 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._parser.pause()
                 break
             command = commands[index]
-            kind = type(command)
-            if self._is_plain and kind in PUBLISHES and self.account is not None:
+            if self._is_plain and type(command) in _PUBLISHES and self.account is not None:
                 index = self.account.pass_on_run(self, commands, index, until)
                 continue
-            if isinstance(command, PubRun):
+            if isinstance(command, AckRun | PubRun):
                 commands[index : index + 1] = command.messages
                 continue
             index += 1

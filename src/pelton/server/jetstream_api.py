@@ -62,7 +62,7 @@ from pelton.api.message import (
     ack_verdict,
     decode_next,
     long_ack_prefix,
-    plain_ack,
+    plain_acks,
 )
 from pelton.api.times import ZERO_TIME
 from pelton.engine.serving import Serving
@@ -70,7 +70,7 @@ from pelton.engine.verbs.streams import checked_update
 from pelton.server.connection import AccountPort, Published
 from pelton.server.settings.options import SINGLE_TIER, AccountConfig
 from pelton.server.store_link import StoreLink, as_api_error
-from pelton.wire import Command, Pub, status_block
+from pelton.wire import status_block
 
 # Clients tell features by it: what it names is what this server does.
 NATS_VERSION: Final = "2.15.1"
@@ -321,34 +321,32 @@ class ClientAcks:
         self._answer = link.account.answer
         self._pulls = pulls
         self._long_prefix = long_prefix
-        self._waiting: dict[_Key, list[tuple[AckOp, str]]] = {}
+        # The acks of a consumer, and where the answers to some of them are awaited.
+        self._waiting: dict[_Key, tuple[list[AckOp], list[str]]] = {}
         link.take_acks = self.take_run
 
-    def take_run(self, commands: Sequence[Command], begin: int) -> int:
-        """Take the plain acks from ``begin`` on that ask for no answer and are of one consumer; return how many."""
-        key, taken = None, list[tuple[AckOp, str]]()
-        for index in range(begin, len(commands)):
-            command = commands[index]
-            if type(command) is not Pub or command.data != b"+ACK" or command.reply:
-                break
-            found = plain_ack(command.subject)
-            if found is None or (taken and found[0] != key):
-                break
-            key, ack = found
-            taken.append((ack, ""))
-        if key is None or not self._takes(*key):
-            return 0
-        self._gather(key, taken)
-        return len(taken)
+    def take_run(self, subjects: Sequence[str]) -> bool:
+        """Take plain acks that ask for no answer; False if any of their subjects is not in its usual form."""
+        found = plain_acks(subjects)
+        if found is None:
+            return False
+        for key, acks in found.items():
+            # Those of no consumer are for nobody.
+            if self._takes(*key):
+                self._gather(key, acks)
+        return True
 
     def _takes(self, stream: str, consumer: str) -> bool:
         config = self._serving.consumer(stream, consumer)
         return config is not None and config.ack_policy not in ("none", "flow_control")
 
-    def _gather(self, key: _Key, acks: list[tuple[AckOp, str]]) -> None:
+    def _gather(self, key: _Key, acks: list[AckOp], reply: str = "") -> None:
         if not self._waiting:
             self._serving.soon(self._flush)
-        self._waiting.setdefault(key, []).extend(acks)
+        gathered, replies = self._waiting.setdefault(key, ([], []))
+        gathered += acks
+        if reply:
+            replies.append(reply)
 
     def take(self, message: Published) -> bool:
         """Take an ack; False if no consumer does."""
@@ -366,7 +364,7 @@ class ClientAcks:
             self._answer(reply, None, b"")
             return True
         following = verdict.following
-        self._gather((target.stream, target.consumer), [(ack, "" if following else reply)])
+        self._gather((target.stream, target.consumer), [ack], "" if following else reply)
         if following is not None and reply:
             self._flush()
             self._pulls.pull(target.stream, target.consumer, following, reply)
@@ -374,10 +372,9 @@ class ClientAcks:
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, {}
-        for (stream, consumer), acks in waiting.items():
-            replies = [reply for _, reply in acks if reply]
+        for (stream, consumer), (acks, replies) in waiting.items():
             try:
-                done = self._serving.ack(stream, consumer, [ack for ack, _ in acks], durable=bool(replies))
+                done = self._serving.ack(stream, consumer, acks, durable=bool(replies))
             except PeltonError:
                 # The store is closed, or has failed: what is not answered is redelivered.
                 continue

@@ -16,7 +16,7 @@ from itertools import islice, repeat
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from pelton.api import Delivered, Incoming, Outgoing, PeltonError, PubAck
-from pelton.api.message import encode_pub_ack, encode_pub_error
+from pelton.api.message import encode_pub_ack, encode_pub_error, replies_of
 from pelton.engine.serving import Serving
 from pelton.runtime import Signal
 from pelton.subjects import SubjectIndex, has_wildcard
@@ -159,20 +159,20 @@ class WideDelivery:
 def _deliver_alone(only: ClientSubscription, messages: Sequence[Delivered | Incoming]) -> None:
     """Deliver messages to one subscription, in one piece, as most pulls and pushes are."""
     takes_headers, head, subject, size = only.client.options.headers, b"", "", 0
-    replies = [one.reply for one in messages]
+    replies = replies_of(messages)
     # The line of each, and what it holds.
     parts: list[bytes] = []
     for one, reply in zip(messages, replies, strict=True):
-        data, block = one.data, one.headers or b""
+        data, block = one.data, one.headers
         if one.subject != subject:
             subject = one.subject
             head = b"MSG %b %b " % (subject.encode(), only.sid)
-        back = f"{reply} ".encode() if reply else b""
+        back = f"{reply} " if reply else ""
         if block and takes_headers:
-            parts += (b"H%b%b%d %d" % (head, back, len(block), len(block) + len(data)), block + data)
+            parts += (b"H" + head + f"{back}{len(block)} {len(block) + len(data)}".encode(), block + data)
         else:
-            parts += (b"%b%b%d" % (head, back, len(data)), data)
-        size += len(data) + len(block)
+            parts += (head + f"{back}{len(data)}".encode(), data)
+        size += len(data) + (len(block) if block else 0)
     only.client.deliver_run(only, b"\r\n".join([*parts, b""]), size, replies)
 
 

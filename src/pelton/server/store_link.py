@@ -36,7 +36,6 @@ from pelton.runtime import Clock, Runtime
 from pelton.server.connection import AccountPort, ClientConnection, Published
 from pelton.server.interest import RelayedInterest
 from pelton.server.router import Storing
-from pelton.wire import Command
 
 _log: Final = logging.getLogger("pelton.server")
 ACKS: Final = "$JS.SNAPSHOT.ACK."
@@ -124,9 +123,9 @@ _MOST_REQUESTS: Final = 32
 
 
 class StoreLink:
-    """An account's open store. ``take_acks`` takes the plain acks of a client from an index on, and counts them."""
+    """An account's open store. ``take_acks`` takes plain acks, by their subjects, or refuses all of them."""
 
-    take_acks: Callable[[Sequence[Command], int], int]
+    take_acks: Callable[[Sequence[str]], bool]
 
     def __init__(self, engine: Engine, account: AccountPort, runtime: Runtime, domain: str) -> None:
         self.engine = engine

@@ -3,6 +3,7 @@
 from pelton.wire.protocol import OK as OK
 from pelton.wire.protocol import PING as PING
 from pelton.wire.protocol import PONG as PONG
+from pelton.wire.protocol import AckRun as AckRun
 from pelton.wire.protocol import Command as Command
 from pelton.wire.protocol import Connect as Connect
 from pelton.wire.protocol import ConnectionState as ConnectionState

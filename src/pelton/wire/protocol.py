@@ -65,6 +65,17 @@ class PubRun(Command, frozen=True, gc=False):
         return [Pub(self.subject, reply, data) for reply, data in zip(self.replies, self.payloads, strict=True)]
 
 
+class AckRun(Command, frozen=True, gc=False):
+    """A client acknowledges deliveries, one after another, and asks for no answer; each has its subject."""
+
+    subjects: list[str]
+
+    @property
+    def messages(self) -> list[Pub]:
+        """The same, as single messages."""
+        return [Pub(subject, "", _ACKED) for subject in self.subjects]
+
+
 class Hpub(Command, frozen=True, gc=False):
     """A client publishes a message with headers; ``block`` is their encoded block."""
 
@@ -302,8 +313,7 @@ class Parser:
         run = _ACKS(data, position, last)
         if run is None or self.limits.line < _SHORT_LINE or self.limits.payload < len(_ACKED):
             return 0
-        for subject in run[0][len(b"PUB ") : -len(_PLAIN_ACK)].decode().split(_BETWEEN_ACKS):
-            add(Pub(subject, "", _ACKED))
+        add(AckRun(run[0][len(_PUB) : -len(_PLAIN_ACK)].decode().split(_BETWEEN_ACKS)))
         return run.end()
 
     def _add_alike(self, data: bytes, position: int, last: int, size: int, add: Callable[[Command], None]) -> int:
