@@ -1,7 +1,10 @@
 """Failures to reach a server, reported clearly."""
 
+import asyncio
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,45 @@ _USERS = "authorization { user: a, password: b }"
 async def test_no_server() -> None:
     with pytest.raises(pelton.api.ServerUnreachableError, match=r"127\.0\.0\.1:1"):
         await pelton.open("nats://127.0.0.1:1")
+
+
+@asynccontextmanager
+async def answering(*lines: bytes) -> AsyncIterator[tuple[str, list[int]]]:
+    """A server that says these lines to each client, and nothing more; yields its address, and its clients' ports."""
+    ended, clients = asyncio.Event(), list[int]()
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        clients.append(writer.get_extra_info("peername")[1])
+        writer.writelines(lines)
+        await ended.wait()
+        writer.close()
+
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    try:
+        yield f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}", clients
+    finally:
+        ended.set()
+        server.close()
+        await server.wait_closed()
+
+
+async def test_a_silent_server_is_given_up_before_one_that_is_slow() -> None:
+    async with answering() as (address, clients):
+        with pytest.raises(pelton.api.ServerUnreachableError, match=r"no answer within 0\.2 s"):
+            await pelton.open(address, patience=0.3)
+        assert len(clients) == 1
+    async with answering(b'INFO {"version": "2.12.0", "max_payload": 1048576}\r\n') as (address, clients):
+        # It has answered, so all of the patience is for the rest.
+        with pytest.raises(pelton.api.ServerUnreachableError, match=r"no answer within 0\.3 s"):
+            await pelton.open(address, patience=0.3)
+
+
+async def test_behind_a_silent_server_another_one_is_tried(tmp_path: Path) -> None:
+    with nats_server(tmp_path) as server:
+        async with answering() as (silent, _):
+            for address in (f"{silent},{server.url}", f"{server.url},{silent}"):
+                async with pelton.open(address, patience=3) as jet:
+                    assert await jet.stream_names() == []
 
 
 async def test_wrong_credentials(tmp_path: Path) -> None:

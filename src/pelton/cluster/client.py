@@ -56,8 +56,18 @@ class NoTlsError(nats.errors.Error):
 class _Transport(TcpTransport):
     """TCP with or without TLS, whose closing is bounded in time: after a failed handshake it never ends."""
 
+    def __init__(self, on_heard: Callable[[], None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # nats-py leaves it so
+        self._on_heard = on_heard
+
     def __bool__(self) -> bool:
         return True
+
+    async def readline(self) -> bytes:
+        """Return what a server says first."""
+        line: bytes = await super().readline()  # type: ignore[no-untyped-call]  # nats-py leaves it so
+        self._on_heard()
+        return line
 
     def abort(self) -> None:
         """Close it now, without sending the remaining data."""
@@ -81,6 +91,8 @@ class NatsClient(nats.aio.client.Client):
         super().__init__()
         self._insists_on_tls = insists_on_tls
         self._takes: dict[int, Take] = {}
+        self.on_heard: Callable[[], None] = lambda: None
+        """Called when a server has said its first word."""
 
     def send(self, subject: str, reply: str, data: bytes, block: bytes | None) -> None:
         """Send a message without waiting for room (:meth:`has_room`); the subject holds no white space."""
@@ -150,7 +162,7 @@ class NatsClient(nats.aio.client.Client):
 
     async def _connect_to_server(self, s: Any) -> None:
         if self._transport is None:
-            self._transport = _Transport()  # type: ignore[no-untyped-call]  # nats-py leaves it so
+            self._transport = _Transport(lambda: self.on_heard())
         task = asyncio.current_task()
         # Each attempt to connect again comes by here.
         if task is not None and task is self._reconnection_task and task.cancelling():

@@ -109,7 +109,9 @@ class LoopGuard:
 
 # --- connecting for the first time, and reporting clearly why it failed
 
-_CONNECT_S: Final = 5
+_CONNECT_S: Final = 5.0
+_UNHEARD: Final = 2 / 3
+"""For this share of the patience, and at most ``_CONNECT_S``, a server may be silent when it is connected to."""
 _PAUSE_S: Final = 0.1
 _PING_S: Final = 10
 _FOR_EVER: Final = -1
@@ -132,11 +134,12 @@ async def connect_client(
 
     Raises ServerUnreachableError, ServerRefusedError, JetStreamMissingError for a server that is too old.
     """
+    silence = min(_CONNECT_S, settings.patience * _UNHEARD)
     try:
         connecting = client.connect(
             servers=list(settings.servers),
             name="pelton",
-            connect_timeout=_CONNECT_S,
+            connect_timeout=silence,  # type: ignore[arg-type]  # seconds, a fraction will do
             ping_interval=_PING_S,
             # For the first connection; a lost one is retried any number of times.
             max_reconnect_attempts=1,
@@ -148,8 +151,7 @@ async def connect_client(
             closed_cb=back,
             **settings.login.arguments(),
         )
-        async with asyncio.timeout(settings.patience):
-            await interruptible(connecting)
+        await _wait_for(client, settings, silence, connecting)
     except (OSError, nats.errors.Error, TimeoutError) as error:
         await client.abandon()
         raise refusal(settings.name, complaints, str(error)) from None
@@ -164,6 +166,30 @@ async def connect_client(
         raise JetStreamMissingError(settings.name, reason)
 
 
+async def _wait_for(client: NatsClient, settings: ClusterSettings, silence: float, connecting: Awaitable[None]) -> None:
+    """Wait until a client is connected; ``silence`` (seconds): for each server's first word. Raises TimeoutError."""
+    waits, began = min(silence * len(settings.servers), settings.patience), asyncio.get_running_loop().time()
+
+    def heard() -> None:
+        nonlocal waits
+        # On a slow link it takes several round trips more, but not until the first word.
+        waits = settings.patience
+        deadline.reschedule(began + waits)
+
+    try:
+        async with asyncio.timeout_at(began + waits) as deadline:
+            client.on_heard = heard
+            await interruptible(connecting)
+    except TimeoutError as error:
+        raise TimeoutError(str(error) or f"no answer within {waits:g} s") from None
+    finally:
+        client.on_heard = _nothing
+
+
+def _nothing() -> None:
+    return None
+
+
 def refusal(name: str, complaints: Sequence[Exception], otherwise: str) -> PeltonError:
     """Return why a cluster refuses the connection, from the errors of its servers and the network."""
     for complaint in complaints:
@@ -171,7 +197,8 @@ def refusal(name: str, complaints: Sequence[Exception], otherwise: str) -> Pelto
         text = str(complaint).removeprefix("nats: ")
         if isinstance(complaint, ssl.SSLError) or any(word in text.lower() for word in _REFUSED):
             return ServerRefusedError(name, text)
-    return ServerUnreachableError(name, str(complaints[-1]) if complaints else otherwise)
+    told = str(complaints[-1]) if complaints else ""
+    return ServerUnreachableError(name, told or otherwise)
 
 
 def refused_subject(error: Exception) -> str | None:
