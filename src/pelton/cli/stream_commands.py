@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import suppress
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,6 @@ from pelton.api import (
     MessageNotFoundError,
     StoredMessage,
     StreamConfig,
-    StreamState,
     headers,
 )
 from pelton.api.times import dec_hook
@@ -50,7 +49,7 @@ from pelton.cli.output import (
     write_raw,
 )
 from pelton.connect import Jet
-from pelton.jet import Stream
+from pelton.observe.queues import newest_messages
 
 _SWITCHES: Final = (
     ("discard-per-subject", "discard_new_per_subject", "refuse new messages of a full subject"),
@@ -240,8 +239,11 @@ async def _get(jet: Jet, options: argparse.Namespace) -> None:
 async def _tail(jet: Jet, options: argparse.Namespace) -> None:
     stream = await jet.stream(options.stream)
     state = (await stream.info()).state
-    newest = await _newest(stream, state, options.subject, options.count)
-    for stored in newest:
+    newest = list[StoredMessage]()
+    async with aclosing(newest_messages(stream, options.subject, state, max(options.count, 1))) as messages:
+        while len(newest) < options.count and (found := await anext(messages, None)) is not None:
+            newest.append(found)
+    for stored in reversed(newest):
         show_stored(stored, as_json=options.json)
     shown, seq = len(newest), state.last_seq + 1
     while options.follow and not (options.until and shown >= options.until):
@@ -252,30 +254,6 @@ async def _tail(jet: Jet, options: argparse.Namespace) -> None:
             continue
         show_stored(stored, as_json=options.json)
         shown, seq = shown + 1, stored.seq + 1
-
-
-async def _newest(stream: Stream, state: StreamState, subject: str, wanted: int) -> list[StoredMessage]:
-    """Return the newest messages of a filter: from the last one back, in parts that grow until there are enough."""
-    try:
-        last = min((await stream.get_last_message(subject)).seq, state.last_seq)
-    except MessageNotFoundError:
-        return []
-    found: list[StoredMessage] = []
-    part, end = max(wanted, 1), last
-    while len(found) < wanted and end >= max(state.first_seq, 1):
-        begin = max(end - part + 1, state.first_seq, 1)
-        found = await _between(stream, subject, begin, end) + found
-        part, end = part * 2, begin - 1
-    return found[-wanted:] if wanted > 0 else []
-
-
-async def _between(stream: Stream, subject: str, begin: int, end: int) -> list[StoredMessage]:
-    found: list[StoredMessage] = []
-    with suppress(MessageNotFoundError):
-        while begin <= end and (stored := await stream.get_next_message(subject, begin)).seq <= end:
-            found.append(stored)
-            begin = stored.seq + 1
-    return found
 
 
 # --- commands for messages: ``pelton pub``, ``sub``, ``request``

@@ -75,6 +75,33 @@ async def _last_messages(jet: Streams, stream: Stream, state: StreamState, count
     return found[::-1]
 
 
+async def newest_messages(
+    stream: Stream, filter: str, state: StreamState, window: int
+) -> AsyncGenerator[StoredMessage, None]:
+    """Yield the messages of a filter, the newest first, as of a ``state`` of the stream.
+
+    Messages can be read only forwards, so it reads windows: the last ``window`` sequences, then twice as many before.
+    """
+    try:
+        last = await stream.get_last_message(filter)
+    except MessageNotFoundError:
+        return
+    first, end = max(state.first_seq, 1), state.last_seq + 1
+    if last.seq < end:
+        yield last
+        end = last.seq
+    while end > first:
+        begin = max(end - window, first)
+        seen, seq = list[StoredMessage](), begin
+        with suppress(MessageNotFoundError):
+            while seq < end and (stored := await stream.get_next_message(filter, seq)).seq < end:
+                seen.append(stored)
+                seq = stored.seq + 1
+        for stored in reversed(seen):
+            yield stored
+        window, end = window * 2, begin
+
+
 class EndedJobs(NamedTuple):
     """The outcomes of the jobs that ended last, the oldest first, and how many end in a minute."""
 
@@ -422,7 +449,7 @@ async def flow_summaries(
     except StreamNotFoundError:
         return []
     stream, found = Stream(jet.backend, info.config, jet.runtime), list[FlowInfo]()
-    async with aclosing(_openings(stream, names, info.state.first_seq, info.state.last_seq)) as messages:
+    async with aclosing(newest_messages(stream, names.flow_begin("*"), info.state, _FIRST_WINDOW)) as messages:
         deadline = Deadline(jet.runtime.clock, within)
         async for stored in messages:
             flow = await _flow(stream, names, stored)
@@ -431,25 +458,6 @@ async def flow_summaries(
             if len(found) >= limit or deadline.is_over:
                 break
     return found
-
-
-async def _openings(stream: Stream, names: QueueNames, first: int, last: int) -> AsyncGenerator[StoredMessage, None]:
-    """Yield the beginnings of flows, newest first: messages can be read only forwards, so in windows."""
-    window, end = _FIRST_WINDOW, last + 1
-    while end > max(first, 1):
-        begin = max(end - window, first, 1)
-        seen, seq = list[StoredMessage](), begin
-        while seq < end:
-            try:
-                stored = await stream.get_next_message(names.flow_begin("*"), seq)
-            except MessageNotFoundError:
-                break
-            seq = stored.seq + 1
-            if stored.seq < end:
-                seen.append(stored)
-        for stored in reversed(seen):
-            yield stored
-        window, end = window * 2, begin
 
 
 async def _flow(stream: Stream, names: QueueNames, stored: StoredMessage) -> FlowInfo:
