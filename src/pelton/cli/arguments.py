@@ -10,7 +10,7 @@ import platform
 import re
 import shlex
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -87,9 +87,9 @@ def header(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def fields_of(options: argparse.Namespace, kind: type[msgspec.Struct]) -> dict[str, Any]:
+def fields_of(options: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
     """Return the fields of a configuration that options of the same names give."""
-    given = {name: getattr(options, name, None) for name in kind.__struct_fields__}
+    given = {name: getattr(options, name, None) for name in names}
     return {name: value for name, value in given.items() if value is not None}
 
 
@@ -289,7 +289,13 @@ def file_command(words: str) -> Callable[[F], F]:
 
 def run(options: argparse.Namespace) -> int:
     """Open the store and run the verb on it; return the exit status."""
-    return asyncio.run(_run(options))
+    try:
+        return asyncio.run(_run(options))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        write_line(f"pelton: {error}", error=True)
+        return 1
 
 
 _LOOK_S: Final = 1.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,14 @@ from typing import Any
 from pelton import observe
 from pelton.api import ConfigError
 from pelton.api.wording import age_text, bytes_text, moment_text
-from pelton.buckets import Entry, ObjectInfo
+from pelton.buckets import BucketSettings, Entry, ObjectInfo
 from pelton.cli.arguments import (
     CREATE,
     FORCE,
     STANDARD,
-    V,
+    fields_of,
     option,
     payload_of,
-    run,
     store_command,
 )
 from pelton.cli.output import (
@@ -72,22 +71,14 @@ async def _list_kv(jet: Jet, options: argparse.Namespace) -> None:
     "--marker-ttl TIME",
     "allow 'put --ttl'; markers of keys that have expired are kept so long, for watchers",
     default=0,
+    dest="limit_marker_ttl",
 )
-@option("--max-bucket-size SIZE", default=-1)
+@option("--max-bucket-size SIZE", dest="max_bytes", default=-1)
 @option("--max-value-size SIZE", default=-1)
 @option("--replicas N", default=1)
 @option("--description TEXT", default="")
 async def _add(jet: Jet, options: argparse.Namespace) -> None:
-    bucket = await jet.create_bucket(
-        options.bucket,
-        history=options.history,
-        ttl=options.ttl,
-        limit_marker_ttl=options.marker_ttl,
-        max_bytes=options.max_bucket_size,
-        max_value_size=options.max_value_size,
-        replicas=options.replicas,
-        description=options.description,
-    )
+    bucket = await jet.create_bucket(options.bucket, **fields_of(options, BucketSettings.__annotations__))
     await write_change(options, bucket.status, f"bucket {options.bucket} created")
 
 
@@ -179,19 +170,7 @@ async def _history(jet: Jet, options: argparse.Namespace) -> None:
 # --- ``pelton object``: files in and out of an object store, in a store file or on a cluster
 
 
-def _object_command(words: str, text: str, *, writes: bool = False) -> Callable[[V], V]:
-    return store_command(f"object {words}", text, writes=writes, run=_run_object, create=False)
-
-
-def _run_object(options: argparse.Namespace) -> int:
-    try:
-        return run(options)
-    except OSError as error:
-        write_line(f"pelton: {error}", error=True)
-        return 1
-
-
-@_object_command("put BUCKET FILE", "store a file, or standard input (-)", writes=True)
+@store_command("object put BUCKET FILE", "store a file, or standard input (-)", writes=True)
 @option("[NAME]", "default: the file's own name")
 @option("--description TEXT", default="")
 @option("--create", "create store and bucket if they are missing")
@@ -206,7 +185,7 @@ async def _put_object(jet: Jet, options: argparse.Namespace) -> None:
     write_done(options, info, f"{info.name}: {info.size:,} bytes put")
 
 
-@_object_command("get BUCKET NAME", "write an object to a file, or to standard output (-)")
+@store_command("object get BUCKET NAME", "write an object to a file, or to standard output (-)")
 @option("[FILE]", "default: the last part of the object's name")
 async def _get_object(jet: Jet, options: argparse.Namespace) -> None:
     store = await jet.objects(options.bucket)
@@ -221,7 +200,7 @@ async def _get_object(jet: Jet, options: argparse.Namespace) -> None:
     write_done(options, info, f"{target}: {info.size:,} bytes got")
 
 
-@_object_command("ls BUCKET", "list the objects")
+@store_command("object ls BUCKET", "list the objects")
 async def _list_object(jet: Jet, options: argparse.Namespace) -> None:
     write_found(
         options,
@@ -232,7 +211,7 @@ async def _list_object(jet: Jet, options: argparse.Namespace) -> None:
     )
 
 
-@_object_command("info BUCKET NAME", "show one object")
+@store_command("object info BUCKET NAME", "show one object")
 async def _info(jet: Jet, options: argparse.Namespace) -> None:
     info = await (await jet.objects(options.bucket)).info(options.name)
     if options.json:
@@ -246,13 +225,13 @@ async def _info(jet: Jet, options: argparse.Namespace) -> None:
             write_line(f"  {name}: {value}")
 
 
-@_object_command("rm BUCKET NAME", "delete an object", writes=True)
+@store_command("object rm BUCKET NAME", "delete an object", writes=True)
 async def _delete_object(jet: Jet, options: argparse.Namespace) -> None:
     await (await jet.objects(options.bucket)).delete(options.name)
     write_done(options, {"deleted": options.name}, f"{options.name}: deleted")
 
 
-@_object_command("cleanup BUCKET", "remove the remains of puts whose process was killed", writes=True)
+@store_command("object cleanup BUCKET", "remove the remains of puts whose process was killed", writes=True)
 @option("--older-than SECONDS", "default: 3600", default=3600.0)
 async def _cleanup(jet: Jet, options: argparse.Namespace) -> None:
     removed = await (await jet.objects(options.bucket)).cleanup(older_than=options.older_than)

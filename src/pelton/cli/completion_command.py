@@ -208,14 +208,6 @@ class _Place(NamedTuple):
     metavar: object
 
 
-async def _queues(jet: Jet, place: _Place) -> list[str]:
-    return await jet.queue_names()
-
-
-async def _streams(jet: Jet, place: _Place) -> list[str]:
-    return await jet.stream_names()
-
-
 async def _consumers(jet: Jet, place: _Place) -> list[str]:
     return await (await jet.stream(place.before[-1])).consumer_names()
 
@@ -234,8 +226,8 @@ async def _schedules(jet: Jet, place: _Place) -> list[str]:
 
 
 _NAMES: Final[dict[object, Callable[[Jet, _Place], Awaitable[list[str]]]]] = {
-    "QUEUE": _queues,
-    "STREAM": _streams,
+    "QUEUE": lambda jet, _: jet.queue_names(),
+    "STREAM": lambda jet, _: jet.stream_names(),
     "CONSUMER": _consumers,
     "BUCKET": _buckets,
     "NAME": _schedules,

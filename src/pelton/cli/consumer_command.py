@@ -118,7 +118,7 @@ async def _add(jet: Jet, options: argparse.Namespace) -> None:
 
 
 def _fields(options: argparse.Namespace) -> dict[str, Any]:
-    given = fields_of(options, ConsumerConfig)
+    given = fields_of(options, ConsumerConfig.__struct_fields__)
     if options.deliver_policy is not None:
         given["deliver_policy"] = _POLICIES[options.deliver_policy]
     filters = parts_of(options.filter)

@@ -81,7 +81,7 @@ _FIELDS: Final = together(
 
 
 def _fields(options: argparse.Namespace) -> dict[str, Any]:
-    given = fields_of(options, StreamConfig)
+    given = fields_of(options, StreamConfig.__struct_fields__)
     if "subjects" in given:
         given["subjects"] = parts_of(options.subjects)
     if given.get("retention") == "work":

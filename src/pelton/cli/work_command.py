@@ -33,7 +33,7 @@ from typing import Final
 import msgspec
 
 from pelton.api import Backoff, ConfigError
-from pelton.cli.arguments import KEY, declare, option
+from pelton.cli.arguments import KEY, declare, fields_of, option
 from pelton.cli.work_process import CANNOT_START, READY, WorkPlan, found_jobs, work, write_work_logs
 from pelton.runtime import Runtime, Signal, system_runtime
 
@@ -313,18 +313,8 @@ def run_work(options: argparse.Namespace) -> int:
     store = options.store or os.environ.get("PELTON_STORE")
     if not store:
         raise ConfigError("which store? give --store FILE, or set PELTON_STORE")
-    plan = WorkPlan(
-        jobs=tuple(options.jobs),
-        store=store,
-        queues=tuple(dict.fromkeys(options.queues)),
-        concurrency=options.concurrency,
-        grace=options.grace,
-        max_jobs=options.max_jobs,
-        max_memory=options.max_memory,
-        key_file=options.key_file,
-        json_logs=options.json_logs,
-        otel=options.otel,
-    )
+    given = {"jobs": tuple(options.jobs), "store": store, "queues": tuple(dict.fromkeys(options.queues))}
+    plan = WorkPlan(**{**fields_of(options, WorkPlan.__struct_fields__), **given})
     write_work_logs(json=plan.json_logs)
     if not (options.processes or options.max_jobs or options.max_memory or options.reload):
         for name in plan.jobs:
