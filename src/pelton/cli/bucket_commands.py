@@ -31,9 +31,9 @@ from pelton.cli.output import (
     write_change,
     write_done,
     write_found,
-    write_json,
     write_json_line,
     write_line,
+    write_lines,
     write_raw,
 )
 from pelton.connect import Jet
@@ -45,11 +45,7 @@ async def _list_kv(jet: Jet, options: argparse.Namespace) -> None:
     if options.bucket is not None:
         bucket = await jet.bucket(options.bucket)
         found = sorted([key async for key in bucket.keys(*options.filter)])
-        if options.json:
-            write_json(found)
-            return
-        for key in found:
-            write_line(key)
+        write_lines(options, found, found)
         return
     now = jet.runtime.clock.now()
     write_found(
@@ -89,10 +85,8 @@ async def _get_kv(jet: Jet, options: argparse.Namespace) -> None:
     entry = await (await jet.bucket(options.bucket)).get(options.key, revision=options.revision)
     if options.raw:
         write_raw(entry.value or b"")
-    elif options.json:
-        write_json(_plain(entry))
     else:
-        _show(entry)
+        write_lines(options, _plain(entry), [_line_of(entry)])
 
 
 def _plain(entry: Entry[bytes]) -> dict[str, Any]:
@@ -100,11 +94,11 @@ def _plain(entry: Entry[bytes]) -> dict[str, Any]:
     return {**facts, "operation": entry.operation, **payload_json(entry.value or b"")}
 
 
-def _show(entry: Entry[bytes]) -> None:
+def _line_of(entry: Entry[bytes]) -> str:
     value = entry.value or b""
     shown = payload_text(value) if entry.operation == "put" else f"({entry.operation})"
     text = f"(hex) {value.hex(' ')}" if shown is None else shown
-    write_line(f"{entry.key} > {text}  [{entry.revision}, {moment_text(entry.time)}]", flush=True)
+    return f"{entry.key} > {text}  [{entry.revision}, {moment_text(entry.time)}]"
 
 
 @store_command("kv put BUCKET KEY", "write a key", writes=True)
@@ -151,7 +145,7 @@ async def _watch(jet: Jet, options: argparse.Namespace) -> None:
         async for entry in entries:
             if entry is None:
                 continue
-            write_json_line(_plain(entry)) if options.json else _show(entry)
+            write_json_line(_plain(entry)) if options.json else write_line(_line_of(entry), flush=True)
             seen += 1
             if options.count is not None and seen >= options.count:
                 return
@@ -160,11 +154,7 @@ async def _watch(jet: Jet, options: argparse.Namespace) -> None:
 @store_command("kv history BUCKET KEY", "show the revisions of a key")
 async def _history(jet: Jet, options: argparse.Namespace) -> None:
     entries = await (await jet.bucket(options.bucket)).history(options.key)
-    if options.json:
-        write_json([_plain(entry) for entry in entries])
-        return
-    for entry in entries:
-        _show(entry)
+    write_lines(options, [_plain(entry) for entry in entries], map(_line_of, entries))
 
 
 # --- ``pelton object``: files in and out of an object store, in a store file or on a cluster
@@ -214,15 +204,10 @@ async def _list_object(jet: Jet, options: argparse.Namespace) -> None:
 @store_command("object info BUCKET NAME", "show one object")
 async def _info(jet: Jet, options: argparse.Namespace) -> None:
     info = await (await jet.objects(options.bucket)).info(options.name)
-    if options.json:
-        write_json(info)
-        return
-    write_line(f"{info.name}{_lead(info)}: {info.size:,} bytes in {info.chunks} chunks, written {info.mtime}")
+    head = f"{info.name}{_lead(info)}: {info.size:,} bytes in {info.chunks} chunks, written {info.mtime}"
     told = {"digest": info.digest, "description": info.description, **info.metadata}
     told |= {name: ", ".join(values) for name, values in info.headers.items()}
-    for name, value in told.items():
-        if value:
-            write_line(f"  {name}: {value}")
+    write_lines(options, info, [head, *(f"  {name}: {value}" for name, value in told.items() if value)])
 
 
 @store_command("object rm BUCKET NAME", "delete an object", writes=True)

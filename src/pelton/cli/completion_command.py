@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pelton.api import PeltonError
 from pelton.cli.arguments import JSON, declare, opening_of, option, verbs_of
 from pelton.cli.main import COMMANDS, is_group, parser, words_with_store
-from pelton.cli.output import write_json, write_line
+from pelton.cli.output import write_lines
 
 if TYPE_CHECKING:
     from pelton.connect import Jet
@@ -99,16 +99,13 @@ _Commands = dict[str, dict[str, _Verb]]
 def run_completion(options: argparse.Namespace) -> int:
     """Print the completions of a shell; return 0."""
     if options.shell == "names":
-        for name in asyncio.run(_names_for(options.typed)):
-            write_line(name)
+        found = asyncio.run(_names_for(options.typed))
+        write_lines(options, found, found)
         return 0
     commands = _commands()
-    if options.json:
-        write_json({name: {verb: takes._asdict() for verb, takes in found.items()} for name, found in commands.items()})
-        return 0
+    record = {name: {verb: takes._asdict() for verb, takes in found.items()} for name, found in commands.items()}
     text = _fish(commands) if options.shell == "fish" else _bash(commands)
-    for line in (_ZSH * (options.shell == "zsh") + text).rstrip("\n").split("\n"):
-        write_line(line)
+    write_lines(options, record, (_ZSH * (options.shell == "zsh") + text).rstrip("\n").split("\n"))
     return 0
 
 

@@ -33,6 +33,7 @@ from pelton.cli.output import (
     write_found,
     write_json,
     write_line,
+    write_lines,
     write_table,
 )
 from pelton.connect import Jet
@@ -187,11 +188,8 @@ async def _cancel_jobs(jet: Jet, options: argparse.Namespace) -> int:
     if not options.id:
         confirm(options, question)
     ended = await _for_each(ids, lambda job_id: queue.cancel(job_id, reason=options.reason))
-    if options.json:
-        write_json({"cancelled": ended})
-    else:
-        for job_id, is_cancelled in ended.items():
-            write_line(f"job {job_id}: " + ("cancelled" if is_cancelled else "had ended before"))
+    told = {True: "cancelled", False: "had ended before"}
+    write_lines(options, {"cancelled": ended}, [f"job {job_id}: {told[how]}" for job_id, how in ended.items()])
     return 0 if len(ended) == len(ids) and all(ended.values()) else 1
 
 
@@ -210,11 +208,8 @@ async def _put_again(queue: Queue, ids: list[str], given: dict[str, object] | No
     """Redrive jobs, with other arguments if any are given; return 0 if all are in the queue again."""
     handles = await _for_each(ids, lambda job_id: queue.redrive(job_id, given))
     again = {old: handle.id for old, handle in handles.items()}
-    if options.json:
-        write_json({"redriven": again})
-    else:
-        for old, new in again.items():
-            write_line(f"job {old} is in the queue again, as job {new}")
+    lines = [f"job {old} is in the queue again, as job {new}" for old, new in again.items()]
+    write_lines(options, {"redriven": again}, lines)
     return 0 if len(again) == len(ids) else 1
 
 

@@ -218,10 +218,17 @@ def in_order_of(found: Sequence[T], names: Sequence[str], row: Callable[[T], Seq
 def write_done(options: argparse.Namespace, value: object, text: str) -> None:
     """Write a value as JSON, if that is asked for, or else the text that says what was done; the audit has it, too."""
     options.done = text
+    write_lines(options, value, [text])
+
+
+def write_lines(options: argparse.Namespace, value: object, lines: Iterable[str]) -> None:
+    """Write a value as JSON, if that is asked for, or else the lines that say it."""
     if options.json:
         write_json(value)
-    else:
-        write_line(text, flush=True)
+        return
+    for line in lines:
+        write_line(line)
+    sys.stdout.flush()
 
 
 async def write_change(options: argparse.Namespace, look: Callable[[], Awaitable[object]], text: str) -> None:
@@ -236,13 +243,10 @@ def write_facts(
 
     Facts without a value are left out.
     """
-    if options.json:
-        write_json(value)
-        return
     shown = {name: text_of(each) for name, each in facts.items() if each != ""}
     width = max(map(len, shown), default=0)
-    for line in (title, *(f"  {name + ':':<{width + 1}}  {text}" for name, text in shown.items()), *more):
-        write_line(line)
+    lines = [f"  {name + ':':<{width + 1}}  {text}" for name, text in shown.items()]
+    write_lines(options, value, [title, *lines, *more])
 
 
 def write_json(value: object) -> None:

@@ -23,7 +23,7 @@ from pelton.cli.arguments import (
     option,
     store_command,
 )
-from pelton.cli.output import Bar, Cell, write_done, write_json, write_line, write_table
+from pelton.cli.output import Bar, Cell, write_done, write_json, write_line, write_lines, write_table
 from pelton.engine.upkeep import backup, compact, migrate, rekey, restore, salvage, verify
 from pelton.storage import SCHEMA_VERSION
 
@@ -130,17 +130,10 @@ async def _copy(options: argparse.Namespace, bar: Bar) -> CopyReport:
 def run_verify(options: argparse.Namespace) -> int:
     """Report what is wrong; return 0 if nothing is."""
     found = verify(options.store, key_of(options))
-    if options.json:
-        write_json({"store": options.store, "findings": found})
-        return 1 if found else 0
-    for problem in found:
-        write_line(problem)
-    if not found:
-        write_line(f"{options.store}: all is well")
-        return 0
     saved = f"save what it holds (pelton salvage {options.store} NEW)"
-    write_line(f"{options.store}: {len(found)} findings; {saved}, or restore a backup")
-    return 1
+    end = f"{len(found)} findings; {saved}, or restore a backup" if found else "all is well"
+    write_lines(options, {"store": options.store, "findings": found}, [*found, f"{options.store}: {end}"])
+    return 1 if found else 0
 
 
 # --- ``pelton salvage``: a new store with what a damaged one still holds
@@ -150,9 +143,7 @@ def run_verify(options: argparse.Namespace) -> int:
 def run_salvage(options: argparse.Namespace) -> int:
     """Save what can be read, and report what was lost; return 0 when the new store is complete."""
     lost = [*salvage(options.store, options.target, key_of(options))]
-    for loss in () if options.json else lost:
-        write_line(loss)
-    write_done(options, {"target": options.target, "lost": lost}, f"{options.target}: written")
+    write_lines(options, {"target": options.target, "lost": lost}, [*lost, f"{options.target}: written"])
     return 0
 
 
