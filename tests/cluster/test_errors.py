@@ -1,8 +1,10 @@
 """Failures to reach a server, reported clearly."""
 
 import asyncio
+import gc
 import subprocess
 import sys
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import pelton
+from pelton.cluster.client import NatsClient
 from tests.kit.nats_server import NatsServer, nats_server
 
 _USERS = "authorization { user: a, password: b }"
@@ -49,6 +52,39 @@ async def test_a_silent_server_is_given_up_before_one_that_is_slow() -> None:
         # It has answered, so all of the patience is for the rest.
         with pytest.raises(pelton.api.ServerUnreachableError, match=r"no answer within 0\.3 s"):
             await pelton.open(address, patience=0.3)
+
+
+async def test_no_connection_is_left_open_that_ended_before_its_first_word() -> None:
+    came, served = 0, list[asyncio.StreamWriter]()
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal came
+        came += 1
+        if came in (1, 5):
+            writer.write(b'INFO {"version": "2.12.0", "max_payload": 1048576}\r\n')
+            served.append(writer)
+            while line := await reader.readline():
+                if line.startswith(b"PING"):
+                    writer.write(b"PONG\r\n")
+        writer.close()
+
+    client = NatsClient(insists_on_tls=False)
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+        back = asyncio.Event()
+
+        async def on_back() -> None:
+            back.set()
+
+        port = server.sockets[0].getsockname()[1]
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            await client.connect(f"nats://127.0.0.1:{port}", reconnect_time_wait=0, reconnected_cb=on_back)
+            served[0].close()
+            await back.wait()
+            gc.collect()
+        assert [str(one.message) for one in warned] == []
+        await client.abandon()
+    assert came == 5
 
 
 async def test_behind_a_silent_server_another_one_is_tried(tmp_path: Path) -> None:

@@ -167,6 +167,8 @@ class NatsClient(nats.aio.client.Client):
         # Each attempt to connect again comes by here.
         if task is not None and task is self._reconnection_task and task.cancelling():
             raise asyncio.CancelledError
+        # nats-py forgets a connection that its server has ended before its first word, and leaves it open.
+        self.cut()
         await super()._connect_to_server(s)
 
     async def _close(self, status: int, do_cbs: bool = True) -> None:

@@ -7,6 +7,7 @@ connection.
 from __future__ import annotations
 
 import asyncio
+import gc
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
@@ -27,6 +28,9 @@ from tests.kit.served import ServedStore, served_store
 _STOPPED_ONE_IN = 3
 
 
+# When a server accepts a connection and dies before its first word, nats-py connects again without closing that one: it
+# is closed as garbage, by the end of this test at the latest.
+@pytest.mark.filterwarnings("ignore:unclosed <StreamWriter:ResourceWarning")
 async def test_clients_of_a_server_that_is_killed_and_stopped(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     path, random = tmp_path / "s.pelton", Random(20261127)
     with served_store(path) as server:
@@ -44,6 +48,8 @@ async def test_clients_of_a_server_that_is_killed_and_stopped(tmp_path: Path, re
     assert company.broken == []
     await _check(path, company)
     print(_figures(company))
+    company.connections.clear()
+    gc.collect()
 
 
 def _figures(company: Company) -> dict[str, int]:
