@@ -242,11 +242,11 @@ class ServerAccount:
         while index < len(commands):
             command = commands[index]
             kind = type(command)
-            if isinstance(command, AckRun | PubRun):
+            if kind is not Pub and kind is not Hpub:
+                if not isinstance(command, AckRun | PubRun):
+                    break
                 index += self._take_run(client, commands, index, command)
                 continue
-            if kind is not Pub and kind is not Hpub:
-                break
             subject, reply, data = command.subject, command.reply, command.data  # type: ignore[attr-defined]  # either
             block = command.block if kind is Hpub else None  # type: ignore[attr-defined]  # it is one
             route = routes.get(subject) or self._route(subject)

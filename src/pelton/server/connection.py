@@ -333,7 +333,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             if self._is_plain and type(command) in _PUBLISHES and self.account is not None:
                 index = self.account.pass_on_run(self, commands, index, until)
                 continue
-            if isinstance(command, AckRun | PubRun):
+            if isinstance(command, (AckRun, PubRun)):
                 commands[index : index + 1] = command.messages
                 continue
             index += 1
