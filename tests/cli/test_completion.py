@@ -84,6 +84,9 @@ NAMES = [
     ("consumer info b.pelton orders ", ["packer"]),
     ("consumer info b.pelton orders --json p", ["packer"]),
     ("kv get b.pelton se", ["settings"]),
+    ("kv get b.pelton settings col", ["colour"]),
+    ("kv del b.pelton settings col", ["colour"]),
+    ("object info b.pelton files pl", ["plans/1"]),
     ("object ls b.pelton fi", ["files"]),
     ("cron run b.pelton garage n", ["nightly"]),
     ("queue info gone.pelton ga", []),
@@ -94,8 +97,9 @@ NAMES = [
 def _fill(path: str) -> None:
     with pelton.sync.open(path) as jet:
         jet.create_stream("orders", subjects=["orders"]).create_consumer(durable_name="packer")
-        jet.create_bucket("settings")
-        jet.create_objects("files")
+        jet.create_bucket("settings").put("colour", b"red")
+        jet.create_objects("files").put("plans/1", b"x")
+        jet.objects("files").put("two words", b"x")
         jet.queue("garage").schedule("nightly", "repair", every=60)
 
 
@@ -113,26 +117,41 @@ def test_names_in_a_store(
     assert set(expected) <= set(capsys.readouterr().out.splitlines())
 
 
-def test_bash_completes_names_through_an_address(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    needs("bash")
-    _fill("b.pelton")
+@pytest.fixture
+def on_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell that finds the command."""
     command = folder / "bin" / "pelton"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m pelton "$@"\n')
     command.chmod(0o755)
     monkeypatch.setenv("PATH", f"{command.parent}:{os.environ['PATH']}")
+
+
+@pytest.mark.usefixtures("on_path")
+@pytest.mark.parametrize("shell", ["bash", "fish"])
+def test_shells_complete_names_through_an_address(shell: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    needs(shell)
+    _fill("b.pelton")
     server = ServedStore(folder / "b.pelton")
     server.start()
     try:
-        address = server.url.replace(":", " : ")
-        lines = [script("bash", capsys)]
-        for typed in ("queue info b.pelton ga", f"consumer info {address} orders pa"):
-            count = len(typed.split())
-            lines.append(f"COMP_WORDS=(pelton {typed}); COMP_CWORD={count}; COMPREPLY=(); _pelton")
-            lines.append('printf "%s|" "${COMPREPLY[@]}"; echo')
-        assert said("bash", "-c", "\n".join(lines)).splitlines() == ["garage|", "packer|"]
+        # Bash parts words at colons.
+        address = server.url.replace(":", " : ") if shell == "bash" else server.url
+        lines = [script(shell, capsys)]
+        for typed in (
+            "queue info b.pelton ga",
+            f"consumer info {address} orders pa",
+            "kv get b.pelton settings col",
+            "object get b.pelton files pl",
+        ):
+            if shell == "fish":
+                lines.append(f"complete -C 'pelton {typed}' | string join '|'")
+                continue
+            lines.append(f"COMP_WORDS=(pelton {typed}); COMP_CWORD={len(typed.split())}; COMPREPLY=(); _pelton")
+            lines.append('(IFS="|"; echo "${COMPREPLY[*]}")')
+        options = ["--no-config"] if shell == "fish" else []
+        found = said(shell, *options, "-c", "\n".join([*lines, "true"])).splitlines()
+        assert found == ["garage", "packer", "colour", "plans/1"]
     finally:
         server.stop()
 

@@ -213,6 +213,8 @@ def test_flows_are_shown_and_cancelled(run: Run, flows: list[str]) -> None:
     ]  # fmt: skip
     assert [one["id"] for one in run("flow", "ls", "pages", "--state", "failed", "--json").json] == [flows[0]]
     assert len(run("flow", "ls", "pages", "--limit", 1, "--json").json) == 1
+    assert len(run("flow", "ls", "pages", "--since", "1h", "--json").json) > 1
+    assert run("flow", "ls", "pages", "--since", "2100-01-01T00:00:00Z", "--json").json == []
     shown = run("flow", "show", "pages", flows[0])
     assert shown.lines[0] == f"flow {flows[0]}: now"
     assert shown.facts["state"] == "failed"

@@ -40,6 +40,8 @@ async def test_flows_and_one_with_its_jobs(jet: pelton.Jet, look: pelton.Jet) ->
     ]  # fmt: skip
     assert [one.name for one in await observe.flow_summaries(look, "pages", state="failed", within=600)] == ["broken"]
     assert [one.name for one in await observe.flow_summaries(look, "pages", limit=1)] == ["later"]
+    since = found[1].enqueued_at
+    assert [one.name for one in await observe.flow_summaries(look, "pages", since=since)] == ["later", "broken"]
     broken = await observe.flow_details(look, "pages", ids[1])
     assert [(node.job, node.state, node.after) for node in broken.nodes] == [
         ("fetch", "failed", ()), ("fetch", "cancelled", (0,)),

@@ -1,15 +1,16 @@
 """``pelton completion``: what a shell needs to complete commands, verbs, options, their values, and names in a store.
 
 ``source <(pelton completion bash)``, the same for zsh, ``pelton completion fish | source``. For names of queues,
-streams, consumers, buckets and schedules, the shell asks ``pelton completion names`` with what has been typed.
+streams, consumers, buckets, keys, objects and schedules, the shell asks ``pelton completion names`` with what has been
+typed.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pelton.api import PeltonError
@@ -72,6 +73,7 @@ function __pelton_in
   test (count $argv) -eq 1; or test "$words[3]" = $argv[2]
 end
 function __pelton_names
+  command -sq pelton; or return
   set -l words (commandline -opc) (commandline -ct)
   command pelton completion names -- $words[2..-1] 2>/dev/null
 end
@@ -198,11 +200,12 @@ def _quote(text: str) -> str:
 
 
 class _Place(NamedTuple):
-    """Where a name is typed: the command, the arguments before it, the store first, and the placeholder of its own."""
+    """Where a name is typed: the command, the arguments before it, the store first, its placeholder, its beginning."""
 
     command: str
     before: list[str]
     metavar: object
+    typed: str
 
 
 async def _consumers(jet: Jet, place: _Place) -> list[str]:
@@ -216,18 +219,43 @@ async def _buckets(jet: Jet, place: _Place) -> list[str]:
     return [one.name for one in await found]
 
 
-async def _schedules(jet: Jet, place: _Place) -> list[str]:
+async def _keys(jet: Jet, place: _Place) -> list[str]:
+    if place.command != "kv":
+        return []
+    return await _beginning((await jet.bucket(place.before[-1])).keys(), place.typed)
+
+
+async def _beginning(names: AsyncGenerator[str, None], typed: str) -> list[str]:
+    """Return names that begin as was typed: as many as fit a screen, among as many as are read in a moment."""
+    found, left = list[str](), _MOST_READ
+    async with aclosing(names) as each:
+        async for name in each:
+            found += [name] * name.startswith(typed)
+            left -= 1
+            if len(found) >= _MOST_SHOWN or not left:
+                break
+    return found
+
+
+async def _named(jet: Jet, place: _Place) -> list[str]:
     from pelton import observe
 
+    if place.command == "object":
+        objects = await jet.objects(place.before[1])
+        return await _beginning((one.name async for one in objects.list()), place.typed)
     return [one.name for one in await observe.job_schedules(jet, place.before[-1])] if place.command == "cron" else []
 
+
+_MOST_READ: Final = 50_000
+_MOST_SHOWN: Final = 500
 
 _NAMES: Final[dict[object, Callable[[Jet, _Place], Awaitable[list[str]]]]] = {
     "QUEUE": lambda jet, _: jet.queue_names(),
     "STREAM": lambda jet, _: jet.stream_names(),
     "CONSUMER": _consumers,
     "BUCKET": _buckets,
-    "NAME": _schedules,
+    "KEY": _keys,
+    "NAME": _named,
 }
 
 
@@ -240,7 +268,9 @@ async def _names_for(typed: Sequence[str]) -> list[str]:
         if place is not None and place.before and place.metavar in _NAMES:
             options = argparse.Namespace(store=place.before[0], key_file=None)
             async with opening_of(options, writes=False) as jet:
-                return await _NAMES[place.metavar](jet, place)
+                found = await _NAMES[place.metavar](jet, place)
+                # A shell would take such a name for several.
+                return [name for name in found if not any(map(str.isspace, name))]
     return []
 
 
@@ -255,7 +285,7 @@ def _place_of(words: Sequence[str]) -> _Place | None:
     actions = [action for action in inner._actions if not action.option_strings]
     if not actions or (len(before) >= len(actions) and actions[-1].nargs not in ("*", "+")):
         return None
-    return _Place(words[0], before, actions[min(len(before), len(actions) - 1)].metavar)
+    return _Place(words[0], before, actions[min(len(before), len(actions) - 1)].metavar, words[-1])
 
 
 def _arguments_of(inner: argparse.ArgumentParser, words: Sequence[str]) -> Iterator[str]:

@@ -48,11 +48,12 @@ _ENDED = ("completed", "failed", "cancelled", "expired")
 
 
 _LIMIT: Final = option("--limit N", "how many at most (default 50)", default=50)
+_SINCE: Final = option("--since TIME", "only those of the last time, such as 1h, or since RFC 3339 text", type=str)
 _SELECTION: Final = together(
     FILTERS,
     option("--tenant TENANT", "only jobs of this tenant"),
     option("--error TEXT", "only jobs whose last error contains it"),
-    option("--since TIME", "only those of the last time, such as 1h, or since RFC 3339 text", type=str),
+    _SINCE,
     _LIMIT,
     option("--reverse", "from the other end"),
 )
@@ -87,9 +88,12 @@ async def _list_jobs(jet: Jet, options: argparse.Namespace) -> None:
 
 def _selection(jet: Jet, options: argparse.Namespace) -> observe.JobSelection:
     """Return what the filters select."""
-    since = moment_of(options.since, jet.runtime.clock.now(), -1) if options.since else 0
     key, job, tenant, error = (getattr(options, name) or "" for name in ("key", "job", "tenant", "error"))
-    return observe.JobSelection(key=key, job=job, tenant=tenant, error=error, since=since)
+    return observe.JobSelection(key=key, job=job, tenant=tenant, error=error, since=_since(jet, options))
+
+
+def _since(jet: Jet, options: argparse.Namespace) -> int:
+    return moment_of(options.since, jet.runtime.clock.now(), -1) if options.since else 0
 
 
 async def _read_pages(
@@ -359,11 +363,13 @@ async def _remove(jet: Jet, options: argparse.Namespace) -> int:
 
 @store_command("flow ls QUEUE", "list the flows of a queue, those that began last first")
 @option("--state", "only flows in this state", choices=get_args(FlowState))
+@_SINCE
 @_LIMIT
 async def _list_flow(jet: Jet, options: argparse.Namespace) -> None:
     # Whether the queue exists, its flows do not tell.
     await queue_of(jet, options)
-    found = await observe.flow_summaries(jet, options.queue, state=options.state, limit=options.limit, within=60)
+    state, since, limit = options.state, _since(jet, options), options.limit
+    found = await observe.flow_summaries(jet, options.queue, state=state, since=since, limit=limit, within=60)
     now = jet.runtime.clock.now()
     write_found(
         options,

@@ -437,11 +437,18 @@ _LOOK_FOR_S: Final = 1.0
 
 
 async def flow_summaries(
-    jet: Jet, queue: str, *, state: FlowState | None = None, limit: int = 50, within: float = _LOOK_FOR_S
+    jet: Jet,
+    queue: str,
+    *,
+    state: FlowState | None = None,
+    since: int = 0,
+    limit: int = 50,
+    within: float = _LOOK_FOR_S,
 ) -> list[FlowInfo]:
     """Return flows without their jobs, those that began last first; at most ``limit``, of a ``state`` if given.
 
-    Looks back for ``within`` seconds at most, so of a queue with very many flows old ones may be left out.
+    ``since`` (ns) leaves out those that began earlier. Looks back for ``within`` seconds at most, so of a queue with
+    very many flows old ones may be left out.
     """
     names = QueueNames(queue)
     try:
@@ -452,6 +459,8 @@ async def flow_summaries(
     async with aclosing(newest_messages(stream, names.flow_begin("*"), info.state, _FIRST_WINDOW)) as messages:
         deadline = Deadline(jet.runtime.clock, within)
         async for stored in messages:
+            if stored.time_ns < since:
+                break
             flow = await _flow(stream, names, stored)
             if state in (None, flow.state):
                 found.append(flow)
