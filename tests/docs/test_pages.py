@@ -11,20 +11,28 @@ import tomllib
 from functools import partial
 from pathlib import Path
 
+import nats
 import pytest
 
 import pelton
 from tests.consumers.test_states import LINES as DELIVERY_LINES
 from tests.contrib.entries import write_entry_points
 from tests.docs.pages import PAGES, ROOT, blocks, run_page
-from tests.kit.nats_server import nats_cluster
+from tests.kit.nats_server import free_ports, nats_cluster, nats_server
 from tests.kit.served import served_store
 from tests.queue.control.test_states import LINES as JOB_LINES
+from tests.server.test_leaf import linked
 
 NEED_A_SERVED_STORE = {"serve.md", "from-nats.md"}
 NEED_SERVERS = {"cluster.md", "copy.md", "to-a-cluster.md"}
 WITH_CODE = [page for page in PAGES if blocks(page, "python")]
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
+
+
+async def answers_across(edge: str, hub: str) -> None:
+    """Wait until a leaf and its hub share interest."""
+    async with await nats.connect(edge) as here, await nats.connect(hub) as there:
+        await linked(here, there)
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
@@ -52,6 +60,17 @@ async def test_examples_of_a_page_run_and_print_what_it_says(
     if page.name in NEED_A_SERVED_STORE:
         with served_store(tmp_path / "garage.pelton") as running:
             await run_page(page, server=running.url)
+        return
+    if page.name == "leaf.md":
+        (port,) = free_ports(1)
+        flags = ("--leaf", f"nats://127.0.0.1:{port}", "--domain", "edge")
+        extra = f'leafnodes {{ listen: "127.0.0.1:{port}" }}'
+        with (
+            nats_server(tmp_path / "hub", domain="hub", extra=extra) as hub,
+            served_store(tmp_path / "edge.pelton", flags) as edge,
+        ):
+            await answers_across(edge.url, hub.url)
+            await run_page(page, hub=hub.url, edge=edge.url)
         return
     if page.name not in NEED_SERVERS:
         await run_page(page)

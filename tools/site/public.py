@@ -210,6 +210,7 @@ INTERNAL: Final = frozenset(
         "Server.facts",
         "Server.hello",
         "Server.new_nonce",
+        "Server.new_number",
         "Server.on_closed",
         "Server.on_closing",
         "Server.on_entry",

@@ -72,6 +72,14 @@ class Serving:
         """Whether anybody subscribes to a subject, other than this server's clients."""
         return self._bus.has_subscriptions and self._bus.has_others(subject)
 
+    def others(self) -> list[tuple[str, str]]:
+        """Return what programs, not clients of a server, subscribe to: filters, each with its group or ""."""
+        return [(row.subject, row.queue) for row in self._bus.others()] if self._bus.has_subscriptions else []
+
+    def store_id(self) -> str:
+        """Return the id that the store got when it was made."""
+        return str(self._host.session.db.value("SELECT value FROM meta WHERE key='uuid'"))
+
     def reaches(self, subjects: str) -> bool:
         """Whether a stream, or anybody but this server's clients, may take a subject that matches a filter."""
         return bool(self._registry.routes.overlapping(subjects)) or self._bus.may_reach_others(subjects)
@@ -86,6 +94,12 @@ class Serving:
         """The configurations of all streams and consumers."""
         streams, consumers = self._registry.streams.values(), self._registry.consumers.by_name.values()
         return [one.config for one in streams], [one.config for one in consumers]
+
+    def interest(self) -> tuple[set[str], dict[str, bool]]:
+        """Return the subjects of all streams, and ``STREAM.CONSUMER`` of each consumer with whether it pushes."""
+        consumers = self._registry.consumers
+        paths = {".".join(key): key in consumers.pushed for key in consumers.by_name}
+        return {subject for one in self._registry.streams.values() for subject in one.config.subjects}, paths
 
     def deliver_subjects(self) -> dict[str, str]:
         """Return the deliver subjects of push consumers, each with its group or an empty text."""

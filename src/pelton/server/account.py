@@ -23,9 +23,11 @@ from pelton.server.crossing import (
     is_answer,
     without_trace,
 )
+from pelton.server.interest import LeafInterest
 from pelton.server.router import (
     NO_TARGETS,
     ClientSubscription,
+    Departures,
     MessageFrame,
     Router,
     Targets,
@@ -45,8 +47,6 @@ _ACK: Final = "$JS.ACK."
 _AT_ONCE: Final = 1024
 # So many bytes are delivered in one piece for each subscription.
 _MOST_ALIKE: Final = 1 << 20
-# So many subscriptions of a client that has left end in one round.
-_ENDED_AT_ONCE: Final = 512
 # So many subscriptions are told to a new store in one round.
 _INTRODUCED_AT_ONCE: Final = 512
 _MESSAGES: Final = (Pub, Hpub)
@@ -105,6 +105,8 @@ class ServerAccount:
         # That of acks, if they lead to the service alone; None if that is not known.
         self._ack_route: _Route | None = None
         self._stamp = (-1, -1)
+        # What hubs are told, if the account has any.
+        self.leaf: LeafInterest | None = None
 
     # --- clients
 
@@ -132,7 +134,8 @@ class ServerAccount:
 
     async def introduce(self) -> None:
         """Tell a store that the account has just got what clients subscribe to: some in each round of the loop."""
-        subscriptions = ((client, one) for client in list(self.clients) for one in client.subscription_list)
+        hubs = self.leaf.hubs if self.leaf is not None else ()
+        subscriptions = ((client, one) for client in [*self.clients, *hubs] for one in client.subscription_list)
         async for some in in_portions(subscriptions, _INTRODUCED_AT_ONCE):
             for client, one in some:
                 if client.has(one):
@@ -160,6 +163,8 @@ class ServerAccount:
         self._make_known(subscription)
         if self.crossing is not None:
             self.crossing.on_subscription(self.name, subscription.subject)
+        if self.leaf is not None:
+            self.leaf.on_change(subscription, 1)
 
     def unsubscribe(self, subscription: ClientSubscription) -> None:
         """Remove a subscription of a client."""
@@ -169,6 +174,8 @@ class ServerAccount:
             self.link.interest.on_unsubscribe(subscription)
         if self.crossing is not None:
             self.crossing.on_subscription(self.name, subscription.subject)
+        if self.leaf is not None:
+            self.leaf.on_change(subscription, -1)
 
     def is_settled(self, client: ClientConnection) -> bool:
         """Whether other processes know all subscriptions of a client."""
@@ -345,10 +352,12 @@ class ServerAccount:
         *,
         is_imported: bool = False,
         is_asked: bool = False,
+        queues: Sequence[str] | None = None,
     ) -> bool:
         """Pass on a message of a client, perhaps one of another account; return whether somebody takes it.
 
-        A message of another account is of a stream that this one imports, or of a service that is asked.
+        A message of another account is of a stream that this one imports, or of a service that is asked. With
+        ``queues`` it is for these groups alone: a hub has chosen members elsewhere for the others.
         """
         self._check_routes()
         route, found = self._routes.get(subject) or self._route(subject), 0
@@ -362,7 +371,7 @@ class ServerAccount:
             if len(targets.plain) > _AT_ONCE:
                 found = self._deliver_widely(targets.plain, subject, frame, client)
                 targets = targets._replace(plain=())
-            found += self.router.deliver_to(targets, subject, frame, client)
+            found += self.router.deliver_for(targets, subject, frame, client, queues)
         if route.service is not None and route.service.take(Published(client, subject, reply, block, data)):
             return True
         if self.crossing is not None and not is_imported:
@@ -442,6 +451,8 @@ class ServerAccount:
         if self.link is not None and (stamp := self.link.serving.stamp) != self._stamp:
             self._stamp = stamp
             self._forget_routes()
+            if self.leaf is not None:
+                self.leaf.refresh()
 
     def _forget_routes(self) -> None:
         self._routes.clear()
@@ -546,6 +557,8 @@ class ServerAccount:
         """Answer a request: to a client of this server, or wherever else the request came from."""
         if not reply:
             return
+        # A hub learns of what is new before it hears of it.
+        self._check_routes()
         if not self.send(reply, reply, "", block, data) and self.link is not None and not self.receives(reply):
             # A request may name a stream's subject as the place for its answer, or come from another process.
             self.link.pass_on(Incoming(reply, data, block))
@@ -564,37 +577,3 @@ def _as_stored(block: bytes, *, is_traced: bool = False) -> bytes | None:
     if is_traced:
         block = without_trace(block, is_traced=True)
     return None if block == _NO_HEADERS else block
-
-
-class Departures:
-    """Ends the subscriptions of clients that have left: some in each round of the event loop.
-
-    A client with 400,000 would have the loop for seconds. Nobody finds those that are left meanwhile (:class:`Router`):
-    they get no messages, hold up no queue group, and count no more. ``remove`` ends one that ``router`` has.
-    """
-
-    def __init__(self, router: Router, remove: Callable[[ClientSubscription], None]) -> None:
-        self._router = router
-        self._remove = remove
-        self._left: list[dict[bytes, ClientSubscription]] = []
-
-    def begin(self, subscriptions: dict[bytes, ClientSubscription]) -> None:
-        """End subscriptions that their client has no more; the first ones now."""
-        self._router.leaving += len(subscriptions)
-        self._left.append(subscriptions)
-        self._go_on(subscriptions)
-
-    def _go_on(self, subscriptions: dict[bytes, ClientSubscription]) -> None:
-        for _ in range(min(_ENDED_AT_ONCE, len(subscriptions))):
-            _, one = subscriptions.popitem()
-            self._router.leaving -= 1
-            self._remove(one)
-        if subscriptions:
-            asyncio.get_running_loop().call_soon(self._go_on, subscriptions)
-        else:
-            self._left = [one for one in self._left if one]
-
-    def forget(self) -> None:
-        """End none of them any more: their account has ended."""
-        for subscriptions in self._left:
-            subscriptions.clear()

@@ -98,6 +98,7 @@ class AccountPort(Protocol):
         *,
         is_imported: bool = False,
         is_asked: bool = False,
+        queues: Sequence[str] | None = None,
     ) -> bool: ...
     def pass_on_run(self, client: ClientConnection, commands: list[Command], begin: int, until: float) -> int: ...
     def tell_no_responders(self, client: ClientConnection, subject: str, reply: str) -> None: ...
@@ -543,10 +544,9 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def refuse(self, text: str) -> None:
         """Tell the client why, and close the connection once it was told."""
-        if self.state == "closed":
-            return
-        self.write(encode_err(text))
-        self.close(text)
+        if self.state != "closed":
+            self.write(encode_err(text))
+            self.close(text)
 
     def cut(self, reason: str) -> None:
         """Close the connection at once: the client does not listen."""

@@ -68,6 +68,8 @@ class AccountExchange:
         self._origins: defaultdict[str, _Imports[StreamRoute]] = defaultdict(SubjectIndex)
         self._streams: defaultdict[str, _Imports[StreamRoute]] = defaultdict(SubjectIndex)
         named = {account.name: account for account in accounts}
+        self._imports = {account.name: account.imports for account in named.values()}
+        self._taken: defaultdict[str, set[str]] = defaultdict(set)
         for account in named.values():
             self._check(account, named)
             for imported in account.imports:
@@ -98,6 +100,7 @@ class AccountExchange:
             renamed = Transform(imported.subject, _with_numbers(imported), _no_draw)
             stream = StreamRoute(importer, "", imported.allow_trace)
             self._streams[imported.account].insert(imported.subject, (stream, renamed))
+            self._taken[imported.account].add(imported.subject)
             with suppress(ConfigError):
                 back = Transform(local, _in_order(imported), _no_draw)
                 self._origins[importer].insert(local, (StreamRoute(imported.account, ""), back))
@@ -112,6 +115,11 @@ class AccountExchange:
             export.allow_trace,
         )
         self._services[importer].insert(local, (service, Transform(local, _in_order(imported), _no_draw)))
+
+    def interest(self, account: str) -> set[str]:
+        """Return the filters of what other accounts take of an account: services it imports, its streams, answers."""
+        services = (local_of(one) for one in self._imports.get(account, ()) if one.kind == "service")
+        return {*services, *self._taken.get(account, ()), f"{REPLY_PREFIX}>"}
 
     def services(self, account: str, subject: str) -> tuple[ServiceRoute, ...]:
         """Return the service imports that a subject published in ``account`` reaches, with the subject there."""

@@ -18,16 +18,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from pelton.api import Incoming, PeltonError
 from pelton.engine.bus import RELAYED
 from pelton.engine.serving import Serving
 from pelton.runtime import Runtime
 from pelton.server.connection import AccountPort
-from pelton.server.router import ClientSubscription, Receiver
+from pelton.server.router import ClientSubscription, HubSubscription, Receiver
 
 _log: Final = logging.getLogger("pelton.server")
 _INBOXES: Final = "_INBOX"
@@ -335,3 +335,68 @@ class _Relay:
 
     def _together(self, rooms: Sequence[int]) -> int:
         return (max(rooms) if self._row.queue else min(rooms)) if rooms else 0
+
+
+# --- what hubs are told, if the server is a leaf node (``leaf.py``)
+
+Interest = tuple[str, str]
+"""A filter, and a queue group or ""."""
+
+
+class InterestedHub(Receiver, Protocol):
+    """The connection to a hub, which is told what changes."""
+
+    @property
+    def subscription_list(self) -> list[ClientSubscription]: ...
+    def tell(self, key: Interest, number: int) -> None: ...
+
+
+class LeafInterest:
+    """What the hubs of one account are told: what its clients subscribe to, and what else it wants (``derive``).
+
+    That is asked for again when ``stamp`` returns another value. ``loop`` is the subject by which it knows itself.
+    """
+
+    def __init__(self, derive: Callable[[], Iterable[Interest]], stamp: Callable[[], object], loop: str) -> None:
+        self._derive = derive
+        self._stamp = stamp
+        self.loop: str = loop
+        self._seen: object = None
+        self._clients: Counter[Interest] = Counter()
+        self._derived: Counter[Interest] = Counter()
+        self.hubs: list[InterestedHub] = []
+
+    def on_change(self, subscription: ClientSubscription, number: int) -> None:
+        """Note that a subscription has begun (1) or ended (-1)."""
+        if isinstance(subscription, HubSubscription):
+            return
+        key = subscription.subject, subscription.queue
+        before = self.weight(key)
+        self._clients[key] += number
+        if not self._clients[key]:
+            del self._clients[key]
+        self._tell(key, before)
+
+    def refresh(self) -> None:
+        """Note what the store and other accounts want now."""
+        if (stamp := self._stamp()) == self._seen:
+            return
+        self._seen = stamp
+        before, self._derived = self._derived, Counter(set(self._derive()))
+        for key in before.keys() | self._derived.keys():
+            if before[key] != self._derived[key]:
+                self._tell(key, before[key] + self._clients[key])
+
+    def weight(self, key: Interest) -> int:
+        """Return how many want it."""
+        return self._clients[key] + self._derived[key]
+
+    def all(self) -> list[Interest]:
+        """Return all that is wanted."""
+        return [*self._clients, *(key for key in self._derived if key not in self._clients)]
+
+    def _tell(self, key: Interest, before: int) -> None:
+        now = self.weight(key)
+        if now != before and (key[1] or not now or not before):
+            for hub in self.hubs:
+                hub.tell(key, now)

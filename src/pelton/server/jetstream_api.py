@@ -550,6 +550,7 @@ class _ClientSink:
 _ACKS: Final = "$JS.ACK."
 _NEXT: Final = "CONSUMER.MSG.NEXT."
 _DIRECT: Final = "DIRECT.GET."
+_BUCKETS: Final = ("$KV.", "$OBJ.")
 
 
 class JetStreamService:
@@ -567,14 +568,14 @@ class JetStreamService:
     def take(self, message: Published) -> bool:
         """Answer a message; False if nobody does."""
         subject = message.subject
-        if subject.startswith(_ACKS):
-            return self._acks.take(message)
-        if subject.startswith(TRANSFERS):
-            return self._link.transfers.take(message)
+        if subject.startswith((_ACKS, TRANSFERS)):
+            return (self._acks if subject.startswith(_ACKS) else self._link.transfers).take(message)
         if subject.startswith(_API):
             path = subject[len(_API) :]
         elif self._domain and subject.startswith(self._domain):
             path = subject[len(self._domain) :]
+            if path.startswith(_BUCKETS):
+                return self._link.account.pass_on(message.client, path, message.reply, message.block, message.data)
         else:
             return False
         if path.startswith(_NEXT):

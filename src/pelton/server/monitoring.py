@@ -165,6 +165,7 @@ def _event_head(kind: str, runtime: Runtime) -> dict[str, Any]:
 _OF_SERVER: Final = {
     "connections": ("gauge", "clients that are connected"),
     "total_connections": ("counter", "clients that connected since the start"),
+    "leafnodes": ("gauge", "hubs that are connected, whose leaf node the server is"),
     "subscriptions": ("gauge", "subscriptions of clients"),
     "slow_consumers": ("counter", "clients that were cut because they read too slowly"),
     "in_msgs": ("counter", "messages from clients"),

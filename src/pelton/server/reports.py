@@ -35,6 +35,7 @@ from pelton.runtime import cpu_seconds, memory_bytes
 from pelton.server.account import ServerAccount
 from pelton.server.clients import Client
 from pelton.server.jetstream_api import as_listed
+from pelton.server.leaf import LeafConnection, shown_url
 from pelton.server.observed import (
     JsonList,
     Observed,
@@ -302,7 +303,7 @@ def account_detail(server: Observed, name: str) -> dict[str, Any]:
         "expired": False,
         "complete": True,
         "jetstream_enabled": account.link is not None,
-        "leafnode_connections": 0,
+        "leafnode_connections": sum(link.account is account for link in server.leafs.open_links),
         "client_connections": len(account.clients),
         "subscriptions": num_subscriptions(server, account),
         "name_tag": (config.name_tag if config is not None else "") or name,
@@ -408,7 +409,7 @@ async def varz(server: Observed, parameters: ReportParameters) -> dict[str, Any]
         "tls_timeout": _TLS_TIMEOUT_S if settings.tls is None else settings.tls.timeout,
         "cluster": {},
         "gateway": {},
-        "leaf": {},
+        "leaf": _remotes(server),
         "mqtt": {},
         "websocket": _websocket(server),
         "start": rfc3339(server.begun),
@@ -419,7 +420,7 @@ async def varz(server: Observed, parameters: ReportParameters) -> dict[str, Any]
         "total_connections": totals.connections,
         "routes": 0,
         "remotes": 0,
-        "leafnodes": 0,
+        "leafnodes": len(server.leafs.open_links),
         "subscriptions": _subscriptions(server),
         "slow_consumers": totals.slow_consumers,
         "slow_consumer_stats": _NO_OTHERS | {"clients": totals.slow_consumers},
@@ -494,8 +495,43 @@ async def gatewayz(server: Observed, parameters: ReportParameters) -> dict[str, 
 
 
 async def leafz(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
-    """Return the leaf nodes: none."""
-    return {**_here(server), "leafnodes": 0, "leafs": []}
+    """Return the hubs that are connected, whose leaf node an account is."""
+    wanted = parameters.text("acc")
+    hubs = [link for link in server.leafs.open_links if wanted in ("", link.account.name)]
+    leafs = [_hub(link.account.name, link.connection) for link in hubs if link.connection is not None]
+    return {**_here(server), "leafnodes": len(leafs), "leafs": leafs}
+
+
+def _hub(account: str, hub: LeafConnection) -> dict[str, Any]:
+    host, _, port = hub.peer.rpartition(":")
+    names = ("in_msgs", "out_msgs", "in_bytes", "out_bytes")
+    return {
+        "id": hub.number,
+        "name": hub.hub.server_name,
+        "is_spoke": True,
+        "account": account,
+        "ip": host.strip("[]"),
+        "port": int(port),
+        "rtt": span(hub.rtt or 0.0),
+        **{name: getattr(hub, name) for name in names},
+        "subscriptions": hub.num_subscriptions,
+        "compression": "off",
+    }
+
+
+def _remotes(server: Observed) -> dict[str, Any]:
+    """Return the hubs of the settings, and why one is not connected ("reason", which nats-server does not tell)."""
+    remotes = [
+        {
+            "local_account": link.account.name,
+            "urls": [shown_url(url) for url in link.config.urls],
+            "deny": {"exports": list(link.config.deny_exports), "imports": list(link.config.deny_imports)},
+            "connected": link.is_open,
+            **({"reason": link.reason} if link.reason else {}),
+        }
+        for link in server.leafs.all
+    ]
+    return {"remotes": remotes} if remotes else {}
 
 
 async def nothing(server: Observed, parameters: ReportParameters) -> dict[str, Any]:

@@ -41,12 +41,12 @@ async def in_portions(items: Iterable[_T], at_once: int = _PORTION) -> AsyncIter
 class MessageFrame:
     """One message on its way to many subscriptions: what stands before and behind the subscription's id."""
 
-    __slots__ = ("_block", "_data", "_parts", "_subject", "replies", "reply", "size")
+    __slots__ = ("_parts", "block", "data", "replies", "reply", "size", "subject")
 
     def __init__(self, subject: str, reply: str, block: bytes | None, data: bytes) -> None:
-        self._subject = subject
-        self._block = block or None
-        self._data = data
+        self.subject: str = subject
+        self.block: bytes | None = block or None
+        self.data: bytes = data
         # By whether they are those with headers.
         self._parts: dict[bool, tuple[bytes, bytes]] = {}
         self.reply: str = reply
@@ -55,12 +55,12 @@ class MessageFrame:
 
     def parts(self, headers: bool) -> tuple[bytes, bytes]:
         """Return both parts for a client that understands headers, or does not."""
-        block = self._block if headers else None
+        block = self.block if headers else None
         is_full = block is not None
         found = self._parts.get(is_full)
         if found is None:
-            head = b"H" + _head(self._subject) if is_full else _head(self._subject)
-            found = self._parts[is_full] = head, tail_of(self.reply, block, self._data)
+            head = b"H" + _head(self.subject) if is_full else _head(self.subject)
+            found = self._parts[is_full] = head, tail_of(self.reply, block, self.data)
         return found
 
 
@@ -119,10 +119,29 @@ class ClientSubscription:
         self.received: int = 0
 
 
+class Hub(Protocol):
+    """A server that this one is a leaf node of (``leaf.py``)."""
+
+    def forward(self, route: str, frame: MessageFrame, queues: Sequence[str]) -> bool:
+        """Send a message, once, for whatever subscribes there, and these groups; return whether it may cross."""
+        ...
+
+
+class HubSubscription(ClientSubscription):
+    """What a hub wants."""
+
+    __slots__ = ("hub",)
+
+    def __init__(self, hub: Hub, client: Receiver, sid: bytes, subject: str, queue: str) -> None:
+        super().__init__(client, sid, subject, queue)
+        self.hub: Hub = hub
+
+
 class Targets(NamedTuple):
     """The subscriptions that a subject leads to: plain ones, and the members of each queue group.
 
     ``only`` is the subscription if there is just one, a plain one; ``is_apart``: all are plain, each another client's.
+    ``far`` are those of hubs: plain ones, and those of the groups that have no member here.
     """
 
     plain: tuple[ClientSubscription, ...]
@@ -130,6 +149,7 @@ class Targets(NamedTuple):
     any: bool
     only: ClientSubscription | None
     is_apart: bool
+    far: tuple[HubSubscription, ...] = ()
 
 
 class WideDelivery:
@@ -220,7 +240,9 @@ class Router:
         ``parent`` ends in a dot, or is empty. None if there is no such one, or it depends on that token.
         """
         found = self._index.match_below(parent) if parent and not self.leaving else None
-        return found[0] if found is not None and len(found) == 1 and not found[0].queue else None
+        if found is None or len(found) != 1 or found[0].queue or isinstance(found[0], HubSubscription):
+            return None
+        return found[0]
 
     def overlaps(self, subjects: str) -> bool:
         """Whether a subscription may match a subject that a filter matches."""
@@ -231,7 +253,8 @@ class Router:
         found = self.targets(subject)
         if queue is None:
             return found.any
-        return bool(found.plain) if not queue else any(group[0].queue == queue for group in found.groups)
+        far = any(one.queue == queue for one in found.far)
+        return far or (bool(found.plain) if not queue else any(group[0].queue == queue for group in found.groups))
 
     def deliver(
         self, route: str, frame: MessageFrame, origin: Receiver | None = None, *, queue: str | None = None
@@ -252,6 +275,14 @@ class Router:
             frame = MessageFrame(message.subject, message.reply, message.headers, message.data)
             self.deliver(route, frame, queue=queue)
 
+    def deliver_for(
+        self, targets: Targets, route: str, frame: MessageFrame, origin: Receiver, queues: Sequence[str] | None
+    ) -> int:
+        """Do the same for these groups, and those of no group; for all with None."""
+        if queues is None:
+            return self.deliver_to(targets, route, frame, origin)
+        return sum([self.deliver_to(targets, route, frame, origin, queue=queue) for queue in ("", *queues)])
+
     def deliver_to(
         self,
         targets: Targets,
@@ -269,12 +300,37 @@ class Router:
                 if (client is not origin or origin.echo) and not (one.is_cut and not client.may_receive(one, route)):
                     client.deliver(one, frame)
                     count += 1
+        if targets.far:
+            count += self._forward(targets.far, route, frame, origin, queue)
         if queue == "" or not targets.groups:
             return count
         for group in targets.groups:
             if queue is None or group[0].queue == queue:
                 count += self._deliver_to_one(route, group, frame, origin)
         return count
+
+    def _forward(
+        self,
+        far: Sequence[HubSubscription],
+        route: str,
+        frame: MessageFrame,
+        origin: Receiver | None,
+        queue: str | None,
+    ) -> int:
+        """Send a message to each hub once that subscribes, and name the groups that are to choose a member there."""
+        chosen: dict[Hub, list[str]] = {}
+        groups: dict[str, list[HubSubscription]] = {}
+        for one in far:
+            if one.client is origin or (queue is not None and one.queue != queue):
+                continue
+            if one.queue:
+                groups.setdefault(one.queue, []).append(one)
+            else:
+                chosen.setdefault(one.hub, [])
+        for name, members in groups.items():
+            # Mostly there is one hub.
+            chosen.setdefault(members[0].hub, []).append(name)
+        return sum([hub.forward(route, frame, queues) for hub, queues in chosen.items()])
 
     def _deliver_to_one(
         self, route: str, group: Sequence[ClientSubscription], frame: MessageFrame, origin: Receiver | None
@@ -309,12 +365,56 @@ def _targets(subject: str, matches: tuple[ClientSubscription, ...]) -> Targets:
         # One with the character of a wildcard matches a filter that has it there in two ways.
         matches = tuple(dict.fromkeys(matches))
     groups: dict[str, list[ClientSubscription]] = {}
+    far = [one for one in matches if isinstance(one, HubSubscription)]
+    if far:
+        matches = tuple([one for one in matches if not isinstance(one, HubSubscription)])
     for one in [one for one in matches if one.queue]:
         groups.setdefault(one.queue, []).append(one)
     plain = tuple([one for one in matches if not one.queue]) if groups else matches
-    only = plain[0] if len(plain) == 1 and not groups else None
-    is_apart = 0 < len(matches) <= _SHARED_UP_TO and not groups and len({one.client for one in plain}) == len(plain)
-    return Targets(plain, tuple(map(tuple, groups.values())), bool(plain or groups), only, is_apart)
+    # As on nats-server, a hub gets what is for a group only if no member is here.
+    far = [one for one in far if one.queue not in groups]
+    only = plain[0] if len(plain) == 1 and not (groups or far) else None
+    is_alike = 0 < len(matches) <= _SHARED_UP_TO and not (groups or far)
+    is_apart = is_alike and len({one.client for one in plain}) == len(plain)
+    return Targets(plain, tuple(map(tuple, groups.values())), bool(plain or groups or far), only, is_apart, tuple(far))
+
+
+# So many subscriptions of a client that has left end in one round.
+_ENDED_AT_ONCE: Final = 512
+
+
+class Departures:
+    """Ends the subscriptions of clients that have left: some in each round of the event loop.
+
+    A client with 400,000 would have the loop for seconds. Nobody finds those that are left meanwhile (:class:`Router`):
+    they get no messages, hold up no queue group, and count no more. ``remove`` ends one that ``router`` has.
+    """
+
+    def __init__(self, router: Router, remove: Callable[[ClientSubscription], None]) -> None:
+        self._router = router
+        self._remove = remove
+        self._left: list[dict[bytes, ClientSubscription]] = []
+
+    def begin(self, subscriptions: dict[bytes, ClientSubscription]) -> None:
+        """End subscriptions that their client has no more; the first ones now."""
+        self._router.leaving += len(subscriptions)
+        self._left.append(subscriptions)
+        self._go_on(subscriptions)
+
+    def _go_on(self, subscriptions: dict[bytes, ClientSubscription]) -> None:
+        for _ in range(min(_ENDED_AT_ONCE, len(subscriptions))):
+            _, one = subscriptions.popitem()
+            self._router.leaving -= 1
+            self._remove(one)
+        if subscriptions:
+            asyncio.get_running_loop().call_soon(self._go_on, subscriptions)
+        else:
+            self._left = [one for one in self._left if one]
+
+    def forget(self) -> None:
+        """End none of them any more: their account has ended."""
+        for subscriptions in self._left:
+            subscriptions.clear()
 
 
 # --- what clients publish to streams

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import os
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -33,13 +32,14 @@ from pelton.server.connection import LINGER_S, ClientConnection, SharedBuffer
 from pelton.server.crossing import AccountCrossing, AccountExchange, MessageTracer
 from pelton.server.identity import MAX_ACCOUNT_CONNECTIONS, Authenticator
 from pelton.server.jetstream_api import JetStreamService, MissingJetStream, ReplyCompletion
+from pelton.server.leaf import LeafLinks
 from pelton.server.listening import ConfiguredDoor, Listener, introduction, let_in
 from pelton.server.monitoring import MonitoringListener, SystemEvents, SystemService
 from pelton.server.observed import ClientRoster, Observed
 from pelton.server.router import in_portions
 from pelton.server.settings import Endpoint, ServerSettings, StoreSettings, WebSocketDoor
 from pelton.server.settings.options import GLOBAL_ACCOUNT, AccountConfig, ServerConfig
-from pelton.server.settings.runtime import check_settings
+from pelton.server.settings.runtime import check_apart, check_settings
 from pelton.server.store_link import StoreLink
 from pelton.server.users import ConfiguredUsers
 from pelton.wire import ServerHello, encode_info
@@ -72,7 +72,7 @@ class ServedAccounts:
 
         Raises ConfigError, StoreError; then nothing has changed.
         """
-        _check_apart(settings.stores)
+        check_apart(settings.stores)
         imports = any(account.imports for account in settings.accounts.values())
         exchange = AccountExchange(settings.accounts.values()) if imports else None
         wanted = filter(None, (GLOBAL_ACCOUNT, settings.system_account, *settings.stores, *settings.accounts))
@@ -185,22 +185,6 @@ class ServedAccounts:
                 await account.link.close()
 
 
-def _check_apart(stores: Mapping[str, StoreSettings]) -> None:
-    """Raise ConfigError if two accounts have one file, also by a link: they would share all that they store."""
-    known: dict[str | tuple[int, int], str] = {}
-    for account, store in stores.items():
-        file: str | tuple[int, int] = os.path.realpath(store.path)
-        with suppress(OSError):
-            found = os.stat(store.path)
-            file = found.st_dev, found.st_ino
-        other = known.setdefault(file, account)
-        if other != account:
-            raise ConfigError(
-                f"accounts {other!r} and {account!r} would share one file, {stores[other].path!r} and {store.path!r}: "
-                "give each a file of its own"
-            )
-
-
 _LOOKS: Final = 10
 # So many clients are looked at or cut in one round of the event loop when settings have changed.
 _RECONSIDERED_AT_ONCE: Final = 16
@@ -245,6 +229,7 @@ class Server:
         self._monitoring: MonitoringListener | None = None
         self._events = SystemEvents(self, lambda: self._accounts.by_name.get(settings.system_account), runtime)
         self._accounts = ServedAccounts(self, runtime, self._store_ended, self.new_nonce)
+        self.leafs: LeafLinks = LeafLinks(self, self._shared, runtime)
         self._changing = asyncio.Lock()
         self.roster: ClientRoster = ClientRoster(settings.max_closed_clients)
         # Those whose TLS or WebSocket is not ready yet.
@@ -278,6 +263,7 @@ class Server:
         except BaseException:
             await self.close()
             raise
+        self.leafs.start(self.accounts)
         self._look()
 
     def _store_ended(self, error: Exception) -> None:
@@ -311,6 +297,7 @@ class Server:
             self._look_timer.cancel()
         self._events.ends("SHUTDOWN")
         await self._stop_listening()
+        await self.leafs.close()
         if self._monitoring is not None:
             await self._monitoring.close()
         await self._read_what_is_there()
@@ -457,8 +444,12 @@ class Server:
         return client
 
     def _new_client(self) -> Client:
+        return Client(self, self._shared, self.new_number())
+
+    def new_number(self) -> int:
+        """Return the number of a new connection."""
         self._numbers += 1
-        return Client(self, self._shared, self._numbers)
+        return self._numbers
 
     def admit(self, client: ClientConnection) -> str:
         """Count a new connection; return why it is refused, or an empty text."""
@@ -582,6 +573,7 @@ class Server:
         for client in (*self.roster.all(), *self.roster.closing()):
             client.look(now)
         self._accounts.look()
+        self.leafs.look(now)
         settings = self.settings
         logins = (settings.auth_timeout, settings.auth_timeout_of("WEBSOCKET"))
         shortest = min(settings.ping_interval, settings.write_deadline, *logins)

@@ -24,7 +24,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
@@ -160,7 +160,7 @@ _Head = tuple[str, str, int, int]
 tuple: one is made for every line that is not known."""
 
 
-class _BrokenError(Exception):
+class BrokenError(Exception):
     """The input is no command."""
 
 
@@ -237,7 +237,7 @@ class Parser:
         found: list[Command] = []
         try:
             used = self._parse(data, found.append)
-        except _BrokenError as broken:
+        except BrokenError as broken:
             return found + self._broken(str(broken))
         except UnicodeDecodeError:
             return found + self._broken(MALFORMED)
@@ -268,13 +268,13 @@ class Parser:
         known, position, end = self._known.meanings, 0, len(data)
         find, longest, largest = data.find, self.limits.line, self.limits.payload
         if self.awaits_connect and data and data[:1] not in b"Cc":
-            raise _BrokenError(NOT_LOGGED_IN)
+            raise BrokenError(NOT_LOGGED_IN)
         last, self._needed = min(end, self._needed + _PORTION), 0
         while position < last:
             stop = find(b"\n", position)
             if stop < 0:
                 if end - position > longest and _is_too_long(data[position:], longest):
-                    raise _BrokenError(TOO_LONG)
+                    raise BrokenError(TOO_LONG)
                 return position
             line = data[position:stop]
             head = known.get(line)
@@ -289,7 +289,7 @@ class Parser:
                     continue
             subject, reply, block_size, size = head
             if size > largest:
-                raise _BrokenError(TOO_LARGE)
+                raise BrokenError(TOO_LARGE)
             start = stop + 1
             body = start + size
             behind = body + 2
@@ -297,7 +297,7 @@ class Parser:
                 self._needed = behind - position
                 return position
             if data[body:behind] != b"\r\n":
-                raise _BrokenError(UNKNOWN)
+                raise BrokenError(UNKNOWN)
             if block_size < 0:
                 add(Pub(subject, reply, data[start:body]))
                 behind = self._add_alike(data, behind, last, size, add) if is_new else behind
@@ -338,7 +338,7 @@ class Parser:
     def _understand(self, line: bytes, add: Callable[[Command], None]) -> _Head | None:
         """Return the head of a message, or add any other command and return None."""
         if len(line) > self.limits.line and _is_too_long(line, self.limits.line):
-            raise _BrokenError(TOO_LONG)
+            raise BrokenError(TOO_LONG)
         if line.find(b"\r", 0, -1) < 0:
             words = line.split()
         else:
@@ -350,7 +350,7 @@ class Parser:
         if read_message is None:
             read = _LINES.get(name) or _WITH_ANYTHING.get(name[:4])
             if read is None:
-                raise _BrokenError(UNKNOWN)
+                raise BrokenError(UNKNOWN)
             command = read(line.strip()[len(name) :].lstrip())
             add(command)
             self.is_paused = type(command) is Connect
@@ -375,20 +375,21 @@ def _pub(words: list[bytes]) -> _Head:
         return words[1].decode(), "", _NO_SIZE, _number(words[2])
     if len(words) == 4:
         return words[1].decode(), words[2].decode(), _NO_SIZE, _number(words[3])
-    raise _BrokenError(MALFORMED)
+    raise BrokenError(MALFORMED)
 
 
 def _hpub(words: list[bytes]) -> _Head:
     if len(words) not in (4, 5):
-        raise _BrokenError(MALFORMED)
+        raise BrokenError(MALFORMED)
     reply = words[2].decode() if len(words) == 5 else ""
-    return (words[1].decode(), reply, *_sizes(words))
+    return (words[1].decode(), reply, *sizes_of(words))
 
 
-def _sizes(words: list[bytes]) -> tuple[int, int]:
+def sizes_of(words: Sequence[bytes]) -> tuple[int, int]:
+    """Return the sizes of a header block and of the whole, with which a line ends. Raises BrokenError."""
     block, size = _number(words[-2]), _number(words[-1])
     if block > size:
-        raise _BrokenError(MALFORMED)
+        raise BrokenError(MALFORMED)
     # Some clients send a block of no bytes for messages without headers.
     return block or _NO_SIZE, size
 
@@ -409,7 +410,7 @@ def _sub(rest: bytes) -> Command:
         return Sub(words[0].decode(), "", words[1])
     if len(words) == 3:
         return Sub(words[0].decode(), words[1].decode(), words[2])
-    raise _BrokenError(MALFORMED)
+    raise BrokenError(MALFORMED)
 
 
 def _unsub(rest: bytes) -> Command:
@@ -419,7 +420,7 @@ def _unsub(rest: bytes) -> Command:
     if len(words) == 2:
         # What is no number is none.
         return Unsub(words[0], _number(words[1]) if _is_number(words[1]) else 0)
-    raise _BrokenError(MALFORMED)
+    raise BrokenError(MALFORMED)
 
 
 def _ping(rest: bytes) -> Command:
@@ -438,7 +439,7 @@ _WITH_ANYTHING: Final = {b"PING": _ping, b"PONG": _pong}
 @lru_cache(maxsize=1024)
 def _number(word: bytes) -> int:
     if not _is_number(word):
-        raise _BrokenError(MALFORMED)
+        raise BrokenError(MALFORMED)
     return int(word)
 
 

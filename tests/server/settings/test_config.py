@@ -16,6 +16,8 @@ from pelton.server.settings.options import (
     ExportConfig,
     ImportConfig,
     JetStreamConfig,
+    LeafNodesConfig,
+    LeafRemoteConfig,
     OperatorConfig,
     PermissionRules,
     ResponseRules,
@@ -219,6 +221,46 @@ def test_accounts() -> None:
     )
 
 
+def test_leaf_nodes() -> None:
+    text = """
+        accounts { A {} }
+        leafnodes { reconnect: 2s, remotes: [
+            { url: "nats-leaf://a:b@hub:7422", account: A, credentials: x.creds, deny_import: [a.>], deny_exports: b }
+            { urls: ["tls://hub1", "tls://[::1]:7000"], nkey: SU, tls { ca_file: ca } } ] }
+    """
+    first = LeafRemoteConfig(
+        urls=("nats-leaf://a:b@hub:7422",),
+        account="A",
+        credentials="x.creds",
+        deny_imports=("a.>",),
+        deny_exports=("b",),
+        reconnect=2.0,
+    )
+    urls = ("tls://hub1", "tls://[::1]:7000")
+    second = LeafRemoteConfig(urls=urls, nkey="SU", tls=TlsConfig(ca_file="ca"), reconnect=2.0)
+    assert read(text).leafnodes == LeafNodesConfig(reconnect=2.0, remotes=(first, second))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("listen: 7422", "listen in leafnodes is not supported: a server can be a leaf node"),
+        ("port: 7422", "port in leafnodes is not supported"),
+        ("remotes: [{}]", "the url of a hub is none"),
+        ('remotes: [{url: "ws://hub"}]', "the url of a hub is 'ws://hub'"),
+        ('remotes: [{url: "nats://a:secret@hub:x"}]', "the url of a hub is 'hub:x'"),
+        ('remotes: [{url: "nats://hub", account: A}]', "'A' is no account"),
+        ('remotes: [{url: "nats://hub", account: "$SYS"}]', "the system account cannot have a hub yet"),
+        ('remotes: [{url: "nats://hub", nkey: SU, creds: a}]', "credentials or an nkey"),
+        ('remotes: [{url: "nats://hub", hub: true}]', "not yet"),
+        ('remotes: [{url: "nats://hub", compression: s2_fast}]', "messages are not compressed yet"),
+        ('remotes: [{url: "nats://hub", urlz: a}]', "urlz"),
+    ],
+)
+def test_leaf_nodes_that_cannot_be(text: str, expected: str) -> None:
+    assert expected in faults(f"leafnodes {{ {text} }}")
+
+
 def test_accounts_may_be_a_list_of_names() -> None:
     assert read("accounts: [A, B]").accounts == (AccountConfig(name="A"), AccountConfig(name="B"))
 
@@ -350,7 +392,6 @@ def test_all_errors_are_said_at_once() -> None:
     [
         ("cluster {name: x}", "cluster is not supported: Pelton serves one file from one machine"),
         ("gateway {name: x}", "gateway is not supported"),
-        ("leafnodes {port: 7422}", "leafnodes is not supported"),
         ("mqtt {port: 1883}", "mqtt is not supported"),
         ("mappings {a: b}", "subject transform"),
         ("authorization {auth_callout {issuer: x}}", "auth_callout in authorization is not supported"),

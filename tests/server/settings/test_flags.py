@@ -18,6 +18,8 @@ from pelton.server.settings.options import (
     REFUSED_FLAGS,
     AuthorizationConfig,
     JetStreamConfig,
+    LeafNodesConfig,
+    LeafRemoteConfig,
     ServerConfig,
     TlsConfig,
 )
@@ -54,6 +56,14 @@ def faults(*words: str) -> str:
         (["-sd", "/data"], ServerConfig(jetstream=JetStreamConfig(store_dir="/data"))),
         (["--user", "a", "--pass", "b"], ServerConfig(authorization=AuthorizationConfig(user="a", password="b"))),
         (["--auth", "s3cr3t"], ServerConfig(authorization=AuthorizationConfig(token="s3cr3t"))),
+        (
+            ["--leaf", "nats://a:7422,nats://b:7422", "--creds=x"],
+            ServerConfig(
+                leafnodes=LeafNodesConfig(
+                    remotes=(LeafRemoteConfig(urls=("nats://a:7422", "nats://b:7422"), credentials="x"),)
+                )
+            ),
+        ),
         (["-P", "/run/x.pid"], ServerConfig(pid_file="/run/x.pid")),
         (["--unix", "/run/x.sock"], ServerConfig(unix_socket="/run/x.sock")),
         (

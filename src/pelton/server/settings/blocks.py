@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -12,8 +12,6 @@ from pelton.api import AccountLimits
 from pelton.server.settings.grammar import ConfigBlock, ConfigNode, ReadFile
 from pelton.server.settings.options import (
     GLOBAL_ACCOUNT,
-    JETSTREAM_LIMITS,
-    STREAM_LIMITS,
     AccountConfig,
     AllowDeny,
     AuthorizationConfig,
@@ -22,7 +20,10 @@ from pelton.server.settings.options import (
     ExportConfig,
     ImportConfig,
     JetStreamConfig,
+    LeafNodesConfig,
+    LeafRemoteConfig,
     OperatorConfig,
+    Option,
     PermissionRules,
     ResponseRules,
     ResponseType,
@@ -36,6 +37,23 @@ from pelton.server.settings.options import (
 from pelton.server.settings.section import ConfigSection
 from pelton.subjects import fault_of, is_subject
 from pelton.wire.protocol import role_of
+
+# Blocks that are read into an AccountLimits, which belongs to the public API.
+STREAM_LIMITS: Final[Mapping[str, Option]] = {
+    "max_memory": Option("max_memory max_mem mem memory", kind="integer"),
+    "max_storage": Option("max_store max_file max_disk store disk", kind="integer"),
+    "max_streams": Option("max_streams streams", kind="integer"),
+    "max_consumers": Option("max_consumers consumers", kind="integer"),
+    "max_ack_pending": Option("max_ack_pending", kind="integer"),
+    "max_bytes_required": Option("max_bytes_required max_stream_bytes", kind="flag"),
+    "memory_max_stream_bytes": Option("mem_max_stream_bytes memory_max_stream_bytes", kind="integer"),
+    "storage_max_stream_bytes": Option("disk_max_stream_bytes store_max_stream_bytes", kind="integer"),
+}
+JETSTREAM_LIMITS: Final[Mapping[str, Option]] = {
+    "max_ack_pending": Option("max_ack_pending", kind="integer"),
+    "max_request_batch": Option("max_request_batch", kind="integer"),
+    "duplicate_window": Option("duplicate_window", kind="seconds"),
+}
 
 CONNECTION_TYPES: Final = frozenset(
     {"STANDARD", "WEBSOCKET", "LEAFNODE", "LEAFNODE_WS", "MQTT", "MQTT_WS", "IN_PROCESS"}
@@ -343,6 +361,8 @@ def server_of(section: ConfigSection, read: ReadFile) -> ServerConfig:
         fields["jetstream"] = _jetstream(section, node, store_dir or "")
     if (websocket := section.section("websocket", "ws")) is not None:
         fields["websocket"] = _websocket(websocket)
+    if (leafnodes := section.section("leafnodes", "leaf")) is not None:
+        fields["leafnodes"] = _leafnodes(leafnodes)
     fields["operator"] = _operator(section, read)
     if fields.get("lame_duck_duration", _SHORTEST_LAME_DUCK_S) < _SHORTEST_LAME_DUCK_S:
         section.findings.error(section.at, "lame_duck_duration must be 30s or more")
@@ -409,6 +429,23 @@ def _jetstream(section: ConfigSection, node: ConfigNode, store_dir: str) -> JetS
         limits.finish("jetstream.limits")
     inner.finish("jetstream")
     return None if enabled is False else JetStreamConfig(**fields)
+
+
+def _leafnodes(section: ConfigSection) -> LeafNodesConfig:
+    fields = section.fields(options_of(LeafNodesConfig))
+    remotes = section.sections("remotes") or []
+    found = LeafNodesConfig(**fields)
+    found = msgspec.structs.replace(found, remotes=tuple([_leaf_remote(each, found.reconnect) for each in remotes]))
+    section.finish("leafnodes")
+    return found
+
+
+def _leaf_remote(section: ConfigSection, reconnect: float) -> LeafRemoteConfig:
+    fields = section.fields(options_of(LeafRemoteConfig))
+    if (tls := section.section("tls")) is not None:
+        fields["tls"] = _tls(tls)
+    section.finish("leafnodes.remotes")
+    return LeafRemoteConfig(reconnect=reconnect, **fields)
 
 
 def _websocket(section: ConfigSection) -> WebSocketConfig:

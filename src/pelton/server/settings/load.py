@@ -7,6 +7,7 @@ are the store. Pure: files and environment come in from outside.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
@@ -18,6 +19,7 @@ from pelton.server.settings.grammar import ConfigPosition, ReadFile, duration_ns
 from pelton.server.settings.options import (
     BLOCKS,
     FLAGS,
+    GLOBAL_ACCOUNT,
     IGNORED_FLAGS,
     IGNORED_SWITCHES,
     OPTIONS,
@@ -28,6 +30,8 @@ from pelton.server.settings.options import (
     ExportConfig,
     ImportConfig,
     JetStreamConfig,
+    LeafNodesConfig,
+    LeafRemoteConfig,
     OptionKind,
     ServerConfig,
     TlsConfig,
@@ -156,11 +160,21 @@ def with_flags(settings: ServerConfig, line: CommandLine) -> ServerConfig:
         changes["users"] = ()
     if tls or line.values.get("tls"):
         changes["tls"] = replace(settings.tls or TlsConfig(), **tls)
+    if leaf := _inside(line, "leafnodes"):
+        changes["leafnodes"] = _with_hub(settings.leafnodes or LeafNodesConfig(), **leaf)
     changed = replace(settings, **changes)
     if websocket := _inside(line, "websocket"):
         plain = WebSocketConfig(tls=changed.tls, no_tls=changed.tls is None, compression=True)
         changed = replace(changed, websocket=replace(changed.websocket or plain, **websocket))
     return changed
+
+
+def _with_hub(settings: LeafNodesConfig, url: str = "", credentials: str = "") -> LeafNodesConfig:
+    """Return the settings with the hub of the command line, in place of those of the file."""
+    if not url:
+        raise SettingsError([SettingsFault(None, "--creds needs --leaf: give the hub's address")])
+    hub = LeafRemoteConfig(urls=tuple(url.split(",")), credentials=credentials, reconnect=settings.reconnect)
+    return replace(settings, remotes=(hub,))
 
 
 def _inside(line: CommandLine, block: str) -> dict[str, Any]:
@@ -252,6 +266,27 @@ def check_config(settings: ServerConfig, findings: SettingsFindings) -> None:
         findings.error(None, "monitoring has either http_port or https_port")
     _check_users(settings, findings)
     _check_accounts(settings, findings)
+    _check_leafs(settings, findings)
+
+
+_HUB: Final = re.compile(r"(nats|tls|nats-leaf)://([^@/]+@)?(\[[^]]+\]|[^:/@\[\]]+)(:[0-9]{1,5})?/?", re.ASCII)
+
+
+def _check_leafs(settings: ServerConfig, findings: SettingsFindings) -> None:
+    known = {GLOBAL_ACCOUNT, *(account.name for account in settings.accounts)}
+    if settings.operator is not None:
+        known = {*settings.operator.accounts, *settings.operator.stored}
+    for remote in settings.leafnodes.remotes if settings.leafnodes is not None else ():
+        wrong = [url for url in remote.urls if _HUB.fullmatch(url) is None]
+        if wrong or not remote.urls:
+            given = repr(wrong[0].rpartition("@")[2]) if wrong else "none"
+            findings.error(None, f"leafnodes: the url of a hub is {given}: give nats://HOST:7422 or tls://HOST:7422")
+        if remote.account not in known:
+            findings.error(None, f"leafnodes: {remote.account!r} is no account")
+        if remote.account == (settings.system_account or SYSTEM_ACCOUNT):
+            findings.error(None, "leafnodes: the system account cannot have a hub yet")
+        if remote.credentials and remote.nkey:
+            findings.error(None, "leafnodes: give credentials or an nkey, not both")
 
 
 def _check_users(settings: ServerConfig, findings: SettingsFindings) -> None:

@@ -294,6 +294,32 @@ class WebSocketConfig(_Config, frozen=True, kw_only=True):
     authorization: AuthorizationConfig | None = None
 
 
+class LeafRemoteConfig(_Config, frozen=True, kw_only=True):
+    """A hub, by any of its ``urls``, whose leaf node an account is.
+
+    ``credentials`` is a file with a user's JWT and seed, ``nkey`` a seed or a file with one. The hub sends nothing on
+    the subjects of ``deny_imports``, and gets nothing on those of ``deny_exports``. ``reconnect`` is seconds.
+    """
+
+    urls: Annotated[tuple[str, ...], Option("urls url")] = ()
+    account: Annotated[str, Option("account local")] = GLOBAL_ACCOUNT
+    credentials: Annotated[str, Option("credentials creds")] = ""
+    nkey: Annotated[str, Option("nkey seed")] = ""
+    deny_imports: Annotated[tuple[str, ...], Option("deny_imports deny_import")] = ()
+    deny_exports: Annotated[tuple[str, ...], Option("deny_exports deny_export")] = ()
+    tls: TlsConfig | None = None
+    reconnect: float = 1.0
+
+
+class LeafNodesConfig(_Config, frozen=True, kw_only=True):
+    """The hubs whose leaf node the server is; ``url`` and ``credentials`` are those of the command line."""
+
+    url: Annotated[str, Option("", flag="leaf", help="hub whose leaf node this server is: nats://HOST:7422")] = ""
+    credentials: Annotated[str, Option("", flag="creds", help="credentials for the hub")] = ""
+    reconnect: Annotated[float, Option("reconnect reconnect_delay reconnect_interval", zero_is_default=True)] = 1.0
+    remotes: Annotated[tuple[LeafRemoteConfig, ...], Option("", kind="texts", fixed=SAME)] = ()
+
+
 class ServerConfig(_Config, frozen=True, kw_only=True):
     """All settings of a server. ``port`` is -1 for any free one, ``http_port`` 0 for no monitoring.
 
@@ -371,6 +397,7 @@ class ServerConfig(_Config, frozen=True, kw_only=True):
     default_js_domain: Annotated[
         dict[str, str], Option(not_yet="give the domain of this server with jetstream { domain: NAME }")
     ] = msgspec.field(default_factory=dict)
+    leafnodes: LeafNodesConfig | None = None
     authorization: AuthorizationConfig = AuthorizationConfig()
     accounts: tuple[AccountConfig, ...] = ()
     users: tuple[UserConfig, ...] = ()
@@ -385,6 +412,7 @@ class ServerConfig(_Config, frozen=True, kw_only=True):
 BLOCKS: Final[Mapping[str, type[msgspec.Struct]]] = {
     "websocket": WebSocketConfig,
     "jetstream": JetStreamConfig,
+    "leafnodes": LeafNodesConfig,
     "authorization": AuthorizationConfig,
     "tls": TlsConfig,
 }
@@ -415,23 +443,6 @@ FLAGS: Final[Mapping[str, Option]] = {
 }
 """The options that have flags, by their paths; those of the command line itself come first."""
 
-# Blocks that are read into an AccountLimits, which belongs to the public API.
-STREAM_LIMITS: Final[Mapping[str, Option]] = {
-    "max_memory": Option("max_memory max_mem mem memory", kind="integer"),
-    "max_storage": Option("max_store max_file max_disk store disk", kind="integer"),
-    "max_streams": Option("max_streams streams", kind="integer"),
-    "max_consumers": Option("max_consumers consumers", kind="integer"),
-    "max_ack_pending": Option("max_ack_pending", kind="integer"),
-    "max_bytes_required": Option("max_bytes_required max_stream_bytes", kind="flag"),
-    "memory_max_stream_bytes": Option("mem_max_stream_bytes memory_max_stream_bytes", kind="integer"),
-    "storage_max_stream_bytes": Option("disk_max_stream_bytes store_max_stream_bytes", kind="integer"),
-}
-JETSTREAM_LIMITS: Final[Mapping[str, Option]] = {
-    "max_ack_pending": Option("max_ack_pending", kind="integer"),
-    "max_request_batch": Option("max_request_batch", kind="integer"),
-    "duplicate_window": Option("duplicate_window", kind="seconds"),
-}
-
 
 # --- what nats-server has and Pelton does not honour, each with the reason
 
@@ -449,11 +460,12 @@ _PROFILE: Final = "profile the Python process instead"
 _TUNING: Final = "it tunes nats-server's own store"
 _OCSP: Final = "certificates are not checked with OCSP"
 _MAPPINGS: Final = "map subjects with a subject transform of a stream"
+_SPOKE: Final = "a server can be a leaf node, with leafnodes { remotes: [...] }, and not yet a hub"
 _DIRECT: Final = "clients connect to the server itself"
 
 REFUSED: Final[Mapping[str, Mapping[str, str]]] = {
     "": _reasons(
-        ("cluster gateway leaf leafnodes", _ONE_SERVER),
+        ("cluster gateway", _ONE_SERVER),
         ("mqtt", "connect MQTT devices to a NATS server"),
         ("mappings maps", _MAPPINGS),
         ("ocsp", _OCSP),
@@ -488,6 +500,17 @@ REFUSED: Final[Mapping[str, Mapping[str, str]]] = {
             "a store is encrypted with a key of its own: see the guide on encryption",
         )
     ),
+    "leafnodes": _reasons(
+        ("listen host net port authorization tls advertise no_advertise min_version isolate_leafnode_interest", _SPOKE),
+        ("compression", "messages are not compressed yet"),
+    ),
+    "leafnodes.remotes": _reasons(
+        ("hub", "not yet: the server it connects to is the hub"),
+        ("disabled", "leave the remote out"),
+        ("proxy ws_compression ws_no_masking", "leaf nodes do not connect by WebSocket yet"),
+        ("jetstream_cluster_migrate", _ONE_SERVER),
+        ("compression", "messages are not compressed yet"),
+    ),
     "account": _reasons(("mappings maps", _MAPPINGS)),
     "export": _reasons(("latency", "latencies of services are not measured")),
 }
@@ -506,10 +529,7 @@ IGNORED: Final[Mapping[str, Mapping[str, str]]] = {
         ("write_timeout", "a client that does not read is disconnected"),
     ),
     "resolver": _reasons(
-        (
-            "limit ttl interval timeout",
-            "its folder has all accounts: none are fetched from other servers, or forgotten",
-        )
+        ("limit ttl interval timeout", "its folder has all accounts: none are fetched from others, or forgotten"),
     ),
     "jetstream": _reasons(
         ("strict", "requests are always checked strictly"),
@@ -517,14 +537,14 @@ IGNORED: Final[Mapping[str, Mapping[str, str]]] = {
         ("max_buffered_size max_buffered_msgs request_queue_limit info_queue_limit", _TUNING),
         ("sync_interval sync", "a message is always on disk before it is acknowledged"),
     ),
+    "leafnodes.remotes": _reasons(
+        ("dont_randomize no_randomize", "urls are tried in order"), ("first_info_timeout", "it is 5 s")
+    ),
     "jetstream.limits": _reasons(("max_ha_assets", _ONE_SERVER), ("batch", _TUNING)),
     "account.limits": _reasons(("max_leafnodes max_leafs", _ONE_SERVER)),
     "account.jetstream": _reasons(("cluster_traffic", _ONE_SERVER)),
 }
 """By block: the keys that have no effect."""
-
-OFF: Final[tuple[object, ...]] = (False, 0, "")
-"""The values of a key that leave nats-server, too, as it is: they are no reason to refuse or warn."""
 
 REFUSED_FLAGS: Final[Mapping[str, str]] = _reasons(
     ("routes cluster cluster_name cluster_listen cluster_advertise no_advertise connect_retries", _ONE_SERVER),

@@ -10,6 +10,7 @@ import posixpath
 import re
 import ssl
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -23,6 +24,7 @@ from pelton.server.settings.options import (
     SYSTEM_ACCOUNT,
     AccountConfig,
     JetStreamConfig,
+    LeafRemoteConfig,
     ServerConfig,
     TlsConfig,
     WebSocketConfig,
@@ -71,6 +73,18 @@ def tls_context(
         raise ConfigError(f"tls: {cert_file!r}, {key_file!r} or {ca_file!r} cannot be used: {error}") from None
     if verify:
         context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def client_context(config: TlsConfig | None) -> ssl.SSLContext:
+    """Return how this side uses TLS. Raises ConfigError if a file cannot be used."""
+    config = config or TlsConfig()
+    try:
+        context = ssl.create_default_context(cafile=config.ca_file or None)
+        if config.cert_file:
+            context.load_cert_chain(config.cert_file, config.key_file)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"tls of the leaf: {config.ca_file!r} or {config.cert_file!r}: {error}") from None
     return context
 
 
@@ -197,6 +211,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The digest of the configuration, as reports tell it; empty for none."""
     system_account: str = SYSTEM_ACCOUNT
     """The account that may ask for reports; empty for none."""
+    leaf_remotes: tuple[LeafRemoteConfig, ...] = ()
+    """The hubs whose leaf node the server is, each for an account."""
 
     def __post_init__(self) -> None:
         if not self.endpoints:
@@ -232,10 +248,28 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
         return WireLimits(line=self.max_control_line, payload=self.max_payload)
 
 
+def check_apart(stores: Mapping[str, StoreSettings]) -> None:
+    """Raise ConfigError if two accounts have one file, also by a link: they would share all that they store."""
+    known: dict[str | tuple[int, int], str] = {}
+    for account, store in stores.items():
+        file: str | tuple[int, int] = os.path.realpath(store.path)
+        with suppress(OSError):
+            found = os.stat(store.path)
+            file = found.st_dev, found.st_ino
+        other = known.setdefault(file, account)
+        if other != account:
+            raise ConfigError(
+                f"accounts {other!r} and {account!r} would share one file, {stores[other].path!r} and {store.path!r}: "
+                "give each a file of its own"
+            )
+
+
 # --- what cannot change while a server runs
 
 _SIZES: Final = ("max_memory_store", "max_file_store")
-_FIXED_SETTINGS: Final = ("endpoints", "monitoring", "server_name", "domain", "system_account", "max_closed_clients")
+_FIXED_SETTINGS: Final = (
+    *("endpoints", "monitoring", "server_name", "domain", "system_account", "max_closed_clients", "leaf_remotes"),
+)
 _RESTART: Final = "restart the server for it"
 
 
@@ -362,6 +396,7 @@ def runtime_settings(
         max_memory_store=jetstream.max_memory_store,
         max_file_store=jetstream.max_file_store,
         config_digest=digest,
+        leaf_remotes=config.leafnodes.remotes if config.leafnodes is not None else (),
         **{name: getattr(config, name) for name in _SAME},
     )
 

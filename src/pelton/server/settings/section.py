@@ -8,11 +8,15 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from pelton.api import ConfigError
 from pelton.server.settings.grammar import ConfigBlock, ConfigNode, ConfigPosition, duration_ns
-from pelton.server.settings.options import IGNORED, OFF, REFUSED, Option
+from pelton.server.settings.options import IGNORED, REFUSED, Option
 
 _NS: Final = 1_000_000_000
 _DURATION: Final = "a duration such as 2s or 1m30s"
 T = TypeVar("T")
+
+
+OFF: Final[tuple[object, ...]] = (False, 0, "")
+"""The values of a key that leave nats-server, too, as it is: they are no reason to refuse or warn."""
 
 
 class SettingsFault(NamedTuple):
