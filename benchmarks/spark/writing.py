@@ -22,7 +22,7 @@ import pelton
 from benchmarks.spark.measure import Case, Result, best_of
 from pelton import engine
 from pelton.columns.joined_columns import placed_sums
-from pelton.engine import StagedWriter
+from pelton.engine.bulk import StagedWriter
 from pelton.jet import Savepoint
 from pelton.spark.columns import pack
 

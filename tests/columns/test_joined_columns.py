@@ -10,16 +10,8 @@ from hypothesis import strategies as st
 
 import pelton
 from pelton.columns.joined_columns import split_columns, sums_of_columns
-from pelton.storage import (
-    BulkRead,
-    Database,
-    Fault,
-    Joined,
-    MessageTable,
-    Split,
-    SplitColumns,
-    subject_condition,
-)
+from pelton.storage import Database, Fault, MessageTable, subject_condition
+from pelton.storage.bulk import BulkRead, Joined, Split, SplitColumns
 from tests.storage.test_bulk import rows_of
 
 Rows = list[tuple[Any, ...]]

@@ -12,7 +12,7 @@ import pytest
 
 import pelton
 from pelton.api import NoStreamForSubjectError, NotAStoreError, Outgoing, StoreError, StoreKeyError
-from pelton.engine import StagedWriter, load, read_staged
+from pelton.engine.bulk import StagedWriter, load, read_staged
 from pelton.jet import Savepoint
 from pelton.storage import Columns
 from pelton.streams import Packed

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pelton
-from pelton.storage import BulkRead, Database, MessageTable, Portion, find_stream, subject_condition
+from pelton.storage import Database, MessageTable, subject_condition
+from pelton.storage.bulk import BulkRead, Portion, find_stream
 
 # Some payloads are read one by one; "é" is one character, and two bytes.
 LENGTHS = st.one_of(st.integers(0, 300), st.integers(32_000, 33_000))

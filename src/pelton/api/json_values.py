@@ -7,7 +7,6 @@ integer, and integers have the size of the server's fields. The texts of errors 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
@@ -15,6 +14,7 @@ from functools import cache
 from math import isfinite
 from types import NoneType, UnionType
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     Final,
@@ -34,6 +34,10 @@ import msgspec
 
 from pelton.api.errors import ConfigError
 from pelton.api.times import TIME_FIELDS, Duration, dec_hook, parse_rfc3339
+
+if TYPE_CHECKING:
+    # Loaded for what msgspec cannot read.
+    from json import JSONDecoder
 
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding raises for bytes that are no JSON, do not fit, are no UTF-8 or are nested too deep."""
@@ -268,12 +272,15 @@ _LITERALS: Final = ("null", "true", "false")
 
 def _values(body: bytes) -> Iterator[Any]:
     """The JSON values of a text, one after the other."""
+    from json import JSONDecodeError
+
+    decode = _decoder().raw_decode
     text = body.decode("utf-8", "replace")
     position = _past_space(text, 0)
     while position < len(text):
         try:
-            value, position = _decoder.raw_decode(text, position)
-        except json.JSONDecodeError as error:
+            value, position = decode(text, position)
+        except JSONDecodeError as error:
             raise _syntax_error(text, error.pos) from None
         except RecursionError:
             raise GoJsonError("exceeded max depth") from None
@@ -326,9 +333,11 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-_decoder: Final = json.JSONDecoder(
-    object_pairs_hook=_object, parse_float=_Text, parse_int=_integer, parse_constant=_constant
-)
+@cache
+def _decoder() -> JSONDecoder:
+    from json import JSONDecoder
+
+    return JSONDecoder(object_pairs_hook=_object, parse_float=_Text, parse_int=_integer, parse_constant=_constant)
 
 
 # --- structs
@@ -417,9 +426,11 @@ def _choice(field: _Field, value: Any) -> Any:
         return value
     if field.name == "compression" and value is not None and (type(value) is _Text or not isinstance(value, str)):
         raise GoJsonError(f"json: cannot unmarshal {_kind_of(value)} into Go value of type string")
-    written = value if type(value) is _Text else json.dumps(value, separators=(",", ":"))
+    from json import dumps
+
+    written = value if type(value) is _Text else dumps(value, separators=(",", ":"))
     sentence = _REFUSALS.get(field.name)
-    raise GoJsonError(sentence.format(written) if sentence else f"can not unmarshal {json.dumps(written)}")
+    raise GoJsonError(sentence.format(written) if sentence else f"can not unmarshal {dumps(written)}")
 
 
 def _items(field: _Field, values: list[Any], path: str, is_strict: bool) -> list[Any]:

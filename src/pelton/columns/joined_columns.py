@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from pelton.columns.arrow_batches import array_of
-from pelton.storage import SUM_DIGITS, Joined, Split
+from pelton.storage.bulk import SUM_DIGITS, Joined, Split
 
 Sums = np.ndarray[Any, np.dtype[np.uint32]]
 Numbers = np.ndarray[Any, np.dtype[np.int64]]

@@ -7,18 +7,19 @@ import ssl
 import sys
 import warnings
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 from types import TracebackType
 from typing import Any, Final, TypedDict, Unpack
+
+import msgspec
 
 from pelton.api import AccountLimits, Backend, ConfigError
 from pelton.api.arguments import check_fields, check_instance, check_known
 from pelton.api.build import seconds_to_ns
 from pelton.api.keys import Key, key_bytes
 from pelton.connect.store import Jet
-from pelton.engine import Engine, EngineSettings, ReadOnlyEngine
+from pelton.engine import Engine, EngineSettings
 from pelton.runtime import Runtime, system_runtime
 from pelton.storage import OWNER_ONLY, SyncMode
 
@@ -280,10 +281,13 @@ def _check_mode(mode: int) -> None:
 def _engine(
     settings: EngineSettings, key: Key | None, runtime: Runtime, *, read_only: bool
 ) -> Callable[[], Awaitable[Backend]]:
-    engine = ReadOnlyEngine if read_only else Engine
-
     async def connect() -> Backend:
-        return engine(replace(settings, key=key_bytes(key)), runtime)
+        opened = msgspec.structs.replace(settings, key=key_bytes(key))
+        if read_only:
+            from pelton.engine.read_only_engine import ReadOnlyEngine
+
+            return ReadOnlyEngine(opened, runtime)
+        return Engine(opened, runtime)
 
     return connect
 

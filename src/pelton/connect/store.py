@@ -230,7 +230,7 @@ class Jet(Streams):
         One process at a time: another that starts takes over, and this one ends with AckRejectedError. Raises
         ApiError for messages that ``to`` never takes: no stream for a subject, a message too large.
         """
-        from pelton.sourcing import Forwarder
+        from pelton.sourcing.forwarder import Forwarder
 
         check_name("feed", name or stream)
         check_instance(f"feed {name or stream!r}", "to", to, Jet, "give an open store or cluster")

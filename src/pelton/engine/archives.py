@@ -61,7 +61,8 @@ from pelton.engine.verbs.consumers import check_new_consumer
 from pelton.runtime import Clock, Halt, on_thread
 from pelton.sourcing.link import Position
 from pelton.sourcing.plan import key_of
-from pelton.storage import Database, MessageRow, Portion, integers
+from pelton.storage import Database, MessageRow, integers
+from pelton.storage.bulk import Portion
 from pelton.storage.messages import row_checksum
 from pelton.streams import StreamLog
 from pelton.streams.publish_checks import expiry, schedule_of, seconds_of

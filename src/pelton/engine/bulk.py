@@ -31,20 +31,17 @@ from pelton.engine.connections import EngineSettings
 from pelton.engine.host import public_error
 from pelton.engine.transactions import OpenTransaction
 from pelton.storage import (
-    BulkRead,
     Database,
     Fault,
     PlacedSums,
-    Portion,
-    SplitColumns,
-    Spool,
     SumsOfColumns,
-    find_stream,
     placed_sums,
     subject_condition,
     sums_of_columns,
 )
+from pelton.storage.bulk import BulkRead, Portion, SplitColumns, find_stream
 from pelton.storage.older_schemas import show_as_present
+from pelton.storage.spool import Spool
 from pelton.streams import Packed
 
 _ROWS: Final = 8192

@@ -21,8 +21,9 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+import msgspec
 
 from pelton.api import AccountLimits, ConsumerUnsettled, StreamFill, StreamLastHeaders, UnsettledGroups
 from pelton.api.backend import Planning, StoreTroubles
@@ -45,8 +46,7 @@ from pelton.storage import (
 from pelton.storage.wal import SyncFile, WriteFile, sync_to_disk, write_to
 
 
-@dataclass(frozen=True)
-class EngineSettings:
+class EngineSettings(msgspec.Struct, frozen=True):
     """How one process uses a store. ``interval`` and ``busy_timeout`` in seconds; ``mode`` of a new file."""
 
     path: str
@@ -54,12 +54,16 @@ class EngineSettings:
     sync: SyncMode = "commit"
     interval: float = 0.1
     busy_timeout: float = 30.0
-    limits: AccountLimits = field(default_factory=AccountLimits)
+    limits: AccountLimits = msgspec.field(default_factory=AccountLimits)
     sync_file: SyncFile = sync_to_disk
     write_file: WriteFile = write_to
-    key: bytes | None = field(default=None, repr=False)
+    key: bytes | None = None
     vfs: str | None = None
     mode: int = OWNER_ONLY
+
+    def __repr__(self) -> str:
+        # The key is a secret.
+        return f"EngineSettings({self.path!r})"
 
 
 PLANNING: Final = Planning(
@@ -108,7 +112,7 @@ class Connections:
     ) -> None:
         if not settings.memory:
             # SQLite names its log after the file itself, not after a link to it; and the working directory may change.
-            settings = replace(settings, path=os.path.realpath(settings.path))
+            settings = msgspec.structs.replace(settings, path=os.path.realpath(settings.path))
         self.settings = settings
         self._runtime = runtime
         self._ended = ended
@@ -165,7 +169,7 @@ class Connections:
     def limit(self, limits: AccountLimits) -> None:
         """Open later sessions with other limits."""
         with self._keying:
-            self.settings = replace(self.settings, limits=limits)
+            self.settings = msgspec.structs.replace(self.settings, limits=limits)
 
     @contextmanager
     def unchanged(self) -> Iterator[EngineSettings]:
@@ -178,7 +182,7 @@ class Connections:
         """Open later connections with another key, if the block encrypts the store with it without an error."""
         with self._keying:
             yield
-            self.settings = replace(self.settings, key=key)
+            self.settings = msgspec.structs.replace(self.settings, key=key)
 
 
 # --- what has slowed a store down, or damaged it

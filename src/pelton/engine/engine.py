@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pelton._version import VERSION
@@ -46,7 +47,6 @@ from pelton.api.message import encode_pub_ack, encode_pub_error
 from pelton.api.tracing import Replacement, Tracing, Withdrawn
 from pelton.consumers import is_pending
 from pelton.engine.background import Background
-from pelton.engine.bulk import column_reader
 from pelton.engine.bus import Bus
 from pelton.engine.connections import PLANNING, Connections, EngineSettings, troubles_of
 from pelton.engine.delivery.line import Lines
@@ -59,7 +59,6 @@ from pelton.engine.session.account import Account
 from pelton.engine.snapshots import SqlSnapshot, SqlSnapshots
 from pelton.engine.submissions import Publishing, Settling, Submissions, settle_all, settling_apart
 from pelton.engine.transactions import OpenTransaction, Transactions
-from pelton.engine.upkeep import OnlineMaintenance
 from pelton.engine.verbs import withdraw
 from pelton.runtime import Runtime
 from pelton.storage import (
@@ -74,9 +73,10 @@ from pelton.storage import (
 )
 
 if TYPE_CHECKING:
-    # A program that serves nothing does not load them.
+    # Loaded when they are used.
     from pelton.engine.archives import StreamArchives
     from pelton.engine.serving import Serving
+    from pelton.engine.upkeep import OnlineMaintenance
 
 R = TypeVar("R")
 
@@ -128,7 +128,12 @@ class Engine:
         audit = Audit(self.session, self.session.now(), VERSION)
         self._questions = Questions(self, self._transactions, audit, self._snapshots)
         self._background = Background(self, self._clock, self._db)
-        self._maintenance = OnlineMaintenance(
+
+    @cached_property
+    def _maintenance(self) -> OnlineMaintenance:
+        from pelton.engine.upkeep import OnlineMaintenance
+
+        return OnlineMaintenance(
             self, self._connections, self._db, self._committer, self._transactions, self._channel.wake_others
         )
 
@@ -406,6 +411,9 @@ class Engine:
             if settings.memory:
                 return None
             self.door.check_place()
+            # Loaded when it is used.
+            from pelton.engine.bulk import column_reader
+
             return column_reader(settings, stream, created, filters)
 
     async def troubles(self) -> StoreTroubles:

@@ -14,7 +14,6 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Final, NoReturn, TypeVar, cast
 
 import msgspec
@@ -149,7 +148,7 @@ class ReadOnlyEngine:
     tracing: Tracing | None = None
 
     def __init__(self, settings: EngineSettings, runtime: Runtime) -> None:
-        self._settings = replace(settings, path=os.path.realpath(settings.path))
+        self._settings = msgspec.structs.replace(settings, path=os.path.realpath(settings.path))
         self._runtime = runtime
         self._loop = asyncio.get_running_loop()
         self._closed = False

@@ -1,6 +1,5 @@
 """Streams that take their messages from others: sources and mirrors (ADR-59)."""
 
-from pelton.sourcing.forwarder import Forwarder as Forwarder
 from pelton.sourcing.link import SourceLink as SourceLink
 from pelton.sourcing.plan import check_circle as check_circle
 from pelton.sourcing.plan import check_mirror_change as check_mirror_change

@@ -2,22 +2,14 @@
 
 from pelton.storage.begun_marks import BegunMarks as BegunMarks
 from pelton.storage.begun_marks import StreamMarks as StreamMarks
-from pelton.storage.bulk import SUM_DIGITS as SUM_DIGITS
-from pelton.storage.bulk import BulkRead as BulkRead
-from pelton.storage.bulk import Joined as Joined
-from pelton.storage.bulk import Portion as Portion
-from pelton.storage.bulk import Split as Split
-from pelton.storage.bulk import SplitColumns as SplitColumns
-from pelton.storage.bulk import StreamId as StreamId
-from pelton.storage.bulk import find_stream as find_stream
 from pelton.storage.committer import Committer as Committer
 from pelton.storage.committer import Participant as Participant
 from pelton.storage.committer import SyncMode as SyncMode
 from pelton.storage.committer import Work as Work
-from pelton.storage.copies import raise_token_floor as raise_token_floor
-from pelton.storage.copies import token_floor as token_floor
 from pelton.storage.database import Database as Database
 from pelton.storage.database import SnapshotOnlyError as SnapshotOnlyError
+from pelton.storage.database import raise_token_floor as raise_token_floor
+from pelton.storage.database import token_floor as token_floor
 from pelton.storage.faults import FINAL_FAULTS as FINAL_FAULTS
 from pelton.storage.faults import ConnectionEnd as ConnectionEnd
 from pelton.storage.faults import Fault as Fault
@@ -58,7 +50,6 @@ from pelton.storage.schema import SCHEMA_VERSION as SCHEMA_VERSION
 from pelton.storage.schema import STATE_SEQ as STATE_SEQ
 from pelton.storage.schema import TOKEN_EPOCH as TOKEN_EPOCH
 from pelton.storage.schema import message_table as message_table
-from pelton.storage.spool import Spool as Spool
 from pelton.storage.store_file import OWNER_ONLY as OWNER_ONLY
 from pelton.storage.troubles import Trouble as Trouble
 from pelton.storage.troubles import Troubles as Troubles

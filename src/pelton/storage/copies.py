@@ -35,30 +35,13 @@ from typing import Any, Final, NamedTuple
 
 import apsw
 
-from pelton.storage.database import Database
+from pelton.storage.database import OF_EPOCHS, Database, raise_token_floor, token_floor
 from pelton.storage.faults import Fault, translated
 from pelton.storage.keys import change_key, unlock
 from pelton.storage.messages import unpack
 from pelton.storage.rows import integer, text
-from pelton.storage.schema import TOKEN_EPOCH, is_reserved, message_table
+from pelton.storage.schema import is_reserved, message_table
 from pelton.storage.store_file import lock_alone
-
-# The schema that counted floors in epochs.
-_OF_EPOCHS: Final = 1
-_IS_FLOOR: Final = "key IN ('token_floor', 'epoch')"
-
-
-def token_floor(database: Database) -> int:
-    """Return the floor from which fencing tokens of deliveries are counted."""
-    return integer(database.value(f"SELECT value FROM meta WHERE {_IS_FLOOR}"))
-
-
-def raise_token_floor(database: Database, above: int = 0) -> int:
-    """Raise the floor beyond all tokens counted from it or from ``above``, another store's floor; return it."""
-    step = TOKEN_EPOCH if database.schema > _OF_EPOCHS else 1
-    database.execute(f"UPDATE meta SET value=max(value, ?)+? WHERE {_IS_FLOOR}", (above, step))
-    database.execute("UPDATE meta SET value=value+1 WHERE key='catalogue'")
-    return token_floor(database)
 
 
 def set_tokens_apart(copy: Database, above: int = 0) -> None:
@@ -66,7 +49,7 @@ def set_tokens_apart(copy: Database, above: int = 0) -> None:
 
     Both continue from the same delivery numbers, so the same number may belong to different messages.
     """
-    column = "token_floor" if copy.schema > _OF_EPOCHS else "epoch"
+    column = "token_floor" if copy.schema > OF_EPOCHS else "epoch"
     highest = copy.value(f"SELECT ifnull(max({column}), 0) FROM consumers")
     copy.execute(f"UPDATE consumers SET {column}=?", (raise_token_floor(copy, max(above, integer(highest))),))
 

@@ -39,7 +39,17 @@ from pelton.runtime import Standstill
 from pelton.storage.faults import FAILURES, ConnectionEnd, Fault, fault_of, translated
 from pelton.storage.keys import change_key, unlock, why_locked
 from pelton.storage.network_file_systems import check_place, read_only
-from pelton.storage.schema import NO_STORE, SCHEMA_VERSION, add_functions, check_owner, migrate, newer, pragma
+from pelton.storage.rows import integer
+from pelton.storage.schema import (
+    NO_STORE,
+    SCHEMA_VERSION,
+    TOKEN_EPOCH,
+    add_functions,
+    check_owner,
+    migrate,
+    newer,
+    pragma,
+)
 from pelton.storage.store_file import OWNER_ONLY, StoreFile, close_collected
 from pelton.storage.troubles import Troubles
 from pelton.storage.wal import PAGE_SIZE, Checkpointer, Medium, SyncRecord, WalSync, has_failed, use_log
@@ -526,3 +536,21 @@ class Database:
             self.log.close()
         if self._record is not None:
             self._record.release()
+
+
+OF_EPOCHS: Final = 1
+"""The schema that counted token floors in epochs."""
+_IS_FLOOR: Final = "key IN ('token_floor', 'epoch')"
+
+
+def token_floor(database: Database) -> int:
+    """Return the floor from which fencing tokens of deliveries are counted."""
+    return integer(database.value(f"SELECT value FROM meta WHERE {_IS_FLOOR}"))
+
+
+def raise_token_floor(database: Database, above: int = 0) -> int:
+    """Raise the floor beyond all tokens counted from it or from ``above``, another store's floor; return it."""
+    step = TOKEN_EPOCH if database.schema > OF_EPOCHS else 1
+    database.execute(f"UPDATE meta SET value=max(value, ?)+? WHERE {_IS_FLOOR}", (above, step))
+    database.execute("UPDATE meta SET value=value+1 WHERE key='catalogue'")
+    return token_floor(database)

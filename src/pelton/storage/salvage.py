@@ -20,8 +20,8 @@ from typing import Any, Final, NamedTuple, Self
 
 import apsw
 
-from pelton.storage.copies import copy_bytes, set_tokens_apart, token_floor
-from pelton.storage.database import Database
+from pelton.storage.copies import copy_bytes, set_tokens_apart
+from pelton.storage.database import Database, token_floor
 from pelton.storage.faults import Fault
 from pelton.storage.keys import unlock
 from pelton.storage.messages import DAMAGED_COLUMNS, TAIL, RowValues, intact, newest, unpack

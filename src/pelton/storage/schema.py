@@ -47,6 +47,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 import apsw
@@ -231,9 +232,7 @@ DELETE FROM {_STATES} WHERE consumer=old.consumer AND seq=old.seq; END;
 
 # The script at position v migrates a store from version v to v + 1; version 0 is an empty file.
 MIGRATIONS: Final[tuple[str, ...]] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5, _VERSION_6)
-_MADE: Final = re.compile(r"(?:CREATE TABLE|CREATE INDEX|RENAME TO) (\w+)")
-_OURS: Final = frozenset(name.lower() for script in MIGRATIONS for name in _MADE.findall(script))
-_MESSAGES: Final = re.compile(r"m_\d+")
+_MADE: Final = r"(?:CREATE TABLE|CREATE INDEX|RENAME TO) (\w+)"
 
 
 def message_table(stream: int) -> str:
@@ -258,12 +257,17 @@ def migrate(connection: apsw.Connection, version: int, goal: int) -> None:
 def is_reserved(name: str | None) -> bool:
     """Return whether a table of this name is Pelton's, was so in an earlier version, or may become so."""
     lowered = (name or "").lower()
-    return lowered in _OURS or _MESSAGES.fullmatch(lowered) is not None
+    return lowered in _ours() or re.fullmatch(r"m_\d+", lowered) is not None
+
+
+@cache
+def _ours() -> frozenset[str]:
+    return frozenset(name.lower() for script in MIGRATIONS for name in re.findall(_MADE, script))
 
 
 def _check_names_are_free(connection: apsw.Connection, script: str) -> None:
     """Refuse a store in which a user's table has a name that a new version needs."""
-    for name in _MADE.findall(script):
+    for name in re.findall(_MADE, script):
         if connection.execute("SELECT 1 FROM sqlite_schema WHERE lower(name)=?", (name,)).fetchall():
             path = connection.filename
             advice = "rename it with the Pelton that you have used so far (ALTER TABLE ... RENAME TO ...)"

@@ -40,11 +40,11 @@ _SUBJECT = re.compile(rf"{_LITERAL}(?:\.{_LITERAL})*")
 _FILTER = re.compile(rf"(?:{_ANY_BUT_TAIL}\.)*{_TOKEN}")
 _HAS_WILD = re.compile(rf"(?:^|\.){_WILD}")
 _FAULTS: Final = (
-    (re.compile(r"\A\Z"), "it is empty"),
-    (re.compile(r"[\ud800-\udfff]"), "it holds a lone surrogate, which has no UTF-8 form"),
-    (re.compile(r"\0"), "it holds a NUL character"),
-    (re.compile(rf"[{_SPACE}]"), "it holds white space"),
-    (re.compile(r"\A\.|\.\Z|\.\."), "it has an empty token: a dot at an end, or two in a row"),
+    (r"\A\Z", "it is empty"),
+    (r"[\ud800-\udfff]", "it holds a lone surrogate, which has no UTF-8 form"),
+    (r"\0", "it holds a NUL character"),
+    (rf"[{_SPACE}]", "it holds white space"),
+    (r"\A\.|\.\Z|\.\.", "it has an empty token: a dot at an end, or two in a row"),
 )
 
 
@@ -73,7 +73,7 @@ def fault_of(subject: str, *, wildcards: bool = False) -> str:
     if (is_filter if wildcards else is_subject)(subject):
         return ""
     for pattern, fault in _FAULTS:
-        if pattern.search(subject):
+        if re.search(pattern, subject):
             return fault
     if not fits(subject):
         return f"it has {len(subject.encode())} bytes, and {LONGEST} are the most"

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import pelton
-from pelton.engine import StagedWriter
+from pelton.engine.bulk import StagedWriter
 from pelton.spark.columns import pack
 from pelton.spark.options import StoreOptions
 from pelton.spark.write import writer

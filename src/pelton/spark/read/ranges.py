@@ -28,7 +28,7 @@ from pyspark.sql.datasource import InputPartition
 from pelton.api import DirectGet, MessageNotFoundError, StoredMessage, StreamNotFoundError, api_error
 from pelton.columns.arrow_batches import BatchBuilder, columns_of_messages, columns_of_rows
 from pelton.columns.joined_columns import split_columns, sums_of_columns
-from pelton.engine import BulkReader
+from pelton.engine.bulk import BulkReader
 from pelton.spark.columns import arrow_schema
 from pelton.spark.options import DataLossError
 from pelton.spark.store_handle import StoreHandle, StreamView, encryption_key

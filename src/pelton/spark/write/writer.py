@@ -43,7 +43,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from pelton import engine
 from pelton.api import (
     ConfigError,
     Outgoing,
@@ -66,7 +65,8 @@ from pelton.columns.row_encoder import (
     check_ttl,
     json_rows,
 )
-from pelton.engine import StagedWriter
+from pelton.engine import bulk
+from pelton.engine.bulk import StagedWriter
 from pelton.jet import Savepoint
 from pelton.queue.backing.setup import EXCLUSIVE
 from pelton.queue.enqueue.job_message import JobMessage
@@ -289,7 +289,7 @@ async def _store(jet: Streams, options: StoreOptions, files: Sequence[str], note
         if note is not None:
             await transaction.publish([note])
         for path in files:
-            await engine.load(transaction, path, encryption_key(options), placed_sums)
+            await bulk.load(transaction, path, encryption_key(options), placed_sums)
 
 
 _ID: Final = headers.MSG_ID.encode()
