@@ -20,7 +20,6 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 from unicodedata import east_asian_width
 
@@ -305,9 +304,7 @@ class Bar:
             self._shown = shown
             write_over(shown)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._shown:
             write_line("", error=True)
 

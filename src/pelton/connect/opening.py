@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from datetime import timedelta
 from itertools import count
-from types import TracebackType
 from typing import Any, Final, TypedDict, Unpack
 
 import msgspec
@@ -103,9 +102,7 @@ class Opening:
         self._jet = await self._open()
         return self._jet
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._jet is not None
         await self._jet.close()
 

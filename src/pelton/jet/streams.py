@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from operator import attrgetter
-from types import TracebackType
 from typing import Any, Final, Literal, Self, cast
 
 from pelton.api import (
@@ -125,9 +124,7 @@ class Subscription:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def next(self, *, timeout: Seconds | None = None) -> CoreMessage | None:
@@ -199,9 +196,7 @@ class Streams:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:

@@ -142,9 +142,7 @@ class Savepoint:
             raise TransactionError("this savepoint was already used: call tx.savepoint() again for each block")
         self._level = await self._open.enter()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         assert self._level is not None
         await self._open.leave(self._level, keep=kind is None)
 
@@ -171,9 +169,7 @@ class SqlReads:
         await reading.enter()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._reading is not None
         await self._reading.leave()
 

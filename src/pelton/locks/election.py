@@ -19,7 +19,6 @@ import os
 import platform
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Final, TypedDict
 
 from pelton.api import Backoff, BucketNotFoundError, ConfigError, ElectionError, TermLostError
@@ -397,9 +396,7 @@ class Election:
         finally:
             await self._leave()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Step down. Raises TermLostError if the term was lost before."""
         self._jet.backend.check_loop()
         block = self._block

@@ -10,7 +10,6 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Final
 from weakref import WeakSet
 
@@ -309,9 +308,7 @@ class Exclusion:
         self._blocks.append((held, held.guard()))
         return held
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         caller = owner()
         index = max(i for i, (held, _) in enumerate(self._blocks) if held.caller == caller)
         held, guard = self._blocks.pop(index)

@@ -33,7 +33,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from contextvars import copy_context
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -227,9 +226,7 @@ class Service(ABC):
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
 
