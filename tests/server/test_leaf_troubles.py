@@ -11,15 +11,19 @@ from random import Random
 
 import nats
 import pytest
+from msgspec.structs import replace
 from nats.aio.client import Client
 
+from pelton.runtime import system_runtime
 from pelton.server import Server
 from pelton.server.reports import REPORTS, ReportParameters
-from pelton.server.settings.options import LeafRemoteConfig
+from pelton.server.settings.options import LeafRemoteConfig, TlsConfig
 from tests.cluster.network import network
+from tests.cluster.people import Certificates
 from tests.conformance.cases.eventually import eventually
 from tests.kit.nats_server import free_ports, nats_server
 from tests.kit.served import served_store
+from tests.server.auth.keys import Key, account_jwt, jwt, user_jwt
 from tests.server.conftest import Started
 from tests.server.test_leaf import linked
 
@@ -171,6 +175,42 @@ async def test_nkeys(started: Started, tmp_path: Path) -> None:
     with nats_server(tmp_path / "hub", jetstream=False, extra=extra):
         server = await started(leaf_remotes=remotes(port, nkey=str(tmp_path / "seed")))
         await becomes(server, "")
+
+
+async def test_a_credentials_file(started: Started, tmp_path: Path) -> None:
+    operator, account, user = Key("operator"), Key("account"), Key("user")
+    now = system_runtime().clock.now() // 10**9 - 10
+    preload = f"{account.public}: {account_jwt(operator, account, iat=now)}"
+    operated = f"operator: {jwt(operator, operator.public, 'operator', iat=now)}\nresolver: MEMORY\n"
+    (port,) = free_ports(1)
+    extra = f"{operated}resolver_preload: {{ {preload} }}\n{listening(port)}"
+    body = f"-----BEGIN NATS USER JWT-----\n{user_jwt(account, user, iat=now)}\n------END NATS USER JWT------\n\n"
+    seed = f"-----BEGIN USER NKEY SEED-----\n{user.seed}\n------END USER NKEY SEED------\n"
+    (tmp_path / "edge.creds").write_text(f"{body}************ IMPORTANT ************\n{seed}")
+    with nats_server(tmp_path / "hub", jetstream=False, extra=extra):
+        server = await started(leaf_remotes=remotes(port, credentials=str(tmp_path / "edge.creds")))
+        await becomes(server, "")
+
+
+async def test_tls(started: Started, tmp_path: Path) -> None:
+    made = Certificates(tmp_path / "certificates")
+    (port,) = free_ports(1)
+    cert, key = made.server
+    tls = f'tls {{ cert_file: "{cert}", key_file: "{key}", ca_file: "{made.ca}", verify: true }}'
+    shown = TlsConfig(ca_file=str(made.ca), cert_file=str(made.client[0]), key_file=str(made.client[1]))
+    with nats_server(tmp_path / "hub", jetstream=False, extra=listening(port, f", {tls}")):
+        good = remotes(port, tls=shown)
+        bad = tuple([replace(each, account="B") for each in remotes(port)])
+        server = await started(leaf_remotes=good + bad, accounts=_accounts("B"))
+        await becomes(server, "", "certificate verify failed")
+        await works(server)
+
+
+async def test_an_address_that_is_none(started: Started) -> None:
+    odd = tuple([LeafRemoteConfig(urls=(url,), reconnect=0.02) for url in ("nats://hub:99999", "nats://no.such.host.")])
+    server = await started(leaf_remotes=odd)
+    await becomes(server, "ort", " ")
+    await works(server)
 
 
 async def test_credentials_that_cannot_be_read(started: Started, tmp_path: Path) -> None:

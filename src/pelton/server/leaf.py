@@ -19,7 +19,6 @@ import logging
 import os
 import re
 import socket
-import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
@@ -400,7 +399,7 @@ class LeafLink:
             self.url, before, opened = shown_url(url), self.reason, self.connects
             try:
                 reason = await self._stay(url)
-            except (OSError, ConfigError, ssl.SSLError, TimeoutError) as error:
+            except (OSError, ValueError) as error:
                 reason = str(error) or "it does not answer"
             failures = 1 if self.connects > opened else failures + 1
             self.reason = reason
