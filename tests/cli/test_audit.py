@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import pelton
 from tests.cli.conftest import Run
 
 
@@ -27,6 +28,22 @@ def test_what_steers_is_told_and_nothing_else(run: Run) -> None:
     assert "stream rm" in shown
     assert "stream add" not in shown
     assert "secret" not in run("audit", "--json").out
+
+
+def test_how_many_are_in_the_queue_again_is_told(run: Run, address: str) -> None:
+    with pelton.sync.open(address) as jet:
+        shop = jet.queue("shop")
+
+        @shop.job(max_attempts=1)
+        def pack() -> None:
+            raise ValueError
+
+        for _ in range(2):
+            shop.enqueue(pack)
+        shop.work(until_idle=True)
+    run("dead", "redrive", "shop", "--all")
+    (entry,) = run("audit", "--json").json
+    assert (entry["action"], entry["result"]) == ("dead redrive", "2 jobs are in the queue again")
 
 
 def test_who_says_no_did_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,8 @@ class StoreVersionError(StoreError):
     """The store was written by a newer Pelton: its schema is `found`, this release knows up to `known`."""
 
     def __init__(self, path: str, found: int, known: int) -> None:
-        self.found, self.known = found, known
+        self.found: int = found
+        self.known: int = known
         super().__init__(path, f"its schema is {found}, this release knows up to {known}")
 
 
@@ -143,7 +144,8 @@ class CorruptConfigError(StoreError):
     """The configuration of a `stream`, or of a `consumer` of it, is damaged; its messages need not be."""
 
     def __init__(self, stream: str, consumer: str = "", path: str = "") -> None:
-        self.stream, self.consumer = stream, consumer
+        self.stream: str = stream
+        self.consumer: str = consumer
         super().__init__(path, f"stream {stream!r}" + (f", consumer {consumer!r}" if consumer else ""))
 
 
@@ -152,7 +154,8 @@ class CorruptMessageError(StoreError):
     """The stored bytes of message `seq` of `stream` do not match their checksum; it is set aside, never delivered."""
 
     def __init__(self, stream: str, seq: int, path: str = "") -> None:
-        self.stream, self.seq = stream, seq
+        self.stream: str = stream
+        self.seq: int = seq
         super().__init__(path, f"stream {stream!r}, sequence {seq}, checksum mismatch")
 
 

@@ -213,6 +213,7 @@ async def _put_again(queue: Queue, ids: list[str], given: dict[str, object] | No
     handles = await _for_each(ids, lambda job_id: queue.redrive(job_id, given))
     again = {old: handle.id for old, handle in handles.items()}
     lines = [f"job {old} is in the queue again, as job {new}" for old, new in again.items()]
+    options.done = f"{len(again):,} jobs are in the queue again"
     write_lines(options, {"redriven": again}, lines)
     return 0 if len(again) == len(ids) else 1
 
