@@ -177,7 +177,9 @@ class KeyedJobSource(JobSource):
         end = inf if request.expires_ns is None else self._clock.boottime() + request.expires_ns / 1e9
         while True:
             seen = self._changed.generation
-            self._check_watches()
+            for task in self._watching:
+                if task.done() and not task.cancelled():
+                    task.result()
             now = self._clock.boottime()
             chances = self._table.take(request.batch, now) if self._watch.is_caught_up else []
             if chances:
@@ -187,7 +189,8 @@ class KeyedJobSource(JobSource):
             elif now >= end or (request.no_wait and self._watch.is_caught_up):
                 return []
             else:
-                await self._wait(seen, min(end, self._table.next_due()) - now)
+                left = min(end, self._table.next_due()) - now
+                await self._changed.wait_at_most(self._clock, max(left, 0.0) if left < inf else None, seen)
 
     async def has_ranked(self) -> bool:
         """Whether there are jobs with a priority that have not ended; finds out which tenants have jobs."""
@@ -204,14 +207,6 @@ class KeyedJobSource(JobSource):
                 task = self._jet.runtime.spawn(follow(), f"pelton {self._names.queue} {follow.__name__}")
                 task.add_done_callback(lambda _: self._changed.notify())
                 self._watching.append(task)
-
-    def _check_watches(self) -> None:
-        for task in self._watching:
-            if task.done() and not task.cancelled():
-                task.result()
-
-    async def _wait(self, seen: int, limit: float) -> None:
-        await self._changed.wait_at_most(self._clock, max(limit, 0.0) if limit < inf else None, seen)
 
     # --- settling
 

@@ -17,7 +17,7 @@ from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from pelton.queue.ports import Begun, Underway
 
 _PAGE: Final = 256
+_PATIENCE_S: Final = 2.0
 _FIRST: Final = 4
 _AT_ONCE: Final = 64
 _BEYOND: Final = 2**40
@@ -66,19 +67,29 @@ async def number_of_subjects(stream: Stream, filter_subject: str) -> int:
     return (await stream.info(subjects_filter=filter_subject, offset=_BEYOND)).total
 
 
-async def deliveries(stream: Stream, filter_subject: str) -> AsyncGenerator[Delivered | StoredMessage, None]:
-    """Read a stream from its beginning to its present end: with an ephemeral consumer, if one can be made."""
+async def deliveries(stream: Stream, *filters: str, upto: int = 0) -> AsyncGenerator[Delivered | StoredMessage, None]:
+    """Read a stream from its beginning to its present end: with an ephemeral consumer, if one can be made.
+
+    ``upto``: to that sequence, which is stored; a replica that is behind is waited for.
+    """
+    wanted: dict[str, Any] = {"filter_subject": filters[0]} if len(filters) == 1 else {"filter_subjects": list(filters)}
     try:
-        consumer = await stream.create_consumer(ack_policy="none", filter_subject=filter_subject)
+        consumer = await stream.create_consumer(ack_policy="none", **wanted)
     except StoreReadOnlyError:
-        async with aclosing(stored_messages(stream, filter_subject or ">")) as found_one_by_one:
+        async with aclosing(messages_of_filters(stream, [each or ">" for each in filters])) as found_one_by_one:
             async for stored in found_one_by_one:
+                if upto and stored.seq > upto:
+                    return
                 yield stored
         return
     try:
-        while found := await consumer.fetch(_PAGE, no_wait=True):
+        wait: dict[str, Any] = {"timeout": _PATIENCE_S} if upto else {"no_wait": True}
+        seen = 0
+        while (seen < upto or not upto) and (found := await consumer.fetch(_PAGE, **wait)):
             for message in found:
-                yield message.delivered
+                seen = message.delivered.seq
+                if seen <= upto or not upto:
+                    yield message.delivered
     finally:
         await consumer.delete()
 

@@ -9,7 +9,7 @@ that takes it (``backing/scan.py``).
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -104,11 +104,14 @@ class QueueWithSchedules:
 
     async def schedules(self) -> list[JobSchedule]:
         """Return all schedules by name, with the next time each is due, and its last run."""
-        by_name = {
-            _name(stored): stored async for stored in self._each_schedule(self._context.names.paused_schedule("*"))
-        }
-        # One whose pausing, or resuming, was interrupted is not paused.
-        by_name |= {_name(stored): stored async for stored in self._each_schedule(self._context.names.crons)}
+        names, by_name = self._context.names, dict[str, StoredMessage]()
+        paused = await self._control_stream(), names.paused_schedule("*")
+        # In this order: one whose pausing, or resuming, was interrupted is not paused.
+        for stream, wanted in (paused, (await self._jobs_stream(), names.crons)):
+            # By their subjects: reading on from message to message would pass all jobs that wait.
+            for subject in await subjects_of(stream, wanted):
+                if (stored := await last_of(stream, subject)) is not None:
+                    by_name[_name(stored)] = stored
         return [await self._to_schedule(by_name[name]) for name in sorted(by_name)]
 
     async def pause_schedule(self, name: str) -> None:
@@ -202,13 +205,6 @@ class QueueWithSchedules:
 
     async def _paused_schedule(self, leaf: str) -> StoredMessage | None:
         return await last_of(await self._control_stream(), self._context.names.paused_schedule(leaf))
-
-    async def _each_schedule(self, wanted: str) -> AsyncGenerator[StoredMessage]:
-        stream = await (self._jobs_stream() if wanted == self._context.names.crons else self._control_stream())
-        # By their subjects: reading on from message to message would pass all jobs that wait.
-        for subject in sorted(await subjects_of(stream, wanted)):
-            if (stored := await last_of(stream, subject)) is not None:
-                yield stored
 
     async def _to_schedule(self, stored: StoredMessage) -> JobSchedule:
         envelope = _envelope(stored.data)

@@ -329,7 +329,7 @@ class QueueWithSteering:
         Workers hear of it within moments, and keep it for what they start from then on. Raises ConfigError.
         """
         limit = job_limit(self.name, job, per_key, concurrency, rate)
-        await _set_limit(self._context, Order(limit=limit), limit.scope)
+        await _publish_order(self._context, self._context.names.limit_subject(limit.scope), Order(limit=limit))
         # Jobs that were put off for the one that it replaces.
         await Recall(self._context).all_of(limit.scope, limit.text)
         return limit
@@ -343,7 +343,8 @@ class QueueWithSteering:
         scope = scope_of(name, bool(per_key))
         taken_away = [limit for limit in await self.limits() if limit.scope == scope]
         for limit in taken_away:
-            await _set_limit(self._context, Order(limit=limit, over=True), scope)
+            subject = self._context.names.limit_subject(scope)
+            await _publish_order(self._context, subject, Order(limit=limit, over=True))
         if taken_away:
             await Recall(self._context).all_of(scope, None)
         return bool(taken_away)
@@ -365,7 +366,7 @@ class QueueWithSteering:
             raise ConfigError(f"queue {self.name!r}: no worker is called {name[:80]!r}")
         names = self._context.names
         # No worker ever has this name again.
-        await self._context.backend.publish(names.order_subject(f"stop.{name}"), _encode(Order(stop=name)), _STOP_TTL)
+        await _publish_order(self._context, names.order_subject(f"stop.{name}"), Order(stop=name), _STOP_TTL)
 
     async def weigh(self, tenant: str, weight: int) -> None:
         """Give a tenant ``weight`` turns (1 to 1,000; by default 1) while others have one; every worker hears of it.
@@ -379,15 +380,11 @@ class QueueWithSteering:
                 f"to {_HEAVIEST}"
             )
         order = Order(weight=TenantWeight(tenant, weight), over=weight == 1)
-        await self._context.backend.publish(self._context.names.weight_subject(token), _encode(order))
+        await _publish_order(self._context, self._context.names.weight_subject(token), order)
 
 
-async def _set_limit(queue: QueueContext, order: Order, scope: str) -> None:
-    await queue.backend.publish(queue.names.limit_subject(scope), _encode(order))
-
-
-async def _order(queue: QueueContext, order: Order, scope: str) -> None:
-    await queue.backend.publish(queue.names.order_subject(scope), _encode(order))
+async def _publish_order(queue: QueueContext, subject: str, order: Order, block: bytes | None = None) -> None:
+    await queue.backend.publish(subject, _encode(order), block)
 
 
 async def _pause(queue: QueueContext, key: str | None, job: str | None, *, over: bool) -> None:
@@ -399,7 +396,7 @@ async def _pause(queue: QueueContext, key: str | None, job: str | None, *, over:
         await _pause_some(queue, Order(pause_job=name, over=over))
     if key is None and job is None:
         # The consumers stop everybody who takes jobs from them, the order those who take keys on a cluster.
-        await _order(queue, Order(pause_all=True, over=over), _ALL)
+        await _publish_order(queue, queue.names.order_subject(_ALL), Order(pause_all=True, over=over))
         until = "" if over else rfc3339(queue.clock.now() + _FOR_EVER_NS)
         stream = await queue.jet.stream(queue.names.jobs)
         for of_tenants in (False, True):
@@ -412,7 +409,7 @@ async def _pause(queue: QueueContext, key: str | None, job: str | None, *, over:
 
 async def _pause_some(queue: QueueContext, order: Order) -> None:
     [scope] = order.pause_scopes
-    await _order(queue, order, scope)
+    await _publish_order(queue, queue.names.order_subject(scope), order)
     if order.over:
         await Recall(queue).all_of(scope, None)
 
@@ -423,9 +420,9 @@ async def _pause_all(queue: QueueContext) -> int:
     What a worker tells after it has heard it again is what it still holds.
     """
     await _pause(queue, None, None, over=False)
-    await _order(queue, Order(pause_all=True), _ALL)
-    control = await queue.jet.stream(queue.names.control)
-    return (await control.get_last_message(queue.names.order_subject(_ALL))).time_ns
+    subject = queue.names.order_subject(_ALL)
+    await _publish_order(queue, subject, Order(pause_all=True))
+    return (await (await queue.jet.stream(queue.names.control)).get_last_message(subject)).time_ns
 
 
 async def _describe_held(queue: QueueContext, since: int) -> str:

@@ -186,30 +186,21 @@ def _stored_event(job_id: str, job: str, key: str, due: int, now: int) -> QueueE
     return QueueEvent(kind=kind, id=job_id, at=now, job=job, key=key, due=due)
 
 
-async def announce_start(queue: QueueContext, records: AttemptRecords, worker: str) -> None:
-    """Tell that an attempt starts."""
-    await _announce(queue, (_worker_event(queue, "started", records, worker),))
-
-
-async def announce_held(queue: QueueContext, records: AttemptRecords, worker: str, limit: str) -> None:
-    """Tell that a job that was taken waits for a limit."""
-    await _announce(queue, (_worker_event(queue, "held", records, worker, limit),))
-
-
-def _worker_event(
+async def announce_taken(
     queue: QueueContext, kind: QueueEventKind, records: AttemptRecords, worker: str, limit: str = ""
-) -> QueueEvent:
-    envelope = records.envelope
-    return QueueEvent(
+) -> None:
+    """Tell that an attempt has ``started``, or that a job that was taken is ``held`` for a limit."""
+    event = QueueEvent(
         kind=kind,
         id=records.id,
         at=queue.clock.now(),
-        job=envelope.job,
-        key=envelope.key,
+        job=records.envelope.job,
+        key=records.envelope.key,
         attempt=records.attempt if kind == "started" else records.begun_attempts,
         worker=worker,
         limit=limit,
     )
+    await _announce(queue, (event,))
 
 
 async def _announce(queue: QueueContext, events: Sequence[QueueEvent]) -> None:

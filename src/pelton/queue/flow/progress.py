@@ -19,17 +19,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from pelton.api import Delivered, Outgoing, StoredMessage, StoreReadOnlyError
+from pelton.api import Delivered, Outgoing
 from pelton.api.tracing import as_first
 from pelton.jet.stream import last_of, next_of
-from pelton.queue.backing.scan import stored_messages
+from pelton.queue.backing.scan import deliveries
 from pelton.queue.enqueue.job_message import JobMessage, flow_place
 from pelton.queue.model.flow_records import (
     FlowBegin,
@@ -324,9 +324,6 @@ def _shift(of: int | tuple[int, ...], by: int) -> int | tuple[int, ...]:
 
 # --- the logs of flows, how far each is, and the messages that carry one out
 
-_PAGE: Final = 256
-# A replica that reads for us may be behind.
-_PATIENCE_S: Final = 2.0
 _MOST_NODES: Final = 100_000
 
 
@@ -351,44 +348,38 @@ class FlowLog:
     async def step(self, stream: Stream, delivered: Delivered, event: FlowEvent) -> AppliedEvent | None:
         """Apply the event of a delivery to its flow; None if the flow is not stored any more."""
         async with self._lock:
-            return await self._step(stream, delivered, event)
-
-    async def _step(self, stream: Stream, delivered: Delivered, event: FlowEvent) -> AppliedEvent | None:
-        flow, seq = self._queue.names.flow_of(delivered.subject), delivered.seq
-        progress = self._known.get(flow)
-        if progress is None or progress.upto >= seq:
-            if isinstance(event, FlowBegin) and not event.parts:
-                progress = self._new_progress(flow, event, event.nodes, delivered.time_ns)
+            flow, seq = self._queue.names.flow_of(delivered.subject), delivered.seq
+            progress = self._known.get(flow)
+            if progress is None or progress.upto >= seq:
+                if isinstance(event, FlowBegin) and not event.parts:
+                    progress = self._new_progress(flow, event, event.nodes, delivered.time_ns)
+                else:
+                    progress = await self._read(stream, flow, seq, seq)
+                if progress is None:
+                    return None
+                self._keep(flow, progress)
             else:
-                progress = await self._read(stream, flow, seq, seq)
-            if progress is None:
-                return None
-            self._keep(flow, progress)
-        else:
-            self._known.move_to_end(flow)
-            await self._catch_up(stream, flow, progress, seq)
-        step = progress.apply(event)
-        progress.upto = seq
-        return AppliedEvent(progress, step)
+                self._known.move_to_end(flow)
+                await self._catch_up(stream, flow, progress, seq)
+            step = progress.apply(event)
+            progress.upto = seq
+            return AppliedEvent(progress, step)
 
     async def present(self, stream: Stream, flow: str) -> FlowProgress | None:
         """Return how far a flow is now; None if there is none."""
         async with self._lock:
-            return await self._present(stream, flow)
-
-    async def _present(self, stream: Stream, flow: str) -> FlowProgress | None:
-        names = self._queue.names
-        stored = await last_of(stream, names.flow_log(flow)) or await last_of(stream, names.flow_begin(flow))
-        if stored is None:
-            return None
-        last, progress = stored.seq, self._known.get(flow)
-        if progress is None:
-            progress = await self._read(stream, flow, last + 1, last)
-            if progress is not None:
-                self._keep(flow, progress)
-        else:
-            await self._catch_up(stream, flow, progress, last + 1)
-        return progress
+            names = self._queue.names
+            stored = await last_of(stream, names.flow_log(flow)) or await last_of(stream, names.flow_begin(flow))
+            if stored is None:
+                return None
+            last, progress = stored.seq, self._known.get(flow)
+            if progress is None:
+                progress = await self._read(stream, flow, last + 1, last)
+                if progress is not None:
+                    self._keep(flow, progress)
+            else:
+                await self._catch_up(stream, flow, progress, last + 1)
+            return progress
 
     # --- reading
 
@@ -406,7 +397,8 @@ class FlowLog:
         """Return a flow with all events ahead of a sequence applied, read ``upto`` one that is stored."""
         names, progress = self._queue.names, None
         parts: dict[str, tuple[NodeSpec, ...]] = {}
-        async with aclosing(self._read_all(stream, flow, upto)) as stored:
+        filters = names.flow_begin(flow), names.flow_part(flow, "*"), names.flow_log(flow)
+        async with aclosing(deliveries(stream, *filters, upto=upto)) as stored:
             async for delivered in stored:
                 if delivered.subject.startswith(names.flow_part(flow, "")):
                     parts[delivered.subject] = decode_part(delivered.data)
@@ -428,30 +420,6 @@ class FlowLog:
     def _job_id(self, flow: str, node: int, generation: int, options: JobOptions) -> str:
         key = key_part(options.key, options.tenant, exclusive=self._queue.exclusive)
         return flow_place(flow, node, generation, key).id
-
-    async def _read_all(self, stream: Stream, flow: str, upto: int) -> AsyncGenerator[Delivered | StoredMessage, None]:
-        """Read what is stored of a flow up to a sequence, which is stored."""
-        names = self._queue.names
-        filters = [names.flow_begin(flow), names.flow_part(flow, "*"), names.flow_log(flow)]
-        try:
-            consumer = await stream.create_consumer(ack_policy="none", filter_subjects=filters)
-        except StoreReadOnlyError:
-            async with aclosing(stored_messages(stream, names.all_of_flow(flow))) as found_one_by_one:
-                async for stored in found_one_by_one:
-                    if stored.seq > upto:
-                        return
-                    if stored.subject in filters or stored.subject.startswith(names.flow_part(flow, "")):
-                        yield stored
-            return
-        try:
-            seen = 0
-            while seen < upto and (page := await consumer.fetch(_PAGE, timeout=_PATIENCE_S)):
-                for message in page:
-                    seen = message.delivered.seq
-                    if seen <= upto:
-                        yield message.delivered
-        finally:
-            await consumer.delete()
 
     # --- keeping
 

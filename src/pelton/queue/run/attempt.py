@@ -30,7 +30,7 @@ from pelton.api import (
     headers,
 )
 from pelton.api.times import Seconds
-from pelton.queue.enqueue.enqueuer import announce_held, announce_start, has_listeners
+from pelton.queue.enqueue.enqueuer import announce_taken, has_listeners
 from pelton.queue.enqueue.job import AsyncJob, Job, blocking
 from pelton.queue.enqueue.registry import BatchJob
 from pelton.queue.enqueue.transaction import JobEnding, JobTransaction
@@ -252,7 +252,7 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
         if held_back is None:
             return None
         if has_listeners(self.env.queue):
-            await announce_held(self.env.queue, self.records, self.env.held.worker, held_back.limit.name)
+            await announce_taken(self.env.queue, "held", self.records, self.env.held.worker, held_back.limit.name)
         put_off = self.env.held.parking.hold_back(self, held_back)
         self.is_parked = put_off is None
         return None if put_off is None else self._end_with(put_off, None)
@@ -448,7 +448,7 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
         """Do what takes time before the job begins: make sure that it is held, and tell that it begins."""
         env = self.env
         if has_listeners(env.queue):
-            await announce_start(env.queue, self.records, env.held.worker)
+            await announce_taken(env.queue, "started", self.records, env.held.worker)
         await env.held.make_sure([self])
 
     def begin(self) -> None:
