@@ -11,11 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from pelton.server import Server, account, clients
-from pelton.server.account import _ENDED_AT_ONCE
 from pelton.server.connection import ClientConnection
 from pelton.server.identity import Permissions, ServerUser, SubjectRules
 from pelton.server.observed import ReportParameters, own_subscriptions, subsz
-from pelton.server.router import ClientSubscription, Router
+from pelton.server.router import _ENDED_AT_ONCE, ClientSubscription, Router
 from tests.server.conftest import Started
 from tests.server.raw import PLAIN, RawClient, raw_client
 
