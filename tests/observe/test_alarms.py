@@ -49,7 +49,7 @@ def of_queue(*, workers: int = 1, newest_dead: float = 0, longest: float = 0, **
          of_store(disk_free=3 * GB, log_bytes=GB)),
         ("log", "The log has grown to 953.7 MiB: a process reads an old snapshot.",
          of_store(log_bytes=GB + 1), of_store(log_bytes=GB)),
-        ("corrupt", "Damage was found in 1 message: run pelton verify.", of_store(quarantined=1), of_store()),
+        ("corrupt", "Damage was found in 1 place: run pelton verify.", of_store(damaged=1), of_store()),
         ("writer", "Process 7 has held the writer for 12 s and writes nothing: nobody else can write.",
          of_store(writer=WriterHold(7, 12.0)), of_store(writer=WriterHold(7, 9.0))),
         ("clock", "The clock went back: the newest message is of a time 3 h ahead of it.",

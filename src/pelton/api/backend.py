@@ -289,12 +289,14 @@ class Backups(Protocol):
 class StoreTroubles(msgspec.Struct, frozen=True, kw_only=True):
     """What has slowed a store down, or damaged it; durations in seconds.
 
-    ``quarantined`` messages are damaged, and never delivered, whichever process found that. The rest is what this
-    opening has met itself: syncs to disk of a second or more, waits of a second or more for another's transaction, and
-    times that the log could not be folded into the file.
+    ``quarantined`` messages are damaged, and never delivered, whichever process found that. ``damaged`` is how many
+    damaged places any process has found, by reading, delivering or verifying, since the store was last verified without
+    a problem. The rest is what this opening has met itself: syncs to disk of a second or more, waits of a second or
+    more for another's transaction, and times that the log could not be folded into the file.
     """
 
     quarantined: int = 0
+    damaged: int = 0
     slow_syncs: int = 0
     slowest_sync: float = 0.0
     writer_waits: int = 0

@@ -30,6 +30,7 @@ from pelton.consumers.log import NEVER, ConsumerLog, due_after
 from pelton.consumers.settle import Interest, exhaust, remove_settled
 from pelton.runtime import RankBypass
 from pelton.storage import MessageRow, RowValues, all_intact, decoded, intact, integer
+from pelton.storage.damage import note_damaged_message
 
 LONGEST: Final = 512
 READ_AT_MOST: Final = 16_384
@@ -555,6 +556,7 @@ class Delivery:
         reason = "the checksum does not match the row"
         sql = "INSERT OR IGNORE INTO quarantine VALUES(?, ?, ?, ?)"
         self._c.db.execute(sql, (stream.id, seq, self._now, reason))
+        note_damaged_message(self._c.db.path, stream.name, seq)
         self._c.advise(MessageQuarantined(stream=stream.name, stream_seq=seq, reason=reason))
         _log.error(
             "message %d of stream %r is damaged and was put in quarantine: %s",

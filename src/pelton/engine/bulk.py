@@ -42,7 +42,7 @@ from pelton.storage import (
 from pelton.storage.bulk import BulkRead, Portion, SplitColumns, find_stream
 from pelton.storage.older_schemas import show_as_present
 from pelton.storage.spool import Spool
-from pelton.streams import Packed
+from pelton.streams import Packed, corrupt_message
 
 _ROWS: Final = 8192
 _BYTES: Final = 4 * 1024 * 1024
@@ -104,7 +104,7 @@ class BulkReader:
 
     def corrupt(self, seq: int) -> CorruptMessageError:
         """Return the error for a damaged message."""
-        return CorruptMessageError(self._stream, seq, self._path)
+        return corrupt_message(self._stream, seq, self._path)
 
     def _gone_error(self) -> StreamNotFoundError:
         error = api_error("JSStreamNotFoundErr", stream=self._stream)

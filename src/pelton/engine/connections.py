@@ -40,9 +40,10 @@ from pelton.storage import (
     Medium,
     ReadOnlyDatabase,
     SyncMode,
-    column,
+    integers,
     raise_token_floor,
 )
+from pelton.storage.damage import damage_known
 from pelton.storage.wal import SyncFile, WriteFile, sync_to_disk, write_to
 
 
@@ -187,14 +188,18 @@ class Connections:
 
 # --- what has slowed a store down, or damaged it
 
-_QUARANTINED = "SELECT count(*) FROM quarantine"
+_QUARANTINED = "SELECT stream, seq FROM quarantine"
 
 
 def troubles_of(database: Database) -> StoreTroubles:
     """Return the damaged messages that are known, and what this connection has met."""
     met = database.troubles
+    # Whoever removes a damaged message leaves the row.
+    rows = [integers(row) for row in database.execute(_QUARANTINED).fetchall()]
+    quarantined = sum(database.value(f"SELECT count(*) FROM m_{stream} WHERE seq=?", (seq,)) for stream, seq in rows)
     return StoreTroubles(
-        quarantined=column(database.execute(_QUARANTINED).fetchall())[0],
+        quarantined=quarantined,
+        damaged=max(quarantined, len(damage_known(database.path))),
         slow_syncs=met.slow_syncs,
         slowest_sync=met.slowest_sync,
         writer_waits=met.writer_waits,

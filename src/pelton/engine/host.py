@@ -37,6 +37,7 @@ from pelton.api import (
 from pelton.engine.session import Committed, Session
 from pelton.runtime import Home, owner, running_loop
 from pelton.storage import SCHEMA_VERSION, Database, Fault, FaultKind, Refusal
+from pelton.storage.damage import note_damage
 from pelton.storage.user_sql import RefusalKind
 
 _ERRORS: Final[dict[FaultKind, type[StoreError]]] = {
@@ -87,6 +88,9 @@ def public_error(error: Exception) -> Exception:
     if error.kind == "too_large":
         # A message of more than a gigabyte, which SQLite cannot store.
         return api_error("JSStreamMessageExceedsMaximumErr")
+    if error.kind == "corrupt":
+        # Every find comes through here.
+        note_damage(error.path, f"SQLite: {error.detail}")
     return _ERRORS[error.kind](error.path, error.detail)
 
 

@@ -32,6 +32,7 @@ from pelton.storage import (
     translated,
 )
 from pelton.storage.copies import Restored, WrittenStream, back_up, copy_streams, rebuild
+from pelton.storage.damage import damage_known, damage_verified
 from pelton.streams.rules import decode_config, encode_config
 from pelton.subjects import clash_between
 
@@ -112,14 +113,18 @@ def verify(path: StrPath, key: Key | None = None) -> list[str]:
     """Return a description of every problem in a store; an empty list if it is sound.
 
     It checks every page and every message's checksum, and compares every recorded count and bound with the rows. It
-    reads one snapshot and may run while the store is in use. ``key`` is that of an encrypted store. Blocks. Raises
-    NotAStoreError, StoreKeyError, StoreError.
+    reads one snapshot and may run while the store is in use. How many problems there are is remembered beside the store
+    (``x.pelton-damage``), for `pelton info`, the dashboard and metrics, until a store is verified without any. ``key``
+    is that of an encrypted store. Blocks. Raises NotAStoreError, StoreKeyError, StoreError.
     """
     path = path_of("verify", path)
     with public_faults():
         from pelton.engine.salvage import recount
 
-        return recount(existing(path), key_bytes(key))
+        real, before = existing(path), damage_known(existing(path))
+        found = recount(real, key_bytes(key))
+    damage_verified(real, found, before)
+    return found
 
 
 def salvage(path: StrPath, target: StrPath, key: Key | None = None) -> list[str]:

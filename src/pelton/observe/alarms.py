@@ -69,8 +69,8 @@ class HealthFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes free on the disk of the store."""
     log_bytes: int = 0
     """The length of the store's log."""
-    quarantined: int = 0
-    """How many messages are known to be damaged."""
+    damaged: int = 0
+    """How many places any process has found damaged since the store was last verified without a problem."""
     writer: WriterHold | None = None
     """Who holds the writer just now."""
 
@@ -84,8 +84,8 @@ def alarms_of(facts: HealthFacts) -> list[Alarm]:
 def _of_store(facts: HealthFacts) -> Iterator[Alarm]:
     if facts.disk_free is not None and facts.disk_free < 2 * facts.log_bytes + SPARE_BYTES:
         yield Alarm("disk", f"The disk of the store has {bytes_text(facts.disk_free)} left.")
-    if facts.quarantined:
-        yield Alarm("corrupt", f"Damage was found in {_number_of(facts.quarantined, 'message')}: run pelton verify.")
+    if facts.damaged:
+        yield Alarm("corrupt", f"Damage was found in {_number_of(facts.damaged, 'place')}: run pelton verify.")
     if facts.writer is not None and facts.writer.seconds >= WRITER_S:
         yield Alarm(
             "writer",
@@ -153,7 +153,7 @@ async def health_facts(
         newest={one.name: one.last_at for one in streams if one.last_at},
         disk_free=_disk_free(path) if path else None,
         log_bytes=size_of(f"{path}-wal") if path else 0,
-        quarantined=await _count_damaged(jet),
+        damaged=await _count_damaged(jet),
         writer=hold,
     )
 
@@ -167,6 +167,6 @@ def _disk_free(path: str) -> int | None:
 
 async def _count_damaged(jet: Jet) -> int:
     try:
-        return (await jet.backend.to_embedded("health").troubles()).quarantined
+        return (await jet.backend.to_embedded("health").troubles()).damaged
     except ConfigError:
         return 0

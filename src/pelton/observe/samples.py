@@ -16,9 +16,11 @@ from typing import Final, Literal, NamedTuple, TypeVar, get_args
 from pelton.api import ConfigError
 from pelton.api.times import SECOND, parse_rfc3339
 from pelton.connect import Jet
+from pelton.observe.alarms import KINDS, HealthFacts, alarms_of, health_facts
 from pelton.observe.holdings import INTERNAL, consumer_summaries, election_summaries, stream_summaries
-from pelton.observe.queues import flow_summaries, limit_summaries, queue_summaries, schedule_counts, workers_present
+from pelton.observe.queues import flow_summaries, limit_summaries, queue_summaries, schedule_counts
 from pelton.observe.summaries import ConsumerSummary, ElectionSummary, LimitSummary, QueueSummary, StreamSummary
+from pelton.queue import WorkerInfo
 from pelton.queue.model.flow_records import FlowState
 from pelton.queue.model.limits import JobLimit
 from pelton.storage import writer_hold
@@ -46,8 +48,10 @@ async def samples(jet: Jet, path: str = "", limit: int = LIMIT, *, internals: bo
     streams = await stream_summaries(jet)
     own = {one.name for one in streams if one.kind in INTERNAL}
     consumers = [one for one in await consumer_summaries(jet) if internals or one.stream not in own]
-    # Of one that cannot be looked at there is nothing to tell; it must not take the others away.
-    queues = [queue for queue in await queue_summaries(jet, limit=limit) if not queue.error]
+    every_queue = await queue_summaries(jet, limit=limit)
+    health = await health_facts(jet, path, every_queue, streams)
+    # Of one that cannot be looked at there is nothing else to tell; it must not take the others away.
+    queues = [queue for queue in every_queue if not queue.error]
     # Each leader is a read of its own.
     elections = [one.name for one in streams if one.kind == "election"]
     leaders = [(await election_summaries(jet, name.removeprefix("KV_")))[0] for name in elections[:limit]]
@@ -62,11 +66,16 @@ async def samples(jet: Jet, path: str = "", limit: int = LIMIT, *, internals: bo
         *_each(_stream, streams, limit),
         *_each(_consumer, consumers, limit),
         *_queues(queues, streams, jet.runtime.clock.now()),
-        *[sample for queue in queues for sample in await _workers(jet, queue.name)],
+        *[
+            sample
+            for queue in queues
+            for sample in _workers(queue.name, health.workers.get(queue.name, ()), health.now)
+        ],
         *[sample for one in queues for sample in await _parts(jet, one, limit)],
         *_each(_election, leaders, limit),
         *(_store(path, jet.runtime.clock.boottime()) if path else ()),
         *await _troubles(jet),
+        *_alarms(health),
         *(Sample("pelton_omitted", (kind,), max(count - limit, 0)) for kind, count in counts.items()),
     ]
 
@@ -142,8 +151,7 @@ def _queue(queue: QueueSummary, now: int) -> Iterator[Sample]:
                 yield Sample(f"pelton_queue_job_{metric}_seconds", (name, quantile), value)
 
 
-async def _workers(jet: Jet, queue: str) -> list[Sample]:
-    workers, now = await workers_present(jet, queue), jet.runtime.clock.now()
+def _workers(queue: str, workers: Sequence[WorkerInfo], now: int) -> list[Sample]:
     ages = [one.oldest_running + max(now - one.seen_at, 0) / SECOND for one in workers if one.running]
     return [
         Sample("pelton_queue_workers", (queue,), len(workers)),
@@ -178,6 +186,11 @@ def _limit(limit: LimitSummary, held_for: Mapping[str, int]) -> Iterator[Sample]
 def _election(election: ElectionSummary) -> Iterator[Sample]:
     yield Sample("pelton_election_has_leader", (election.election,), bool(election.leader))
     yield Sample("pelton_election_token", (election.election,), election.token)
+
+
+def _alarms(health: HealthFacts) -> list[Sample]:
+    found = Counter(alarm.kind for alarm in alarms_of(health))
+    return [Sample("pelton_alarm", (kind,), found[kind]) for kind in KINDS]
 
 
 async def _troubles(jet: Jet) -> list[Sample]:
@@ -282,6 +295,7 @@ CATALOGUE: Final[dict[str, Metric]] = {
             ("pid",),
             "How long a process was seen to write, and wrote nothing",
         ),
+        Metric("pelton_alarm", "gauge", ("kind",), "Alarms of a kind, as the first page of the dashboard shows them"),
         Metric("pelton_omitted", "gauge", ("kind",), "Streams, consumers, queues or elections beyond the limit"),
     )
 }

@@ -82,7 +82,7 @@ class Spool:
             raise self._damage_fault() from error
 
     def _damage_fault(self) -> Fault:
-        return Fault("corrupt", self._path, "the staged file is damaged; stage its messages again")
+        return Fault("io", self._path, "the staged file is damaged; stage its messages again")
 
     def close(self) -> None:
         """Close the file. Idempotent."""

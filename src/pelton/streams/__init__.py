@@ -6,6 +6,7 @@ from pelton.streams.publish_checks import is_bare as is_bare
 from pelton.streams.publish_checks import schedule_of as schedule_of
 from pelton.streams.reads import DirectReads as DirectReads
 from pelton.streams.reads import Look as Look
+from pelton.streams.reads import corrupt_message as corrupt_message
 from pelton.streams.reads import find_messages as find_messages
 from pelton.streams.reads import last_headers_of as last_headers_of
 from pelton.streams.reads import stored_message as stored_message

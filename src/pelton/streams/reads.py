@@ -45,6 +45,7 @@ from pelton.api.errors import from_reply
 from pelton.api.requests import FindMessages, FindMessagesReply, SubjectTotals, SubjectTotalsReply
 from pelton.runtime import Clock, Deadline
 from pelton.storage import Condition, MessageRow, intact, integer, of_subject, subject_condition, text
+from pelton.storage.damage import note_damaged_message
 from pelton.storage.rows import text_condition
 from pelton.streams.log import StreamLog
 from pelton.streams.reader import ANY, LastMatches
@@ -243,8 +244,14 @@ class DirectReads:
         if row is None:
             raise api_error("JSNoMessageFoundErr", stream=log.name)
         if not intact(row):
-            raise CorruptMessageError(log.name, row.seq, self._path)
+            raise corrupt_message(log.name, row.seq, self._path)
         return stored_message(row)
+
+
+def corrupt_message(stream: str, seq: int, path: str) -> CorruptMessageError:
+    """Remember that a message is damaged, and return the error for it."""
+    note_damaged_message(path, stream, seq)
+    return CorruptMessageError(stream, seq, path)
 
 
 def _row(log: StreamLog, request: DirectGet) -> MessageRow | None:

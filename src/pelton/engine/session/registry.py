@@ -35,6 +35,7 @@ from pelton.engine.session.catalogue import (
 from pelton.engine.session.consumers import ConsumedOrigin, ConsumerRegistry, LivePushes
 from pelton.sourcing import SourceGraph
 from pelton.storage import DamagedRowError, Database, text
+from pelton.storage.damage import note_damage
 from pelton.streams import IsWanted, Jumps, StreamEnv, StreamLog
 from pelton.streams.rules import decode_config, encode_config
 from pelton.streams.timers import nearest_deadlines
@@ -261,6 +262,7 @@ class Registry:
             self._set_aside(stream, consumer)
         for key in self.damaged.keys() - told.keys():
             _log.error("%s", self.damaged[key], extra={"store": self.db.path, "stream": key[0]})
+            note_damage(self.db.path, f"{self.damaged[key].reason}: its configuration is damaged")
         # What was read since the last transaction may be gone.
         self.used.intersection_update(self.streams.made.values())
         self.used_consumers.intersection_update(self.consumers.by_name.made.values())

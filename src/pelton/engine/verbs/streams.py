@@ -10,7 +10,6 @@ import msgspec
 
 from pelton.api import (
     ConfigError,
-    CorruptMessageError,
     MsgDelete,
     MsgGet,
     MsgGetReply,
@@ -46,6 +45,7 @@ from pelton.streams import (
     check_new_stream,
     check_stream,
     check_time_pedantic,
+    corrupt_message,
     last_headers_of,
     wire_message,
 )
@@ -347,7 +347,7 @@ def get_message(session: Session, request: MsgGet) -> MsgGetReply:
     if row is None:
         raise api_error("JSNoMessageFoundErr", stream=log.name, seq=request.seq)
     if not intact(row):
-        raise CorruptMessageError(log.name, row.seq, session.db.path)
+        raise corrupt_message(log.name, row.seq, session.db.path)
     message = wire_message(row)
     if request.no_hdr:
         message.hdrs = b""
