@@ -170,7 +170,7 @@ async def _wait_for(client: NatsClient, settings: ClusterSettings, silence: floa
     """Wait until a client is connected; ``silence`` (seconds): for each server's first word. Raises TimeoutError."""
     waits, began = min(silence * len(settings.servers), settings.patience), asyncio.get_running_loop().time()
 
-    def heard() -> None:
+    def be_patient() -> None:
         nonlocal waits
         # On a slow link it takes several round trips more, but not until the first word.
         waits = settings.patience
@@ -178,7 +178,7 @@ async def _wait_for(client: NatsClient, settings: ClusterSettings, silence: floa
 
     try:
         async with asyncio.timeout_at(began + waits) as deadline:
-            client.on_heard = heard
+            client.on_heard = be_patient
             await interruptible(connecting)
     except TimeoutError as error:
         raise TimeoutError(str(error) or f"no answer within {waits:g} s") from None

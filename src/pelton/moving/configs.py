@@ -142,8 +142,6 @@ class StreamCopy(msgspec.Struct, frozen=True, kw_only=True):
     """The last sequence of the copy."""
     checksum: str
     """A checksum over its sequences, subjects, headers and payloads: the same for the original.
-
-    Empty if an earlier run had copied it, and it has changed since.
     """
     consumers: tuple[str, ...] = ()
     """The consumers whose state was copied."""

@@ -8,7 +8,7 @@ there.
 
 A copy that was killed resumes when it is run again. A stream without the mark is complete: it is compared with the
 original, and refused if it is different, so that nothing is ever overwritten. Between two files, a copy has the time at
-which its original was created; both may have changed since: the copy is left as it is.
+which its original was created, so that the error can say that one of them has changed since.
 
 **Copies the consumers of a stream, and how far each has come.** A copied consumer continues behind the original's ack
 floor. What was acknowledged above it, which only a store file can tell, is acknowledged in the copy as well; what was
@@ -442,24 +442,24 @@ class _Copying:
             return False
         if MARK in stream.config.metadata:
             return False
-        info, last = await stream.info(), (await original.info()).state.last_seq
         try:
             found = await self._compare(original, stream)
-            messages, checksum = found.messages, found.checksum
         except Differing as difference:
-            if self._is_cluster or self._to_cluster or info.created != (await original.info()).created:
-                raise ConfigError(
-                    f"the target has a stream {name!r} already, which is another one ({difference}): nothing is "
-                    "overwritten, so delete it there, or copy to another place"
-                ) from None
-            # A copy between files was compared before anybody could see it, and both have been in use since.
-            messages, last, checksum = info.state.messages, info.state.last_seq, ""
-            self._lost.append(
-                f"stream {name}: it was copied before, and has changed since, here or there: the copy was left as it is"
-            )
+            raise ConfigError(
+                f"the target has a stream {name!r} already, which {await self._what_it_is(original, stream)} "
+                f"({difference}): nothing is overwritten, so delete it there, or copy to another place"
+            ) from None
         consumers = tuple(await stream.consumer_names())
-        self._add(name, messages, last, checksum, consumers, was_there=True)
+        last = (await original.info()).state.last_seq
+        self._add(name, found.messages, last, found.checksum, consumers, was_there=True)
         return True
+
+    async def _what_it_is(self, original: Stream, stream: Stream) -> str:
+        # A copy between files has the time at which its original was created.
+        if not self._is_cluster and not self._to_cluster:
+            if (await stream.info()).created == (await original.info()).created:
+                return "was copied before, and one of the two has changed since"
+        return "is another one"
 
     # --- between two of a kind
 
@@ -555,7 +555,7 @@ class _Copying:
     async def _verify(self, name: str, consumers: tuple[str, ...] | None = None) -> None:
         original, copy = await self._here.stream(name), await self._there.stream(name)
         try:
-            found = await self._compared_in_time(original, copy)
+            found = await self._compare_in_time(original, copy)
         except Differing as difference:
             raise ConfigError(
                 f"the copy of stream {name!r} is not like its original ({difference}): if programs write to either "
@@ -565,7 +565,7 @@ class _Copying:
             consumers = tuple(await copy.consumer_names())
         self._add(name, found.messages, (await copy.info()).state.last_seq, found.checksum, consumers)
 
-    async def _compared_in_time(self, original: Stream, copy: Stream) -> Comparison:
+    async def _compare_in_time(self, original: Stream, copy: Stream) -> Comparison:
         """Compare; more than once if a replica may have answered that is behind."""
         for pause in _PAUSES_S if copy.config.num_replicas > 1 else ():
             try:

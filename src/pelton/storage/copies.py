@@ -352,9 +352,9 @@ class _Copy:
         self._total = sum(counts)
         for table in sorted(parts, key=lambda table: _FIRST.index(table) if table in _FIRST else len(_FIRST)):
             self._copy(table, parts[table])
-        return [self._compared(stream) for stream in self._streams.values()]
+        return [self._compare(stream) for stream in self._streams.values()]
 
-    def _compared(self, stream: Restored) -> WrittenStream:
+    def _compare(self, stream: Restored) -> WrittenStream:
         """Read a stream's messages again, and compare them."""
         from hashlib import blake2b
 
