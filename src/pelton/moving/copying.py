@@ -456,9 +456,9 @@ class _Copying:
 
     async def _what_it_is(self, original: Stream, stream: Stream) -> str:
         # A copy between files has the time at which its original was created.
-        if not self._is_cluster and not self._to_cluster:
-            if (await stream.info()).created == (await original.info()).created:
-                return "was copied before, and one of the two has changed since"
+        are_files = not self._is_cluster and not self._to_cluster
+        if are_files and (await stream.info()).created == (await original.info()).created:
+            return "was copied before, and one of the two has changed since"
         return "is another one"
 
     # --- between two of a kind

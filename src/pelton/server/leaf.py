@@ -35,12 +35,12 @@ from pelton.server.crossing import AccountCrossing
 from pelton.server.identity import ClientRights, Permissions, ServerUser, SubjectRules
 from pelton.server.interest import Interest, LeafInterest
 from pelton.server.jetstream_api import NATS_VERSION
-from pelton.server.router import HubSubscription, MessageFrame
+from pelton.server.router import ClientSubscription, HubSubscription, MessageFrame
 from pelton.server.settings.options import LeafRemoteConfig
 from pelton.server.settings.runtime import client_context
 from pelton.server.store_link import StoreLink
 from pelton.subjects import is_filter
-from pelton.wire import PING, PONG, Command, ConnectOptions, Ping, Pong, Violation
+from pelton.wire import PING, PONG, Command, ConnectionState, ConnectOptions, Ping, Pong, Violation
 from pelton.wire.leaf_protocol import (
     LONGEST_HELLO,
     LOOP_DETECTED,
@@ -118,6 +118,17 @@ def _derive_interest(account: LeafAccount, domain: str) -> Iterable[Interest]:
 
 class LeafConnection(ClientConnection):
     """The connection to a hub. ``on_end`` is called with the reason when it has ended."""
+
+    # Those of every connection, said again: whoever checks types of what is installed infers none.
+    state: ConnectionState
+    options: ConnectOptions
+    account: AccountPort | None
+    rights: ClientRights
+    subscriptions: dict[bytes, ClientSubscription]
+    peer: str
+    out_msgs: int
+    out_bytes: int
+    rtt: float | None
 
     def __init__(
         self,

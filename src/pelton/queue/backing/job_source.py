@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
@@ -36,12 +37,13 @@ from pelton.api import (
     PeltonError,
     PullRequest,
     Settled,
+    headers,
 )
 from pelton.api.json_values import UNREADABLE
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet import ack_of
 from pelton.jet.registers import ASK_AGAIN_S
-from pelton.queue.backing.scan import Beginnings, last_attempt, tenants_with_jobs
+from pelton.queue.backing.scan import last_attempt, tenants_with_jobs
 from pelton.queue.backing.setup import TOKENS, lasting_consumer
 from pelton.queue.model.naming import encode_tenant
 from pelton.queue.model.records import job_id_of, records_of
@@ -51,6 +53,7 @@ from pelton.runtime import Signal
 
 if TYPE_CHECKING:
     from pelton.api import BackendSubscription
+    from pelton.api.backend import BegunDeliveries
     from pelton.jet import Consumer
     from pelton.queue.backing.scan import BegunJobs
     from pelton.queue.model.records import Ended
@@ -63,6 +66,10 @@ _UNUSED: Final = timedelta(hours=1)
 _LOOK_S: Final = 1.0
 _LOOK_SHARE: Final = 50
 _MOST_KNOWN: Final = 16_384
+_encode_begun: Final = msgspec.msgpack.Encoder().encode
+# As the records of failed attempts; afterwards what its worker had begun counts as not begun.
+_TTL: Final = headers.encode({headers.TTL: "720h"})
+_MOST_OPEN: Final = 1024
 _rung: Final = msgspec.json.Decoder(list[tuple[str, int]]).decode
 
 
@@ -483,3 +490,80 @@ class ConsumerJobSource(JobSource):
         infos = await asyncio.gather(*(consumer.info() for consumer in self._consumers))
         is_left = any(info.num_pending or info.num_ack_pending for info in infos)
         return not is_left and not await self._tenants.has_any()
+
+
+class Beginnings:
+    """What one worker has begun.
+
+    ``is_written``: call :meth:`write` before a job begins. ``marks``: mark it there last, if there are any.
+    """
+
+    def __init__(self, jobs: BegunJobs, worker: str) -> None:
+        self._jet = jobs.jet
+        self.marks: BegunDeliveries | None = jobs.marks
+        self._running = jobs.names.running
+        self._subject = jobs.names.begun_subject(worker)
+        self.is_written: bool = jobs.marks is None
+        self._open: deque[Delivered] = deque()
+        # What is listed, and how many times something was added to that, and to what is stored.
+        self._listed: dict[tuple[int, int], None] = {}
+        self._added = 0
+        self._stored = 0
+        self._task: asyncio.Task[None] | None = None
+
+    async def write(self, begun: Iterable[Delivered]) -> None:
+        """Store that these jobs begin; once it returns, they may. Raises PeltonError."""
+        for delivered in begun:
+            self._listed[delivered.seq, delivered.num_delivered] = None
+        self._added += 1
+        wanted = self._added
+        while self._stored < wanted:
+            await asyncio.shield(self._begin_to_store())
+
+    def _begin_to_store(self) -> asyncio.Task[None]:
+        if self._task is None:
+            self._task = self._jet.runtime.spawn(self._store(), f"pelton writes {self._subject}")
+            self._task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return self._task
+
+    async def _store(self) -> None:
+        added = self._added
+        try:
+            await self._jet.backend.publish(self._subject, _encode_begun(list(self._listed)), _TTL)
+            self._stored = added
+        finally:
+            self._task = None
+        if self._stored < self._added:
+            self._begin_to_store()
+
+    def end(self, settled: Sequence[Delivered]) -> None:
+        """Note that these jobs are settled."""
+        numbers = [(delivered.seq, delivered.num_delivered) for delivered in settled]
+        if self.marks is not None:
+            self.marks.unmark(numbers)
+        else:
+            for number in numbers:
+                self._listed.pop(number, None)
+
+    def forget(self, delivered: Delivered, *, has_begun: bool) -> None:
+        """Note that a job is held no longer that somebody else ends."""
+        if has_begun:
+            self._open.append(delivered)
+            if len(self._open) > _MOST_OPEN:
+                self.end([self._open.popleft()])
+        elif (delivered.seq, delivered.num_delivered) in self._listed:
+            # It was listed, and did not begin after all.
+            self.end([delivered])
+            self._added += 1
+            self._begin_to_store()
+        else:
+            self.end([delivered])
+
+    async def close(self) -> None:
+        """Leave nothing but what others need."""
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._stored and not self._listed:
+            with suppress(PeltonError):
+                stream = await self._jet.stream(self._running)
+                await stream.purge(filter=self._subject)

@@ -13,8 +13,8 @@ A worker that has lost a lease keeps the delivery listed, for the worker that ta
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
@@ -28,14 +28,12 @@ from pelton.api import (
     ConsumerNotFoundError,
     ConsumerUnsettled,
     Delivered,
-    PeltonError,
     StoredMessage,
     StoreReadOnlyError,
     StreamNotFoundError,
     Unsettled,
     UnsettledGroup,
     UnsettledGroups,
-    headers,
 )
 from pelton.api.json_values import UNREADABLE
 from pelton.jet.stream import at_leader, last_of, message_at, next_of, subjects_of
@@ -392,11 +390,7 @@ class ConsumerStats:
 
 # --- which jobs have begun
 
-_encode_begun: Final = msgspec.msgpack.Encoder().encode
 _decode_begun: Final = msgspec.msgpack.Decoder(list[tuple[int, int]]).decode
-# As the records of failed attempts; afterwards what its worker had begun counts as not begun.
-_TTL: Final = headers.encode({headers.TTL: "720h"})
-_MOST_OPEN: Final = 1024
 # What was read serves for this share of a lease: a job is taken anew only a good part of one after it began.
 _FRESH_SHARE: Final = 0.1
 
@@ -443,80 +437,3 @@ class BegunJobs:
             self._found, self._asked = await self.find_begun(), asked
         begun = self._found.get(delivered.seq, ())
         return with_losses(known, job_id_of(delivered), delivered.num_delivered, begun, clock.now())
-
-
-class Beginnings:
-    """What one worker has begun.
-
-    ``is_written``: call :meth:`write` before a job begins. ``marks``: mark it there last, if there are any.
-    """
-
-    def __init__(self, jobs: BegunJobs, worker: str) -> None:
-        self._jet = jobs.jet
-        self.marks: BegunDeliveries | None = jobs.marks
-        self._running = jobs.names.running
-        self._subject = jobs.names.begun_subject(worker)
-        self.is_written: bool = jobs.marks is None
-        self._open: deque[Delivered] = deque()
-        # What is listed, and how many times something was added to that, and to what is stored.
-        self._listed: dict[tuple[int, int], None] = {}
-        self._added = 0
-        self._stored = 0
-        self._task: asyncio.Task[None] | None = None
-
-    async def write(self, begun: Iterable[Delivered]) -> None:
-        """Store that these jobs begin; once it returns, they may. Raises PeltonError."""
-        for delivered in begun:
-            self._listed[delivered.seq, delivered.num_delivered] = None
-        self._added += 1
-        wanted = self._added
-        while self._stored < wanted:
-            await asyncio.shield(self._begin_to_store())
-
-    def _begin_to_store(self) -> asyncio.Task[None]:
-        if self._task is None:
-            self._task = self._jet.runtime.spawn(self._store(), f"pelton writes {self._subject}")
-            self._task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return self._task
-
-    async def _store(self) -> None:
-        added = self._added
-        try:
-            await self._jet.backend.publish(self._subject, _encode_begun(list(self._listed)), _TTL)
-            self._stored = added
-        finally:
-            self._task = None
-        if self._stored < self._added:
-            self._begin_to_store()
-
-    def end(self, settled: Sequence[Delivered]) -> None:
-        """Note that these jobs are settled."""
-        numbers = [(delivered.seq, delivered.num_delivered) for delivered in settled]
-        if self.marks is not None:
-            self.marks.unmark(numbers)
-        else:
-            for number in numbers:
-                self._listed.pop(number, None)
-
-    def forget(self, delivered: Delivered, *, has_begun: bool) -> None:
-        """Note that a job is held no longer that somebody else ends."""
-        if has_begun:
-            self._open.append(delivered)
-            if len(self._open) > _MOST_OPEN:
-                self.end([self._open.popleft()])
-        elif (delivered.seq, delivered.num_delivered) in self._listed:
-            # It was listed, and did not begin after all.
-            self.end([delivered])
-            self._added += 1
-            self._begin_to_store()
-        else:
-            self.end([delivered])
-
-    async def close(self) -> None:
-        """Leave nothing but what others need."""
-        if self._task is not None:
-            await asyncio.gather(self._task, return_exceptions=True)
-        if self._stored and not self._listed:
-            with suppress(PeltonError):
-                stream = await self._jet.stream(self._running)
-                await stream.purge(filter=self._subject)
