@@ -351,7 +351,7 @@ async def test_what_falls_due_meanwhile_is_the_copys_own(folders: Any) -> None:
     async with pelton.open(target) as jet:
         news = await jet.stream("news")
         assert (await news.get_next_message("news.due", 1)).data == b"due"
-    with pytest.raises(pelton.ConfigError, match="was copied before, and one of the two has changed since.*nothing is over"):
+    with pytest.raises(pelton.ConfigError, match=r"copied before, and one of the two has changed since.*overwritten"):
         await copy(source, target)
 
 
