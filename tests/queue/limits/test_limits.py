@@ -328,7 +328,8 @@ async def test_what_was_put_off_for_a_limit_starts_at_once_when_that_changes(
     async with working(queue, concurrency=1):
         await all_are_put_off()
         if change == "raised":
-            await queue.limit(job="cut", rate=Rate(1000, per=1))
+            # All may start at once: what has to wait a moment for the new rate may be overtaken.
+            await queue.limit(job="cut", rate=Rate(1000, per=1, burst=8))
         elif change == "removed":
             await queue.unlimit(job="cut")
         if change != "removed while nobody works":
