@@ -20,6 +20,7 @@ import pelton
 from pelton.cli.main import COMMANDS
 from tests.docs.pages import ROOT
 from tools.site.__main__ import write_pages
+from tools.site.commands import COMMAND_PAGES
 from tools.site.examples import examples
 from tools.site.fields import field_texts, has_fields
 from tools.site.public import (
@@ -125,8 +126,8 @@ def test_public_packages_are_in_the_reference() -> None:
 
 
 def test_every_command_is_in_the_reference(pages: Path) -> None:
-    text = (pages / "reference" / "commands.md").read_text()
-    assert re.findall(r"^## pelton (\S+)$", text, re.MULTILINE) == list(COMMANDS)
+    text = "".join((pages / "reference" / f"{page}.md").read_text() for page in COMMAND_PAGES)
+    assert sorted(re.findall(r"^## pelton (\S+)$", text, re.MULTILINE)) == sorted(COMMANDS)
     assert "### pelton queue pause" in text
     assert "`--concurrency" in text
 
@@ -145,10 +146,10 @@ def test_every_field_of_a_configuration_is_explained(name: type) -> None:
             assert re.search(r"second|\d s\b", texts[field]), f"{field} does not tell its unit"
 
 
-@pytest.mark.parametrize("page", ["observe", "serve"])
+@pytest.mark.parametrize("page", ["observe", "observe-queues", "serve"])
 def test_every_field_has_a_sentence_of_its_own(page: str) -> None:
     kinds = [name.value for name in names_by_page()[page] if has_fields(name.value)]
-    assert len(kinds) > 4
+    assert len(kinds) > 3
     for kind in kinds:
         assert isinstance(kind, type)
         texts = field_texts(kind)
@@ -158,7 +159,13 @@ def test_every_field_has_a_sentence_of_its_own(page: str) -> None:
                 assert re.search(r"second|minute", texts[field]), f"{kind.__name__}.{field} does not tell its unit"
 
 
-@pytest.mark.parametrize("page", ["infos", "queues", "flows", "buckets", "locks", "stores", "streams", "event-classes"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "infos", "jobs", "job-types", "running", "job-states", "flows", "buckets", "objects", "locks", "stores",
+        "streams", "values", "observe-jobs", "event-classes",
+    ],
+)  # fmt: skip
 def test_every_field_of_a_structure_is_explained(page: str) -> None:
     for name in names_by_page()[page]:
         if has_fields(name.value) and isinstance(name.value, type):
@@ -182,8 +189,9 @@ class Operation(NamedTuple):
 
 # What programs hold in their hands: each of its operations has an example.
 _WITH_EXAMPLES = (
-    "stores", "streams", "queues", "flows", "transactions", "buckets", "locks", "observe", "frameworks", "serve",
-    "testing", "spark", "arrow",
+    "stores", "upkeep", "streams", "values", "queues", "jobs", "job-types", "running", "job-states", "flows",
+    "transactions", "buckets", "objects", "locks", "observe", "observe-queues", "observe-jobs", "metrics",
+    "frameworks", "serve", "testing", "spark", "arrow",
 )  # fmt: skip
 # Parameters that need no words, if the sentence is about nothing else.
 _PLAIN = {
@@ -323,12 +331,21 @@ def test_the_site_builds_strictly() -> None:
     page = (site / "reference" / "queues" / "index.html").read_text()
     assert 'id="pelton.Queue.enqueue"' in page
     assert (site / "llms.txt").is_file()
+    # A reader finds what there is by scrolling: at these sizes a page is at most 20,000 pixels tall.
+    articles = {path.parent.name: _article(path) for path in (site / "reference").glob("*/index.html")}
+    assert {name for name, text in articles.items() if len(re.sub(r"<[^>]+>", " ", text).split()) > 5300} == set()
+    assert {name for name, text in articles.items() if text.count("<h2 ") > 100} == set()
     (bundle,) = (site / "assets" / "javascripts").glob("bundle.*.min.js")
     is_whole = (bundle.parent / "mermaid.min.js").is_file() and "unpkg.com/mermaid" not in bundle.read_text()
     assert is_whole or "Diagrams need a network" in done.stdout
     index = json.loads((site / "search.json").read_text())
     found = {word: _found(index, word) for word in _FOUND}
     assert {word: page for word, page in _FOUND.items() if page not in found[word]} == {}
+
+
+def _article(path: Path) -> str:
+    (found,) = re.findall(r"<article.*?</article>", path.read_text(), re.DOTALL)
+    return found
 
 
 def _found(index: Any, words: str) -> set[str]:

@@ -1,17 +1,17 @@
-"""Writes the page of the command line from the commands' own parsers."""
+"""Writes the pages of the command line from the commands' own parsers."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from pelton.cli.main import COMMANDS, parser
 from pelton.server.settings.options import FLAGS, OPTIONS, Option
 
 _HEAD: Final = """# Commands
 
-Every command of `pelton` with its arguments and options. For what they print, see [the guide to the command
+Every command of `pelton`; its page has its arguments and options. For what they print, see [the guide to the command
 line](../guides/operating/command-line.md). A command exits with 0 if it is done, 1 if it failed, 2 for a usage error,
 130 if it was interrupted.
 
@@ -19,15 +19,67 @@ line](../guides/operating/command-line.md). A command exits with 0 if it is done
 """
 
 
-def commands_page() -> str:
-    """Return the page: each command with its arguments and options, as its ``--help`` explains them."""
-    parts = [_HEAD]
-    for name, text in COMMANDS.items():
-        parts.append(f"## pelton {name}\n\n{_sentence(text)}\n")
-        parts += _command(_sub_parsers(parser(name))[name], f"pelton {name}", 3, _sentence(text))
-        if name == "serve":
-            parts.append(_server_options())
-    return "\n".join(parts)
+class CommandPage(NamedTuple):
+    """A page of commands: what they are about, and their names."""
+
+    title: str
+    about: str
+    commands: tuple[str, ...]
+
+
+COMMAND_PAGES: Final = {
+    "commands-stores": CommandPage(
+        "Commands for store files",
+        "Check, copy, back up, repair, encrypt and query the files of stores.",
+        ("verify", "backup", "restore", "copy", "salvage", "compact", "migrate", "rekey", "sql"),
+    ),
+    "commands-servers": CommandPage(
+        "Commands for servers and operators",
+        "Serve a store, watch it, and see who did what.",
+        ("info", "serve", "top", "dashboard", "metrics", "audit", "completion"),
+    ),
+    "commands-streams": CommandPage(
+        "Commands for streams",
+        "Streams, consumers and messages.",
+        ("stream", "consumer", "pub", "sub", "request"),
+    ),
+    "commands-values": CommandPage(
+        "Commands for values and locks",
+        "Buckets, object stores, locks and elections.",
+        ("kv", "object", "locks", "elections", "elect"),
+    ),
+    "commands-queues": CommandPage(
+        "Commands for queues",
+        "How queues go: their states, limits, schedules and workers.",
+        ("queue", "limits", "cron", "workers"),
+    ),
+    "commands-jobs": CommandPage(
+        "Commands for jobs",
+        "Run jobs, look at them, cancel them, and try dead letters again.",
+        ("work", "jobs", "dead", "flow", "pipeline"),
+    ),
+}
+
+
+def command_pages() -> dict[str, str]:
+    """Return the pages by name: one that lists all commands, and those that show them as ``--help`` does."""
+    places = {name: page for page, described in COMMAND_PAGES.items() for name in described.commands}
+    rows = [
+        f"| [`pelton {name}`]({places[name]}.md#pelton-{name}) | {_cell(text)} |" for name, text in COMMANDS.items()
+    ]
+    found = {"commands": "\n".join([_HEAD, "| command | what it does |", "|---|---|", *rows]) + "\n"}
+    for page, described in COMMAND_PAGES.items():
+        shown = [part for name in described.commands for part in _with_its_commands(name)]
+        found[page] = "\n".join([f"# {described.title}\n", f"{described.about}\n", *shown])
+    return found
+
+
+def _with_its_commands(name: str) -> Iterator[str]:
+    said = _sentence(COMMANDS[name])
+    yield f"## pelton {name}\n\n{said}\n"
+    yield from _command(_sub_parsers(parser(name))[name], f"pelton {name}", 3, said)
+    if name == "serve":
+        yield _server_options()
 
 
 def _server_options() -> str:

@@ -12,30 +12,38 @@ import pelton
 
 
 class ReferencePage(NamedTuple):
-    """A page of the reference: what it is about, and the modules whose public names it shows."""
+    """A page of the reference: what it is about, and how what it shows begins with its module."""
 
     title: str
     about: str
-    modules: tuple[str, ...]
+    prefixes: tuple[str, ...]
 
 
-# A name belongs to the page with the longest prefix of the module that defines it.
+# A name belongs to the page with the longest prefix of the module that defines it and its name there.
 PAGES: Final = {
     "stores": ReferencePage(
         "Stores",
         "Open a store, and everything that an open store can do. `Jet` has all operations in one place.",
-        ("pelton.connect", "pelton.engine", "pelton.api.keys"),
+        ("pelton.connect", "pelton.api.keys"),
+    ),
+    "upkeep": ReferencePage(
+        "Upkeep of store files", "Back up, restore, verify, salvage, compact, migrate and encrypt.", ("pelton.engine",)
     ),
     "streams": ReferencePage(
         "Streams, consumers, messages",
         "Publish, read, consume. The configurations of streams and consumers are on [a page of their own]"
-        "(configuration.md).",
-        ("pelton.jet", "pelton.api.headers", "pelton.api.times", "pelton.api.build"),
+        "(configuration.md), and so are [headers and times](values.md).",
+        ("pelton.jet",),
+    ),
+    "values": ReferencePage(
+        "Headers and times",
+        "The headers of messages, durations, backoffs and timestamps, and how to encode them.",
+        ("pelton.api.headers", "pelton.api.times"),
     ),
     "configuration": ReferencePage(
         "Configurations",
         "Every field of a stream and of a consumer, under NATS's own name.",
-        ("pelton.api.config",),
+        ("pelton.api.config", "pelton.api.build"),
     ),
     "infos": ReferencePage(
         "States and infos",
@@ -43,9 +51,37 @@ PAGES: Final = {
         ("pelton.api.info",),
     ),
     "queues": ReferencePage(
-        "Queues and jobs",
-        "Declare jobs, enqueue them, work, look at them, cancel, pause, limit and schedule them.",
+        "Queues",
+        "Work, look at jobs, cancel, pause, limit and schedule them. [How jobs are declared](jobs.md), "
+        "[what they are given as they run](running.md) and [their options and states](job-states.md) have pages of "
+        "their own.",
         ("pelton.queue",),
+    ),
+    "jobs": ReferencePage(
+        "Jobs",
+        "Declare jobs, enqueue them, wait for them. The types of declared functions are on [a page of their own]"
+        "(job-types.md).",
+        ("pelton.queue.enqueue",),
+    ),
+    "job-types": ReferencePage(
+        "Types of jobs",
+        "What a decorator makes of a function, by whether it is async, takes a context or works on batches.",
+        (
+            "pelton.queue.enqueue.job.Async",
+            "pelton.queue.enqueue.job.Sync",
+            "pelton.queue.enqueue.job.JobDecorator",
+            "pelton.queue.enqueue.job.JobWithOptions",
+            "pelton.queue.enqueue.registry.Batch",
+            "pelton.queue.enqueue.enqueuer.QueueWithOptions",
+        ),
+    ),
+    "running": ReferencePage(
+        "Running jobs", "What a job is given while it runs, and claims for a loop of your own.", ("pelton.queue.run",)
+    ),
+    "job-states": ReferencePage(
+        "Options and states of jobs",
+        "Options of jobs, limits and rates, and what queues tell about jobs and workers.",
+        ("pelton.queue.model", "pelton.queue.control"),
     ),
     "flows": ReferencePage(
         "Flows", "Jobs that run after each other, with each other's results.", ("pelton.queue.flow",)
@@ -55,10 +91,9 @@ PAGES: Final = {
         "Messages, acks, jobs, keys of buckets and your own SQL rows, together or not at all.",
         ("pelton.queue.enqueue.transaction", "pelton.jet.transaction"),
     ),
-    "buckets": ReferencePage(
-        "Key-value buckets and object stores",
-        "Values under keys, and files of any size under names.",
-        ("pelton.buckets",),
+    "buckets": ReferencePage("Key-value buckets", "Values under keys, and how to encode both.", ("pelton.buckets",)),
+    "objects": ReferencePage(
+        "Object stores", "Files of any size under names.", ("pelton.buckets.object_store", "pelton.buckets.object_info")
     ),
     "locks": ReferencePage(
         "Locks, semaphores, elections", "One holder at a time, with a fencing token.", ("pelton.locks",)
@@ -74,9 +109,20 @@ PAGES: Final = {
         ("pelton.api.events",),
     ),
     "backend": ReferencePage(
-        "Requests and backends",
-        "The port below the handles: what you need to talk to a store in NATS's own requests, or to write a backend.",
+        "Backends",
+        "The port below the handles: what you need to write a backend. It answers [requests](requests.md).",
         ("pelton.api",),
+    ),
+    "requests": ReferencePage(
+        "Requests",
+        "Talk to a store in NATS's own requests: those for streams and messages, and how each is encoded. Those for "
+        "consumers are on [a page of their own](consumer-requests.md).",
+        ("pelton.api.requests", "pelton.api.codec"),
+    ),
+    "consumer-requests": ReferencePage(
+        "Requests for consumers",
+        "Make, list, pause, reset and remove consumers, and ask what they have not settled.",
+        tuple(f"pelton.api.requests.{name}" for name in ("Consumer", "Pause", "Unpin", "Unsettled")),
     ),
     "testing": ReferencePage("Testing", "Tools for your tests: `pelton.testing`.", ("pelton.testing",)),
     "spark": ReferencePage("Spark", "`pelton.spark`: streams as DataFrames.", ("pelton.spark",)),
@@ -85,8 +131,55 @@ PAGES: Final = {
     ),
     "observe": ReferencePage(
         "Observing",
-        "What operators read: `pelton.observe`, `pelton.metrics`, `pelton.otel` and `pelton.dashboard`.",
-        ("pelton.observe", "pelton.metrics", "pelton.otel", "pelton.dashboard"),
+        "What operators read with `pelton.observe`: the store, alarms, the audit, streams, consumers, buckets, locks "
+        "and elections. "
+        "[Queues](observe-queues.md), [jobs](observe-jobs.md) and [metrics](metrics.md) have pages of their own.",
+        ("pelton.observe",),
+    ),
+    "observe-queues": ReferencePage(
+        "Observing queues",
+        "`pelton.observe` of queues, workers, limits, schedules, tenants and flows.",
+        tuple(
+            f"pelton.observe.{name}"
+            for name in (
+                "Limit",
+                "Queue",
+                "TimeSpread",
+                "Worker",
+                "flow_",
+                "job_schedules",
+                "limit_",
+                "queue_",
+                "tenant_",
+                "worker_",
+            )
+        ),
+    ),
+    "observe-jobs": ReferencePage(
+        "Observing jobs",
+        "`pelton.observe` of jobs, their keys and dead letters: lists, pages, searches.",
+        tuple(
+            f"pelton.observe.{name}"
+            for name in (
+                "DeadLetter",
+                "ErrorGroup",
+                "Job",
+                "Key",
+                "dead_letter",
+                "ended_jobs",
+                "find_jobs",
+                "group_dead",
+                "job",
+                "key_counts",
+                "list_",
+                "unfinished_jobs",
+            )
+        ),
+    ),
+    "metrics": ReferencePage(
+        "Metrics, tracing, dashboard",
+        "What other programs of operators read: `pelton.metrics`, `pelton.otel` and `pelton.dashboard`.",
+        ("pelton.metrics", "pelton.otel", "pelton.dashboard"),
     ),
     "frameworks": ReferencePage(
         "Frameworks",
@@ -288,12 +381,12 @@ def page_of(name: PublicName) -> str:
     """Return the page of the reference that shows a name."""
     package = name.path.removeprefix("pelton.").rpartition(".")[0]
     # A package shows its names on its own page, wherever they are defined.
-    home = f"pelton.{package}" if package in PACKAGES else name.module
+    home = name.path if package in PACKAGES else name.target
     fits = [
         (len(prefix), page)
         for page, described in PAGES.items()
-        for prefix in described.modules
-        if home == prefix or home.startswith(f"{prefix}.")
+        for prefix in described.prefixes
+        if home.startswith(prefix)
     ]
     return max(fits)[1]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from tools.site.commands import commands_page
+from tools.site.commands import command_pages
 from tools.site.examples import FOLDER
 from tools.site.fields import fields_table, has_fields
 from tools.site.public import CALLED_BY_FRAMEWORKS, PAGES, PublicName, names_by_page
@@ -39,7 +39,8 @@ def write_reference(pages: Path) -> None:
         described = PAGES[page]
         parts = [f"# {described.title}\n", f"{described.about}\n", *map(_entry, names)]
         (folder / f"{page}.md").write_text("\n".join(parts))
-    (folder / "commands.md").write_text(commands_page())
+    for page, text in command_pages().items():
+        (folder / f"{page}.md").write_text(text)
     (folder / "sync.md").write_text(_SYNC)
     (folder / "index.md").write_text(_index())
 
