@@ -26,7 +26,7 @@ def test_what_steers_is_told_and_nothing_else(run: Run) -> None:
     assert "none" in entries[0]["error"]
     shown = run("audit", "--limit", 1).out
     assert "stream rm" in shown
-    assert "stream add" not in shown
+    assert "stream purge" not in shown
     assert "secret" not in run("audit", "--json").out
 
 
@@ -44,6 +44,15 @@ def test_how_many_are_in_the_queue_again_is_told(run: Run, address: str) -> None
     run("dead", "redrive", "shop", "--all")
     (entry,) = run("audit", "--json").json
     assert (entry["action"], entry["result"]) == ("dead redrive", "2 jobs are in the queue again")
+
+
+def test_errors_are_in_the_words_of_the_command_line(run: Run, address: str) -> None:
+    with pelton.sync.open(address) as jet:
+        jet.queue("shop")
+    run("cron", "pause", "shop", "none", status=1)
+    shown = run("audit").out
+    assert "see 'pelton cron ls'" in shown
+    assert "schedules()" not in shown
 
 
 def test_who_says_no_did_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -299,6 +299,8 @@ def test_dead_letters_are_chosen_by_key_and_by_name(run: Run, wrecks: list[str])
     assert run("dead", "rm", "garage", "--job", "wash", "--force", "--json").json == {"deleted": [wrecks[2]]}
     assert list(run("dead", "redrive", "garage", "--job", "repair", "--json").json["redriven"]) == [wrecks[0]]
     assert ids_of(run, "dead", "ls", "garage") == []
+    for verb in ("redrive", "rm"):
+        assert run("dead", verb, "garage", "--key", "b").lines == ["queue garage has no dead letters with key b"]
 
 
 def test_waiting_jobs_are_chosen_by_key_and_by_name(run: Run, wrecks: list[str]) -> None:
@@ -308,6 +310,18 @@ def test_waiting_jobs_are_chosen_by_key_and_by_name(run: Run, wrecks: list[str])
     assert "those with job wash among the 2" in run("queue", "purge", "garage", "--job", "wash", status=1).err
     assert run("queue", "purge", "garage", "--job", "wash", "--force", "--json").json == {"purged": 1}
     assert ids_of(run, "jobs", "ls", "garage") == [wrecks[5]]
+    assert run("jobs", "cancel", "garage", "--key", "a").lines == ["queue garage has no unfinished jobs with key a"]
+    run("queue", "purge", "garage", "--force")
+    assert run("queue", "purge", "garage").lines == ["queue garage has no waiting jobs"]
+
+
+def test_a_list_of_queues_shows_that_some_keys_are_paused(run: Run, wrecks: list[str]) -> None:
+    run("queue", "pause", "garage", "--key", "a")
+    assert run("queue", "ls", "--wide").lines[-1].endswith("paused keys: 1")
+    run("queue", "pause", "garage", "--job", "wash")
+    assert run("queue", "ls", "--wide").lines[-1].endswith("paused keys: 1, paused jobs: 1")
+    run("queue", "pause", "garage")
+    assert run("queue", "ls", "--wide").lines[-1].endswith(" paused")
 
 
 def test_keys_and_how_many_jobs_each_has(run: Run, wrecks: list[str], address: str) -> None:

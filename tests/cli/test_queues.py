@@ -96,7 +96,7 @@ def test_dead_letters_are_shown_and_redriven(run: Run, garage: list[str]) -> Non
     assert list(done["redriven"]) == [garage[2]]
     assert run("dead", "ls", "garage", "--json").json == []
     assert len(run("jobs", "ls", "garage", "--json").json) == 2
-    assert run("dead", "redrive", "garage", "--all").out == ""
+    assert run("dead", "redrive", "garage", "--all").lines == ["queue garage has no dead letters"]
 
 
 def test_workers_and_top(run: Run, garage: list[str]) -> None:

@@ -187,6 +187,8 @@ async def _cancel_jobs(jet: Jet, options: argparse.Namespace) -> int:
     check_choice(options, "state", "key", "job")
     queue = await queue_of(jet, options)
     ids = options.id or await _choose_ids(queue, options)
+    if not ids:
+        return _write_none(options, {"cancelled": {}}, "unfinished jobs")
     question = f"Really cancel {len(ids):,} jobs of queue {options.queue}{filter_text(options)}?"
     # Ids were chosen one by one.
     if not options.id:
@@ -195,6 +197,12 @@ async def _cancel_jobs(jet: Jet, options: argparse.Namespace) -> int:
     told = {True: "cancelled", False: "had ended before"}
     write_lines(options, {"cancelled": ended}, [f"job {job_id}: {told[how]}" for job_id, how in ended.items()])
     return 0 if len(ended) == len(ids) and all(ended.values()) else 1
+
+
+def _write_none(options: argparse.Namespace, value: object, what: str) -> int:
+    """Say that nothing matches what was chosen, where there is nothing to ask about; return the status."""
+    write_done(options, value, f"queue {options.queue} has no {what}{filter_text(options)}")
+    return 0
 
 
 async def _choose_ids(queue: Queue, options: argparse.Namespace) -> list[str]:
@@ -342,7 +350,10 @@ def _traceback_lines(outcome: Outcome) -> list[str]:
 async def _redrive(jet: Jet, options: argparse.Namespace) -> int:
     check_choice(options, "key", "job")
     queue = await queue_of(jet, options)
-    return await _put_again(queue, options.id or await _ids(queue, options), None, options)
+    ids = options.id or await _ids(queue, options)
+    if not ids:
+        return _write_none(options, {"redriven": {}}, "dead letters")
+    return await _put_again(queue, ids, None, options)
 
 
 @store_command("dead rm QUEUE [ID...]", "remove dead letters; the history keeps how the jobs ended", writes=True)
@@ -353,6 +364,8 @@ async def _remove(jet: Jet, options: argparse.Namespace) -> int:
     check_choice(options, "key", "job")
     queue = await queue_of(jet, options)
     ids = options.id or await _ids(queue, options)
+    if not ids:
+        return _write_none(options, {"deleted": []}, "dead letters")
     confirm(options, f"Really remove {len(ids):,} dead letters of queue {options.queue}{filter_text(options)}?")
     done = [*await _for_each(ids, queue.discard)]
     write_done(options, {"deleted": done}, f"{len(done):,} dead letters removed")

@@ -195,7 +195,7 @@ ERROR_WORDS: Final = {
 """What errors of the library say, and what takes its place; each is a part of the library's texts (a test)."""
 
 
-def text_for_people(error: Exception) -> str:
+def text_for_people(error: Exception | str) -> str:
     """Return what an error says, in the words of the command line."""
     text = str(error)
     for of_library, ours in ERROR_WORDS.items():

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from unicodedata import east_asian_width
 
 import msgspec
@@ -28,6 +28,9 @@ import msgspec
 from pelton.api import ConfigError, Headers, StoredMessage
 from pelton.api.times import enc_hook
 from pelton.api.wording import number_text, span_text, visible_text
+
+if TYPE_CHECKING:
+    from pelton.observe import QueueSummary
 
 
 def write_line(text: str, *, error: bool = False, flush: bool = False) -> None:
@@ -212,6 +215,14 @@ def in_order_of(found: Sequence[T], names: Sequence[str], row: Callable[[T], Seq
         reverse=is_numeric != by.startswith("-"),
     )
     return [one for _, one in filled] + others
+
+
+def pauses_text(queue: QueueSummary) -> str:
+    """Return what is paused of a queue: ``paused`` if all is, or how many keys and jobs; empty if nothing is."""
+    if queue.paused:
+        return "paused"
+    paused = {"keys": len(queue.paused_keys), "jobs": len(queue.paused_jobs)}
+    return ", ".join(f"paused {what}: {count:,}" for what, count in paused.items() if count)
 
 
 def write_done(options: argparse.Namespace, value: object, text: str) -> None:

@@ -24,6 +24,7 @@ from pelton.cli.arguments import (
 )
 from pelton.cli.output import (
     confirm,
+    pauses_text,
     seconds_text,
     write_change,
     write_done,
@@ -51,7 +52,7 @@ async def _list_queue(jet: Jet, options: argparse.Namespace) -> None:
         "queue, pending, held, running, retrying, completed, failed, dead, per minute, run, oldest, state",
         lambda each: (each.name, each.pending, each.held, each.running, each.retrying, each.completed, each.failed,
                       each.dead_letters, each.per_minute, seconds_text(each.run.median), age_text(each.oldest_at,
-                      now), each.error or ("paused" if each.paused else "")),
+                      now), each.error or pauses_text(each)),
         empty="no queues",
         drop="completed, failed, run, per minute, held",
     )  # fmt: skip
@@ -158,6 +159,9 @@ async def _purge(jet: Jet, options: argparse.Namespace) -> None:
     queue = await queue_of(jet, options)
     counts = await queue.counts()
     waiting = counts.pending + counts.scheduled + counts.held + counts.retrying
+    if not waiting:
+        write_done(options, {"purged": 0}, f"queue {options.queue} has no waiting jobs")
+        return
     which = f"those{filter_text(options)} among " if filter_text(options) else ""
     confirm(options, f"Really cancel {which}the {waiting:,} waiting jobs of queue {options.queue}?")
     purged = await queue.purge(key=options.key, job=options.job, tenant=options.tenant)

@@ -18,6 +18,7 @@ from pelton.cli.arguments import TABLE, is_file, option, store_command
 from pelton.cli.output import (
     Cell,
     in_order_of,
+    pauses_text,
     pressed_keys,
     seconds_text,
     table_lines,
@@ -59,7 +60,7 @@ def _queues(picture: _Picture) -> list[Sequence[Cell]]:
     return [
         (one.name, one.pending, one.held, one.running, one.retrying, one.dead_letters, one.per_minute,
          seconds_text(one.run.median), age_text(one.oldest_at, picture.now),
-         one.error or ("paused" if one.paused else ""))
+         one.error or pauses_text(one))
         for one in sorted(picture.queues, key=lambda one: -one.pending)
     ]  # fmt: skip
 

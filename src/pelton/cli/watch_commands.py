@@ -118,12 +118,14 @@ async def _metrics(jet: Jet, options: argparse.Namespace) -> None:
 @TABLE
 @option("--limit N", "at most so many, the newest (default 50)", default=50)
 async def _audit(jet: Jet, options: argparse.Namespace) -> None:
+    from pelton.cli.main import text_for_people  # which imports this for its commands
+
     write_found(
         options,
         [entry for _, entry in await observe.audit_entries(jet, limit=options.limit)],
         "when, who, from, action, on, result",
         lambda one: (moment_text(one.at), one.who or "somebody without a token", f"{one.origin}, {one.source}",
-                     one.action, one.target, f"failed: {one.error}" if one.error else one.result),
+                     one.action, one.target, f"failed: {text_for_people(one.error)}" if one.error else one.result),
         empty="nothing was done yet",
     )  # fmt: skip
 
