@@ -14,12 +14,15 @@ from pelton.observe import JobSelection
 from pelton.queue import JobState, Queue
 
 
-@pytest.fixture
-async def trouble(jet: pelton.Jet, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[dict[str, list[str]]]:
+@pytest.fixture(params=["plain", "tenants"])
+async def trouble(
+    jet: pelton.Jet, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> AsyncIterator[dict[str, list[str]]]:
     """A queue with jobs in every state, while its worker runs two; their ids by state, in the order of enqueueing."""
     monkeypatch.setattr("pelton.queue.run.worker._EVERY_S", 0.05)
     monkeypatch.setattr("pelton.observe.job_lists._WINDOW", 2)
     shop = await jet.queue("shop")
+    tenants = ("acme", "b") if request.param == "tenants" else ("", "")
     go = asyncio.Event()
 
     @shop.job(backoff=[3600])
@@ -40,9 +43,13 @@ async def trouble(jet: pelton.Jet, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
     async def send(order: int) -> None: ...
 
     await shop.limit(job="send", rate=pelton.Rate(1, per=3600))
+
+    def options_of(job: Any, order: int) -> Any:
+        return job.options(key=f"k{order % 2}", tenant=tenants[order % 2])
+
     made: dict[str, list[str]] = {}
     for name, job, count in (("retrying", charge, 5), ("ended", parse, 8), ("running", long, 2), ("held", send, 4)):
-        handles = [await job.options(key=f"k{order % 2}").enqueue(order) for order in range(count)]
+        handles = [await options_of(job, order).enqueue(order) for order in range(count)]
         made[name] = [handle.id for handle in handles]
     made["failed"], made["completed"] = made["ended"][1::2], made.pop("ended")[::2]
     working = asyncio.ensure_future(shop.work(concurrency=3, handle_signals=False))
@@ -51,10 +58,13 @@ async def trouble(jet: pelton.Jet, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
             await asyncio.sleep(0.05)
         while not all([(await shop.get(one)).worker for one in made["running"]]):
             await asyncio.sleep(0.05)
-    made["completed"].append(made["held"].pop(0))
+    # Which of them started is up to the turns of tenants.
+    begun = [one for one in made["held"] if (await shop.get(one)).state == "completed"]
+    made["held"] = [one for one in made["held"] if one not in begun]
+    made["completed"] += begun
     await shop.pause()
     made["scheduled"] = [(await send.options(delay=3600).enqueue(order)).id for order in range(3)]
-    made["pending"] = [(await send.options(key=f"k{order % 2}").enqueue(order)).id for order in range(5)]
+    made["pending"] = [(await options_of(send, order).enqueue(order)).id for order in range(5)]
     yield made
     go.set()
     shop.stop()
