@@ -300,7 +300,8 @@ class Program:
             info = await queue.get(job_id)
             moved = await queue.move(job_id, other)
             kept = {"key": info.key, "priority": info.priority, "tenant": info.tenant}
-            self._accepted(other, {**kept, "delay": info.due or None}, moved)
+            # It may have failed since it was looked at, and wait there for its next attempt.
+            self._accepted(other, {**kept, "delay": info.due or 1}, moved)
 
     async def _weigh(self) -> None:
         await self.weigh(self._chance.choice(TENANTS[1:]), self._chance.randrange(1, 5))

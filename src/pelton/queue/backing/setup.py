@@ -20,6 +20,7 @@ from pelton.api import ApiError, ConfigError, QueueNotFoundError, StreamNotFound
 from pelton.api.config import DUPLICATE_WINDOW
 from pelton.api.times import duration_of
 from pelton.buckets import reserve_first_token
+from pelton.jet.registers import ASK_AGAIN_S
 from pelton.queue.model.naming import FLOWS_CONSUMER, PLACE, SIDES, QueueNames
 from pelton.queue.model.options import seconds, whole
 
@@ -43,6 +44,7 @@ _SHORTEST_AGE_S: Final = 0.1
 _ATTEMPTS_AGE: Final = timedelta(days=30)
 _TRACES_AGE: Final = timedelta(days=366)
 _SHORTEST_FLOW_WAIT_S: Final = 3.0
+_TRIES: Final = 6
 _WRITES_AGE: Final = timedelta(seconds=60)
 
 
@@ -190,8 +192,13 @@ async def _create(jet: Streams, name: str, **config: Any) -> Stream:
     except ApiError as error:
         if error.constant != "JSStreamNameExistErr":
             raise
-        # Another process has made it in the meantime, with other options, or with another first sequence.
-        return await jet.stream(name)
+    # Another process has made it in the meantime, with other options, or with another first sequence. Servers that have
+    # not agreed on it yet say that there is none.
+    for _ in range(_TRIES):
+        with suppress(StreamNotFoundError):
+            return await jet.stream(name)
+        await jet.runtime.clock.sleep(ASK_AGAIN_S)
+    return await jet.stream(name)
 
 
 def _agree(queue: str, option: str, asked: float | None, found: float) -> None:
