@@ -11,8 +11,7 @@ import pytest
 
 import pelton
 from pelton.api import ConsumerCreate, ConsumerNotFoundError, Incoming, StoreClosedError, consumer_config
-from pelton.engine import Engine
-from pelton.engine.delivery import pushes
+from pelton.engine import Engine, pushes
 from pelton.engine.salvage import recount
 from pelton.jet import Consumer, Message, Stream
 from pelton.testing import ManualRuntime, manual_runtime

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 import pelton
-from pelton.engine.delivery import pushes
+from pelton.engine import pushes
 from pelton.engine.salvage import recount
 from pelton.jet import Message
 from tests.stopping import stand_still

@@ -6,7 +6,7 @@ import pytest
 
 import pelton
 from pelton.api.config import Storage
-from pelton.engine.session.account import Account
+from pelton.engine.session.catalogue import Account
 
 ONE = pelton.AccountLimits(max_streams=1, max_storage=1000)
 

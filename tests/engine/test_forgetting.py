@@ -15,7 +15,7 @@ import pytest
 
 import pelton
 from pelton.engine.session import registry
-from pelton.subjects import index
+from pelton.subjects import match as index
 from pelton.testing import ManualRuntime, manual_runtime
 
 _TIMES = 120

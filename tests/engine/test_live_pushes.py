@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import pelton
-from pelton.engine.delivery import pushes
+from pelton.engine import pushes
 from pelton.testing import manual_runtime
 
 Seen = list[tuple[str, bytes | None] | None]

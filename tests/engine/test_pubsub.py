@@ -12,8 +12,7 @@ import pytest
 
 import pelton
 from pelton.api import ConfigError, ExpectationError, Incoming, Outgoing, StoreClosedError
-from pelton.engine import Engine, bus
-from pelton.engine.delivery import pushes
+from pelton.engine import Engine, bus, pushes
 from pelton.engine.salvage import recount
 from pelton.testing import ManualRuntime, manual_runtime
 from tests.storage.processes import Child, hear_in_child

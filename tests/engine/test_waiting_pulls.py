@@ -12,7 +12,7 @@ import pelton
 from pelton.api import Delivered, PullRequest
 from pelton.api.message import PullStatus
 from pelton.engine import Engine
-from pelton.engine.delivery.line import Line
+from pelton.engine.line import Line
 from pelton.testing import manual_runtime
 
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pelton.subjects import SubjectIndex, index
+from pelton.subjects import SubjectIndex
+from pelton.subjects import match as index
 
 from . import reference
 

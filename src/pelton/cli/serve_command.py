@@ -29,10 +29,10 @@ from pelton.server import Server, ServerSettings
 from pelton.server.accounts import AccountResolver, accounts_of_server, system_account_of
 from pelton.server.crossing import AccountExchange
 from pelton.server.listening import ConfiguredDoor
+from pelton.server.settings.grammar import SettingsError
 from pelton.server.settings.load import CommandLine, LoadedConfig, config_of_command, parse_flags
 from pelton.server.settings.options import FLAGS, ServerConfig
 from pelton.server.settings.runtime import check_configs, runtime_settings
-from pelton.server.settings.section import SettingsError
 from pelton.server.users import ConfiguredUsers
 from pelton.storage import SyncMode
 

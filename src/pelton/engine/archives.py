@@ -54,7 +54,7 @@ from pelton.engine.bus import Bus, NoPeers
 from pelton.engine.connections import Connections
 from pelton.engine.host import Host
 from pelton.engine.session import Session, Surroundings, create_consumer, create_stream, update_stream
-from pelton.engine.session.account import most_bytes
+from pelton.engine.session.catalogue import most_bytes
 from pelton.engine.upkeep import public_faults
 from pelton.engine.verbs import streams
 from pelton.engine.verbs.consumers import check_new_consumer

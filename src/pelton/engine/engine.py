@@ -46,16 +46,15 @@ from pelton.api.keys import Key
 from pelton.api.message import encode_pub_ack, encode_pub_error
 from pelton.api.tracing import Replacement, Tracing, Withdrawn
 from pelton.consumers import is_pending
-from pelton.engine.background import Background
 from pelton.engine.bus import Bus
 from pelton.engine.connections import PLANNING, Connections, EngineSettings, troubles_of
-from pelton.engine.delivery.line import Lines
-from pelton.engine.delivery.pulls import Pulls
-from pelton.engine.delivery.pushes import EngineSubscription, Pushes, Subscriptions
-from pelton.engine.host import Door, public_error
+from pelton.engine.host import Background, Door, public_error
+from pelton.engine.line import Lines
+from pelton.engine.pulls import Pulls
+from pelton.engine.pushes import EngineSubscription, Pushes, Subscriptions
 from pelton.engine.questions import Audit, Questions
 from pelton.engine.session import Committed, Session
-from pelton.engine.session.account import Account
+from pelton.engine.session.catalogue import Account
 from pelton.engine.snapshots import SqlSnapshot, SqlSnapshots
 from pelton.engine.submissions import Publishing, Settling, Submissions, settle_all, settling_apart
 from pelton.engine.transactions import OpenTransaction, Transactions

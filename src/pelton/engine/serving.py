@@ -22,9 +22,9 @@ from pelton.api import (
     api_error,
 )
 from pelton.engine.bus import Subscriber
-from pelton.engine.delivery.pulls import Pulls
-from pelton.engine.delivery.pushes import Pushes
 from pelton.engine.host import Host, public_error
+from pelton.engine.pulls import Pulls
+from pelton.engine.pushes import Pushes
 from pelton.engine.session import Session
 from pelton.engine.submissions import Settling, Submissions, store
 from pelton.storage import Committer, Fault, Work

@@ -38,7 +38,7 @@ from pelton.server.router import (
 from pelton.server.settings.options import ConnectionLimits, TraceConfig
 from pelton.server.store_link import StoreLink
 from pelton.subjects import has_wildcard
-from pelton.subjects.index import LONGEST_CACHED
+from pelton.subjects.match import LONGEST_CACHED
 from pelton.wire import AckRun, Command, Hpub, Pub, PubRun, encode_msg, status_block
 
 _REMEMBERED: Final = 16_384

@@ -20,7 +20,7 @@ from pelton.api.message import encode_pub_ack, encode_pub_error, replies_of
 from pelton.engine.serving import Serving
 from pelton.runtime import Signal
 from pelton.subjects import SubjectIndex, has_wildcard
-from pelton.subjects.index import LONGEST_CACHED
+from pelton.subjects.match import LONGEST_CACHED
 from pelton.wire import ConnectOptions, PubRun
 
 _REMEMBERED: Final = 16_384

@@ -32,7 +32,7 @@ from pelton.api.codec import (
 )
 from pelton.api.events import ClientInfo, RestoreEnded, RestoreStarted, SnapshotEnded, SnapshotStarted
 from pelton.engine.archives import ArchivedStream, ArchiveReader, RestoreFolder
-from pelton.engine.session.account import most_bytes
+from pelton.engine.session.catalogue import most_bytes
 from pelton.runtime import Deadline, Halt, Signal
 from pelton.server.archive import ArchiveSource, ArchiveWriter
 from pelton.server.connection import Published

@@ -1,7 +1,5 @@
 """Rows on disk: SQLite files, group commit, schema, integrity. It knows rows, not their meaning."""
 
-from pelton.storage.begun_marks import BegunMarks as BegunMarks
-from pelton.storage.begun_marks import StreamMarks as StreamMarks
 from pelton.storage.committer import Committer as Committer
 from pelton.storage.committer import Participant as Participant
 from pelton.storage.committer import SyncMode as SyncMode
@@ -58,7 +56,9 @@ from pelton.storage.troubles import writer_hold as writer_hold
 from pelton.storage.user_sql import Refusal as Refusal
 from pelton.storage.user_sql import UserSql as UserSql
 from pelton.storage.user_sql import Writer as Writer
+from pelton.storage.wake import BegunMarks as BegunMarks
 from pelton.storage.wake import MemoryChannel as MemoryChannel
+from pelton.storage.wake import StreamMarks as StreamMarks
 from pelton.storage.wake import WakeChannel as WakeChannel
 from pelton.storage.wake import may_run as may_run
 from pelton.storage.wal import Medium as Medium

@@ -39,7 +39,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from glob import glob
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 
 import apsw
 import msgspec
@@ -488,3 +488,37 @@ def _size(path: str) -> int:
         return os.stat(path).st_size
     except OSError:
         return 0
+
+
+class Access(NamedTuple):
+    """The owner of a store, and who else may write to it."""
+
+    mode: int
+    uid: int
+    gid: int
+
+    @property
+    def socket_mode(self) -> int:
+        """The permissions of a socket for everyone who may write to the store."""
+        return sum(rights for rights in (0o060, 0o006) if self.mode & rights == rights) | 0o600
+
+    @property
+    def folder_mode(self) -> int:
+        """The permissions of a folder of such sockets."""
+        return self.socket_mode | (self.socket_mode & 0o222) >> 1
+
+    def trusts(self, folder: os.stat_result, user: int) -> bool:
+        """Return whether a folder was created by a user with whom ``user`` shares the store."""
+        if folder.st_uid in (user, self.uid, 0):
+            return True
+        of_group = bool(self.socket_mode & 0o020) and folder.st_gid == self.gid
+        return of_group or bool(self.socket_mode & 0o002)
+
+
+def access_of(store: str) -> Access:
+    """Return a store's access; for a store that does not exist, the access of a new one."""
+    try:
+        found = os.stat(store)
+    except OSError:
+        return Access(0o600, os.geteuid(), os.getegid())
+    return Access(stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid)

@@ -5,8 +5,8 @@ A subject is a list of tokens joined by dots (`orders.eu.1`). A filter is a subj
 an ordinary character.
 """
 
-from pelton.subjects.index import SubjectIndex as SubjectIndex
 from pelton.subjects.match import LONGEST as LONGEST
+from pelton.subjects.match import SubjectIndex as SubjectIndex
 from pelton.subjects.match import candidates as candidates
 from pelton.subjects.match import clash_between as clash_between
 from pelton.subjects.match import clash_within as clash_within

@@ -15,8 +15,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from pelton.server.identity import Credentials, ServerUser
+from pelton.server.settings.grammar import SettingsError
 from pelton.server.settings.load import config_of
-from pelton.server.settings.section import SettingsError
 from pelton.server.users import ConfiguredUsers
 from tests.kit.nats_server import NatsServerError, nats_server
 from tests.kit.served import served_store

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pelton.api import AccountLimits, ConfigError
+from pelton.server.settings.grammar import SettingsError
 from pelton.server.settings.load import LoadedConfig, config_of
 from pelton.server.settings.options import (
     AccountConfig,
@@ -27,7 +28,6 @@ from pelton.server.settings.options import (
     UserConfig,
     WebSocketConfig,
 )
-from pelton.server.settings.section import SettingsError
 from tests.server.settings.oracle import verdict
 
 NKEY = "UAB2CB576PHBBPQ5ODORRZ2LYCMWPZGWGCN2KDK7DXOIMZASKUY3RLKK"

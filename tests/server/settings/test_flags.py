@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pelton.server.settings.grammar import SettingsError
 from pelton.server.settings.load import config_of_command, parse_flags
 from pelton.server.settings.options import (
     FLAGS,
@@ -23,7 +24,6 @@ from pelton.server.settings.options import (
     ServerConfig,
     TlsConfig,
 )
-from pelton.server.settings.section import SettingsError
 from tests.kit.nats_server import binary
 
 

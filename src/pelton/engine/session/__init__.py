@@ -1,6 +1,6 @@
 """A transaction as a value: one connection, the registry of streams and consumers, and effects."""
 
-from pelton.engine.session.account import Account as Account
+from pelton.engine.session.catalogue import Account as Account
 from pelton.engine.session.catalogue import Key as Key
 from pelton.engine.session.consumers import incoming as incoming
 from pelton.engine.session.lifecycle import advise_paused as advise_paused

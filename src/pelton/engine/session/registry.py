@@ -23,8 +23,8 @@ from pelton.api import (
 from pelton.api.events import Event
 from pelton.consumers import ConsumerLog, Delivery, Interest, Settlement
 from pelton.engine.bus import Bus
-from pelton.engine.session.account import Account
 from pelton.engine.session.catalogue import (
+    Account,
     Change,
     LazyMapping,
     StreamRow,
@@ -40,7 +40,7 @@ from pelton.streams import IsWanted, Jumps, StreamEnv, StreamLog
 from pelton.streams.rules import decode_config, encode_config
 from pelton.streams.timers import nearest_deadlines
 from pelton.subjects import Draw, SubjectIndex, fits, is_subject, is_subset
-from pelton.subjects.index import LONGEST_CACHED
+from pelton.subjects.match import LONGEST_CACHED
 
 _LIMIT: Final = 100_000
 _SHORT: Final = 1_024

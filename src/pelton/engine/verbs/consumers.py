@@ -43,7 +43,7 @@ from pelton.consumers import (
     unpin,
 )
 from pelton.consumers.rules import check_on_workqueue, check_pedantic, check_unique_on_workqueue, filters_of
-from pelton.engine.delivery.pushes import subscriptions_of
+from pelton.engine.pushes import subscriptions_of
 from pelton.engine.session import (
     Session,
     advise_paused,

@@ -2,7 +2,7 @@
 
 **Which jobs have begun: their functions were called, which is what counts as an attempt.** A delivery only tells that a
 worker has taken a job. What the worker has begun must be known when it dies, and must cost little. In a store file it
-is a mark in memory that outlives the process (``storage/begun_marks.py``). On a cluster each worker has one record, the
+is a mark in memory that outlives the process (``storage/wake.py``). On a cluster each worker has one record, the
 list of the deliveries that it has begun, and a job begins when the record that lists it is stored; those that begin
 while one is being written share the next one. What has ended leaves the list when it is written again: until then it
 says nothing new, because the job's own record counts that delivery already.

@@ -1,17 +1,28 @@
-"""Reads the blocks of a configuration: the outermost, JetStream, TLS, WebSocket, accounts and their users. Pure."""
+"""Reads typed values from blocks of a configuration, and with them the blocks of accounts and their users. Pure.
+
+Everything that is wrong with a block is collected, not only the first.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from pelton.api import AccountLimits
-from pelton.server.settings.grammar import ConfigBlock, ConfigNode, ReadFile
+from pelton.server.settings.grammar import (
+    ConfigBlock,
+    ConfigNode,
+    ConfigPosition,
+    SettingsFindings,
+    duration_ns,
+)
 from pelton.server.settings.options import (
     GLOBAL_ACCOUNT,
+    IGNORED,
+    REFUSED,
     AccountConfig,
     AllowDeny,
     AuthorizationConfig,
@@ -19,24 +30,194 @@ from pelton.server.settings.options import (
     ExchangeKind,
     ExportConfig,
     ImportConfig,
-    JetStreamConfig,
-    LeafNodesConfig,
-    LeafRemoteConfig,
-    OperatorConfig,
     Option,
     PermissionRules,
     ResponseRules,
     ResponseType,
-    ServerConfig,
-    TlsConfig,
     TraceConfig,
     UserConfig,
-    WebSocketConfig,
     options_of,
 )
-from pelton.server.settings.section import ConfigSection
 from pelton.subjects import fault_of, is_subject
 from pelton.wire.protocol import role_of
+
+_NS: Final = 1_000_000_000
+_DURATION: Final = "a duration such as 2s or 1m30s"
+T = TypeVar("T")
+
+OFF: Final[tuple[object, ...]] = (False, 0, "")
+"""The values of a key that leave nats-server, too, as it is: they are no reason to refuse or warn."""
+
+
+class ConfigSection:
+    """A block that is read key by key; :meth:`finish` reports the keys that nobody asked for."""
+
+    def __init__(self, block: ConfigBlock, at: ConfigPosition, findings: SettingsFindings, name: str = "") -> None:
+        self._block = block
+        self._left = {key.lower(): key for key in block.entries}
+        self.at = at
+        self.name = name
+        self.findings = findings
+
+    def take(self, *keys: str) -> ConfigNode | None:
+        """Return the entry with one of the keys, the last one if there are several, and count it as read."""
+        found = None
+        for key in keys:
+            if (written := self._left.pop(key, None)) is not None:
+                found = self._block.entries[written]
+                self.findings.places[f"{self.name}.{keys[0]}" if self.name else keys[0]] = found.at
+        return found
+
+    def fields(self, options: Mapping[str, Option]) -> dict[str, Any]:
+        """Return the values of those options that the block has, by their fields."""
+        values = {}
+        for field, option in options.items():
+            if option.keys and option.kind:
+                value = getattr(self, option.kind)(*option.keys.split())
+                if value is not None and (value != 0 or not option.zero_is_default):
+                    values[field] = value
+        return values
+
+    def _read(self, keys: Sequence[str], expected: str, read: Callable[[ConfigNode], T | None]) -> T | None:
+        """Return what one of the keys holds; None if there is none, or if it is wrong, which is an error."""
+        node = self.take(*keys)
+        if node is None:
+            return None
+        try:
+            found = read(node)
+        except ValueError as error:
+            self.findings.error(node.at, f"{keys[0]}: {error}")
+            return None
+        if found is None:
+            self.findings.error(node.at, f"{keys[0]} must be {expected}, not {_value_kind(node)}")
+        return found
+
+    def text(self, *keys: str) -> str | None:
+        """Return a text, None if there is none or it is wrong."""
+        return self._read(keys, "a text", _text_of)
+
+    def integer(self, *keys: str) -> int | None:
+        """Return an integer or a size, such as ``1MB``."""
+        return self._read(keys, "an integer or a size such as 64K or 1MB, without quotes", _integer_of)
+
+    size = integer
+
+    def flag(self, *keys: str) -> bool | None:
+        """Return a boolean."""
+        return self._read(keys, "true or false", lambda node: node.value if isinstance(node.value, bool) else None)
+
+    def seconds(self, *keys: str) -> float | None:
+        """Return the seconds of a duration; a number without a unit is seconds."""
+        return self._read(keys, _DURATION, _seconds_of)
+
+    def duration(self, *keys: str) -> float | None:
+        """Return the seconds of a duration that has a unit. Without quotes, ``1m`` is a million."""
+        return self._read(keys, _DURATION, _duration_of)
+
+    def texts(self, *keys: str) -> tuple[str, ...] | None:
+        """Return a list of texts; a single one may stand without brackets."""
+        return self._read(keys, "a text, or a list of texts", _texts_of)
+
+    def mapping(self, *keys: str) -> dict[str, str] | None:
+        """Return a block of texts."""
+        return self._read(keys, "a block of texts", _mapping_of)
+
+    def section(self, *keys: str) -> ConfigSection | None:
+        """Return a block."""
+        name = keys[0]
+        return self._read(
+            keys,
+            "a block in braces",
+            lambda node: self.inside(node, name) if isinstance(node.value, ConfigBlock) else None,
+        )
+
+    def sections(self, *keys: str) -> list[ConfigSection] | None:
+        """Return a list of blocks."""
+
+        def read(node: ConfigNode) -> list[ConfigSection] | None:
+            if isinstance(node.value, list) and all(isinstance(item.value, ConfigBlock) for item in node.value):
+                return [self.inside(item, keys[0]) for item in node.value]
+            return None
+
+        return self._read(keys, "a list of blocks", read)
+
+    def take_named(self) -> list[tuple[str, ConfigNode]]:
+        """Return all entries that are left, by their names as written, and count them as read."""
+        found = [(key, self._block.entries[key]) for key in self._left.values() if key not in self._block.used]
+        self._left.clear()
+        return found
+
+    def inside(self, node: ConfigNode, name: str) -> ConfigSection:
+        """Return the block that a node of this one holds."""
+        assert isinstance(node.value, ConfigBlock)
+        return ConfigSection(node.value, node.at, self.findings, f"{self.name}.{name}" if self.name else name)
+
+    def finish(self, block: str) -> None:
+        """Report what was not read: unknown keys and those that ``block`` refuses as errors, ignored ones as warnings.
+
+        A key whose value is off asks for nothing, so it is no reason to refuse or warn.
+        """
+        refused, ignored = REFUSED.get(block, {}), IGNORED.get(block, {})
+        for key, written in self._left.items():
+            node = self._block.entries[written]
+            if written in self._block.used:
+                continue
+            where = f" in {self.name}" if self.name else ""
+            asks = isinstance(node.value, list | ConfigBlock) or node.value not in OFF
+            if key not in refused and key not in ignored:
+                self.findings.error(node.at, f"unknown key {written!r}{where}")
+            elif asks and key in refused:
+                self.findings.error(node.at, f"{written}{where} is not supported: {refused[key]}")
+            elif asks:
+                self.findings.warn(node.at, f"{written}{where} has no effect: {ignored[key]}")
+        self._left.clear()
+
+
+def _text_of(node: ConfigNode) -> str | None:
+    return node.value if isinstance(node.value, str) else None
+
+
+def _integer_of(node: ConfigNode) -> int | None:
+    return node.value if isinstance(node.value, int) and not isinstance(node.value, bool) else None
+
+
+def _seconds_of(node: ConfigNode) -> float | None:
+    if isinstance(node.value, int | float) and not isinstance(node.value, bool):
+        return float(node.value)
+    return _duration_of(node)
+
+
+def _duration_of(node: ConfigNode) -> float | None:
+    return duration_ns(node.value) / _NS if isinstance(node.value, str) else None
+
+
+def _texts_of(node: ConfigNode) -> tuple[str, ...] | None:
+    items = [item.value for item in (node.value if isinstance(node.value, list) else [node])]
+    return tuple(map(str, items)) if all(isinstance(item, str) for item in items) else None
+
+
+def _mapping_of(node: ConfigNode) -> dict[str, str] | None:
+    if not isinstance(node.value, ConfigBlock):
+        return None
+    items = {key: entry.value for key, entry in node.value.entries.items() if key not in node.value.used}
+    is_right = all(isinstance(value, str) for value in items.values())
+    return {key: str(value) for key, value in items.items()} if is_right else None
+
+
+def _value_kind(node: ConfigNode) -> str:
+    match node.value:
+        case ConfigBlock():
+            return "a block"
+        case list():
+            return "a list"
+        case bool():
+            return str(node.value).lower()
+        case datetime():
+            return "a time"
+        case str():
+            return f"the text {node.value!r}"
+    return f"the number {node.value}"
+
 
 # Blocks that are read into an AccountLimits, which belongs to the public API.
 STREAM_LIMITS: Final[Mapping[str, Option]] = {
@@ -330,192 +511,3 @@ def _import(section: ConfigSection) -> ImportConfig | None:
 
 
 # --- the outermost block, and those for JetStream, TLS and WebSocket
-
-_SHORTEST_LAME_DUCK_S: Final = 30.0
-_OPERATOR_KEYS: Final = ("operator", "operators", "root", "roots", "root_operator", "root_operators")
-_RESOLVERS: Final = (
-    "resolver must be MEMORY, with resolver_preload, or { type: full, dir: FOLDER } (or cache): accounts are not "
-    "fetched from a URL, give their JWTs in resolver_preload or in FOLDER, each in KEY.jwt"
-)
-_TOKEN: Final = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
-_ADDRESS: Final = re.compile(r"(\[[^]]*\]|[^:]*):(-?[0-9]{1,5})", re.ASCII)
-
-
-def server_of(section: ConfigSection, read: ReadFile) -> ServerConfig:
-    """Return the settings of the outermost block; ``read`` returns the text of a file that holds a JWT."""
-    fields = section.fields(options_of(ServerConfig))
-    for keys, host, port in (
-        (("listen",), "host", "port"),
-        (("http",), "http_host", "http_port"),
-        (("https",), "http_host", "https_port"),
-    ):
-        fields |= _address(section, keys, host, port)
-    if (tls := section.section("tls")) is not None:
-        fields["tls"] = _tls(tls)
-    if (authorization := section.section("authorization")) is not None:
-        fields["authorization"] = authorization_of(authorization)
-    if (accounts := section.take("accounts")) is not None:
-        fields["accounts"], fields["users"] = accounts_of(section, accounts)
-    store_dir = section.text("store_dir", "storedir")
-    if (node := section.take("jetstream")) is not None:
-        fields["jetstream"] = _jetstream(section, node, store_dir or "")
-    if (websocket := section.section("websocket", "ws")) is not None:
-        fields["websocket"] = _websocket(websocket)
-    if (leafnodes := section.section("leafnodes", "leaf")) is not None:
-        fields["leafnodes"] = _leafnodes(leafnodes)
-    fields["operator"] = _operator(section, read)
-    if fields.get("lame_duck_duration", _SHORTEST_LAME_DUCK_S) < _SHORTEST_LAME_DUCK_S:
-        section.findings.error(section.at, "lame_duck_duration must be 30s or more")
-    section.finish("")
-    found = ServerConfig(**fields)
-    return msgspec.structs.replace(found, users=found.authorization.users + found.users)
-
-
-def _address(section: ConfigSection, keys: tuple[str, ...], host: str, port: str) -> dict[str, Any]:
-    """Return the fields of ``host:port``, or of a port alone."""
-    node = section.take(*keys)
-    if node is None:
-        return {}
-    if isinstance(node.value, int) and not isinstance(node.value, bool):
-        return {port: node.value}
-    found = _ADDRESS.fullmatch(node.value) if isinstance(node.value, str) else None
-    if found is None:
-        section.findings.error(node.at, f"{keys[0]} must be HOST:PORT or a port")
-        return {}
-    return {host: found[1].strip("[]"), port: int(found[2])}
-
-
-def _tls(section: ConfigSection) -> TlsConfig:
-    fields = section.fields(options_of(TlsConfig))
-    if fields.get("min_version", "1.2") not in ("1.2", "1.3"):
-        section.findings.error(section.at, "min_version must be 1.2 or 1.3")
-        del fields["min_version"]
-    if (node := section.take("handshake_first", "first", "immediate")) is not None:
-        fields["handshake_first"] = _handshake_first(section, node)
-    section.finish("tls")
-    found = TlsConfig(**fields)
-    if bool(found.cert_file) != bool(found.key_file):
-        section.findings.error(section.at, "tls needs both cert_file and key_file")
-    return found
-
-
-# How long `auto` waits for a handshake, as nats-server does.
-_AUTO_S: Final = 0.05
-
-
-def _handshake_first(section: ConfigSection, node: ConfigNode) -> bool | float:
-    if isinstance(node.value, bool):
-        return node.value
-    text = node.value if isinstance(node.value, str) else ""
-    if text.lower() in ("auto", "auto_fallback"):
-        return _AUTO_S
-    inner = ConfigSection(ConfigBlock({"handshake_first": node}), node.at, section.findings)
-    return inner.seconds("handshake_first") or False
-
-
-def _jetstream(section: ConfigSection, node: ConfigNode, store_dir: str) -> JetStreamConfig | None:
-    if not isinstance(node.value, ConfigBlock):
-        return JetStreamConfig(store_dir=store_dir) if _is_enabled(section, node, "a block") else None
-    inner = section.inside(node, "jetstream")
-    enabled = inner.flag("enabled", "enable")
-    fields = {"store_dir": store_dir} | inner.fields(options_of(JetStreamConfig))
-    if store_dir and fields["store_dir"] != store_dir:
-        section.findings.error(node.at, "store_dir is given twice")
-    if (limits := inner.section("limits")) is not None:
-        values = limits.fields(JETSTREAM_LIMITS)
-        if (most := values.pop("max_ack_pending", None)) is not None:
-            fields["limits"] = AccountLimits(max_ack_pending=most)
-        fields |= values
-        limits.finish("jetstream.limits")
-    inner.finish("jetstream")
-    return None if enabled is False else JetStreamConfig(**fields)
-
-
-def _leafnodes(section: ConfigSection) -> LeafNodesConfig:
-    fields = section.fields(options_of(LeafNodesConfig))
-    remotes = section.sections("remotes") or []
-    found = LeafNodesConfig(**fields)
-    found = msgspec.structs.replace(found, remotes=tuple([_leaf_remote(each, found.reconnect) for each in remotes]))
-    section.finish("leafnodes")
-    return found
-
-
-def _leaf_remote(section: ConfigSection, reconnect: float) -> LeafRemoteConfig:
-    fields = section.fields(options_of(LeafRemoteConfig))
-    if (tls := section.section("tls")) is not None:
-        fields["tls"] = _tls(tls)
-    section.finish("leafnodes.remotes")
-    return LeafRemoteConfig(reconnect=reconnect, **fields)
-
-
-def _websocket(section: ConfigSection) -> WebSocketConfig:
-    fields = section.fields(options_of(WebSocketConfig)) | _address(section, ("listen",), "host", "port")
-    if (tls := section.section("tls")) is not None:
-        fields["tls"] = _tls(tls)
-    if (authorization := section.section("authorization")) is not None:
-        fields["authorization"] = login_of(authorization)
-    section.finish("websocket")
-    found = WebSocketConfig(**fields)
-    if found.port and found.tls is None and not found.no_tls:
-        section.findings.error(section.at, "websocket needs a tls block, or no_tls: true")
-    return found
-
-
-def _operator(section: ConfigSection, read: ReadFile) -> OperatorConfig | None:
-    """Return the settings of operator mode, None without an operator."""
-    tokens = [_jwt(section, text, read) for text in section.texts(*_OPERATOR_KEYS) or ()]
-    trusted = section.texts("trusted_keys", "trusted")
-    accounts = section.mapping("resolver_preload")
-    sentinel = section.text("default_sentinel")
-    resolver = section.take("resolver", "account_resolver", "accounts_resolver")
-    stored = {} if resolver is None or _is_memory(resolver) else _folder_of(section, resolver)
-    if not tokens and not trusted:
-        if accounts or sentinel:
-            section.findings.error(section.at, "resolver_preload and default_sentinel need an operator")
-        return None
-    return OperatorConfig(
-        operators=tuple(tokens),
-        trusted_keys=frozenset(trusted or ()),
-        accounts=accounts or {},
-        default_sentinel=sentinel or "",
-        **stored,
-    )
-
-
-def _folder_of(section: ConfigSection, node: ConfigNode) -> dict[str, Any]:
-    """Return what is said of a resolver that keeps accounts in a folder."""
-    if not isinstance(node.value, ConfigBlock):
-        section.findings.error(node.at, _RESOLVERS)
-        return {}
-    inner = section.inside(node, "resolver")
-    found = inner.fields(options_of(OperatorConfig))
-    found["resolver"] = kind = (inner.text("type") or "").lower()
-    if kind not in ("full", "cache") or not found.get("folder"):
-        section.findings.error(node.at, _RESOLVERS)
-        return {}
-    if kind == "cache" and ("allow_delete" in found or "hard_delete" in found):
-        section.findings.error(node.at, "a resolver of type cache accepts no allow_delete or hard_delete")
-    inner.finish("resolver")
-    return found
-
-
-def _is_memory(node: ConfigNode) -> bool:
-    if isinstance(node.value, ConfigBlock):
-        kinds = [entry.value for key, entry in node.value.entries.items() if key.lower() == "type"]
-        return any(isinstance(kind, str) and kind.lower() in ("mem", "memory") for kind in kinds)
-    return isinstance(node.value, str) and node.value.lower() in ("mem", "memory")
-
-
-def _jwt(section: ConfigSection, text: str, read: ReadFile) -> str:
-    """Return a JWT that is given itself, or as the name of a file that holds it, perhaps decorated."""
-    if (found := _TOKEN.fullmatch(text.strip())) is not None:
-        return found[0]
-    try:
-        found = _TOKEN.search(read(text))
-    except (OSError, UnicodeDecodeError) as error:
-        section.findings.error(section.at, f"cannot read the operator's JWT {text!r}: {error}")
-        return ""
-    if found is None:
-        section.findings.error(section.at, f"{text!r} holds no JWT")
-        return ""
-    return found[0]

@@ -25,7 +25,7 @@ from __future__ import annotations
 import bisect
 import posixpath
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, NoReturn, TypeVar
@@ -460,3 +460,44 @@ class _Parser:
 
     def _fail(self, reason: str, index: int | None = None) -> NoReturn:
         raise ConfigSyntaxError(self._position(self._at if index is None else index), reason)
+
+
+class SettingsFault(NamedTuple):
+    """What is wrong at a place of the configuration."""
+
+    at: ConfigPosition | None
+    text: str
+
+    def __str__(self) -> str:
+        return self.text if self.at is None else f"{self.at}: {self.text}"
+
+
+class SettingsError(ConfigError):
+    """A configuration or command line that cannot be used; ``faults`` has all that is wrong with it."""
+
+    def __init__(self, faults: Sequence[SettingsFault]) -> None:
+        self.faults: tuple[SettingsFault, ...] = tuple(faults)
+        super().__init__("\n".join(map(str, self.faults)))
+
+
+class SettingsFindings:
+    """Errors and warnings, in the order in which they were found."""
+
+    def __init__(self) -> None:
+        self.errors: list[SettingsFault] = []
+        self.warnings: list[SettingsFault] = []
+        self.places: dict[str, ConfigPosition] = {}
+        """Where keys stand that were read, by their paths, as the first of several spellings."""
+
+    def error(self, at: ConfigPosition | None, text: str) -> None:
+        """Add an error."""
+        self.errors.append(SettingsFault(at, text))
+
+    def warn(self, at: ConfigPosition | None, text: str) -> None:
+        """Add a warning."""
+        self.warnings.append(SettingsFault(at, text))
+
+    def check(self) -> None:
+        """Raise SettingsError if there are errors."""
+        if self.errors:
+            raise SettingsError(self.errors)

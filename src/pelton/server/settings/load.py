@@ -1,4 +1,4 @@
-"""From a command line and a configuration's text to settings, checked as a whole.
+"""From a command line and a configuration's text to settings, checked as a whole: flags, and the blocks of a server.
 
 The flags are nats-server's, long and short, and Pelton's own. As in nats-server, one dash is as good as two, a value
 follows after a space or an equals sign, and a switch takes a value only with an equals sign. Words that are no flags
@@ -12,10 +12,30 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
-from pelton.server.settings.blocks import server_of
-from pelton.server.settings.grammar import ConfigPosition, ReadFile, duration_ns, parse_config, scalar_of
+from pelton.api import AccountLimits
+from pelton.server.settings.blocks import (
+    JETSTREAM_LIMITS,
+    ConfigSection,
+    _is_enabled,
+    accounts_of,
+    authorization_of,
+    login_of,
+)
+from pelton.server.settings.grammar import (
+    ConfigBlock,
+    ConfigNode,
+    ConfigPosition,
+    ReadFile,
+    SettingsError,
+    SettingsFault,
+    SettingsFindings,
+    duration_ns,
+    parse_config,
+    scalar_of,
+)
 from pelton.server.settings.options import (
     BLOCKS,
     FLAGS,
@@ -32,12 +52,13 @@ from pelton.server.settings.options import (
     JetStreamConfig,
     LeafNodesConfig,
     LeafRemoteConfig,
+    OperatorConfig,
     OptionKind,
     ServerConfig,
     TlsConfig,
     WebSocketConfig,
+    options_of,
 )
-from pelton.server.settings.section import ConfigSection, SettingsError, SettingsFault, SettingsFindings
 from pelton.subjects import is_subset
 
 FlagValue = str | int | float | bool
@@ -338,3 +359,193 @@ def permits(export: ExportConfig, imported: ImportConfig, importer: str) -> bool
     position = export.account_token_position
     tokens = imported.subject.split(".")
     return not position or (position <= len(tokens) and tokens[position - 1] == importer)
+
+
+_SHORTEST_LAME_DUCK_S: Final = 30.0
+_OPERATOR_KEYS: Final = ("operator", "operators", "root", "roots", "root_operator", "root_operators")
+_RESOLVERS: Final = (
+    "resolver must be MEMORY, with resolver_preload, or { type: full, dir: FOLDER } (or cache): accounts are not "
+    "fetched from a URL, give their JWTs in resolver_preload or in FOLDER, each in KEY.jwt"
+)
+_TOKEN: Final = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
+_ADDRESS: Final = re.compile(r"(\[[^]]*\]|[^:]*):(-?[0-9]{1,5})", re.ASCII)
+
+
+def server_of(section: ConfigSection, read: ReadFile) -> ServerConfig:
+    """Return the settings of the outermost block; ``read`` returns the text of a file that holds a JWT."""
+    fields = section.fields(options_of(ServerConfig))
+    for keys, host, port in (
+        (("listen",), "host", "port"),
+        (("http",), "http_host", "http_port"),
+        (("https",), "http_host", "https_port"),
+    ):
+        fields |= _address(section, keys, host, port)
+    if (tls := section.section("tls")) is not None:
+        fields["tls"] = _tls(tls)
+    if (authorization := section.section("authorization")) is not None:
+        fields["authorization"] = authorization_of(authorization)
+    if (accounts := section.take("accounts")) is not None:
+        fields["accounts"], fields["users"] = accounts_of(section, accounts)
+    store_dir = section.text("store_dir", "storedir")
+    if (node := section.take("jetstream")) is not None:
+        fields["jetstream"] = _jetstream(section, node, store_dir or "")
+    if (websocket := section.section("websocket", "ws")) is not None:
+        fields["websocket"] = _websocket(websocket)
+    if (leafnodes := section.section("leafnodes", "leaf")) is not None:
+        fields["leafnodes"] = _leafnodes(leafnodes)
+    fields["operator"] = _operator(section, read)
+    if fields.get("lame_duck_duration", _SHORTEST_LAME_DUCK_S) < _SHORTEST_LAME_DUCK_S:
+        section.findings.error(section.at, "lame_duck_duration must be 30s or more")
+    section.finish("")
+    found = ServerConfig(**fields)
+    return msgspec.structs.replace(found, users=found.authorization.users + found.users)
+
+
+def _address(section: ConfigSection, keys: tuple[str, ...], host: str, port: str) -> dict[str, Any]:
+    """Return the fields of ``host:port``, or of a port alone."""
+    node = section.take(*keys)
+    if node is None:
+        return {}
+    if isinstance(node.value, int) and not isinstance(node.value, bool):
+        return {port: node.value}
+    found = _ADDRESS.fullmatch(node.value) if isinstance(node.value, str) else None
+    if found is None:
+        section.findings.error(node.at, f"{keys[0]} must be HOST:PORT or a port")
+        return {}
+    return {host: found[1].strip("[]"), port: int(found[2])}
+
+
+def _tls(section: ConfigSection) -> TlsConfig:
+    fields = section.fields(options_of(TlsConfig))
+    if fields.get("min_version", "1.2") not in ("1.2", "1.3"):
+        section.findings.error(section.at, "min_version must be 1.2 or 1.3")
+        del fields["min_version"]
+    if (node := section.take("handshake_first", "first", "immediate")) is not None:
+        fields["handshake_first"] = _handshake_first(section, node)
+    section.finish("tls")
+    found = TlsConfig(**fields)
+    if bool(found.cert_file) != bool(found.key_file):
+        section.findings.error(section.at, "tls needs both cert_file and key_file")
+    return found
+
+
+# How long `auto` waits for a handshake, as nats-server does.
+_AUTO_S: Final = 0.05
+
+
+def _handshake_first(section: ConfigSection, node: ConfigNode) -> bool | float:
+    if isinstance(node.value, bool):
+        return node.value
+    text = node.value if isinstance(node.value, str) else ""
+    if text.lower() in ("auto", "auto_fallback"):
+        return _AUTO_S
+    inner = ConfigSection(ConfigBlock({"handshake_first": node}), node.at, section.findings)
+    return inner.seconds("handshake_first") or False
+
+
+def _jetstream(section: ConfigSection, node: ConfigNode, store_dir: str) -> JetStreamConfig | None:
+    if not isinstance(node.value, ConfigBlock):
+        return JetStreamConfig(store_dir=store_dir) if _is_enabled(section, node, "a block") else None
+    inner = section.inside(node, "jetstream")
+    enabled = inner.flag("enabled", "enable")
+    fields = {"store_dir": store_dir} | inner.fields(options_of(JetStreamConfig))
+    if store_dir and fields["store_dir"] != store_dir:
+        section.findings.error(node.at, "store_dir is given twice")
+    if (limits := inner.section("limits")) is not None:
+        values = limits.fields(JETSTREAM_LIMITS)
+        if (most := values.pop("max_ack_pending", None)) is not None:
+            fields["limits"] = AccountLimits(max_ack_pending=most)
+        fields |= values
+        limits.finish("jetstream.limits")
+    inner.finish("jetstream")
+    return None if enabled is False else JetStreamConfig(**fields)
+
+
+def _leafnodes(section: ConfigSection) -> LeafNodesConfig:
+    fields = section.fields(options_of(LeafNodesConfig))
+    remotes = section.sections("remotes") or []
+    found = LeafNodesConfig(**fields)
+    found = msgspec.structs.replace(found, remotes=tuple([_leaf_remote(each, found.reconnect) for each in remotes]))
+    section.finish("leafnodes")
+    return found
+
+
+def _leaf_remote(section: ConfigSection, reconnect: float) -> LeafRemoteConfig:
+    fields = section.fields(options_of(LeafRemoteConfig))
+    if (tls := section.section("tls")) is not None:
+        fields["tls"] = _tls(tls)
+    section.finish("leafnodes.remotes")
+    return LeafRemoteConfig(reconnect=reconnect, **fields)
+
+
+def _websocket(section: ConfigSection) -> WebSocketConfig:
+    fields = section.fields(options_of(WebSocketConfig)) | _address(section, ("listen",), "host", "port")
+    if (tls := section.section("tls")) is not None:
+        fields["tls"] = _tls(tls)
+    if (authorization := section.section("authorization")) is not None:
+        fields["authorization"] = login_of(authorization)
+    section.finish("websocket")
+    found = WebSocketConfig(**fields)
+    if found.port and found.tls is None and not found.no_tls:
+        section.findings.error(section.at, "websocket needs a tls block, or no_tls: true")
+    return found
+
+
+def _operator(section: ConfigSection, read: ReadFile) -> OperatorConfig | None:
+    """Return the settings of operator mode, None without an operator."""
+    tokens = [_jwt(section, text, read) for text in section.texts(*_OPERATOR_KEYS) or ()]
+    trusted = section.texts("trusted_keys", "trusted")
+    accounts = section.mapping("resolver_preload")
+    sentinel = section.text("default_sentinel")
+    resolver = section.take("resolver", "account_resolver", "accounts_resolver")
+    stored = {} if resolver is None or _is_memory(resolver) else _folder_of(section, resolver)
+    if not tokens and not trusted:
+        if accounts or sentinel:
+            section.findings.error(section.at, "resolver_preload and default_sentinel need an operator")
+        return None
+    return OperatorConfig(
+        operators=tuple(tokens),
+        trusted_keys=frozenset(trusted or ()),
+        accounts=accounts or {},
+        default_sentinel=sentinel or "",
+        **stored,
+    )
+
+
+def _folder_of(section: ConfigSection, node: ConfigNode) -> dict[str, Any]:
+    """Return what is said of a resolver that keeps accounts in a folder."""
+    if not isinstance(node.value, ConfigBlock):
+        section.findings.error(node.at, _RESOLVERS)
+        return {}
+    inner = section.inside(node, "resolver")
+    found = inner.fields(options_of(OperatorConfig))
+    found["resolver"] = kind = (inner.text("type") or "").lower()
+    if kind not in ("full", "cache") or not found.get("folder"):
+        section.findings.error(node.at, _RESOLVERS)
+        return {}
+    if kind == "cache" and ("allow_delete" in found or "hard_delete" in found):
+        section.findings.error(node.at, "a resolver of type cache accepts no allow_delete or hard_delete")
+    inner.finish("resolver")
+    return found
+
+
+def _is_memory(node: ConfigNode) -> bool:
+    if isinstance(node.value, ConfigBlock):
+        kinds = [entry.value for key, entry in node.value.entries.items() if key.lower() == "type"]
+        return any(isinstance(kind, str) and kind.lower() in ("mem", "memory") for kind in kinds)
+    return isinstance(node.value, str) and node.value.lower() in ("mem", "memory")
+
+
+def _jwt(section: ConfigSection, text: str, read: ReadFile) -> str:
+    """Return a JWT that is given itself, or as the name of a file that holds it, perhaps decorated."""
+    if (found := _TOKEN.fullmatch(text.strip())) is not None:
+        return found[0]
+    try:
+        found = _TOKEN.search(read(text))
+    except (OSError, UnicodeDecodeError) as error:
+        section.findings.error(section.at, f"cannot read the operator's JWT {text!r}: {error}")
+        return ""
+    if found is None:
+        section.findings.error(section.at, f"{text!r} holds no JWT")
+        return ""
+    return found[0]

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from pelton.api import AccountLimits, ConfigError
-from pelton.server.settings.grammar import ConfigPosition
+from pelton.server.settings.grammar import ConfigPosition, SettingsError, SettingsFault
 from pelton.server.settings.options import (
     GLOBAL_ACCOUNT,
     OPTIONS,
@@ -29,7 +29,6 @@ from pelton.server.settings.options import (
     TlsConfig,
     WebSocketConfig,
 )
-from pelton.server.settings.section import SettingsError, SettingsFault
 from pelton.storage import SyncMode
 from pelton.wire import WireLimits
 

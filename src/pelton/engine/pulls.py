@@ -49,8 +49,8 @@ from pelton.consumers import (
     next_refresh,
     too_many_waiting,
 )
-from pelton.engine.delivery.line import Line, Lines
 from pelton.engine.host import Host
+from pelton.engine.line import Line, Lines
 from pelton.engine.session import Key
 from pelton.runtime import Deadline, Runtime
 

@@ -36,8 +36,8 @@ from pelton.api.admission import check_listening
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.consumers import ConsumerLog
 from pelton.engine.bus import SubscriptionRow
-from pelton.engine.delivery.line import Line, Lines
 from pelton.engine.host import Host
+from pelton.engine.line import Line, Lines
 from pelton.engine.session import Key, Session, delete_consumers, incoming
 from pelton.runtime import Clock, Deadline, Runtime, Signal, Timer
 from pelton.storage import integer

@@ -1,1 +1,0 @@
-"""How deliveries reach clients: waiting pulls, pumps of push consumers, subscriptions."""
