@@ -136,10 +136,14 @@ class UnsettledGroup(msgspec.Struct, frozen=True, gc=False):
 
 
 class UnsettledGroupsReply(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The unsettled messages that were given back, in groups, and each of the others."""
+    """The unsettled messages that were given back, in groups, and each of the others.
+
+    `passed`: the consumer has delivered everything that it wants up to this sequence of the stream; maybe even more.
+    """
 
     taken: tuple[Unsettled, ...] = always(())
     groups: tuple[UnsettledGroup, ...] = always(())
+    passed: int = always(0)
 
 
 class StreamFillReply(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -106,7 +106,7 @@ class Picture:
         self.alarms: list[observe.Alarm] = observe.alarms_of(health)
         self.internal: set[str] = {one.name for one in streams if one.kind in INTERNAL}
         """The streams that nobody knows who knows queues."""
-        self._workers = workers
+        self.workers = workers
         # As of now: the history goes on.
         self._lags = {
             f"{name}.{part}": text
@@ -150,7 +150,7 @@ class Picture:
             for field in ("pending", "ack_pending", "redelivered", "waiting_pulls", "lag"):
                 yield f"{name}.{field}", number_text(getattr(consumer, field))
         yield from self._lags.items()
-        for name, workers in self._workers.items():
+        for name, workers in self.workers.items():
             yield f"queue.{name}.workers", worker_rows(workers, self.now)
         for queue in self.queues:
             yield from self._queue(queue)

@@ -36,7 +36,7 @@ _FLOWS: Final = 50
 _LETTERS: Final = 5
 _SEARCH_S: Final = 1.0
 _LIST_S: Final = 0.25
-_GROUP_S: Final = 0.02
+_GROUP_S: Final = 0.005
 _KEPT_S: Final = 60.0
 _ASKED: Final = ("queue", "state", "job", "key", "tenant", "error", "last", "since", "until", "order")
 _LEAST_SEARCH_S: Final = 0.02
@@ -104,9 +104,12 @@ class QueuePages:
     async def _look_at(self, name: str) -> dict[str, Any]:
         jet = self._jet
         # The picture is as new as what is looked at here, and has all but queues beyond the first few.
-        known = [one for one in (await self._snapshots.latest()).queues if one.name == name and not one.error]
+        picture = await self._snapshots.latest()
+        known = [one for one in picture.queues if one.name == name and not one.error]
+        workers = picture.workers.get(name) if known else None
         queue = known[0] if known else await observe.queue_summary(jet, name)
         outcomes = await observe.ended_jobs(jet, name, _SAMPLE)
+        workers = await observe.worker_summaries(jet, name) if workers is None else workers
         return {
             "queue": queue,
             "underway": [
@@ -119,7 +122,7 @@ class QueuePages:
             "ended": outcomes[::-1][:_FEW],
             "errors": await observe.group_dead_letters(jet, name, within=_GROUP_S),
             "dead": (await observe.list_dead_letters(jet, name, limit=_LETTERS, within=_LIST_S)).letters,
-            "workers": worker_rows(workers := await observe.worker_summaries(jet, name), jet.runtime.clock.now()),
+            "workers": worker_rows(workers, jet.runtime.clock.now()),
             "present": [one.worker for one in workers if one.seen_at and not one.stopping],
             "tenants": await observe.tenant_counts(jet, name, _FEW),
             "limits": await observe.limit_summaries(jet, name),

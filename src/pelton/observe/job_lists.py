@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _dead: Final = msgspec.json.Decoder(DeadLetter).decode
 _WINDOW: Final = 64
 _WIDEST: Final = 8192
+_LARGE_BYTES: Final = 1 << 20
 _AT_ONCE: Final = 64
 _MOST_GROUPED: Final = 100_000
 _LEAST_S: Final = 0.02
@@ -212,8 +213,9 @@ class _Messages:
             return {}, 0
         request = replace(self._request, begin=begin, upto=end - 1, limit=self._width, within=_LONGEST_S)
         reply = await self._jet.backend.call(request)
-        if len(reply.messages) < _AT_ONCE:
-            self._width = min(self._width * 2, _WIDEST)
+        if sum(len(stored.data) for stored in reply.messages) < _LARGE_BYTES:
+            # To open a snapshot costs as much as to read some hundred messages.
+            self._width = min(self._width * 4, _WIDEST)
         return {stored.seq: stored for stored in reply.messages}, begin if begin > max(state.first_seq, 1) else 0
 
 

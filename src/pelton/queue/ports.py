@@ -34,10 +34,14 @@ ALL_LISTED: Final = Unlisted({}, 0)
 
 
 class UnderwayCounts(NamedTuple):
-    """Jobs that were taken and have not ended: those that a worker holds, by sequence, and how many were given back."""
+    """Jobs that were taken and have not ended: those that a worker holds, by sequence, and how many were given back.
+
+    ``passed``: up to which sequence all jobs of a filter were taken, where that is known.
+    """
 
     taken: Underway
     given_back: Sequence[UnsettledGroup]
+    passed: Mapping[str, int] = {}
 
     @property
     def number(self) -> int:

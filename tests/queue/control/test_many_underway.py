@@ -12,7 +12,7 @@ import pytest
 
 import pelton
 from pelton import Jet, observe
-from pelton.api import ConsumerUnsettled, UnsettledGroups
+from pelton.api import ConsumerUnsettled, UnsettledGroups, rfc3339
 from pelton.queue import Queue
 from tests.queue.conftest import ON_BOTH
 from tests.queue.helpers import working
@@ -72,6 +72,14 @@ async def test_deliveries_are_selected_and_counted(jet: Jet) -> None:
     assert [(one.cause, one.is_due, one.number, one.first_seq) for one in found.groups] == [
         (0, False, 3, 2), (0, True, 1, 5),
     ]  # fmt: skip
+    assert found.passed == 5, "the sixth waits"
+    await messages[4].ack()
+    await consumer.fetch(1, timeout=5)
+    found = await jet.backend.call(UnsettledGroups(stream="S", name="c"))
+    assert [(one.cause, one.is_due, one.number, one.first_seq) for one in found.groups] == [(0, False, 3, 2)]
+    assert [one.seq for one in found.taken] == [1, 6]
+    await jet.publish("s")
+    assert (await jet.backend.call(UnsettledGroups(stream="S", name="c"))).passed == 6
 
 
 @pytest.fixture
@@ -98,7 +106,10 @@ async def test_looks_at_a_queue_in_trouble_do_not_read_all_of_it(
         async with working(queue), asyncio.timeout(120):
             while (await queue.counts()).retrying < 1200:
                 await asyncio.sleep(0.1)
-        waiting = await charge.enqueue(-1)
+        # No worker has looked for the first of these, nor is there a consumer for it yet.
+        of_tenant = await charge.options(tenant="acme").enqueue(-2)
+        waiting = await charge.options(priority=3).enqueue(-1)
+        oldest = (await of_tenant.info()).enqueued_at
         rows: list[int] = []
         real = jet.backend.call
 
@@ -109,8 +120,11 @@ async def test_looks_at_a_queue_in_trouble_do_not_read_all_of_it(
 
         monkeypatch.setattr(jet.backend, "call", call)
         summary = await observe.queue_summary(jet, "shop")
-        assert (summary.pending, summary.retrying, summary.running) == (1, 1200, 0)
-        assert summary.oldest_at
+        assert (summary.pending, summary.retrying, summary.running) == (2, 1200, 0)
+        assert summary.oldest_at == rfc3339(oldest)
+        assert sum(rows) < 20, "those that were taken are passed over by where their consumers are"
+        await of_tenant.cancel()
+        assert await queue.oldest_at() == (await waiting.info()).enqueued_at
         assert (await queue.get(waiting.id)).state == "pending"
         assert (await queue.get("7")).state == "retrying"
         assert sum(rows) < 300

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -53,7 +54,7 @@ from pelton.engine.session import (
     sweep,
     update_consumer,
 )
-from pelton.storage import integer
+from pelton.storage import integer, integers
 from pelton.streams import StreamLog
 
 
@@ -172,10 +173,14 @@ def delete(session: Session, request: ConsumerDelete) -> Success:
     return Success()
 
 
+_CAUSES: Final = "SELECT DISTINCT waits FROM pending WHERE consumer=?"
 _GROUPS: Final = (
     "SELECT waits-1, due<=?, count(*), min(seq), min(due) FROM pending WHERE consumer=? AND waits>0 "
     "GROUP BY waits, due<=?"
 )
+_OF_CAUSE: Final = "SELECT count(*), min(seq), min(due), max(due) FROM pending WHERE consumer=? AND waits=?"
+_TAKEN: Final = "SELECT seq, n, due FROM pending WHERE consumer=? AND waits=0"
+_FEW_CAUSES: Final = 3
 _LAST: Final = 1 << 62
 _ANY: Final = (-1, _LAST)
 
@@ -214,15 +219,38 @@ def list_unsettled(session: Session, request: ConsumerUnsettled) -> ConsumerUnse
 def group_unsettled(session: Session, request: UnsettledGroups) -> UnsettledGroupsReply:
     """Return how many messages were given back, by cause, and those that were not."""
     consumer, now = session.registry.consumer(request.stream, request.name), session.now()
-    rows = consumer.db.execute(_GROUPS, (now, consumer.id, now)).fetchall()
-    taken = consumer.db.execute("SELECT seq, n, due FROM pending WHERE consumer=? AND waits=0", (consumer.id,))
+    causes = {integer(cause) for (cause,) in consumer.db.execute(_CAUSES, (consumer.id,)).fetchall()}
+    taken = consumer.db.execute(_TAKEN, (consumer.id,)).fetchall() if 0 in causes else ()
     return UnsettledGroupsReply(
-        taken=tuple(Unsettled(integer(seq), integer(n), integer(due), False) for seq, n, due in taken.fetchall()),
-        groups=tuple(
-            UnsettledGroup(integer(cause), bool(is_due), integer(number), integer(seq), integer(due))
-            for cause, is_due, number, seq, due in rows
-        ),
+        taken=tuple(Unsettled(integer(seq), integer(n), integer(due), False) for seq, n, due in taken),
+        groups=tuple(_given_back(consumer, sorted(causes - {0}), now)),
+        passed=_passed(consumer),
     )
+
+
+def _given_back(consumer: ConsumerLog, causes: Sequence[int], now: int) -> list[UnsettledGroup]:
+    # Very many are read again for each of few causes at less cost than they are sorted into groups.
+    found = list[UnsettledGroup]()
+    for waits in causes if len(causes) <= _FEW_CAUSES else ():
+        (row,) = consumer.db.execute(_OF_CAUSE, (consumer.id, waits)).fetchall()
+        number, seq, due, last_due = integers(row)
+        if due <= now < last_due:
+            break
+        found.append(UnsettledGroup(waits - 1, last_due <= now, number, seq, due))
+    else:
+        if len(found) == len(causes):
+            return found
+    return [
+        UnsettledGroup(integer(cause), bool(is_due), integer(number), integer(seq), integer(due))
+        for cause, is_due, number, seq, due in consumer.db.execute(_GROUPS, (now, consumer.id, now)).fetchall()
+    ]
+
+
+def _passed(consumer: ConsumerLog) -> int:
+    """Return up to where a consumer has delivered all that it wants; 0 if some of that may wait behind its cursor."""
+    if not consumer.num_pending():
+        return consumer.log.state.last
+    return 0 if consumer.per_subject or consumer.waiting else consumer.cursor
 
 
 # --- the verbs that control a consumer's delivery: pause, reset, unpin

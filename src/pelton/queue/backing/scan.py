@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from heapq import heappop, heappush
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -126,11 +127,16 @@ async def _side_by_side(stream: Stream, filter_subject: str, seq: int, number: i
     return [found[each] for each in sorted(found)]
 
 
-async def messages_of_filters(stream: Stream, filters: Sequence[str], seq: int = 1) -> AsyncGenerator[StoredMessage]:
-    """Read what matches any of some filters, none of which overlap, in the order of sequences."""
+async def messages_of_filters(
+    stream: Stream, filters: Sequence[str], after: Mapping[str, int] = MappingProxyType({})
+) -> AsyncGenerator[StoredMessage]:
+    """Read what matches any of some filters, none of which overlap, ``after`` a sequence of some, in their order."""
     heads: list[tuple[int, int, StoredMessage]] = []
     async with AsyncExitStack() as reads:
-        sources = [await reads.enter_async_context(aclosing(stored_messages(stream, each, seq))) for each in filters]
+        sources = [
+            await reads.enter_async_context(aclosing(stored_messages(stream, each, after.get(each, 0) + 1)))
+            for each in filters
+        ]
         waiting = list(range(len(sources)))
         while True:
             for number in waiting:
@@ -344,13 +350,16 @@ class ConsumerStats:
         """Return how many these are, and which of them workers hold."""
         taken: Underway = {}
         groups: list[UnsettledGroup] = []
+        passed: dict[str, int] = {}
         for consumer in await self._consumers_now():
             request = UnsettledGroups(stream=consumer.stream_name, name=consumer.name)
             with suppress(ConsumerNotFoundError):
                 reply = await self._backend.call(request)
                 groups += reply.groups
                 taken.update((entry.seq, entry) for entry in reply.taken)
-        return UnderwayCounts(taken, groups)
+                filters = consumer.config.filter_subjects or (consumer.config.filter_subject,)
+                passed.update(dict.fromkeys(filters, reply.passed))
+        return UnderwayCounts(taken, groups, passed)
 
     async def select(self, part: UnderwayPart) -> list[Unsettled]:
         """Return some of these."""

@@ -331,12 +331,12 @@ class JobViews:
             if due == 0:
                 # All that follow were stored later.
                 break
-        since += [at async for at in self._oldest_untaken(stream, where)]
+        since += [at async for at in self._oldest_untaken(stream, where, underway)]
         return min(since, default=0)
 
-    async def _oldest_untaken(self, stream: Stream, where: JobStates) -> AsyncGenerator[int]:
+    async def _oldest_untaken(self, stream: Stream, where: JobStates, underway: UnderwayCounts) -> AsyncGenerator[int]:
         """Yield the times of due jobs that are not listed among those that were taken, up to the first such one."""
-        async with aclosing(self._pages_of_due(stream)) as pages:
+        async with aclosing(self._pages_of_due(stream, underway)) as pages:
             async for page in pages:
                 part = UnderwayPart(tuple(stored.seq for stored in page), limit=len(page))
                 taken = {one.seq for one in await self._queue.stats.select(part)}
@@ -349,10 +349,20 @@ class JobViews:
                     if due == 0:
                         return
 
-    async def _pages_of_due(self, stream: Stream) -> AsyncGenerator[Sequence[StoredMessage]]:
+    async def _pages_of_due(self, stream: Stream, underway: UnderwayCounts) -> AsyncGenerator[Sequence[StoredMessage]]:
         """Yield the jobs that are due, oldest first: soon without those that were taken, where there are many."""
-        names, first = self._queue.names, list[StoredMessage]()
-        async with aclosing(messages_of_filters(stream, names.due_jobs)) as due_jobs:
+        names, first, passed = self._queue.names, list[StoredMessage](), underway.passed
+        last, others = (await stream.info()).state.last_seq, () if self._queue.exclusive else names.keyed_jobs
+        there = dict[str, StoredMessage]()
+        for each in names.due_jobs:
+            begin = passed.get(each, 0) + 1
+            if each not in others and begin <= last and (head := await next_of(stream, each, begin)) is not None:
+                there[each] = head
+        if not there:
+            return
+        # Behind what consumers have passed, mostly nobody has taken it.
+        yield [min(there.values(), key=lambda head: head.seq)]
+        async with aclosing(messages_of_filters(stream, [*there], passed)) as due_jobs:
             async for stored in due_jobs:
                 first.append(stored)
                 if len(first) == _MOST_LOOKED_AT:
@@ -360,7 +370,7 @@ class JobViews:
         yield first
         begin = first[-1].seq + 1 if len(first) == _MOST_LOOKED_AT else 0
         while begin:
-            request = FindMessages(stream=names.jobs, filters=names.due_jobs, begin=begin, untaken=True)
+            request = FindMessages(stream=names.jobs, filters=tuple(there), begin=begin, untaken=True)
             reply = await self._queue.backend.call(request)
             if reply.messages:
                 yield reply.messages
@@ -390,10 +400,13 @@ class JobViews:
         underway = {one.seq: one for one in await self._queue.stats.select(part)}
         where, found = await self._where(), list[JobInfo | None]()
         stream = await self._queue.jet.stream(self._queue.names.jobs)
+        # Mostly no job has told progress: then that is asked once, not for each.
+        progress = self._queue.names.progress_subject("*")
+        told = None if len(messages) == 1 or await number_of_subjects(where.running, progress) else ()
         for stored in messages:
             # One that was ended between the two would seem to be pending again.
             is_there = stored.seq in underway or await message_at(stream, stored.seq) is not None
-            found.append(await self._to_info(stored, underway, where) if is_there else None)
+            found.append(await self._to_info(stored, underway, where, told) if is_there else None)
         return found
 
     async def running(self) -> list[int]:
