@@ -1,52 +1,29 @@
-"""A server as the leaf node of a hub: another NATS server or cluster, which it connects to (``wire/leaf_protocol.py``).
+"""The connection of a leaf node to its hub: what crosses, and what each side tells the other (`leaf_protocol.py`).
 
 An account has the same interest as its hub: what its clients subscribe to, what its streams take and its consumers are
 told, the hub is told (``interest.py``); what the hub is interested in, are subscriptions of its connection, as if
-it were a client that gets each message once (:class:`LeafConnection`). What one hub wants, another is not told.
+it were a client that gets each message once. What one hub wants, another is not told.
 
-JetStream stays apart: ``$JS.API``, ``$KV`` and ``$OBJ`` never cross. With a domain, the store is reached as
-``$JS.<domain>.API``, and so is that of the hub.
-
-A hub that is away, refuses the credentials, speaks another protocol or leads back to this server stops nothing: the
-reason is noted, and it is tried again (:class:`LeafLink`). A server tells nobody its interest before it has heard the
-hub's: a hub that has the loop subject of this store serves it by another way already, and is left alone.
+A server tells nobody its interest before it has heard the hub's: a hub that has the loop subject of this store serves
+it by another way already, and is left alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import re
-import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from hashlib import sha256
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, cast
-from urllib.parse import unquote, urlsplit
 
-from pelton.api import ConfigError
-from pelton.api.message import long_ack_prefix
-from pelton.runtime import Runtime
-from pelton.runtime.clock import within
 from pelton.server.connection import AccountPort, ClientConnection, ServerHost, SharedBuffer
-from pelton.server.crossing import AccountCrossing
-from pelton.server.identity import ClientRights, Permissions, ServerUser, SubjectRules
+from pelton.server.identity import ClientRights
 from pelton.server.interest import Interest, LeafInterest
-from pelton.server.jetstream_api import NATS_VERSION
 from pelton.server.router import ClientSubscription, HubSubscription, MessageFrame
-from pelton.server.settings.options import LeafRemoteConfig
-from pelton.server.settings.runtime import client_context
-from pelton.server.store_link import StoreLink
 from pelton.subjects import is_filter
 from pelton.wire import PING, PONG, Command, ConnectionState, ConnectOptions, Ping, Pong, Violation
 from pelton.wire.leaf_protocol import (
-    LONGEST_HELLO,
     LOOP_DETECTED,
     LOOP_PREFIX,
-    PROTOCOL,
-    CrossingRules,
     Hello,
     HubHello,
     HubRefusal,
@@ -58,62 +35,23 @@ from pelton.wire.leaf_protocol import (
     encode_connect,
     encode_interest,
     encode_leaf_message,
-    read_hello,
-    sign_with,
 )
 
 _log: Final = logging.getLogger("pelton.server")
-LEAF_PORT: Final = 7422
-_APART: Final = ("$JS.API.>", "$KV.>", "$OBJ.>")
-# Each server answers for itself.
-_OWN: Final = ("$SYS.>", f"{LOOP_PREFIX}>")
-_OF_DOMAIN: Final = ("INFO", "STREAM.>", "CONSUMER.>", "DIRECT.>", "META.>", "SERVER.>", "ACCOUNT.>", "$KV.>", "$OBJ.>")
-_CONNECT_S: Final = 5.0
-_LONGEST_PAUSE_S: Final = 30.0
-_LOOP: Final = "the hub leads back to this store, or serves it by another connection already"
-_WRONG_PORT: Final = "it is no port for leaf nodes: give that of the hub's leafnodes { listen: ... }"
+CONNECT_S: Final = 5.0
+LOOP: Final = "the hub leads back to this store, or serves it by another connection already"
 
 
-class LeafAccount(AccountPort, Protocol):
-    """An account that may have hubs."""
+class HubLink(Protocol):
+    """The way to a hub, for its connection; ``url`` is its address as it is shown."""
 
-    link: StoreLink | None
-    crossing: AccountCrossing | None
-    leaf: LeafInterest | None
+    url: str
+    interest: LeafInterest
 
-
-class LeafHost(ServerHost, Protocol):
-    """A server that may have hubs."""
-
-    id: str
-
-    def new_number(self) -> int: ...
-
-
-def _stamp(account: LeafAccount) -> object:
-    """Return a value that changes when :func:`_derive_interest` may yield something else."""
-    link, crossing = account.link, account.crossing
-    return link and link.serving.stamp, crossing and crossing.exchange
-
-
-def _derive_interest(account: LeafAccount, domain: str) -> Iterable[Interest]:
-    """Yield what an account's store wants, and other accounts of it."""
-    if account.crossing is not None:
-        yield from ((subject, "") for subject in account.crossing.exchange.interest(account.name))
-    if account.link is None:
-        return
-    serving = account.link.serving
-    subjects, consumers = serving.interest()
-    yield from ((subject, "") for subject in subjects)
-    long = long_ack_prefix(account.name, domain)
-    for path, is_pushed in consumers.items():
-        yield from ((f"$JS.ACK.{path}.*.*.*.*.*", ""), (f"{long}{path}.*.*.*.*.>", ""))
-        if is_pushed:
-            yield f"$JS.FC.{path}.*", ""
-    yield from serving.others()
-    if domain:
-        yield from ((f"$JS.{domain}.API.{suffix}", "") for suffix in _OF_DOMAIN)
-        yield "$JS.SNAPSHOT.>", ""
+    @property
+    def account(self) -> AccountPort: ...
+    def rights(self, hub: HubHello) -> ClientRights: ...
+    def on_open(self, connection: LeafConnection) -> None: ...
 
 
 class LeafConnection(ClientConnection):
@@ -135,7 +73,7 @@ class LeafConnection(ClientConnection):
         host: ServerHost,
         shared: SharedBuffer,
         number: int,
-        link: LeafLink,
+        link: HubLink,
         hub: HubHello,
         connect: LeafConnect,
         on_end: Callable[[str], None],
@@ -205,7 +143,7 @@ class LeafConnection(ClientConnection):
         settings = self._host.settings
         if self.stalled_since is not None and now - self.stalled_since > settings.write_deadline:
             self.cut("the hub reads too slowly")
-        elif self.state == "greeted" and now - self.started > 2 * _CONNECT_S:
+        elif self.state == "greeted" and now - self.started > 2 * CONNECT_S:
             self.cut("the hub does not answer")
         elif (
             self.state == "open" and now - max(self._pinged, 0 if self._pings else self.heard) > settings.ping_interval
@@ -268,7 +206,7 @@ class LeafConnection(ClientConnection):
     def _on_refusal(self, command: HubRefusal) -> None:
         _log.warning("the hub %s refuses: %s", self._link.url, command.text)
         if LOOP_DETECTED in command.text:
-            self.close(_LOOP)
+            self.close(LOOP)
         elif self.state != "open":
             self.close(command.text)
 
@@ -285,7 +223,7 @@ class LeafConnection(ClientConnection):
     def _on_interest(self, command: LeafSub) -> None:
         if command.subject.startswith(LOOP_PREFIX):
             if self._leads_back(command.subject):
-                self.close(_LOOP)
+                self.close(LOOP)
         elif self._early is not None:
             self._early[_id_of(command.subject, command.queue)] = command
         else:
@@ -346,262 +284,3 @@ def _id_of(subject: str, queue: str) -> bytes:
 def _is_denied(rights: ClientRights, filter: str) -> bool:
     """Whether nothing that a filter matches may be sent."""
     return rights.permissions is not None and not rights.permissions.publish.allows_filter(filter)
-
-
-class LeafLink:
-    """The way to one hub, which is connected to again and again. ``reason`` is why it is not, "" while it is."""
-
-    def __init__(
-        self,
-        host: LeafHost,
-        shared: SharedBuffer,
-        config: LeafRemoteConfig,
-        account: LeafAccount,
-        interest: LeafInterest,
-        runtime: Runtime,
-        introduction: Callable[[], LeafConnect],
-    ) -> None:
-        self._host = host
-        self._shared = shared
-        self.config: LeafRemoteConfig = config
-        self.account: LeafAccount = account
-        self.interest: LeafInterest = interest
-        self._runtime = runtime
-        self._introduction = introduction
-        self.url: str = shown_url(config.urls[0])
-        self.reason: str = "it has not connected yet"
-        self.connects: int = 0
-        self.connection: LeafConnection | None = None
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Connect, in the background."""
-        self._task = self._runtime.spawn(self._run(), f"pelton is a leaf of {self.url}")
-
-    async def close(self) -> None:
-        """Leave the hub. Idempotent."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        if self.connection is not None:
-            self.connection.close("Server Shutdown")
-
-    @property
-    def is_open(self) -> bool:
-        """Whether interest is shared."""
-        return self.connection is not None and self.connection.state == "open"
-
-    def look(self, now: float) -> None:
-        """Check what only time tells."""
-        if self.connection is not None:
-            self.connection.look(now)
-
-    def on_open(self, connection: LeafConnection) -> None:
-        """Note that interest is shared from now on."""
-        self.reason = ""
-        self.connects += 1
-        hub = connection.hub
-        _log.info("account %r is a leaf of %s (%s)", self.account.name, self.url, hub.server_name)
-
-    async def _run(self) -> None:
-        failures = 0
-        while True:
-            url = self.config.urls[failures % len(self.config.urls)]
-            self.url, before, opened = shown_url(url), self.reason, self.connects
-            try:
-                reason = await self._stay(url)
-            except (OSError, ValueError) as error:
-                reason = str(error) or "it does not answer"
-            failures = 1 if self.connects > opened else failures + 1
-            self.reason = reason
-            if self.reason != before:
-                _log.warning("account %r is no leaf of %s: %s", self.account.name, self.url, self.reason)
-            pause = min(self.config.reconnect * 2 ** min(failures - 1, 8), _LONGEST_PAUSE_S)
-            await self._runtime.clock.sleep(pause * (0.75 + self._runtime.random.random() / 4))
-
-    async def _stay(self, url: str) -> str:
-        """Connect, and return why the connection has ended. Raises OSError, ConfigError, TimeoutError."""
-        ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-
-        def on_end(reason: str) -> None:
-            if not ended.done():
-                ended.set_result(reason)
-
-        self.connection = await within(self._runtime.clock, _CONNECT_S, self._open(url, on_end))
-        try:
-            return await ended
-        finally:
-            if not ended.done():
-                self.connection.close("Server Shutdown")
-            self.connection = None
-
-    async def _open(self, url: str, on_end: Callable[[str], None]) -> LeafConnection:
-        loop, parts = asyncio.get_running_loop(), urlsplit(url)
-        host, port = parts.hostname or "", parts.port or LEAF_PORT
-        raw, hub, rest = await _meet(host, port)
-        try:
-            if hub.leafnode_urls is None or not hub.client_id:
-                raise ConfigError(_WRONG_PORT)
-            options = credentials_for(self.config, url, hub.nonce, self._introduction())
-            connection = LeafConnection(self._host, self._shared, self._host.new_number(), self, hub, options, on_end)
-            is_secret = hub.tls_required or parts.scheme == "tls" or self.config.tls is not None
-            context = client_context(self.config.tls) if is_secret else None
-            name = host if is_secret else None
-            await loop.create_connection(lambda: connection, sock=raw, ssl=context, server_hostname=name)
-        except BaseException:
-            raw.close()
-            raise
-        if rest:
-            connection.receive(rest)
-        return connection
-
-    def rights(self, hub: HubHello) -> ClientRights:
-        """Return what may cross: what the hub and the settings allow, and JetStream stays apart."""
-        own = self._host.settings.domain
-        out = (*self.config.deny_exports, *_APART, *_OWN, *((f"$JS.{own}.API.>",) if own else ()))
-        into = (*self.config.deny_imports, *_APART, *_OWN)
-        permissions = Permissions(publish=_rules(hub.export, out), subscribe=_rules(hub.import_rules, into))
-        return ClientRights(ServerUser(account=self.account.name, permissions=permissions))
-
-
-class LeafLinks:
-    """The ways to the hubs of a server."""
-
-    def __init__(self, host: LeafHost, shared: SharedBuffer, runtime: Runtime) -> None:
-        self._host = host
-        self._shared = shared
-        self._runtime = runtime
-        self.all: list[LeafLink] = []
-
-    @property
-    def open_links(self) -> list[LeafLink]:
-        """Those that share interest now."""
-        return [link for link in self.all if link.is_open]
-
-    def start(self, accounts: Mapping[str, LeafAccount]) -> None:
-        """Connect to the hubs of all accounts, in the background."""
-        settings = self._host.settings
-        for config in settings.leaf_remotes:
-            account = accounts[config.account]
-            if account.leaf is None:
-                derive, loop = partial(_derive_interest, account, settings.domain), self._loop_subject(account)
-                account.leaf = LeafInterest(derive, partial(_stamp, account), loop)
-                account.leaf.refresh()
-            introduce = partial(self._introduction, account)
-            self.all.append(LeafLink(self._host, self._shared, config, account, account.leaf, self._runtime, introduce))
-            self.all[-1].start()
-
-    def _introduction(self, account: LeafAccount) -> LeafConnect:
-        host = self._host
-        return LeafConnect(
-            version=NATS_VERSION,
-            server_id=host.id,
-            name=host.name,
-            cluster=host.name,
-            domain=host.settings.domain,
-            headers=True,
-            jetstream=account.link is not None,
-            compress_mode="off",
-            remote_account=account.name,
-            protocol=PROTOCOL,
-        )
-
-    def _loop_subject(self, account: LeafAccount) -> str:
-        """Return the subject that shows that a hub leads back: first of the store, then of this process."""
-        said = [self._host.id]
-        if account.link is not None:
-            # A copy of a store is another one.
-            path = os.path.realpath(self._host.settings.stores[account.name].path)
-            said = [account.link.serving.store_id(), socket.gethostname(), path]
-        began = f"{self._host.clock.now():019}{self._host.new_nonce()}"
-        return f"{LOOP_PREFIX}{sha256(chr(10).join(said).encode()).hexdigest()[:22]}.{began}"
-
-    def look(self, now: float) -> None:
-        """Check what only time tells."""
-        for link in self.all:
-            link.interest.refresh()
-            link.look(now)
-
-    async def close(self) -> None:
-        """Leave all hubs."""
-        for link in self.all:
-            await link.close()
-
-
-def _rules(said: CrossingRules | None, denied: tuple[str, ...]) -> SubjectRules:
-    return SubjectRules(None, denied) if said is None else SubjectRules(said.allow, (*(said.deny or ()), *denied))
-
-
-async def _meet(host: str, port: int) -> tuple[socket.socket, HubHello, bytes]:
-    """Return a connection, what the hub says of itself, and what came behind that. Raises OSError, ConfigError."""
-    loop, error = asyncio.get_running_loop(), OSError(f"{host!r} has no address")
-    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        raw = socket.socket(family, kind, protocol)
-        try:
-            raw.setblocking(False)
-            await loop.sock_connect(raw, address)
-            data = b""
-            while b"\n" not in data:
-                some = await loop.sock_recv(raw, LONGEST_HELLO)
-                data += some
-                if not some or len(data) > LONGEST_HELLO:
-                    raise ConfigError("it is no NATS server: it does not greet")
-            line, _, rest = data.partition(b"\n")
-            hub = read_hello(line[len(b"INFO") :]) if line.startswith(b"INFO ") else None
-            if hub is None:
-                raise ConfigError("it is no NATS server, or speaks another protocol")
-            return raw, hub, rest
-        except OSError as failed:
-            raw.close()
-            error = failed
-        except BaseException:
-            raw.close()
-            raise
-    raise error
-
-
-def shown_url(url: str) -> str:
-    """Return an address without its user and password."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-
-
-# --- what shows the hub who this server is
-
-_CREDS: Final = re.compile(r"-{3,}BEGIN [A-Z ]+-{3,}\s+([\w.+/=-]+)\s+-{3,}END")
-
-
-def credentials_for(config: LeafRemoteConfig, url: str, nonce: str, about: LeafConnect) -> LeafConnect:
-    """Return ``about`` with what proves who this server is: read anew each time. Raises ConfigError."""
-    about.deny_pub = config.deny_imports
-    parts = urlsplit(url)
-    if config.credentials:
-        found = _CREDS.findall(_read(config.credentials))
-        if len(found) != 2:
-            raise ConfigError(f"the credentials {config.credentials!r} hold no user JWT and nkey seed")
-        about.jwt = found[0]
-        about.sig = _sign(found[1], nonce)[1]
-    elif config.nkey:
-        text = config.nkey if config.nkey.startswith("SU") else _read(config.nkey).strip()
-        about.nkey, about.sig = _sign(text, nonce)
-    elif parts.username is not None:
-        about.user, about.password = unquote(parts.username), unquote(parts.password or "")
-    return about
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the credentials {path!r} cannot be read: {error}") from None
-
-
-def _sign(seed: str, nonce: str) -> tuple[str, str]:
-    """Return the public key of a seed, and its signature of what the hub has sent. Raises ConfigError."""
-    try:
-        signed = sign_with(seed, nonce.encode())
-    except ModuleNotFoundError:
-        raise ConfigError("credentials and nkeys need PyNaCl: pip install 'pelton[serve]'") from None
-    if signed is None:
-        raise ConfigError("the credentials hold no valid seed of a user's nkey (SU...)")
-    return signed

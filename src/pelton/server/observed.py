@@ -22,7 +22,7 @@ from pelton.server.account import ServerAccount
 from pelton.server.accounts import AccountResolver
 from pelton.server.clients import STALE_CONNECTION, Client
 from pelton.server.connection import SLOW_CONSUMER, ServerHost
-from pelton.server.leaf import LeafLinks
+from pelton.server.leaf_links import LeafLinks
 from pelton.server.router import ClientSubscription, in_portions
 from pelton.server.settings.options import GLOBAL_ACCOUNT
 from pelton.server.store_link import StoreLink

@@ -35,7 +35,8 @@ from pelton.runtime import cpu_seconds, memory_bytes
 from pelton.server.account import ServerAccount
 from pelton.server.clients import Client
 from pelton.server.jetstream_api import as_listed
-from pelton.server.leaf import LeafConnection, shown_url
+from pelton.server.leaf import LeafConnection
+from pelton.server.leaf_links import shown_url
 from pelton.server.observed import (
     JsonList,
     Observed,

@@ -32,7 +32,7 @@ from pelton.server.connection import LINGER_S, ClientConnection, SharedBuffer
 from pelton.server.crossing import AccountCrossing, AccountExchange, MessageTracer
 from pelton.server.identity import MAX_ACCOUNT_CONNECTIONS, Authenticator
 from pelton.server.jetstream_api import JetStreamService, MissingJetStream, ReplyCompletion
-from pelton.server.leaf import LeafLinks
+from pelton.server.leaf_links import LeafLinks
 from pelton.server.listening import ConfiguredDoor, Listener, introduction, let_in
 from pelton.server.monitoring import MonitoringListener, SystemEvents, SystemService
 from pelton.server.observed import ClientRoster, Observed
