@@ -35,6 +35,7 @@ from typing import Any, Final, NamedTuple
 
 import apsw
 
+from pelton.storage.damage import forget_damage
 from pelton.storage.database import OF_EPOCHS, Database, raise_token_floor, token_floor
 from pelton.storage.faults import Fault, translated
 from pelton.storage.keys import change_key, unlock
@@ -78,6 +79,7 @@ def unfinished(target: str, source: str) -> Iterator[str]:
         sync_file(file)
         _check_free(target)
         os.replace(file, target)
+        forget_damage(target)
         file = target
         sync_file(os.path.dirname(os.path.abspath(target)))
     except BaseException:

@@ -45,6 +45,7 @@ import apsw
 import msgspec
 
 from pelton.runtime import pause, stopwatch
+from pelton.storage.damage import forget_damage
 from pelton.storage.faults import Fault
 
 if sys.platform == "linux":
@@ -427,6 +428,7 @@ def _enter(path: str, mode: int | None) -> _Inode:
 
 def _make_file(path: str, mode: int) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    forget_damage(path)
     if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
         # The caller's mode takes precedence over the umask.
         os.fchmod(descriptor, mode)
