@@ -60,5 +60,4 @@ SERVED_OTHERWISE: Final[dict[str, str]] = {
     "counters.sources_that_cannot_be_read_break_a_counter": _ADDED,
     "interest.limits_become_interest_and_what_no_filter_matches_is_left": "nothing is left that nobody wants",
     "settings.replicas_need_a_cluster": "10052, and the text says what to do",
-    "elsewhere.an_origin_elsewhere_may_come_later": "a store takes from its own streams only",
 }

@@ -91,8 +91,15 @@ async def test_a_name_in_a_struct_that_is_no_token(jet: pelton.Jet, name: str) -
     "config",
     [
         {"num_replicas": 3},
-        {"mirror": {"name": "other", "external": {"api": "$JS.hub.API"}}},
-        {"sources": [{"name": "other", "external": {"api": "$JS.hub.API"}}]},
+        {
+            "sources": [
+                {
+                    "name": "other",
+                    "external": {"api": "$JS.hub.API"},
+                    "consumer": {"name": "c", "deliver_subject": "d"},
+                }
+            ]
+        },
         {"max_mgs": 1},
         {"max_msgs": "many"},
         {"max_age": -1},

@@ -298,10 +298,12 @@ class _Building:
         """Let sources continue after what the stream has of them."""
         config, registry = self._archive.config, self._session.registry
         for source in (*config.sources, *((config.mirror,) if config.mirror is not None else ())):
-            origin, key = registry.streams.get(source.name), key_of(source)
+            there, key = registry.streams.get(source.name), key_of(source)
+            # When one that is elsewhere was made is not known.
+            origin = 0 if source.external is not None else None if there is None else there.id
             reached = self._archive.last if config.mirror is not None else self._sourced.get(key, 0)
             if origin is not None and reached:
-                Position(self._session.db, log.id, key).begin(origin.id, reached)
+                Position(self._session.db, log.id, key).begin(origin, reached)
 
     def _restore_consumer(self, log: StreamLog, archived: ArchivedConsumer) -> None:
         config, state, session = resolved_consumer(archived.config), archived.state, self._session

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 from pelton.api import (
     AckOp,
@@ -19,6 +20,7 @@ from pelton.api import (
     PeltonError,
     PubAck,
     StreamConfig,
+    StreamSource,
     api_error,
 )
 from pelton.engine.bus import Subscriber
@@ -26,9 +28,11 @@ from pelton.engine.host import Host, public_error
 from pelton.engine.pulls import Pulls
 from pelton.engine.pushes import Pushes
 from pelton.engine.session import Session
-from pelton.engine.submissions import Settling, Submissions, store
+from pelton.engine.submissions import Settling, Submissions, make_ready, store
+from pelton.sourcing import RemoteLink
 from pelton.storage import Committer, Fault, Work
 
+T = TypeVar("T")
 Answered = Callable[[int, Sequence[PubAck | PeltonError]], None]
 """Called with the position of the first answer, and answers in the order of the messages."""
 
@@ -120,6 +124,37 @@ class Serving:
         """Let push consumers and pulls continue that wait for a client's room."""
         self._pushes.poke()
         self.pulls.poke()
+
+    # --- what is taken from other JetStreams
+
+    @property
+    def remote_sources(self) -> list[tuple[str, StreamSource]]:
+        """The sources and mirrors whose origin is elsewhere, each with the name of the stream that takes from it."""
+        return self._registry.source_graph.remotes
+
+    async def at_source(self, stream: str, source: StreamSource, do: Callable[[RemoteLink], T]) -> T:
+        """Return what ``do`` returns with the link of such a source, in a transaction that is durable then.
+
+        Raises ApiError 10059 if the stream takes from there no more, or is gone.
+        """
+
+        def call() -> T:
+            log = self._registry.stream(stream)
+            link = self._registry.source_graph.remote(log, source)
+            if link is None:
+                raise api_error("JSStreamNotFoundErr", stream=stream)
+            make_ready(self._host.session, log, self._host.session.now())
+            return do(link)
+
+        found: T = await self._host.stage(call, durable=True)
+        return found
+
+    def hear(self, stream: str, source: StreamSource) -> None:
+        """Note that the origin of such a source is there."""
+        log = self._registry.streams.get(stream)
+        link = None if log is None else self._registry.source_graph.remote(log, source)
+        if link is not None:
+            link.heard = self._host.session.now()
 
     # --- messages
 

@@ -351,6 +351,10 @@ class InterestedHub(Receiver, Protocol):
     def tell(self, key: Interest, number: int) -> None: ...
 
 
+def _do_nothing() -> None:
+    """Look at nothing: there is no store."""
+
+
 class LeafInterest:
     """What the hubs of one account are told: what its clients subscribe to, and what else it wants (``derive``).
 
@@ -365,6 +369,9 @@ class LeafInterest:
         self._clients: Counter[Interest] = Counter()
         self._derived: Counter[Interest] = Counter()
         self.hubs: list[InterestedHub] = []
+        # Who looks when the store may have changed, or when a hub has come or gone.
+        self.on_refresh: Callable[[], None] = _do_nothing
+        self.on_hubs: Callable[[], None] = _do_nothing
 
     def on_change(self, subscription: ClientSubscription, number: int) -> None:
         """Note that a subscription has begun (1) or ended (-1)."""
@@ -386,6 +393,7 @@ class LeafInterest:
         for key in before.keys() | self._derived.keys():
             if before[key] != self._derived[key]:
                 self._tell(key, before[key] + self._clients[key])
+        self.on_refresh()
 
     def weight(self, key: Interest) -> int:
         """Return how many want it."""

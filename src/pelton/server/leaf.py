@@ -122,11 +122,13 @@ class LeafConnection(ClientConnection):
         lines = [self._line(key, interest.weight(key)) for key in interest.all()]
         self.write(b"".join([encode_interest(interest.loop, "", 1), *lines]))
         self._link.on_open(self)
+        interest.on_hubs()
 
     def _leave(self) -> None:
         hubs = self._link.interest.hubs
         if self in hubs:
             hubs.remove(self)
+            self._link.interest.on_hubs()
         self._parser.close()
         left, self.subscriptions = self.subscriptions, {}
         self._link.account.leave(self, left)

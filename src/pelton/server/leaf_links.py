@@ -31,6 +31,7 @@ from pelton.server.identity import ClientRights, Permissions, ServerUser, Subjec
 from pelton.server.interest import Interest, LeafInterest
 from pelton.server.jetstream_api import NATS_VERSION
 from pelton.server.leaf import CONNECT_S, LeafConnection
+from pelton.server.leaf_sources import LeafSources
 from pelton.server.settings.options import LeafRemoteConfig
 from pelton.server.settings.runtime import client_context
 from pelton.server.store_link import StoreLink
@@ -221,6 +222,7 @@ class LeafLinks:
         self._shared = shared
         self._runtime = runtime
         self.all: list[LeafLink] = []
+        self._sources: list[LeafSources] = []
 
     @property
     def open_links(self) -> list[LeafLink]:
@@ -235,6 +237,9 @@ class LeafLinks:
             if account.leaf is None:
                 derive, loop = partial(_derive_interest, account, settings.domain), self._loop_subject(account)
                 account.leaf = LeafInterest(derive, partial(_stamp, account), loop)
+                sources = LeafSources(account, self._runtime)
+                account.leaf.on_refresh, account.leaf.on_hubs = sources.look, sources.hubs_changed
+                self._sources.append(sources)
                 account.leaf.refresh()
             introduce = partial(self._introduction, account)
             self.all.append(LeafLink(self._host, self._shared, config, account, account.leaf, self._runtime, introduce))
@@ -273,6 +278,8 @@ class LeafLinks:
 
     async def close(self) -> None:
         """Leave all hubs."""
+        for sources in self._sources:
+            await sources.close()
         for link in self.all:
             await link.close()
 

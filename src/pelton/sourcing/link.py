@@ -30,10 +30,19 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from pelton.api import ApiError, LimitError, MaxMessagesPerSubjectError, MessageTooLargeError, Outgoing, parse_rfc3339
+from pelton.api import (
+    ApiError,
+    Delivered,
+    LimitError,
+    MaxMessagesPerSubjectError,
+    MessageTooLargeError,
+    Outgoing,
+    parse_rfc3339,
+)
 from pelton.api.info import ErrorBody
 from pelton.sourcing.plan import Plan, identity_of, unconditional
 from pelton.storage import Database, MessageRow, Removed, column, intact, integers, text
+from pelton.storage.messages import row_checksum
 from pelton.streams import StreamLog, is_bare
 from pelton.streams.counters import CounterOrigin
 
@@ -186,104 +195,22 @@ _MAY_WAIT: Final = (MaxMessagesPerSubjectError, MessageTooLargeError)
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class SourceLink:
-    """One source of ``stream``, or its mirror: the messages of ``origin`` that ``plan`` selects.
+class Intake:
+    """Stores what a stream takes from ``origin``, by a plan: what is alike wherever that is."""
 
-    ``consumed``: those that a consumer delivers.
-    """
+    # Whether what is refused for its subject alone waits aside (it is read again from the origin), and others go on.
+    _parks = True
 
     def __init__(
-        self,
-        database: Database,
-        stream: StreamLog,
-        origin: StreamLog,
-        plan: Plan,
-        now: Callable[[], int],
-        consumed: Consumed | None = None,
+        self, database: Database, stream: StreamLog, plan: Plan, now: Callable[[], int], origin: str, identity: str
     ) -> None:
         self.stream = stream
-        self.origin = origin
         self.plan = plan
-        self.consumed = consumed
         self.position: Position = Position(database, stream.id, plan.key)
         self._now = now
-        self._mirrors = stream.config.mirror is not None
-        self._identity = identity_of(origin.name, origin.created)
-
-    # --- continuing
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether more messages of the origin can be taken now."""
-        position = self.position
-        if self.consumed is not None:
-            return not (position.load() and position.stalled) and self.consumed.is_ready()
-        return not position.load() or (position.seq < self.origin.state.last and not position.stalled)
-
-    def go_on(self) -> list[int]:
-        """Take the next messages, a bounded number; return the sequences taken that its origin may let go."""
-        self._begin()
-        if self.consumed is not None:
-            self._consume(self.consumed)
-            return []
-        position, origin, taken = self.position, self.origin, []
-        start = position.seq
-        for _ in range(_AT_ONCE // _CHUNK):
-            if position.seq >= origin.state.last or position.stalled:
-                break
-            rows = origin.table.scan(position.seq + 1, origin.state.last, _CHUNK, self.plan.condition)
-            reached = rows[-1].seq if len(rows) == _CHUNK else origin.state.last
-            taken += self._mirror(rows) if self._mirrors else self._source(rows)
-            if not position.stalled:
-                position.seq = reached
-        if taken:
-            position.took(taken, self._now())
-        if taken or position.seq != start or position.stalled:
-            position.save()
-        return taken
-
-    def _consume(self, consumed: Consumed) -> None:
-        """Take what a consumer delivers next, and settle there what was taken."""
-        position = self.position
-        for _ in range(_AT_ONCE // _CHUNK):
-            rows = () if position.stalled else consumed.take(_CHUNK)
-            if not rows:
-                return
-            # A consumer that was reset, or made again, delivers again what is here already.
-            new = [row for row in rows if row.seq > position.seq]
-            taken = self._mirror(new) if self._mirrors else self._source(new)
-            if not position.stalled:
-                position.seq = max(position.seq, rows[-1].seq)
-            if taken:
-                position.took(taken, self._now())
-            position.save()
-            left = {row.seq for row in rows if row.seq > position.seq}
-            kept = left.union(position.all_parked()) if position.parked else left
-            consumed.settle([row.seq for row in rows if row.seq not in kept])
-            consumed.give_back(left)
-
-    def _begin(self) -> None:
-        """Find the start position, if nothing was taken of this origin yet."""
-        position, source = self.position, self.plan.source
-        if position.load() and (position.origin == self.origin.id or self._mirrors):
-            return
-        if source.opt_start_seq:
-            seq = source.opt_start_seq - 1
-        elif source.opt_start_time:
-            seq = self.origin.reader.first_at(parse_rfc3339(source.opt_start_time)) - 1
-        else:
-            seq = 0
-        position.begin(self.origin.id, seq)
-        if self.consumed is not None:
-            # As on the server, where a source resets its consumer: what others were given has not arrived here.
-            self.consumed.offer_again()
-        if self._mirrors:
-            self.stream.copier.skip_to(seq + 1)
-
-    def takes_next(self, subject: str) -> bool:
-        """Whether the next message that the origin stores under a subject will be taken."""
-        position = self.position
-        return self.plan.takes(subject) and not (position.load() and position.seq > self.origin.state.last)
+        self.mirrors: bool = stream.config.mirror is not None
+        self._origin = origin
+        self._identity = identity
 
     # --- sources
 
@@ -298,13 +225,13 @@ class SourceLink:
             if not self._is_sound(row):
                 continue
             subject = stream.appender.stored_subject(self.plan.subject_of(row.subject))
-            if self.position.is_parked(subject):
+            if self._parks and self.position.is_parked(subject):
                 self.position.park(subject, row.seq)
                 continue
             refusal = self._append(row)
             if refusal is None:
                 taken.append(row.seq)
-            elif _is_for_all(refusal):
+            elif not self._parks or _is_for_all(refusal):
                 self._stall(row.seq, refusal)
                 break
             else:
@@ -325,7 +252,7 @@ class SourceLink:
         seq, _, subject, hdr, data, _ = row
         signed = self.plan.sign(hdr, seq, subject, self._identity)
         try:
-            origin = CounterOrigin(self.origin.name, subject)
+            origin = CounterOrigin(self._origin, subject)
             self.stream.copier.append_sourced(self.plan.subject_of(subject), signed, data, self._now(), origin)
         except ApiError as refusal:
             return refusal
@@ -373,11 +300,113 @@ class SourceLink:
         _log.error(
             "message %d of stream %r is damaged: %r skips it",
             row.seq,
-            self.origin.name,
+            self._origin,
             self.stream.name,
-            extra={"stream": self.origin.name, "seq": row.seq},
+            extra={"stream": self._origin, "seq": row.seq},
         )
         return False
+
+    def wake(self) -> None:
+        """Note that there may be space again."""
+        position = self.position
+        if position.load() and position.stalled:
+            position.stalled, position.problem = False, ""
+            position.save()
+
+
+class SourceLink(Intake):
+    """One source of ``stream``, or its mirror: the messages of ``origin`` that ``plan`` selects.
+
+    ``consumed``: those that a consumer delivers.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        stream: StreamLog,
+        origin: StreamLog,
+        plan: Plan,
+        now: Callable[[], int],
+        consumed: Consumed | None = None,
+    ) -> None:
+        super().__init__(database, stream, plan, now, origin.name, identity_of(origin.name, origin.created))
+        self.origin = origin
+        self.consumed = consumed
+
+    # --- continuing
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether more messages of the origin can be taken now."""
+        position = self.position
+        if self.consumed is not None:
+            return not (position.load() and position.stalled) and self.consumed.is_ready()
+        return not position.load() or (position.seq < self.origin.state.last and not position.stalled)
+
+    def go_on(self) -> list[int]:
+        """Take the next messages, a bounded number; return the sequences taken that its origin may let go."""
+        self._begin()
+        if self.consumed is not None:
+            self._consume(self.consumed)
+            return []
+        position, origin, taken = self.position, self.origin, []
+        start = position.seq
+        for _ in range(_AT_ONCE // _CHUNK):
+            if position.seq >= origin.state.last or position.stalled:
+                break
+            rows = origin.table.scan(position.seq + 1, origin.state.last, _CHUNK, self.plan.condition)
+            reached = rows[-1].seq if len(rows) == _CHUNK else origin.state.last
+            taken += self._mirror(rows) if self.mirrors else self._source(rows)
+            if not position.stalled:
+                position.seq = reached
+        if taken:
+            position.took(taken, self._now())
+        if taken or position.seq != start or position.stalled:
+            position.save()
+        return taken
+
+    def _consume(self, consumed: Consumed) -> None:
+        """Take what a consumer delivers next, and settle there what was taken."""
+        position = self.position
+        for _ in range(_AT_ONCE // _CHUNK):
+            rows = () if position.stalled else consumed.take(_CHUNK)
+            if not rows:
+                return
+            # A consumer that was reset, or made again, delivers again what is here already.
+            new = [row for row in rows if row.seq > position.seq]
+            taken = self._mirror(new) if self.mirrors else self._source(new)
+            if not position.stalled:
+                position.seq = max(position.seq, rows[-1].seq)
+            if taken:
+                position.took(taken, self._now())
+            position.save()
+            left = {row.seq for row in rows if row.seq > position.seq}
+            kept = left.union(position.all_parked()) if position.parked else left
+            consumed.settle([row.seq for row in rows if row.seq not in kept])
+            consumed.give_back(left)
+
+    def _begin(self) -> None:
+        """Find the start position, if nothing was taken of this origin yet."""
+        position, source = self.position, self.plan.source
+        if position.load() and (position.origin == self.origin.id or self.mirrors):
+            return
+        if source.opt_start_seq:
+            seq = source.opt_start_seq - 1
+        elif source.opt_start_time:
+            seq = self.origin.reader.first_at(parse_rfc3339(source.opt_start_time)) - 1
+        else:
+            seq = 0
+        position.begin(self.origin.id, seq)
+        if self.consumed is not None:
+            # As on the server, where a source resets its consumer: what others were given has not arrived here.
+            self.consumed.offer_again()
+        if self.mirrors:
+            self.stream.copier.skip_to(seq + 1)
+
+    def takes_next(self, subject: str) -> bool:
+        """Whether the next message that the origin stores under a subject will be taken."""
+        position = self.position
+        return self.plan.takes(subject) and not (position.load() and position.seq > self.origin.state.last)
 
     def retry(self, subjects: Iterable[str] | None) -> list[int]:
         """Retry the messages parked for these subjects, None: for all; return the sequences taken."""
@@ -405,13 +434,6 @@ class SourceLink:
                     taken.append(seq)
                 self.position.unpark(subject, seq)
         return taken
-
-    def wake(self) -> None:
-        """Note that there may be space again."""
-        position = self.position
-        if position.load() and position.stalled:
-            position.stalled, position.problem = False, ""
-            position.save()
 
     # --- removals from the origin
 
@@ -445,6 +467,86 @@ class SourceLink:
                 if subject is not None and self.plan.takes(subject):
                     found.add(seq)
         return found
+
+
+class RemoteLink(Intake):
+    """One source of ``stream``, or its mirror, whose origin is in another JetStream: it is told what there is.
+
+    Its position's ``origin`` is when that stream was created, in nanoseconds, and ``parked`` how many messages it has
+    for this one that have not arrived. What cannot be stored is not skipped: it is delivered again.
+    """
+
+    _parks = False
+
+    def __init__(self, database: Database, stream: StreamLog, plan: Plan, now: Callable[[], int]) -> None:
+        source, place = plan.source, plan.source.external and plan.source.external.api
+        super().__init__(database, stream, plan, now, source.name, identity_of(source.name, place))
+        # When the origin was heard of last, by this process.
+        self.heard: int = 0
+
+    def begin(self, created: int, last: int) -> int:
+        """Return the last sequence that was taken of the origin, or skipped, which was ``created`` at that time.
+
+        One that was deleted and made anew is taken from its start, and one that has lost its end (``last`` is earlier)
+        from there on; a mirror waits until the origin has sequences again that it has not.
+        """
+        position, source, stream = self.position, self.plan.source, self.stream
+        found = position.load()
+        # Without a time, the position comes with the messages: the stream was restored.
+        if found and (position.origin == created or (position.seq and not position.origin)):
+            seq = position.seq if self.mirrors else min(position.seq, last)
+            if (position.origin, position.seq) != (created, seq):
+                position.origin, position.seq = created, seq
+                position.save()
+            return seq
+        seq = max(source.opt_start_seq - 1, 0)
+        if self.mirrors:
+            seq = max(seq, position.seq, stream.state.last)
+            if not source.opt_start_time:
+                stream.copier.skip_to(seq + 1)
+        position.begin(created, seq)
+        return seq
+
+    def take(self, created: int, after: int, messages: Sequence[Delivered], left: int) -> int | None:
+        """Store messages that follow ``after``; return the new position, None if another process has moved it.
+
+        It is before the last of these if there was no room. ``left`` is how many more the origin has.
+        """
+        position = self.position
+        if not position.load() or (position.origin, position.seq) != (created, after):
+            return None
+        position.stalled, position.problem = False, ""
+        rows = [_row_of(message) for message in messages]
+        taken = self._mirror(rows) if self.mirrors else self._source(rows)
+        if not position.stalled:
+            position.seq = rows[-1].seq
+        if taken:
+            position.took(taken, self._now())
+        position.parked = left + sum(row.seq > position.seq for row in rows)
+        position.save()
+        return position.seq
+
+    def skip(self, seq: int) -> None:
+        """Note, for a mirror, that the origin has nothing up to ``seq`` that is not here."""
+        if self.mirrors and not self.plan.filters and seq > self.stream.state.last:
+            self.stream.copier.skip_to(seq + 1)
+
+    def note(self, problem: ErrorBody | None, left: int = 0) -> None:
+        """Note why the origin cannot be taken from, or how many messages it has."""
+        position = self.position
+        told = "" if problem is None else _encode(problem).decode()
+        if not position.load():
+            if problem is None:
+                return
+            position.begin(0, 0)
+        if (position.problem, position.parked) != (told, left):
+            position.problem, position.parked = told, left
+            position.save()
+
+
+def _row_of(message: Delivered) -> MessageRow:
+    seq, ts, subject, hdr, data = message.seq, message.time_ns, message.subject, message.headers, message.data
+    return MessageRow(seq, ts, subject, hdr, data, row_checksum(seq, ts, subject, hdr, data))
 
 
 def _is_for_all(refusal: ApiError) -> bool:

@@ -3,8 +3,8 @@
 **Rules for a stream's mirror and sources, and for changing them. Pure.** Codes and texts are nats-server 2.15's.
 
 **Where sources and mirrors take their messages: ``external`` (ADR-59) and ``consumer`` (ADR-60). Pure.** What a server
-refuses is refused with its codes. A place outside of the store, which a server would accept, is refused as well, with
-an error that names the alternative, ``feed``.
+refuses is refused with its codes. A stream in another JetStream is taken from while the store is served as a leaf node
+that reaches it, and waited for until then, as on a server; but not by way of a consumer that is there.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def key_of(source: StreamSource) -> str:
 
 def _label_of(source: StreamSource) -> str:
     """Return how nats-server calls a source: by its origin, and the consumer that it takes from."""
-    return source.name if source.consumer is None else f"{source.name}:C={_hash(source.consumer.name)}"
+    place = f":{_hash(source.external.api)}" if source.external is not None else ""
+    return source.name + place if source.consumer is None else f"{source.name}{place}:C={_hash(source.consumer.name)}"
 
 
 def identity_of(name: str, created: object) -> str:
@@ -127,7 +128,7 @@ def check_places(config: StreamConfig) -> None:
         if source.external is not None:
             _check_external(config, source.external)
     for kind, source in _origins(config):
-        if source.external is not None:
+        if source.external is not None and source.consumer is not None:
             raise _elsewhere(config, kind, source)
 
 
@@ -157,8 +158,8 @@ def _check_external(config: StreamConfig, external: External) -> None:
 
 def _elsewhere(config: StreamConfig, kind: str, source: StreamSource) -> ConfigError:
     return ConfigError(
-        f"stream {config.name!r}: 'external' in its {kind.lower()} of {source.name!r} refers to a NATS system, "
-        "but an embedded store takes from its own streams only: leave it out, or copy the messages with "
+        f"stream {config.name!r}: its {kind.lower()} of {source.name!r} has 'external' and 'consumer', but a store "
+        "takes from consumers of its own streams only: leave 'consumer' out, or copy the messages with "
         f"other.feed({source.name!r}, jet)"
     )
 
@@ -245,9 +246,8 @@ def _reachable(origins: Mapping[str, Sequence[str]], name: str) -> set[str]:
 
 
 def origins_of(config: StreamConfig) -> list[str]:
-    """Return the names of the streams that a stream takes from."""
-    mirrored = [config.mirror.name] if config.mirror is not None else []
-    return [*mirrored, *(source.name for source in config.sources)]
+    """Return the names of the streams of the store that a stream takes from."""
+    return [source.name for _, source in _origins(config) if source.external is None]
 
 
 def check_mirror_change(old: StreamConfig, new: StreamConfig) -> None:

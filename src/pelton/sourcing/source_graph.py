@@ -15,8 +15,8 @@ import msgspec
 from pelton.api import ApiError, SourceConsumer, StreamSource, api_error
 from pelton.api.info import ErrorBody, StreamSourceInfo
 from pelton.api.times import NEVER, Duration
-from pelton.sourcing.link import Consumed, SourceLink
-from pelton.sourcing.plan import Plan
+from pelton.sourcing.link import Consumed, RemoteLink, SourceLink
+from pelton.sourcing.plan import Plan, origins_of
 from pelton.storage import Database, Removed
 from pelton.streams import StreamLog
 from pelton.subjects import Draw
@@ -24,15 +24,18 @@ from pelton.subjects import Draw
 _problem: Final = msgspec.json.Decoder(ErrorBody).decode
 
 
-def source_info(source: StreamSource, link: SourceLink | None, now: int) -> StreamSourceInfo:
+def source_info(source: StreamSource, link: SourceLink | RemoteLink | None, now: int) -> StreamSourceInfo:
     """Return the state of a source; ``link`` is None if its origin does not exist."""
     info = StreamSourceInfo(
-        name=source.name, filter_subject=source.filter_subject, subject_transforms=source.subject_transforms
+        name=source.name,
+        external=source.external,
+        filter_subject=source.filter_subject,
+        subject_transforms=source.subject_transforms,
     )
     if link is None:
         info.error = _body(api_error("JSStreamNotFoundErr", stream=source.name))
         return info
-    if link.consumed is not None:
+    if isinstance(link, SourceLink) and link.consumed is not None:
         problem = link.consumed.problem("Source" if link.stream.config.mirror is None else "Mirror")
         if problem is not None:
             info.error = _body(problem)
@@ -40,9 +43,10 @@ def source_info(source: StreamSource, link: SourceLink | None, now: int) -> Stre
     position = link.position
     if not position.load():
         return info
-    info.lag = _ahead(link) + position.parked
-    if position.active:
-        info.active = Duration.of_ns(max(now - position.active, 0))
+    info.lag = position.parked + (_ahead(link) if isinstance(link, SourceLink) else 0)
+    active = max(position.active, link.heard) if isinstance(link, RemoteLink) else position.active
+    if active:
+        info.active = Duration.of_ns(max(now - active, 0))
     if link.stream.config.mirror is None:
         info.seq = position.taken
     if position.problem:
@@ -85,6 +89,8 @@ class SourceGraph:
         self._draw = draw
         self._of_stream: dict[StreamLog, list[SourceLink]] = {}
         self._of_origin: dict[StreamLog, list[SourceLink]] = {}
+        # Those that take from elsewhere.
+        self._remote: dict[tuple[StreamLog, StreamSource], RemoteLink] = {}
         self._logs: dict[int, StreamLog] = {}
         # The links of the streams that others take from, if any.
         self._named: set[str] = set()
@@ -105,16 +111,31 @@ class SourceGraph:
         """Rebuild the links after a change of the streams; ``takers`` are those that take from others."""
         self._of_stream, self._of_origin = {}, {}
         logs = [streams[name] for name in takers]
-        self._named = {source.name for log in logs for source in sources_of(log)}
+        self._named = {name for log in logs for name in origins_of(log.config)}
+        remote, self._remote = self._remote, {}
         for log in logs:
             for source in sources_of(log):
-                if (origin := streams.get(source.name)) is not None:
+                if source.external is not None:
+                    there = remote.get((log, source))
+                    if there is None or there.mirrors != (log.config.mirror is not None):
+                        there = RemoteLink(self._db, log, Plan(source, self._draw), self._now)
+                    self._remote[log, source] = there
+                elif (origin := streams.get(source.name)) is not None:
                     consumed = None if source.consumer is None else self._owner.consumer_of(origin, source.consumer)
                     self._connect(SourceLink(self._db, log, origin, Plan(source, self._draw), self._now, consumed))
         self.has_links = bool(self._of_stream)
         self._logs = {log.id: log for log in (*self._of_stream, *self._of_origin)}
         self.watched.clear()
         self.watched.update(self._logs)
+
+    def remote(self, log: StreamLog, source: StreamSource) -> RemoteLink | None:
+        """Return the link of a source, or mirror, of a stream that is elsewhere; None if it is there no more."""
+        return self._remote.get((log, source))
+
+    @property
+    def remotes(self) -> list[tuple[str, StreamSource]]:
+        """The sources and mirrors whose origin is elsewhere, each with the name of the stream that takes from it."""
+        return [(log.name, source) for log, source in self._remote]
 
     def is_origin(self, name: str) -> bool:
         """Whether others take from a stream, or would; as of the last :meth:`rebuild`."""
@@ -155,6 +176,8 @@ class SourceGraph:
         for links in self._of_stream.values():
             for link in links:
                 link.position.is_fresh = False
+        for remote in self._remote.values():
+            remote.position.is_fresh = False
 
     def roll_back(self) -> None:
         self.invalidate()
@@ -255,7 +278,8 @@ class SourceGraph:
         links = {link.plan.source: link for link in self._of_stream.get(log, ())}
         for link in links.values():
             self._owner.use(link.origin)
-        return [source_info(source, links.get(source), self._now()) for source in sources_of(log)]
+        now, remote = self._now(), self._remote
+        return [source_info(one, links.get(one) or remote.get((log, one)), now) for one in sources_of(log)]
 
     def links(self, log: StreamLog) -> list[SourceLink]:
         """Return the links of a stream."""

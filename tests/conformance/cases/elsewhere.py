@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from pelton.api.config import External
 from pelton.api.errors import ConfigError
 from pelton.connect import Jet
 from tests.conformance.cases.table import case, fails, only, refused
@@ -55,15 +56,19 @@ async def one_consumer_feeds_one_source(jet: Jet) -> None:
     await refused(10216, jet.create_stream("S", sources=sources))
 
 
-@only("engine", "a store has no other domains or accounts to take from; jet.feed carries messages over")
-async def nothing_comes_from_elsewhere_by_itself(jet: Jet) -> None:
+@only("engine", "a store takes nothing from consumers of other domains; jet.feed carries messages over")
+async def consumers_elsewhere_are_refused(jet: Jet) -> None:
     for kind in ("mirror", "source"):
-        error = await fails(ConfigError, _make(jet, kind, external=_HUB))
+        error = await fails(ConfigError, _make(jet, kind, external=_HUB, consumer=_CONSUMER))
         assert "feed('O', jet)" in str(error)
 
 
-@only("server", "an origin that is not there, or cannot be reached, is waited for")
+@case
 async def an_origin_elsewhere_may_come_later(jet: Jet) -> None:
     for kind in ("mirror", "source"):
         await _make(jet, kind, external=_HUB)
+        info = await (await jet.stream("S")).info()
+        told = info.mirror if kind == "mirror" else info.sources[0]
+        assert told is not None
+        assert (told.lag, told.seq, told.active.ns, told.error, told.external) == (0, 0, -1, None, External(**_HUB))
         await jet.delete_stream("S")
