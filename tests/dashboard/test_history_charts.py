@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pelton
 from pelton import observe
-from pelton.api import StreamInfoRequest
-from pelton.dashboard.history_charts import SPANS, moments_of, queue_charts, stream_chart
-from pelton.queue.backing.trend import MINUTE, TrendPoint, note_trend
+from pelton.api import MinuteNote, StreamInfoRequest
+from pelton.dashboard.history_charts import SPANS, lag_charts, moments_of, queue_charts, stored_rates, stream_chart
+from pelton.jet.backlogs import MINUTE, BacklogPoint, StreamTrend, note_backlogs
+from pelton.queue.backing.trend import TrendPoint, note_trend
 from pelton.queue.model.naming import QueueNames
-from pelton.queue.queue import look_at_queue
 from pelton.testing import manual_runtime
 from tests.dashboard.conftest import Client
 
@@ -78,11 +78,45 @@ async def test_a_stream_is_charted_from_the_times_of_its_messages(tmp_path: Path
         assert len(await observe.stream_rates(jet, info, moments_of(span, now))) < 3
 
 
+def test_the_lag_of_a_stream_is_drawn_for_the_consumers_with_most_to_do() -> None:
+    first = NOW // MINUTE - 30
+    backlogs = {
+        f"c{number:02}": [BacklogPoint(first + minute, number * minute, number) for minute in range(30)]
+        for number in range(20)
+    }
+    evil = [BacklogPoint(first + 29, 1_640_000, 0)]
+    trend = StreamTrend({**backlogs, "<b>\u202e": evil, "new": []}, [])
+    charts = lag_charts(trend, SPANS["hour"], NOW)
+    assert [chart.heading.partition(":")[0] for chart in charts[1:]] == [f"c{number}" for number in range(19, 12, -1)]
+    assert (charts[0].last, charts[1].last) == ("1.6 M", "551")
+    assert "<b>" not in charts[0].svg
+    assert "\u202e" not in charts[0].svg + charts[0].heading
+    assert titles(charts[1].svg)[-1] == "19 unsettled"
+    day = lag_charts(trend, SPANS["day"], NOW)[1]
+    assert 3 <= len(titles(day.svg)) / 2 <= 4
+    assert lag_charts(StreamTrend({}, []), SPANS["hour"], NOW) == []
+
+
+def test_the_rate_of_a_stream_whose_messages_leave_is_the_difference_of_its_sequences() -> None:
+    first = NOW // MINUTE - 30
+    seqs = [(first, 10), (first + 1, 70), (first + 2, 70), (first + 20, 9000), (first + 21, 9120), (first + 22, 5)]
+    rates = stored_rates(StreamTrend({}, seqs), SPANS["hour"])
+    assert [(at // MINUTE - 1 - first, rate) for at, rate in rates] == [(1, 1.0), (2, 0.0), (21, 2.0), (22, 0.0)]
+
+
 async def test_the_pages_have_them(client: Client, jet: pelton.Jet, ids: list[str]) -> None:
     # No look at the queue is used again.
     async with client(every=0.0) as browser:
-        assert "<svg viewBox" in (await browser.get("/streams/orders?span=day")).text
+        page = (await browser.get("/streams/orders?span=day")).text
+        assert "<svg viewBox" in page
+        is_file = MinuteNote in jet.backend.planning.own_verbs
+        assert ("Charts of the lag begin" if is_file else "NATS servers keep no history of the lag") in page
+        assert "of the lag" not in (await browser.get("/streams/JOBS_garage")).text
+        await note_backlogs(jet)
+        page = (await browser.get("/streams/orders")).text
+        # The stream was made in the minute that goes on, mostly.
+        assert ("packer: pending" in page) <= is_file
         assert "Charts begin when" in (await browser.get("/queues/garage")).text
-        await note_trend(await look_at_queue(jet, QueueNames("garage")))
+        await note_trend(jet, QueueNames("garage"))
         for span in ("hour", "day", "nothing"):
             assert (await browser.get(f"/queues/garage?span={span}")).text.count("<svg viewBox") == 4

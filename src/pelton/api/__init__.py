@@ -119,6 +119,9 @@ from pelton.api.message import PullRequest as PullRequest
 from pelton.api.message import delivery_of as delivery_of
 from pelton.api.requests import VERBS as VERBS
 from pelton.api.requests import AccountInfoRequest as AccountInfoRequest
+from pelton.api.requests import ConsumerBacklog as ConsumerBacklog
+from pelton.api.requests import ConsumerBacklogs as ConsumerBacklogs
+from pelton.api.requests import ConsumerBacklogsReply as ConsumerBacklogsReply
 from pelton.api.requests import ConsumerCreate as ConsumerCreate
 from pelton.api.requests import ConsumerDelete as ConsumerDelete
 from pelton.api.requests import ConsumerInfoRequest as ConsumerInfoRequest
@@ -133,6 +136,9 @@ from pelton.api.requests import ConsumerUnpin as ConsumerUnpin
 from pelton.api.requests import ConsumerUnsettled as ConsumerUnsettled
 from pelton.api.requests import ConsumerUnsettledReply as ConsumerUnsettledReply
 from pelton.api.requests import LastHeaders as LastHeaders
+from pelton.api.requests import MinuteNote as MinuteNote
+from pelton.api.requests import MinuteNotes as MinuteNotes
+from pelton.api.requests import MinuteNotesReply as MinuteNotesReply
 from pelton.api.requests import MsgDelete as MsgDelete
 from pelton.api.requests import MsgGet as MsgGet
 from pelton.api.requests import MsgGetReply as MsgGetReply

@@ -181,6 +181,31 @@ class SubjectTotalsReply(msgspec.Struct, kw_only=True, omit_defaults=True):
     totals: dict[str, int] | None = None
 
 
+class ConsumerBacklog(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How many messages a consumer has yet to deliver, and how many are delivered and not settled."""
+
+    stream: str
+    consumer: str
+    pending: int
+    ack_pending: int
+
+
+class ConsumerBacklogsReply(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Those of some streams, and the `last_seqs` of those whose messages leave when they are done; ask for the streams
+    `after` next, if it is not empty.
+    """
+
+    backlogs: tuple[ConsumerBacklog, ...] = ()
+    last_seqs: dict[str, int] = {}
+    after: str = ""
+
+
+class MinuteNotesReply(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What is noted of some minutes, oldest first; of others, too, whose places were not written over."""
+
+    notes: tuple[bytes, ...] = ()
+
+
 # --- requests -------------------------------------------------------------------------------------
 
 
@@ -400,6 +425,28 @@ class SubjectTotals(StreamRequest[SubjectTotalsReply], kw_only=True, frozen=True
     filters: tuple[str, ...]
     until: str
     limit: int = 25
+
+
+class ConsumerBacklogs(Request[ConsumerBacklogsReply], kw_only=True, frozen=True):
+    """Pelton's own: the backlogs of all consumers, some streams at a time, but for the streams that Pelton fills."""
+
+    after: str = ""
+
+
+class MinuteNote(Request[Success], kw_only=True, frozen=True):
+    """Pelton's own: note something of a `minute` since 1970, instead of what is noted there, or `MINUTES` before."""
+
+    MINUTES: ClassVar[int] = 1500
+
+    minute: int
+    data: bytes
+
+
+class MinuteNotes(Request[MinuteNotesReply], kw_only=True, frozen=True):
+    """Pelton's own: what is noted of the minutes from `first` to `last`."""
+
+    first: int
+    last: int
 
 
 class Verb(msgspec.Struct, frozen=True):

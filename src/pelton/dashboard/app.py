@@ -26,13 +26,14 @@ from pelton.api import ConfigError, DirectGetDisabledError, MessageNotFoundError
 from pelton.connect import Jet
 from pelton.dashboard.access import AccessToken, DashboardDoor, LoginThrottle, bearer_of
 from pelton.dashboard.action_pages import Actions, address_of
-from pelton.dashboard.history_charts import SPANS, moments_of, stream_chart
+from pelton.dashboard.history_charts import SPANS, lag_charts, moments_of, stored_rates, stream_chart
 from pelton.dashboard.pictures import ROWS, Snapshots
 from pelton.dashboard.queue_pages import QueuePages
 from pelton.dashboard.view import STYLE_SOURCE, View, set_viewer
 from pelton.jet import Stream
+from pelton.jet.backlogs import MINUTE, stream_trend
 from pelton.metrics import metrics_text
-from pelton.observe.holdings import stream_summary
+from pelton.observe.holdings import consumer_infos, consumer_summary, stream_summary
 
 # --- the pages of streams and what is built on them. Each asks for a bounded number of things, however large it is
 
@@ -100,9 +101,12 @@ class Pages:
         newest = max(info.state.last_seq - _FEW + 1, 1)
         begin = int(asked) if asked.isascii() and asked.isdecimal() and len(asked) < 19 else 0
         now, span = self._jet.runtime.clock.now(), SPANS.get(request.query_params.get("span", ""), SPANS["hour"])
-        # Of other streams, messages are removed while they are used: their sequences do not tell when they came.
-        is_log = stream_summary(info).kind == "stream" and info.config.retention == "limits"
-        rates = await observe.stream_rates(self._jet, info, moments_of(span, now)) if is_log else []
+        consumers = await consumer_infos(self._jet, stream.name)
+        trend = await stream_trend(self._jet, info, consumers, now - (span.minutes + span.step) * MINUTE)
+        rates = stored_rates(trend, span) if trend is not None else []
+        # Of other streams, messages are removed while they are used: the rest does not tell when they came.
+        if stream_summary(info).kind == "stream" and info.config.retention == "limits":
+            rates = await observe.stream_rates(self._jet, info, moments_of(span, now))
         messages = await _messages(stream, begin or (1 if subject else newest), subject or ">")
         return self._view.page(
             request,
@@ -110,7 +114,8 @@ class Pages:
             stream=stream_summary(info),
             span=span,
             charts=[stream_chart(rates, span, now)] if rates else [],
-            consumers=(await observe.consumer_summaries(self._jet, stream.name))[:ROWS],
+            lags=None if trend is None else lag_charts(trend, span, now),
+            consumers=[consumer_summary(one, info.state.last_seq) for one in consumers[:ROWS]],
             messages=messages,
             subject=subject,
             seq=asked,

@@ -10,10 +10,13 @@ from typing import Final, NamedTuple
 from markupsafe import Markup
 
 from pelton.api.times import SECOND
-from pelton.api.wording import number_text, span_text
+from pelton.api.wording import number_text, span_text, visible_text
 from pelton.drawing.charts import Point, timeline
-from pelton.queue.backing.trend import MINUTE, TrendPoint
+from pelton.jet.backlogs import MINUTE, BacklogPoint, StreamTrend
+from pelton.queue.backing.trend import TrendPoint
 
+_CONSUMERS: Final = 8
+"""Of how many consumers of a stream the lag is drawn."""
 _MISSING: Final = 3
 """Over how many missing minutes nobody knows when jobs have ended."""
 
@@ -46,6 +49,41 @@ def moments_of(span: ChartSpan, now: int) -> list[int]:
 def stream_chart(rates: Sequence[tuple[int, float]], span: ChartSpan, now: int) -> HistoryChart:
     """Return the chart of what a stream has stored a second."""
     return _chart("Stored per second", {"per second": rates}, span, now, number_text)
+
+
+def lag_charts(trend: StreamTrend, span: ChartSpan, now: int) -> list[HistoryChart]:
+    """Return a chart for each of the consumers of a stream that had most to do, most first."""
+    # One that has caught up is drawn as well: so it was.
+    known = [(name, points) for name, points in trend.backlogs.items() if points]
+    known.sort(key=lambda entry: (-max(point.pending + point.ack_pending for point in entry[1]), entry[0]))
+    charts = []
+    for name, points in known[:_CONSUMERS]:
+        steps = [list(group) for _, group in groupby(points, key=lambda point: point.minute // span.step)]
+        series: dict[str, Sequence[tuple[int, float]]] = {
+            "pending": [(_end_of(some), float(max(one.pending for one in some))) for some in steps],
+            "unsettled": [(_end_of(some), float(max(one.ack_pending for one in some))) for some in steps],
+        }
+        charts.append(_chart(f"{visible_text(name)}: pending; dashed: unsettled", series, span, now, _whole))
+    return charts
+
+
+def stored_rates(trend: StreamTrend, span: ChartSpan) -> list[tuple[int, float]]:
+    """Return how many messages a second a stream has stored, at the ends of the steps of a span."""
+    pairs = [
+        (end[0], end[1] - begin[1], end[0] - begin[0])
+        for begin, end in pairwise(trend.last_seqs)
+        if end[0] - begin[0] <= _MISSING
+    ]
+    found = []
+    for _, group in groupby(pairs, key=lambda pair: pair[0] // span.step):
+        some = list(group)
+        seconds = 60 * sum(minutes for _, _, minutes in some)
+        found.append(((some[-1][0] + 1) * MINUTE, max(sum(count for _, count, _ in some), 0) / seconds))
+    return found
+
+
+def _end_of(points: Sequence[BacklogPoint]) -> int:
+    return (points[-1].minute + 1) * MINUTE
 
 
 def queue_charts(points: Sequence[TrendPoint], span: ChartSpan, now: int) -> list[HistoryChart]:

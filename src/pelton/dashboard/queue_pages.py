@@ -21,9 +21,10 @@ from pelton.dashboard.history_charts import SPANS, ChartSpan, queue_charts
 from pelton.dashboard.pictures import ROWS, Snapshots, worker_rows
 from pelton.dashboard.view import View
 from pelton.drawing.charts import GraphNode, flow_graph
+from pelton.jet.backlogs import MINUTE
 from pelton.observe.queues import run_times
 from pelton.queue import FlowInfo, JobInfo, JobState, Outcome
-from pelton.queue.backing.trend import MINUTE, trend_points
+from pelton.queue.backing.trend import trend_points
 from pelton.runtime import Deadline
 
 T = TypeVar("T")

@@ -25,7 +25,16 @@ from typing import Final
 
 import msgspec
 
-from pelton.api import AccountLimits, ConsumerUnsettled, StreamFill, StreamLastHeaders, UnsettledGroups
+from pelton.api import (
+    AccountLimits,
+    ConsumerBacklogs,
+    ConsumerUnsettled,
+    MinuteNote,
+    MinuteNotes,
+    StreamFill,
+    StreamLastHeaders,
+    UnsettledGroups,
+)
 from pelton.api.backend import Planning, StoreTroubles
 from pelton.consumers import ConsumerLog
 from pelton.engine.bus import Bus, Peers
@@ -73,7 +82,17 @@ PLANNING: Final = Planning(
     atomic_batches=True,
     refuses_late_acks=True,
     has_exclusive_subjects=True,
-    own_verbs=frozenset({ConsumerUnsettled, UnsettledGroups, StreamFill, StreamLastHeaders}),
+    own_verbs=frozenset(
+        {
+            ConsumerBacklogs,
+            ConsumerUnsettled,
+            MinuteNote,
+            MinuteNotes,
+            StreamFill,
+            StreamLastHeaders,
+            UnsettledGroups,
+        }
+    ),
     steady_time=True,
 )
 """The capabilities of every embedded store, for callers to plan with."""

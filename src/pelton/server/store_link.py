@@ -32,6 +32,7 @@ from pelton.api.times import SECOND, Duration
 from pelton.engine import Engine
 from pelton.engine.archives import StreamArchives
 from pelton.engine.serving import Serving
+from pelton.jet import Streams
 from pelton.runtime import Clock, Runtime
 from pelton.server.connection import AccountPort, ClientConnection, Published
 from pelton.server.interest import RelayedInterest
@@ -120,6 +121,7 @@ def info_of(client: ClientConnection, clock: Clock) -> ClientInfo:
 
 _LONGEST_ANSWER_S: Final = 2.0
 _MOST_REQUESTS: Final = 32
+_TRENDS_BEGIN_S: Final = 30.0
 
 
 class StoreLink:
@@ -139,6 +141,14 @@ class StoreLink:
         self.announcing: Announcing = Announcing(self.serving)
         self._requests = OpenRequests()
         self._unanswered: set[asyncio.Future[Any]] = set()
+        self._trends: asyncio.Task[None] = runtime.spawn(self._keep_trends(), "pelton notes how a store went")
+
+    async def _keep_trends(self) -> None:
+        await self.runtime.clock.sleep(_TRENDS_BEGIN_S)
+        # Which takes a while: first, the server is there.
+        from pelton.queue.backing.trend import keep_trends
+
+        await keep_trends(Streams(self.engine, self.runtime))
 
     def spawn(self, client: ClientConnection, answer: Coroutine[Any, Any, None], name: str) -> None:
         """Answer a request of a client in the background."""
@@ -207,6 +217,8 @@ class StoreLink:
 
     async def close(self) -> None:
         """Close the store."""
+        self._trends.cancel()
+        await asyncio.gather(self._trends, return_exceptions=True)
         with suppress(PeltonError):
             await self.interest.close()
         await self.engine.close()

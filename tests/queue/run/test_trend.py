@@ -6,15 +6,16 @@ import asyncio
 from pathlib import Path
 
 import pelton
-from pelton.queue.backing.trend import MINUTE, TrendPoint, note_trend, trend_points
+from pelton.api import MinuteNotes
+from pelton.jet.backlogs import MINUTE
+from pelton.queue.backing.trend import TrendPoint, note_trend, trend_points
 from pelton.queue.model.naming import QueueNames
-from pelton.queue.queue import look_at_queue
 from pelton.testing import ManualRuntime, manual_runtime
 from tests.queue.helpers import working
 
 
 async def _note(jet: pelton.Jet) -> None:
-    await note_trend(await look_at_queue(jet, QueueNames("garage")))
+    await note_trend(jet, QueueNames("garage"))
 
 
 async def _all(jet: pelton.Jet) -> list[TrendPoint]:
@@ -114,4 +115,8 @@ async def test_a_worker_writes_one_point_a_minute() -> None:
                 while len(await _all(jet)) < count:
                     runtime.clock.advance(10)
                     await asyncio.sleep(0.001)
-        assert 3 <= len(await _all(jet)) <= 4
+        points = await _all(jet)
+        assert 3 <= len(points) <= 4
+        # It notes how consumers went as well.
+        minutes = MinuteNotes(first=points[0].minute, last=points[-1].minute)
+        assert len((await jet.backend.call(minutes)).notes) >= len(points) - 1

@@ -15,6 +15,7 @@ from pelton.api import (
     AccountInfo,
     AccountInfoRequest,
     ApiError,
+    ConsumerBacklogs,
     ConsumerCreate,
     ConsumerDelete,
     ConsumerInfoRequest,
@@ -26,6 +27,9 @@ from pelton.api import (
     ConsumerReset,
     ConsumerUnpin,
     ConsumerUnsettled,
+    MinuteNote,
+    MinuteNotes,
+    MinuteNotesReply,
     MsgDelete,
     MsgGet,
     Request,
@@ -39,6 +43,7 @@ from pelton.api import (
     StreamListReply,
     StreamNames,
     StreamNamesReply,
+    Success,
     UnsettledGroups,
 )
 from pelton.api.tracing import Replacement, Withdrawn
@@ -62,6 +67,28 @@ def fill(session: Session, request: StreamFill) -> StreamFillReply:
     for seq in request.schedules:
         log.copier.begin_schedule(seq, now)
     return StreamFillReply(last_seq=log.state.last)
+
+
+# --- what is noted of each minute: beside all streams, so that nobody sees it in lists, limits and counts
+
+
+def note_minute(session: Session, request: MinuteNote) -> Success:
+    """Note something of a minute in its place."""
+    place = _place_of(request.minute)
+    session.db.execute("INSERT OR REPLACE INTO meta VALUES(?, ?)", (place, request.data))
+    return Success()
+
+
+def minute_notes(session: Session, request: MinuteNotes) -> MinuteNotesReply:
+    """Return what is noted in the places of some minutes."""
+    minutes = range(max(request.first, request.last - MinuteNote.MINUTES + 1), request.last + 1)
+    places = msgspec.json.encode([_place_of(minute) for minute in minutes]).decode()
+    found = session.db.execute("SELECT value FROM meta WHERE key IN (SELECT value FROM json_each(?))", (places,))
+    return MinuteNotesReply(notes=tuple(note for (note,) in found if isinstance(note, bytes)))
+
+
+def _place_of(minute: int) -> str:
+    return f"minute {minute % MinuteNote.MINUTES}"
 
 
 # --- removing messages before anybody works on them
@@ -176,6 +203,9 @@ _HANDLERS: Final[dict[type[Request[Any]], Callable[[Session, Any], Any]]] = dict
         ConsumerNames.answered_by(consumer_names),
         ConsumerList.answered_by(consumer_list),
         ConsumerDelete.answered_by(consumers.delete),
+        ConsumerBacklogs.answered_by(consumers.backlogs),
+        MinuteNote.answered_by(note_minute),
+        MinuteNotes.answered_by(minute_notes),
         ConsumerUnsettled.answered_by(consumers.list_unsettled),
         UnsettledGroups.answered_by(consumers.group_unsettled),
         ConsumerPause.answered_by(consumers.pause),
@@ -192,7 +222,9 @@ READS: Final[frozenset[type[Request[Any]]]] = frozenset(
         StreamList,
         StreamLastHeaders,
         MsgGet,
+        ConsumerBacklogs,
         ConsumerNames,
+        MinuteNotes,
         ConsumerUnsettled,
         UnsettledGroups,
     }

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 
 from pelton.api import (
+    ConsumerBacklog,
+    ConsumerBacklogs,
+    ConsumerBacklogsReply,
     ConsumerConfig,
     ConsumerCreate,
     ConsumerDelete,
@@ -19,6 +23,7 @@ from pelton.api import (
     ConsumerUnpin,
     ConsumerUnsettled,
     ConsumerUnsettledReply,
+    CorruptConfigError,
     PauseReply,
     StreamConfig,
     Success,
@@ -54,7 +59,7 @@ from pelton.engine.session import (
     sweep,
     update_consumer,
 )
-from pelton.storage import integer, integers
+from pelton.storage import DamagedRowError, integer, integers
 from pelton.streams import StreamLog
 
 
@@ -165,6 +170,31 @@ def names_of(session: Session, stream: str) -> list[str]:
     sweep(session, session.now())
     gone = session.registry.idle_names(log, session.now()) if session.db.is_read_only else set()
     return sorted(name for name in session.registry.listed_names(log) if name not in gone)
+
+
+_AT_ONCE: Final = 256
+
+
+def backlogs(session: Session, request: ConsumerBacklogs) -> ConsumerBacklogsReply:
+    """Return the backlogs of the consumers of some streams, by name; what is damaged is left out."""
+    registry = session.registry
+    found, last_seqs, last = list[ConsumerBacklog](), dict[str, int](), ""
+    for name in sorted(name for name in registry.streams.rows if name > request.after):
+        if len(found) >= _AT_ONCE:
+            return ConsumerBacklogsReply(backlogs=tuple(found), last_seqs=last_seqs, after=last)
+        last = name
+        with suppress(CorruptConfigError, DamagedRowError):
+            if not registry.consumers.rows_of(name) or _is_filled_by_pelton(log := registry.stream(name)):
+                continue
+            if log.config.retention != "limits":
+                last_seqs[name] = log.state.last
+            for consumer in map(registry.use_consumer, registry.listed_of(log)):
+                found.append(ConsumerBacklog(name, consumer.name, consumer.num_pending(), consumer.unsettled))
+    return ConsumerBacklogsReply(backlogs=tuple(found), last_seqs=last_seqs)
+
+
+def _is_filled_by_pelton(log: StreamLog) -> bool:
+    return any(subject.startswith("$") for subject in log.config.subjects)
 
 
 def delete(session: Session, request: ConsumerDelete) -> Success:

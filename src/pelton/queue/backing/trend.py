@@ -1,5 +1,7 @@
 """How a queue went: a point for each minute of the last day, written by its workers while they tell of themselves.
 
+Servers, and dashboards that may write, do it as well: just when no worker is there, somebody wants to know.
+
 The points of an hour are one message, and a day has 25 places for them, which are written over: so they take the
 same space for ever, are there before anybody looks, and go if the queue has no worker for a day. The first worker
 that tells something in a new minute writes; the others find it done. Ended jobs and dead letters are counters, of
@@ -8,15 +10,17 @@ which the differences tell; the rest is as of the point.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final, NoReturn
 
 import msgspec
 
 from pelton.api import (
     CorruptMessageError,
     MessageNotFoundError,
+    PeltonError,
     StoredMessage,
     StreamInfoRequest,
     StreamNotFoundError,
@@ -25,17 +29,18 @@ from pelton.api import (
 from pelton.api.json_values import UNREADABLE
 from pelton.api.times import SECOND
 from pelton.jet import Stream, Streams
+from pelton.jet.backlogs import MINUTE, note_backlogs
 from pelton.jet.stream import last_of
 from pelton.queue.backing.scan import not_to_be_taken
+from pelton.queue.backing.setup import queue_names
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.states import Outcome, decode_outcome
 
-if TYPE_CHECKING:
-    from pelton.queue.enqueue.registry import QueueContext
-
-MINUTE: Final = 60 * SECOND
 _HOURS: Final = 25
 _SAMPLE: Final = 40
+_MOST_QUEUES: Final = 200
+_SPREAD_S: Final = 10.0
+_log: Final = logging.getLogger("pelton.queue")
 
 
 class TrendPoint(msgspec.Struct, frozen=True, array_like=True):
@@ -60,20 +65,38 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(list[TrendPoint]).decode
 
 
-async def note_trend(queue: QueueContext) -> None:
+async def keep_trends(jet: Streams) -> NoReturn:
+    """Write every minute how the consumers and the first queues of a store went, until this is cancelled."""
+    clock = jet.runtime.clock
+    while True:
+        # Of several processes, the others find it done.
+        await clock.sleep((MINUTE - clock.now() % MINUTE) / SECOND + jet.runtime.random.uniform(0, _SPREAD_S))
+        try:
+            await note_backlogs(jet)
+            for name in (await queue_names(jet))[:_MOST_QUEUES]:
+                # Another one may have written it, or the queue is broken.
+                with suppress(PeltonError):
+                    await note_trend(jet, QueueNames(name))
+        except PeltonError as error:
+            _log.debug("how the store went is not written: %s", error)
+
+
+async def note_trend(jet: Streams, names: QueueNames) -> None:
     """Write the point of the minute that has just ended, unless it is there. Raises PeltonError."""
-    names, minute = queue.names, queue.clock.now() // MINUTE - 1
-    stream = await queue.jet.stream(names.running)
+    minute = jet.runtime.clock.now() // MINUTE - 1
+    stream = await jet.stream(names.running)
     subject = names.trend_subject(minute // 60 % _HOURS)
     before = await last_of(stream, subject)
     hour = [one for one in _points_of(before) if one.minute // 60 == minute // 60]
-    if hour and hour[-1].minute >= minute:
+    if hour and minute <= hour[-1].minute <= minute + 1:
         return
-    hour.append(await _point(queue.jet, names, minute))
+    # Later ones are of a clock that went back.
+    hour = [one for one in hour if one.minute < minute]
+    hour.append(await _point(jet, names, minute))
     # Of two workers that have found nothing, one is refused.
     seen = "0" if before is None else str(before.seq)
     head = headers.encode({headers.TTL: f"{_HOURS}h", headers.EXPECTED_LAST_SUBJECT_SEQUENCE: seen})
-    await queue.backend.publish(subject, _encode(hour), head)
+    await jet.backend.publish(subject, _encode(hour), head)
 
 
 async def trend_points(jet: Streams, queue: str, since: int) -> list[TrendPoint]:

@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from pelton.api import JobCancelledError, JobError, PeltonError, headers
-from pelton.queue.backing.trend import MINUTE, note_trend
+from pelton.jet.backlogs import MINUTE, note_backlogs
+from pelton.queue.backing.trend import note_trend
 from pelton.queue.model.limits import Order
 from pelton.queue.model.records import Ended
 from pelton.queue.model.states import WorkerReport
@@ -102,7 +103,8 @@ class RollCall:
             try:
                 await self._queue.backend.publish(self._subject, _encode(self._present()), _TTL)
                 if minute != (minute := self._queue.clock.now() // MINUTE):
-                    await note_trend(self._queue)
+                    await note_backlogs(self._queue.jet)
+                    await note_trend(self._queue.jet, self._queue.names)
             except PeltonError as error:
                 name = self._queue.name
                 _log.debug("a worker of queue %r is not seen: %s", name, error, extra={"queue": name})
