@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import nats
 import pytest
 from nats.aio.client import Client
 
+import pelton
 from pelton.server import Server
 from tests.cluster.network import Network, network
 from tests.conformance.cases.eventually import eventually
@@ -247,3 +249,50 @@ async def test_a_work_queue_of_the_hub_is_emptied_of_what_is_stored(edge: Edge) 
         return found
 
     await eventually(left, 0)
+
+
+async def test_a_bucket_of_the_hub_is_read_at_the_edge_and_written_at_the_hub(edge: Edge, tmp_path: Path) -> None:
+    at_hub = await edge.there.jetstream().create_key_value(bucket="B", history=5)
+    await at_hub.put("a", b"1")
+    async with pelton.open(f"nats://{edge.server.endpoints[0]}") as jet:
+        bucket = await jet.create_bucket("B", mirror={"name": "B", "domain": "hub"})
+
+        async def value(key: str) -> bytes | None:
+            try:
+                return bytes((await bucket.get(key)).value)
+            except pelton.BucketKeyNotFoundError:
+                return None
+
+        await eventually(partial(value, "a"), b"1")
+        revision = await bucket.put("b", b"2")
+        assert (await at_hub.get("b")).revision == revision
+        await eventually(partial(value, "b"), b"2")
+        await bucket.delete("a")
+        await eventually(partial(value, "a"), None)
+        theirs = await edge.here.jetstream().key_value("B")
+        assert (await theirs.get("b")).value == b"2"
+        # As NATS's clients write into a mirror.
+        ack = json.loads((await edge.here.request("$JS.hub.API.$KV.B.c", b"3")).data)
+        assert (ack["stream"], ack["domain"]) == ("KV_B", "hub")
+        await eventually(partial(value, "c"), b"3")
+        edge.net.cut()
+        assert await value("b") == b"2"
+        edge.net.mend()
+
+
+async def test_objects_of_the_hub_are_read_at_the_edge(edge: Edge) -> None:
+    at_hub = await edge.there.jetstream().create_object_store(bucket="F")
+    content = bytes(range(256)) * 2000
+    await at_hub.put("manual", content)
+    origin = {"name": "OBJ_F", "external": _HUB}
+    await ask(edge.here, "STREAM.CREATE.OBJ_F", name="OBJ_F", mirror=origin, allow_direct=True)
+    async with pelton.open(f"nats://{edge.server.endpoints[0]}") as jet:
+        files = await jet.objects("F")
+
+        async def read() -> bytes | None:
+            try:
+                return await files.get("manual")
+            except pelton.PeltonError:
+                return None
+
+        await eventually(read, content)

@@ -1,0 +1,213 @@
+"""A leaf and its hub take each other's streams while the wire is cut and either is killed: nothing is lost or doubled.
+
+The judge reads only the record of this test: what was acknowledged at which side, and what the four streams hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import msgspec
+import nats
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+
+from tests.cluster.network import network
+from tests.kit.nats_server import NatsServer, free_ports, nats_server
+from tests.kit.served import ServedStore, served_store
+
+_SETTLING_S = 60.0
+# Of so many troubles, one is of the hub.
+_HUB_ONE_IN = 10
+
+
+class Held(NamedTuple):
+    """A message of a stream."""
+
+    seq: int
+    subject: str
+    number: int
+
+
+class Record(msgspec.Struct):
+    """What one side was told: the numbers that it has acknowledged, in their order."""
+
+    acked: list[int] = msgspec.field(default_factory=list)
+
+
+def judge(record: Record, origin: list[Held], copy: list[Held], *, is_mirror: bool) -> list[str]:
+    """Return what is wrong with what was taken of a stream."""
+    wrong = []
+    numbers = [one.number for one in origin]
+    if lost := set(record.acked) - set(numbers):
+        wrong.append(f"acknowledged, but not stored: {sorted(lost)[:9]}")
+    if is_mirror:
+        if copy != origin:
+            wrong.append(f"the mirror differs: {sorted(set(copy) ^ set(origin))[:9]}")
+    elif [(one.subject, one.number) for one in copy] != [(one.subject, one.number) for one in origin]:
+        taken = [one.number for one in copy]
+        missing, extra = set(numbers) - set(taken), len(taken) - len(set(taken))
+        wrong.append(
+            f"the source differs: {sorted(missing)[:9]} missing, {extra} twice, {len(taken)} of {len(numbers)}"
+        )
+    return wrong
+
+
+def test_the_judge_finds_what_is_lost_twice_or_in_another_order() -> None:
+    held = [Held(seq, "o.1", seq) for seq in range(1, 6)]
+    record = Record([1, 2, 3])
+    assert judge(record, held, held, is_mirror=True) == judge(record, held, held, is_mirror=False) == []
+    for copy in (held[:4], [*held, held[4]], [held[1], held[0], *held[2:]]):
+        for is_mirror in (True, False):
+            assert len(judge(record, held, copy, is_mirror=is_mirror)) == 1
+    assert len(judge(Record([9]), held, held, is_mirror=True)) == 1
+
+
+async def _ask(client: Client, verb: str, **fields: Any) -> dict[str, Any]:
+    reply: dict[str, Any] = json.loads(
+        (await client.request(f"$JS.API.{verb}", json.dumps(fields).encode(), timeout=5)).data
+    )
+    assert "error" not in reply, reply["error"]
+    return reply
+
+
+@asynccontextmanager
+async def _client(url: str) -> AsyncIterator[Client]:
+    client = await nats.connect(url, max_reconnect_attempts=-1, reconnect_time_wait=0.1, error_cb=_ignore)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def _ignore(error: Exception) -> None:
+    """Do nothing: losses are what is tested."""
+
+
+async def _write(client: Client, subject: str, record: Record, random: Random, *, until: asyncio.Event) -> None:
+    """Publish numbers, one after the other or many at once, and note those that are acknowledged."""
+    number, js = 0, client.jetstream(timeout=2)
+
+    async def publish(each: int) -> None:
+        with suppress(NatsError, TimeoutError, ConnectionError):
+            await js.publish(f"{subject}.{each % 7}", b"%d" % each)
+            record.acked.append(each)
+
+    while not until.is_set():
+        some = range(number, number + random.choice((1, 1, 5, 200)))
+        number = some.stop
+        await asyncio.gather(*map(publish, some))
+        await asyncio.sleep(random.random() / 50)
+
+
+async def read_all(client: Client, stream: str) -> list[Held]:
+    """Return the messages of a stream."""
+    info = await _ask(client, f"STREAM.INFO.{stream}")
+    found, state = list[Held](), info["state"]
+    arrived: asyncio.Queue[Msg] = asyncio.Queue()
+    inbox = client.new_inbox()
+    heard = await client.subscribe(inbox, cb=arrived.put)
+    config = {"deliver_subject": inbox, "ack_policy": "none", "deliver_policy": "all"}
+    await _ask(client, f"CONSUMER.CREATE.{stream}", stream_name=stream, config=config)
+    while len(found) < state["messages"]:
+        async with asyncio.timeout(20):
+            message = await arrived.get()
+        found.append(Held(message.metadata.sequence.stream, message.subject, int(message.data)))
+    await heard.unsubscribe()
+    return found
+
+
+async def _settled(here: Client, there: Client) -> None:
+    """Wait until each copy has as many messages as its origin, and nothing is behind."""
+    for _ in range(int(_SETTLING_S * 10)):
+        with suppress(NatsError, TimeoutError):
+            counts = [
+                (await _ask(client, f"STREAM.INFO.{stream}"))["state"]["messages"]
+                for client, stream in ((there, "O"), (here, "S"), (here, "M"), (here, "E"), (there, "ME"))
+            ]
+            if counts[0] == counts[1] == counts[2] and counts[3] == counts[4]:
+                return
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"O, S, M, E, ME hold {counts}, still")
+
+
+async def _make_streams(here: Client, there: Client) -> None:
+    hub, edge = {"name": "O", "external": {"api": "$JS.hub.API"}}, {"name": "E", "external": {"api": "$JS.edge.API"}}
+    await _ask(there, "STREAM.CREATE.O", name="O", subjects=["o.*"])
+    await _ask(here, "STREAM.CREATE.E", name="E", subjects=["e.*"])
+    await _ask(here, "STREAM.CREATE.S", name="S", sources=[hub])
+    await _ask(here, "STREAM.CREATE.M", name="M", mirror=hub)
+    await _ask(there, "STREAM.CREATE.ME", name="ME", mirror=edge)
+
+
+async def _judge(here: Client, there: Client, at_hub: Record, at_edge: Record) -> list[str]:
+    await _settled(here, there)
+    origin, edge = await read_all(there, "O"), await read_all(here, "E")
+    return [
+        *judge(at_hub, origin, await read_all(here, "S"), is_mirror=False),
+        *judge(at_hub, origin, await read_all(here, "M"), is_mirror=True),
+        *judge(at_edge, edge, await read_all(there, "ME"), is_mirror=True),
+    ]
+
+
+class _Troubles:
+    """Cuts the wire, or kills either side, at random."""
+
+    def __init__(self, hub: NatsServer, leaf: ServedStore, net: Any, random: Random) -> None:
+        self._hub = hub
+        self._leaf = leaf
+        self._net = net
+        self._random = random
+        self.done: dict[str, int] = {}
+
+    async def make(self, number: int) -> None:
+        """Make one: mostly the leaf is killed."""
+        pause = self._random.random() / 2
+        if number % _HUB_ONE_IN == _HUB_ONE_IN - 1:
+            kind = "hub killed"
+            await asyncio.to_thread(self._hub.kill)
+            await asyncio.sleep(pause)
+            await asyncio.to_thread(self._hub.start)
+        elif number % 3 == 1:
+            kind = "wire cut"
+            self._net.cut()
+            await asyncio.sleep(pause)
+            self._net.mend()
+        else:
+            kind = "leaf killed"
+            await asyncio.to_thread(self._leaf.kill)
+            await asyncio.to_thread(self._leaf.start)
+        self.done[kind] = self.done.get(kind, 0) + 1
+        await asyncio.sleep(self._random.random())
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <StreamWriter:ResourceWarning")
+async def test_a_leaf_and_its_hub_through_troubles(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    (port,), random = free_ports(1), Random(20261128)
+    extra = f'leafnodes {{ listen: "127.0.0.1:{port}" }}'
+    with nats_server(tmp_path / "hub", domain="hub", extra=extra) as hub:
+        async with network(port) as net:
+            flags = ("--leaf", f"nats://127.0.0.1:{net.port}", "--domain", "edge")
+            with served_store(tmp_path / "edge.pelton", flags) as leaf:
+                async with _client(leaf.url) as here, _client(hub.url) as there:
+                    await _make_streams(here, there)
+                    at_hub, at_edge, stop = Record(), Record(), asyncio.Event()
+                    writers = [
+                        asyncio.create_task(_write(there, "o", at_hub, Random(1), until=stop)),
+                        asyncio.create_task(_write(here, "e", at_edge, Random(2), until=stop)),
+                    ]
+                    troubles = _Troubles(hub, leaf, net, random)
+                    for number in range(int(request.config.getoption("--restarts"))):
+                        await troubles.make(number)
+                    stop.set()
+                    await asyncio.gather(*writers)
+                    assert await _judge(here, there, at_hub, at_edge) == []
+                    print(troubles.done, len(at_hub.acked), len(at_edge.acked))
