@@ -172,3 +172,19 @@ def test_an_object_whose_name_names_no_file_needs_one(
     assert "folder" in capsys.readouterr().err
     assert _object("get", "x/", "out") == 0
     assert {path.name for path in tmp_path.iterdir()} == {"a.pelton", "out"}
+
+
+def test_a_store_that_is_taken_for_another_word_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def error_of(*words: str) -> str:
+        with pytest.raises(SystemExit, match="2"):
+            main(words)
+        return capsys.readouterr().err
+
+    monkeypatch.delenv("PELTON_STORE", raising=False)
+    assert "the store comes first, unless PELTON_STORE names it" in error_of("jobs", "ls", "garage")
+    monkeypatch.setenv("PELTON_STORE", "shop.pelton")
+    assert "PELTON_STORE names the store, 'shop.pelton'" in error_of("jobs", "ls", "other", "garage")
+    assert "PELTON_STORE" not in error_of("jobs", "show", "garage")
+    assert "PELTON_STORE names" not in error_of("jobs", "ls", "garage", "--stat", "x", "--nosuch")

@@ -104,7 +104,7 @@ def test_jobs_are_cancelled(run: Run, garage: list[str]) -> None:
     assert (shown["state"], shown["last_error"]) == ("cancelled", "it was cancelled: sold")
     assert run("jobs", "cancel", "garage", garage[0], status=1).lines == [f"job {garage[0]}: had ended before"]
     assert "say which" in run("jobs", "cancel", "garage", status=1).err
-    assert "say which" in run("jobs", "cancel", "garage", garage[3], "--all", status=1).err
+    assert "only one of these" in run("jobs", "cancel", "garage", garage[3], "--all", status=1).err
     assert "with job repair" in run("jobs", "cancel", "garage", "--job", "repair", status=1).err
     done = run("jobs", "cancel", "garage", "--job", "repair", "-f", "--json").json
     assert done == {"cancelled": {garage[3]: True}}
@@ -113,10 +113,23 @@ def test_jobs_are_cancelled(run: Run, garage: list[str]) -> None:
 
 
 def test_jobs_are_tried_again_and_waited_for(run: Run, garage: list[str], address: str) -> None:
-    assert run("jobs", "retry", "garage", garage[0], status=1).out == ""
+    refused = run("jobs", "retry", "garage", garage[0], "9999", "first", garage[2], status=1)
+    assert refused.out == ""
+    assert refused.err.splitlines() == [
+        f"pelton: job {garage[0]} of queue 'garage' is no dead letter: it is completed, not failed",
+        (
+            "pelton: queue 'garage' has no job '9999': it was never enqueued here, or its history was cleaned; "
+            "see 'pelton jobs ls' and 'pelton dead ls'"
+        ),
+        "pelton: queue 'garage': 'first' is not a job id: an id is text such as '7', see 'pelton jobs ls'",
+        f"pelton: job {garage[2]} of queue 'garage' is no dead letter: it is pending, not failed",
+    ]
+    assert "it is completed, not failed" in run("dead", "show", "garage", garage[0], status=1).err
     assert "JSON" in run("jobs", "retry", "garage", garage[1], "--args", "x", status=1).err
     again = run("jobs", "retry", "garage", garage[1], "--args", '{"car": "new"}', "--json").json["redriven"]
-    assert "has not ended" in run("jobs", "wait", "garage", again[garage[1]], "--timeout", "10ms", status=1).err
+    waited = run("jobs", "wait", "garage", again[garage[1]], "--timeout", "10ms", status=1).err
+    assert "has not ended within 0.01 s; it was not cancelled" in waited
+    assert "was redriven or removed already" in run("dead", "redrive", "garage", garage[1], status=1).err
     worker = threading.Thread(target=_work, args=(address,))
     worker.start()
     done = run("jobs", "wait", "garage", again[garage[1]], garage[2], "--timeout", "60s", "--json").json

@@ -407,9 +407,11 @@ async def of_queues(
 def check_choice(options: argparse.Namespace, *filters: str) -> None:
     """Check that a verb for many says which: their ids, filters, or all. Raises ConfigError."""
     filtered = any(getattr(options, name) is not None for name in filters)
-    if bool(options.id) + filtered + options.all != 1:
+    given = bool(options.id) + filtered + options.all
+    if given != 1:
         named = ", ".join(f"--{name}" for name in filters)
-        raise ConfigError(f"say which: their IDs, or a filter ({named}), or --all")
+        only = ", only one of these" if given else ""
+        raise ConfigError(f"say which: their IDs, or a filter ({named}), or --all{only}")
 
 
 def filter_text(options: argparse.Namespace) -> str:

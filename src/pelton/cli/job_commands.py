@@ -193,7 +193,7 @@ async def _cancel_jobs(jet: Jet, options: argparse.Namespace) -> int:
     # Ids were chosen one by one.
     if not options.id:
         confirm(options, question)
-    ended = await _for_each(ids, lambda job_id: queue.cancel(job_id, reason=options.reason))
+    ended = await _for_each(queue, ids, lambda job_id: queue.cancel(job_id, reason=options.reason))
     told = {True: "cancelled", False: "had ended before"}
     write_lines(options, {"cancelled": ended}, [f"job {job_id}: {told[how]}" for job_id, how in ended.items()])
     return 0 if len(ended) == len(ids) and all(ended.values()) else 1
@@ -218,7 +218,7 @@ async def _retry(jet: Jet, options: argparse.Namespace) -> int:
 
 async def _put_again(queue: Queue, ids: list[str], given: dict[str, object] | None, options: argparse.Namespace) -> int:
     """Redrive jobs, with other arguments if any are given; return 0 if all are in the queue again."""
-    handles = await _for_each(ids, lambda job_id: queue.redrive(job_id, given))
+    handles = await _for_each(queue, ids, lambda job_id: queue.redrive(job_id, given))
     again = {old: handle.id for old, handle in handles.items()}
     lines = [f"job {old} is in the queue again, as job {new}" for old, new in again.items()]
     options.done = f"{len(again):,} jobs are in the queue again"
@@ -226,15 +226,29 @@ async def _put_again(queue: Queue, ids: list[str], given: dict[str, object] | No
     return 0 if len(again) == len(ids) else 1
 
 
-async def _for_each(ids: Iterable[str], do: Callable[[str], Awaitable[T]]) -> dict[str, T]:
-    """Return what was done for each job; one that is not there is told on standard error, and stops no other."""
+async def _for_each(queue: Queue, ids: Iterable[str], do: Callable[[str], Awaitable[T]]) -> dict[str, T]:
+    """Return what was done for each job; one for which it cannot be is told on standard error, and stops no other."""
     done: dict[str, T] = {}
     for job_id in ids:
         try:
             done[job_id] = await do(job_id)
-        except JobNotFoundError as error:
-            write_line(f"pelton: {error}", error=True)
+        except (JobNotFoundError, ConfigError) as error:
+            write_line(f"pelton: {await _reason(queue, job_id, error)}", error=True)
     return done
+
+
+async def _reason(queue: Queue, job_id: str, error: Exception) -> str:
+    """Return why something was not done for a job: of one that is there, that it is no dead letter."""
+    from pelton.cli.main import text_for_people  # which imports this for its commands
+
+    try:
+        job = await queue.get(job_id)
+    except (JobNotFoundError, ConfigError) as unknown:
+        return text_for_people(unknown)
+    if not isinstance(error, JobNotFoundError):
+        return text_for_people(error)
+    why = "was redriven or removed already" if job.state == "failed" else f"is {job.state}, not failed"
+    return f"job {job_id} of queue {queue.name!r} is no dead letter: it {why}"
 
 
 def _arguments(text: str | None) -> dict[str, object] | None:
@@ -261,8 +275,9 @@ async def _wait(jet: Jet, options: argparse.Namespace) -> int:
         left = None if end is None else max(end - clock.monotonic(), 0.0)
         try:
             outcomes.append(await queue.handle(job_id).outcome(timeout=left))
-        except TimeoutError as error:
-            write_line(f"pelton: {error}", error=True)
+        except TimeoutError:
+            waited = f"has not ended within {options.timeout:g} s; it was not cancelled"
+            write_line(f"pelton: job {job_id} of queue {options.queue!r} {waited}", error=True)
             continue
         if not options.json:
             last = outcomes[-1]
@@ -321,7 +336,8 @@ async def _errors(jet: Jet, options: argparse.Namespace) -> None:
 async def _show_dead(jet: Jet, options: argparse.Namespace) -> None:
     letter = await observe.dead_letter(jet, options.queue, options.id)
     if letter is None:
-        raise JobNotFoundError(options.queue, options.id, "it left no dead letter, or was already redriven")
+        none = JobNotFoundError(options.queue, options.id, "it left no dead letter, or was already redriven")
+        raise ConfigError(await _reason(await queue_of(jet, options), options.id, none))
     outcome = letter.outcome
     write_facts(
         options,
@@ -367,7 +383,7 @@ async def _remove(jet: Jet, options: argparse.Namespace) -> int:
     if not ids:
         return _write_none(options, {"deleted": []}, "dead letters")
     confirm(options, f"Really remove {len(ids):,} dead letters of queue {options.queue}{filter_text(options)}?")
-    done = [*await _for_each(ids, queue.discard)]
+    done = [*await _for_each(queue, ids, queue.discard)]
     write_done(options, {"deleted": done}, f"{len(done):,} dead letters removed")
     return 0 if len(done) == len(ids) else 1
 

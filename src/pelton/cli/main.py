@@ -84,7 +84,16 @@ class CommandParser(argparse.ArgumentParser):
         """Write what is wrong, and end with status 2."""
         known, _, rest = message.partition("unrecognized arguments: ")
         near = "" if known else _near(rest.split()[0].split("=")[0], _options_of(self))
-        super().error(f"{message}: {near}" if near else message)
+        store = os.environ.get("PELTON_STORE")
+        if near:
+            message += f": {near}"
+        elif not known and store and not rest.startswith("-"):
+            message += (
+                f"; PELTON_STORE names the store, {store!r}: another one is a path with a folder, or ends in .pelton"
+            )
+        elif "arguments are required" in message and not store and any(one.dest == "store" for one in self._actions):
+            message += "; the store comes first, unless PELTON_STORE names it"
+        super().error(message)
 
 
 def _near(word: str, known: Iterable[str]) -> str:
@@ -181,6 +190,7 @@ ERROR_WORDS: Final = {
     ),
     "stream.info() tells which sequences it holds": "'pelton stream info' tells which sequences it holds",
     "see jobs(), history() and dead_letters() for its jobs": "see 'pelton jobs ls' and 'pelton dead ls'",
+    ", the 'id' of the handle from enqueue": ", see 'pelton jobs ls'",
     "see flows()": "see 'pelton flow ls'",
     "see schedules(), or define it first": "see 'pelton cron ls'",
     "check its name, see jet.queue_names(), or open it without create=False to make it": "see 'pelton queue ls'",
