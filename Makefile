@@ -9,7 +9,7 @@ ARGS ?=
 # Those that try for as long as they are asked to.
 LONG := $(BIN)/python -m pytest --timeout 0
 
-.PHONY: test test-slow check docs docs-serve differential power crash linear safety storm fuzz demo bench bench-growth bench-spark packages declarative soak java clean lock
+.PHONY: test test-slow check docs docs-serve pictures differential power crash linear safety storm fuzz demo bench bench-growth bench-spark packages declarative soak java clean lock
 
 # Three processes, because most tests wait for a disk, a server or another process. Each starts with its share of the
 # tests and takes over tests from the others. They and the programs that they start import the same modules, which are
@@ -70,6 +70,10 @@ docs: $(VENV)/.dev
 
 docs-serve: $(VENV)/.dev
 	$(BIN)/python -m tools.site --serve $(ARGS)
+
+# The pictures of the dashboard in its guide, with Chromium: make pictures ARGS="/tmp/elsewhere"
+pictures: $(VENV)/.dev
+	$(BIN)/python -m tools.pictures $(ARGS)
 
 demo: $(VENV)/.dev java
 	$(BIN)/python -m examples.flights $(ARGS)

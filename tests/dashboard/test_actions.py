@@ -45,6 +45,8 @@ async def test_a_queue_is_paused_and_goes_on(client: Client, ids: list[str], jet
         form = {"form_token": form_token((await browser.get("/queues/garage/pause")).text)}
         assert (await browser.post("/queues/garage/pause", data=form)).status_code == 303
         assert "paused" in (await browser.get("/consumers")).text
+        page = (await browser.get("/queues/garage")).text
+        assert re.search(r'<div class="band" data-state="paused">\s*<p>Paused: no job of this queue starts', page)
         assert (await browser.post("/queues/garage/resume", data=form)).status_code == 303
         assert ">paused<" not in (await browser.get("/consumers")).text
 

@@ -11,6 +11,7 @@ import pytest
 
 import pelton
 from pelton import observe
+from pelton.dashboard import view
 from pelton.dashboard.view import payload_for_person
 from tests.dashboard.conftest import HOSTILE, Client
 
@@ -19,6 +20,11 @@ PAGES = (
     "/queues/garage", "/jobs", "/dead", "/flows", "/schedules", "/limits", "/streams/orders", "/consumers", "/buckets",
     "/locks", "/elections",
 )  # fmt: skip
+
+
+_BARE_STATE = re.compile(
+    r"<(td|dd)[^>]*>(pending|scheduled|held|running|retrying|waiting|enqueued|completed|failed|cancelled|expired)</"
+)
 
 
 async def test_every_page_is_shown_and_escapes_what_it_shows(
@@ -38,11 +44,23 @@ async def test_every_page_is_shown_and_escapes_what_it_shows(
             assert page.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self';")
             assert page.headers["x-content-type-options"] == "nosniff"
             assert page.headers["cache-control"] == "no-store"
+            assert not _BARE_STATE.search(page.text), "a state is a badge and a word"
             assert "http" not in re.sub(r"<pre.*?</pre>", "", page.text, flags=re.DOTALL), "content from elsewhere"
             for link in re.findall(r'(?:href|src)="([^"]*)"', page.text):
                 assert link.startswith(("/", "#")), link
                 if link.startswith("/") and "/queues/garage/" not in link:
                     assert (await browser.get(link)).status_code == 200 if link != "/events" else True, link
+
+
+def test_what_the_pages_mark_the_style_knows() -> None:
+    folder = Path(view.__file__).parent
+    style = (folder / "style.css").read_text()
+    pages = "".join(page.read_text() for page in folder.glob("templates/*.html"))
+    marked = " ".join(re.findall(r'class="([^"]*)"', pages))
+    # `filters`, `more` and `who` are for those who read the pages with programs.
+    names = set(re.sub(r"{[{%].*?[%}]}", " ", marked).split()) - {"filters", "more", "who"}
+    assert "danger" in names
+    assert [name for name in sorted(names) if not re.search(rf"\.{name}\b", style)] == []
 
 
 async def test_a_queue_a_job_and_a_search(client: Client, ids: list[str]) -> None:

@@ -16,6 +16,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
+from pelton.api.times import SECOND, parse_rfc3339
 from pelton.api.wording import age_text, bytes_text, moment_text, number_text, span_text, visible_text
 from pelton.dashboard.access import DashboardDoor, Viewer
 from pelton.dashboard.actions import done_text
@@ -91,6 +92,12 @@ def since_text(time: str | int, now: int) -> str:
     return f"{age} ago" if (age := age_text(time, now)) else "-"
 
 
+def until_text(time: str | int, now: int) -> str:
+    """Return in how long a time will be: RFC 3339 text, or wall nanoseconds; ``now`` for one that is over."""
+    left = (time if isinstance(time, int) else parse_rfc3339(time)) - now
+    return f"in {span_text(-(-left // SECOND))}" if left > 0 else "now"
+
+
 @cache
 def _pages() -> Environment:
     """Return the templates, compiled: the first viewer does not wait for that."""
@@ -109,6 +116,7 @@ def _pages() -> Environment:
         bytes=bytes_text,
         span=span_text,
         since=since_text,
+        until=until_text,
         moment=lambda time: moment_text(time) or "-",
         payload=payload_for_person,
         raw_bytes=bytes,
