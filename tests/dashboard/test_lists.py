@@ -14,11 +14,13 @@ from tests.dashboard.conftest import HOSTILE, Client
 from tests.dashboard.test_actions import form_token
 
 
-@pytest.fixture
-async def many(jet: pelton.Jet, caplog: pytest.LogCaptureFixture) -> dict[str, list[str]]:
+@pytest.fixture(params=["plain", "exclusive"])
+async def many(
+    jet: pelton.Jet, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
+) -> dict[str, list[str]]:
     """A queue with 60 dead letters of three kinds of errors, and 40 jobs that wait."""
     caplog.set_level("CRITICAL", "pelton.queue")
-    shop = await jet.queue("shop")
+    shop = await jet.queue("shop", exclusive=request.param == "exclusive")
 
     @shop.job(max_attempts=1)
     async def charge(order: int) -> None:

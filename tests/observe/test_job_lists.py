@@ -14,14 +14,15 @@ from pelton.observe import JobSelection
 from pelton.queue import JobState, Queue
 
 
-@pytest.fixture(params=["plain", "tenants"])
+@pytest.fixture(params=["plain", "tenants", "exclusive"])
 async def trouble(
     jet: pelton.Jet, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> AsyncIterator[dict[str, list[str]]]:
     """A queue with jobs in every state, while its worker runs two; their ids by state, in the order of enqueueing."""
     monkeypatch.setattr("pelton.queue.run.worker._EVERY_S", 0.05)
     monkeypatch.setattr("pelton.observe.job_lists._WINDOW", 2)
-    shop = await jet.queue("shop")
+    is_exclusive = request.param == "exclusive"
+    shop = await jet.queue("shop", exclusive=is_exclusive)
     tenants = ("acme", "b") if request.param == "tenants" else ("", "")
     go = asyncio.Event()
 
@@ -45,7 +46,9 @@ async def trouble(
     await shop.limit(job="send", rate=pelton.Rate(1, per=3600))
 
     def options_of(job: Any, order: int) -> Any:
-        return job.options(key=f"k{order % 2}", tenant=tenants[order % 2])
+        # A job that is tried again, or held, keeps its key from others.
+        key = f"{job.name}-{order}" if is_exclusive else f"k{order % 2}"
+        return job.options(key=key, tenant=tenants[order % 2])
 
     made: dict[str, list[str]] = {}
     for name, job, count in (("retrying", charge, 5), ("ended", parse, 8), ("running", long, 2), ("held", send, 4)):
@@ -62,6 +65,10 @@ async def trouble(
     begun = [one for one in made["held"] if (await shop.get(one)).state == "completed"]
     made["held"] = [one for one in made["held"] if one not in begun]
     made["completed"] += begun
+    # Jobs of different keys end in any order, which is that of the lists of those that have ended.
+    made["bad"] = made["failed"]
+    made["failed"] = [letter.outcome.id async for letter in shop.dead_letters()]
+    assert sorted(made["failed"]) == sorted(made["bad"])
     await shop.pause()
     made["scheduled"] = [(await send.options(delay=3600).enqueue(order)).id for order in range(3)]
     made["pending"] = [(await options_of(send, order).enqueue(order)).id for order in range(5)]
@@ -108,13 +115,18 @@ async def test_every_state_is_a_list_with_pages(
 
 
 async def test_lists_are_filtered(jet: pelton.Jet, look: pelton.Jet, trouble: dict[str, list[str]]) -> None:
-    assert await _all(look, JobSelection(key="k1", job="charge"), oldest_first=True) == trouble["retrying"][1::2]
+    queue = await jet.queue("shop")
+    key, of_key = ("charge-1", slice(1, 2)) if queue.exclusive else ("k1", slice(1, None, 2))
+    assert await _all(look, JobSelection(key=key, job="charge"), oldest_first=True) == trouble["retrying"][of_key]
+    assert await _all(look, JobSelection(key=key, state="retrying", job="charge")) != []
+    assert await _all(look, JobSelection(key="parse-1" if queue.exclusive else "k1", state="failed")) != []
+    assert await _all(look, JobSelection(key="nobody's")) == []
     assert await _all(look, JobSelection(state="retrying", error="for 3")) == [trouble["retrying"][3]]
-    assert await _all(look, JobSelection(state="failed", error="order 5")) == [trouble["failed"][2]]
+    assert await _all(look, JobSelection(state="failed", error="order 5")) == [trouble["bad"][2]]
     assert len(await _all(look, JobSelection(state="failed", error="ValueError: bad order #"))) == 4
     assert await _all(look, JobSelection(state="failed", error="elsewhere")) == []
     assert await _all(look, JobSelection(state="pending", job="charge")) == []
-    middle = (await (await jet.queue("shop")).get(trouble["pending"][2])).enqueued_at
+    middle = (await queue.get(trouble["pending"][2])).enqueued_at
     assert await _all(look, JobSelection(state="pending", since=middle), oldest_first=True) == trouble["pending"][2:]
     assert await _all(look, JobSelection(state="pending", until=middle), oldest_first=True) == trouble["pending"][:3]
     for wrong in ("x", "1" * 30, "-1", "\u0661"):
@@ -134,7 +146,7 @@ async def test_dead_letters_newest_first_and_by_error(
     oldest = await observe.list_dead_letters(look, "shop", limit=2, oldest_first=True, within=60)
     assert [one.outcome.id for one in oldest.letters] == trouble["failed"][:2]
     found = await observe.list_dead_letters(look, "shop", JobSelection(error="order 3", job="parse"), within=60)
-    assert [one.outcome.id for one in found.letters] == trouble["failed"][1:2]
+    assert [one.outcome.id for one in found.letters] == trouble["bad"][1:2]
     grouped = await observe.group_dead_letters(look, "shop", within=60)
     (group,) = grouped.groups
     assert (group.error, group.number, group.last_id, group.job) == (
